@@ -1,0 +1,169 @@
+"""``python -m pipeline_src STAGE [--key value]``: the command of every stage, and a few tools beside them.
+
+A stage's code is imported only when it runs. Its blocks of params.yaml are handed to it already checked, and the
+whole of params.yaml is checked first, so that a typing mistake fails before any work. This module and
+``params.study`` are not part of any stage's declared code: what a stage depends on starts at the module named here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import os
+import platform
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import write_json
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of dvc.yaml.
+
+    Attributes:
+        module: where its ``run`` is; the import closure of this module is the stage's declared code.
+        help: one line for people.
+        blocks: top-level keys of params.yaml that are handed to ``run`` by name.
+        items: command-line keys, what the stage's matrix runs over; handed to ``run`` by name.
+    """
+
+    module: str
+    help: str
+    blocks: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+
+
+STAGES = {
+    "download_wikipedia": Stage(
+        "pipeline_src.sources.download_wikipedia", "fetch one part of the dump", ("wikipedia",), ("part",)
+    ),
+    "download_books": Stage("pipeline_src.sources.download_books", "fetch the books", ("books",)),
+    "download_tasks": Stage(
+        "pipeline_src.sources.download_tasks", "fetch or generate the task sets", ("seed", "task_source", "tasks")
+    ),
+    "wikipedia": Stage("pipeline_src.corpus.wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)),
+    "books": Stage("pipeline_src.corpus.books", "books -> clean prose", ("books",)),
+    "vocabulary": Stage(
+        "pipeline_src.vocabulary.train", "prose -> WordPiece vocabulary", ("seed", "corpus", "vocabulary", "wikipedia")
+    ),
+    "tokens": Stage("pipeline_src.examples.tokens", "prose -> token shards", ("seed", "corpus", "wikipedia")),
+    "examples": Stage(
+        "pipeline_src.examples.plan", "token shards -> sentence pairs for both lengths", ("seed", "examples")
+    ),
+    "pretrain": Stage(
+        "pipeline_src.training.pretrain",
+        "masked words + next sentences, one phase",
+        ("seed", "mask_prob", "model", "pretrain"),
+        ("phase",),
+    ),
+    "finetune": Stage(
+        "pipeline_src.training.finetune", "train and predict one task", ("seed", "finetune"), ("task", "restart")
+    ),
+    "evaluate": Stage("pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")),
+    "report": Stage("pipeline_src.report.report", "results -> report.html, report.md, summary.json"),
+}
+
+TOOLS = {
+    "preset": ("pipeline_src.params.preset", "put a complete study in place of params.yaml"),
+    "table": ("pipeline_src.report.table", "print the results table"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one stage or tool; returns the exit status (0 done, 1 bug, 2 a mistake the user can mend)."""
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = _parser(argv[:1]).parse_args(argv)
+    try:
+        if arguments.command in TOOLS:
+            importlib.import_module(TOOLS[arguments.command][0]).main(arguments)
+        else:
+            run_stage(arguments.command, {key: getattr(arguments, key) for key in STAGES[arguments.command].items})
+    except PipelineError as error:
+        return _complain(str(error))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = error.filename or Path.cwd()
+        return _complain(
+            str(
+                PipelineError(
+                    "no space left on the disk",
+                    place,
+                    remedy="free some and run the same command again; nothing half-written is left",
+                )
+            )
+        )
+    except KeyboardInterrupt:
+        return _complain("interrupted; run the same command again to go on", status=130)
+    return 0
+
+
+def run_stage(name: str, items: dict[str, str]) -> None:
+    """Check params.yaml, open the stage's log, run it, and leave ``logs/<stage>/<item>.run.json``.
+
+    That file alone holds time, host and versions, which no tracked output may.
+    """
+    # Threads that wait must sleep, not spin: on a machine that does anything else beside, spinning threads made
+    # training 3 to 5 times slower. Read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from pipeline_src.params.study import load_study
+    from pipeline_src.progress import log, open_log
+
+    stage = STAGES[name]
+    study = load_study()
+    item = "-".join(items.values()) or "all"
+    log_file = open_log(name, item)
+    started, clock = datetime.now(UTC), time.monotonic()
+    try:
+        run = importlib.import_module(stage.module).run
+        run(**{block: getattr(study, block) for block in stage.blocks}, **items)
+    except BaseException as error:
+        log.error("failed: %s", error)
+        raise
+    seconds = time.monotonic() - clock
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    log.info("done in %.1f s", seconds)
+    write_json(
+        log_file.with_suffix(".run.json"),
+        {
+            "stage": name,
+            "item": item,
+            "started": started.isoformat(timespec="seconds"),
+            "seconds": round(seconds, 3),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+            "max_rss_mb": round(usage.ru_maxrss / 1024, 1),
+            "host": platform.node(),
+            "cpus": len(os.sched_getaffinity(0)),
+            "python": platform.python_version(),
+        },
+    )
+
+
+def _parser(wanted: list[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline_src", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, stage in STAGES.items():
+        command = commands.add_parser(name, help=f"stage: {stage.help}", description=stage.help)
+        for item in stage.items:
+            command.add_argument(f"--{item}", required=True)
+    for name, (module, text) in TOOLS.items():
+        command = commands.add_parser(name, help=f"tool: {text}", description=text)
+        if name in wanted:  # a tool declares its own arguments, and is imported only when it is called
+            importlib.import_module(module).add_arguments(command)
+    return parser
+
+
+def _complain(text: str, status: int = 2) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""The one error a user is meant to read: what is wrong, which value, where, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PipelineError(Exception):
+    """A mistake in the input, the parameters or the machine that the user can mend.
+
+    ``python -m pipeline_src`` prints it without a traceback and exits with status 2.
+
+    Args:
+        what: what is wrong, as a short clause ("unknown key in params.yaml").
+        value: the offending value, shown after ``what``; None shows nothing.
+        where: file, line, page or task in which the value stands.
+        remedy: what to do next, as an imperative sentence.
+    """
+
+    def __init__(self, what: str, value: object = None, *, where: object = None, remedy: str) -> None:
+        self.what, self.value, self.where, self.remedy = what, value, where, remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        text = self.what if self.value is None else f"{self.what}: {self.value}"
+        if self.where is not None:
+            text += f"\n  where:  {self.where}"
+        return f"{text}\n  remedy: {self.remedy}"
+
+    def __reduce__(self) -> tuple[Any, ...]:  # crosses process pools and Beam workers unchanged
+        return _rebuild, (self.what, self.value, self.where, self.remedy)
+
+
+def _rebuild(what: str, value: object, where: object, remedy: str) -> PipelineError:
+    return PipelineError(what, value, where=where, remedy=remedy)

@@ -1,0 +1,31 @@
+"""params.yaml, block ``examples``: how sentence pairs are drawn."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pipeline_src.params.base import Block
+
+
+class Lengths(Block):
+    """Tokens per example in each phase of pretraining, [CLS] and two [SEP] included."""
+
+    short: int = Field(ge=8, le=4096)
+    long: int = Field(ge=8, le=4096)
+
+
+class ExamplesParams(Block):
+    """How sentence pairs are drawn.
+
+    Attributes:
+        lengths: longest example of each phase; 128 and 512 in the paper (appendix A.2).
+        duplicates: passes over the corpus, each with its own pairs and masks (``dupe_factor`` of google-research/bert).
+        short_seq_prob: chance that a document is cut into shorter examples (google-research/bert).
+        random_next_prob: chance of the coin that replaces sentence B by text of another document; 0.5 in the
+            paper (section 3.1).
+    """
+
+    lengths: Lengths
+    duplicates: int = Field(default=5, ge=1, le=1000)
+    short_seq_prob: float = Field(default=0.1, ge=0, le=1)
+    random_next_prob: float = Field(default=0.5, ge=0, le=1)

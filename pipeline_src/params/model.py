@@ -1,0 +1,38 @@
+"""params.yaml, block ``model``: the size of the encoder."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pipeline_src.params.base import Block
+
+
+class ModelParams(Block):
+    """Size of the encoder; by default heads = hidden / 64 and feed-forward = 4 x hidden (paper, section 3).
+
+    Attributes:
+        layers: Transformer blocks (L).
+        hidden: width (H).
+        heads: attention heads (A); null means hidden / 64.
+        feed_forward: inner width of the feed-forward layer; null means 4 x hidden.
+        positions: learned positions, the longest input; 512 in the paper.
+        dropout: on every layer, attention included; 0.1 in the paper (appendix A.2).
+        activation: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).
+    """
+
+    layers: int = Field(ge=1, le=200)
+    hidden: int = Field(ge=8, le=16_384)
+    heads: int | None = Field(default=None, ge=1)
+    feed_forward: int | None = Field(default=None, ge=1)
+    positions: int = Field(default=512, ge=8, le=8192)
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    activation: Literal["gelu", "gelu_tanh"] = "gelu"
+
+    @model_validator(mode="after")
+    def _heads_divide_hidden(self) -> ModelParams:
+        heads = self.heads or max(1, self.hidden // 64)
+        if self.hidden % heads:
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({heads})")
+        return self

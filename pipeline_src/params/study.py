@@ -1,0 +1,124 @@
+"""The whole of params.yaml, checked at once, before any stage does any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.params.base import Block
+from pipeline_src.params.books import BooksParams
+from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.examples import ExamplesParams
+from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.model import ModelParams
+from pipeline_src.params.pretrain import PretrainParams
+from pipeline_src.params.vocabulary import VocabularyParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.tasks.spec import task_names
+
+
+class Study(Block):
+    """One study: every parameter that decides a byte of its results.
+
+    ``mask_prob`` (share of tokens chosen for prediction, 0.15 in the paper, section 3.1) and ``seed`` stand at the
+    top because people type ``dvc exp run -S mask_prob=0.2``.
+    """
+
+    seed: int = Field(ge=0, lt=2**31)
+    mask_prob: float = Field(gt=0, lt=1)
+    wikipedia: WikipediaParams
+    books: BooksParams
+    corpus: CorpusParams
+    vocabulary: VocabularyParams
+    examples: ExamplesParams
+    model: ModelParams
+    pretrain: PretrainParams
+    task_source: Literal["synthetic", "official"]
+    tasks: tuple[str, ...] = Field(min_length=1)
+    finetune: FinetuneParams
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_tasks(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [task for task in tasks if task not in task_names()]
+        if unknown:
+            raise ValueError(f"no task is called {unknown[0]!r}; there are {', '.join(task_names())}")
+        if len(set(tasks)) != len(tasks):
+            raise ValueError("each task may be listed once")
+        return tasks
+
+    @model_validator(mode="after")
+    def _blocks_fit_together(self) -> Study:
+        lengths = self.examples.lengths
+        if lengths.short > lengths.long:
+            raise ValueError(f"examples.lengths.short ({lengths.short}) must not exceed long ({lengths.long})")
+        for name, length in [("examples.lengths.long", lengths.long), *self._finetune_lengths()]:
+            if length > self.model.positions:
+                raise ValueError(f"{name} ({length}) exceeds model.positions ({self.model.positions})")
+        cap = self.pretrain.masking.max_predictions
+        if cap is not None and cap < self.mask_prob * lengths.long:
+            raise ValueError(
+                f"pretrain.masking.max_predictions ({cap}) would cut the masking rate below mask_prob "
+                f"({self.mask_prob:g}) at length {lengths.long}; allowed: null, or at least "
+                f"{-int(-self.mask_prob * lengths.long // 1)}"
+            )
+        return self
+
+    def _finetune_lengths(self) -> list[tuple[str, int]]:
+        named = [
+            (f"finetune.tasks.{task}.max_length", recipe.max_length) for task, recipe in self.finetune.tasks.items()
+        ]
+        return [("finetune.default.max_length", self.finetune.default.max_length), *named]
+
+
+def load_study(path: str | Path = "params.yaml") -> Study:
+    """Read and check a study.
+
+    Raises:
+        PipelineError: the file is missing, is not YAML, or holds an unknown key, a wrong type or a value out of
+            range; key, value and what is allowed are named.
+    """
+    try:
+        raw: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PipelineError(
+            "no study here", path, remedy="run from the project's root, or `python -m pipeline_src preset sample`"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise PipelineError("not a YAML file", path, where=error, remedy="mend the line named above") from None
+    if not isinstance(raw, dict):
+        raise PipelineError("not a study", path, remedy="`python -m pipeline_src preset sample` writes one") from None
+    return check_study(raw, path)
+
+
+def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
+    """Turn plain values into a :class:`Study`; errors as in :func:`load_study`."""
+    try:
+        return Study.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(step) for step in first["loc"]) or "the study as a whole"
+        if first["type"] == "missing":
+            what, value, remedy = "a key is missing", key, f"add {key}; a preset shows every key"
+        elif first["type"] == "extra_forbidden":
+            what, value = "unknown key", key
+            remedy = f"remove it or mend its spelling; allowed here: {', '.join(_siblings(first['loc']))}"
+        else:
+            shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+            what, value = "value not allowed", f"{key}{shown}"
+            remedy = first["msg"].removeprefix("Value error, ")
+        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise PipelineError(what, value, where=f"{path}{more}", remedy=remedy) from None
+
+
+def _siblings(location: tuple[int | str, ...]) -> list[str]:
+    """Keys allowed where an unknown one stands."""
+    block: Any = Study
+    for step in location[:-1]:
+        field = getattr(block, "model_fields", {}).get(step)
+        block = field.annotation if field is not None else None
+    return list(getattr(block, "model_fields", {}) or ["the keys of a preset"])

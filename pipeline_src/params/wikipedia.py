@@ -1,0 +1,40 @@
+"""params.yaml, block ``wikipedia``: which dump is read and which of its articles are kept."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from pipeline_src.params.base import Block
+
+
+class WikipediaParams(Block):
+    """Which dump, which of its parts, and how they are filtered.
+
+    Attributes:
+        dump: entry of ``sources.yaml`` that holds the dump.
+        date: date of the dump as Wikimedia writes it (``20260901``), for entries whose addresses need one.
+        parts: parts of the dump, one job each; a name of letters, digits and ``-`` that the entry's addresses use.
+        min_words: articles with fewer words of prose are dropped (counted as ``too_short``).
+        beam_args: handed verbatim to Beam's ``PipelineOptions``, such as ``["--runner=FlinkRunner"]``.
+    """
+
+    dump: str
+    date: str | None = Field(default=None, pattern=r"^\d{8}$")
+    parts: tuple[str, ...] = Field(min_length=1)
+    min_words: int = Field(default=0, ge=0)
+    beam_args: tuple[str, ...] = ()
+
+    @field_validator("date", mode="before")
+    @classmethod
+    def _date_as_text(cls, value: object) -> object:
+        return str(value) if isinstance(value, int) else value
+
+    @field_validator("parts")
+    @classmethod
+    def _plain_names(cls, parts: tuple[str, ...]) -> tuple[str, ...]:
+        for part in parts:
+            if not part.replace("-", "").isalnum():
+                raise ValueError(f"a part is named in letters, digits and '-', not {part!r}")
+        if len(set(parts)) != len(parts):
+            raise ValueError("each part may be listed once")
+        return parts

@@ -1,0 +1,104 @@
+"""Telling a person how far a stage is: a bar on a terminal, periodic lines elsewhere, and a log file either way."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from tqdm import tqdm
+
+log = logging.getLogger("pipeline_src")
+T = TypeVar("T")
+LINE_EVERY = 20.0  # seconds between progress lines where there is no terminal
+
+
+def open_log(stage: str, item: str) -> Path:
+    """Send the stage's messages to ``logs/<stage>/<item>.log`` (from its start) and to stderr."""
+    path = Path("logs") / stage / f"{item}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    for old in list(log.handlers):
+        log.removeHandler(old)
+        old.close()
+    to_file = logging.FileHandler(path, mode="w", encoding="utf-8")
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    to_terminal = _TqdmHandler()
+    to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints what ends a stage
+    to_terminal.setFormatter(logging.Formatter(f"[{stage} {item}] %(message)s"))
+    log.addHandler(to_file)
+    log.addHandler(to_terminal)
+    return path
+
+
+class _TqdmHandler(logging.Handler):
+    """Prints above a running bar instead of through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+class Progress:
+    """A count of work done, shown as a bar with ETA on a terminal and as a line every 20 s elsewhere.
+
+    Args:
+        what: the work in a word or two ("masking", "fine-tuning cola").
+        total: units of work in all; None when unknown.
+        unit: name of one unit ("article", "step", "B" for bytes).
+    """
+
+    def __init__(self, what: str, total: float | None, unit: str) -> None:
+        self.what, self.total, self.unit = what, total, unit
+        self.done: float = 0
+        self.note = ""
+        self._start = self._last = time.monotonic()
+        interactive = sys.stderr.isatty()
+        self._bar = (
+            tqdm(desc=what, total=total, unit=unit, unit_scale=unit == "B", file=sys.stderr, dynamic_ncols=True)
+            if interactive
+            else None
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, amount: float = 1, **numbers: float) -> None:
+        """Count ``amount`` more units as done; ``numbers`` (loss=…, …) stand at the end of the bar or line."""
+        self.done += amount
+        if numbers:
+            self.note = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        if self._bar is not None:
+            if numbers:
+                self._bar.set_postfix_str(self.note, refresh=False)
+            self._bar.update(amount)
+            return
+        now = time.monotonic()
+        if now - self._last >= LINE_EVERY:
+            self._last = now
+            log.info(self._line(now - self._start))
+
+    def _line(self, seconds: float) -> str:
+        rate = self.done / seconds if seconds else 0.0
+        text = f"{self.what}: {self.done:,.0f}"
+        if self.total:
+            left = (self.total - self.done) / rate if rate else float("inf")
+            text += f"/{self.total:,.0f} {self.unit}, {rate:,.1f}/s, {left:,.0f} s left"
+        else:
+            text += f" {self.unit}, {rate:,.1f}/s"
+        return f"{text}, {self.note}" if self.note else text
+
+
+def track(items: Iterable[T], what: str, unit: str, total: float | None = None) -> Iterator[T]:
+    """Yield ``items`` one by one, counting each in a :class:`Progress`."""
+    with Progress(what, total, unit) as progress:
+        for item in items:
+            yield item
+            progress.advance()

@@ -1,0 +1,132 @@
+"""params.yaml is checked whole before any work: key, value and what is allowed are named."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.params.study import check_study, load_study
+
+PRESETS = sorted((Path(__file__).resolve().parents[3] / "workflow/presets").glob("*.yaml"))
+SAMPLE = yaml.safe_load(next(path for path in PRESETS if path.stem == "sample").read_text(encoding="utf-8"))
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    """The sample study with one dotted key set to a value."""
+    study = copy.deepcopy(SAMPLE)
+    block = study
+    *path, last = key.split(".")
+    for step in path:
+        block = block[step]
+    block[last] = value
+    return study
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_every_preset_loads(path: Path) -> None:
+    load_study(path)
+
+
+def test_the_presets_that_must_be_there() -> None:
+    assert {"sample", "test", "bert-base"} <= {path.stem for path in PRESETS}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("sede", 1, "seed"),
+        ("pretrain.learning_rat", 1e-4, "learning_rate"),
+        ("pretrain.masking.maks", 0.8, "mask"),
+    ],
+)
+def test_an_unknown_key_is_named_with_those_allowed_there(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError, match="unknown key") as caught:
+        check_study(changed(key, value))
+    assert key in str(caught.value) and allowed in caught.value.remedy.replace(key, "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("mask_prob", 1.5, "less than 1"),
+        ("mask_prob", 0, "greater than 0"),
+        ("seed", -1, "greater than or equal to 0"),
+        ("seed", "one", "integer"),
+        ("vocabulary.size", 70_000, "65536"),
+        ("model.hidden", 100.5, "integer"),
+        ("pretrain.batch", None, "integer"),
+        ("corpus.heldout", 0.9, "0.5"),
+        ("wikipedia.date", "2026-09-01", "pattern"),
+        ("wikipedia.parts", ["../up"], "letters, digits"),
+        ("wikipedia.parts", [], "at least 1 item"),
+        ("tasks", ["colla"], "cola"),
+        ("model.activation", "relu", "gelu"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named_with_key_and_bounds(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError, match="value not allowed") as caught:
+        check_study(changed(key, value))
+    text = str(caught.value)
+    assert key in text and repr(value).strip("[]'") in text and allowed in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("examples.lengths.short", 256, "must not exceed long"),
+        ("model.positions", 64, "exceeds model.positions"),
+        ("model.heads", 3, "multiple of heads"),
+        ("pretrain.masking.mask", 0.9, "must be 1"),
+        ("pretrain.masking.max_predictions", 2, "null"),
+    ],
+)
+def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        check_study(changed(key, value))
+    assert allowed in str(caught.value)
+
+
+def test_a_missing_key_and_several_mistakes_at_once() -> None:
+    study = changed("mask_prob", 2)
+    del study["seed"]
+    with pytest.raises(PipelineError, match=r"(?s)a key is missing: seed.*1 more"):
+        check_study(study)
+
+
+@pytest.mark.parametrize("key", ["pretrain.learning_rate", "mask_prob"])
+def test_numbers_written_as_text_are_numbers(key: str) -> None:
+    study = check_study(changed(key, "1e-05"))
+    value: Any = study
+    for step in key.split("."):
+        value = getattr(value, step)
+    assert value == 1e-5
+
+
+def test_a_date_that_yaml_reads_as_a_number() -> None:
+    assert check_study(changed("wikipedia.date", 20260901)).wikipedia.date == "20260901"
+
+
+def test_a_study_cannot_be_changed_after_loading() -> None:
+    study = check_study(SAMPLE)
+    with pytest.raises(ValidationError):
+        study.seed = 2  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        study.pretrain.batch = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "no study here"), ("seed: [1\n", "not a YAML file"), ("- seed\n", "not a study"), ("", "not a study")],
+)
+def test_a_file_that_holds_no_study(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "params.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(PipelineError, match=said):
+        load_study(path)
