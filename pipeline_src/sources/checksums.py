@@ -1,0 +1,95 @@
+"""Checksums: what a file must be, where the publisher says so, and what was seen first where nobody does."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import read_json, write_json
+from pipeline_src.progress import log
+
+LOCK = Path("sources.lock")
+DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}  # hex digits of each algorithm the catalogue may name
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """An algorithm of :data:`DIGITS` and its digest in lower-case hex."""
+
+    algorithm: str
+    digest: str
+
+    @classmethod
+    def parse(cls, text: str) -> Checksum:
+        """Read ``sha256:<64 hex digits>`` and the like; ValueError for anything else."""
+        algorithm, _, digest = text.partition(":")
+        digest = digest.strip().lower()
+        if len(digest) != DIGITS.get(algorithm) or set(digest) - set("0123456789abcdef"):
+            raise ValueError(f"a checksum is {', '.join(f'{name}:<{n} hex digits>' for name, n in DIGITS.items())}")
+        return cls(algorithm, digest)
+
+    def __str__(self) -> str:
+        """As the catalogue writes it."""
+        return f"{self.algorithm}:{self.digest}"
+
+
+def digests(path: Path, algorithms: Iterable[str]) -> dict[str, str]:
+    """Hex digest of a file by each algorithm, reading it once in blocks of 1 MiB."""
+    running = {name: hashlib.new(name) for name in set(algorithms)}
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            for digest in running.values():
+                digest.update(block)
+    return {name: digest.hexdigest() for name, digest in running.items()}
+
+
+def find_in_list(text: str, file_name: str) -> Checksum | None:
+    """The checksum of ``file_name`` in a publisher's list of ``<digest>  <name>`` lines; None where it has no line."""
+    by_length = {length: name for name, length in DIGITS.items()}
+    for line in text.splitlines():
+        digest, _, name = line.strip().partition(" ")
+        if name.strip().lstrip("*") == file_name and len(digest) in by_length:
+            return Checksum(by_length[len(digest)], digest.lower())
+    return None
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Keep other processes on this machine from making or changing ``path`` meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f".{path.name}.lock"), "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def recorded(name: str, path: str) -> Checksum | None:
+    """What ``sources.lock`` holds for one file of an entry."""
+    digest = (read_json(LOCK) if LOCK.exists() else {}).get(name, {}).get(path)
+    return Checksum("sha256", digest) if digest else None
+
+
+def record(name: str, path: str, sha256: str, guard: Path) -> None:
+    """Keep the sum of a first download in ``sources.lock``, with a warning.
+
+    ``guard`` is what :func:`exclusive` locks meanwhile: the project's root is to stay free of other files.
+    """
+    log.warning(
+        "%s: no checksum is published for %s; sha256 %s is kept in %s, and later downloads are held to it",
+        name, path, sha256, LOCK,
+    )  # fmt: skip
+    with exclusive(guard):
+        held = read_json(LOCK) if LOCK.exists() else {}
+        held.setdefault(name, {})[path] = sha256
+        write_json(LOCK, held)
+
+
+def mismatch(path: str, wanted: object, found: object, where: str, remedy: str) -> PipelineError:
+    """The error for a file that is not what it should be; both sums are named."""
+    return PipelineError(
+        "wrong checksum", f"{path}\n  expected: {wanted}\n  found:    {found}", where=where, remedy=remedy
+    )

