@@ -1,0 +1,1 @@
+"""From raw dumps and books to documents of clean prose."""

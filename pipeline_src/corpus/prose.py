@@ -1,0 +1,146 @@
+"""Telling prose from what else stands in a page, and mending what removed markup leaves behind."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from pipeline_src.corpus.gaps import BARE, GAP, drop_broken
+
+SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of tables
+SURE = 120  # characters from which a line counts as prose even without a full stop
+NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
+NOT_PROSE |= {"=": "heading", "-": "rule"}
+CLOSERS = "\"”’')]»"
+STOPS = frozenset(".!?…。:;" + GAP)
+COMPLETE = frozenset(".!?…。" + CLOSERS)
+SENTENCE_ENDS = COMPLETE | frozenset(":;")
+
+_WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
+
+# Every pattern starts only where a run starts, so that long runs take linear time.
+_AFTER_OPENING = re.compile(r"\((?=[ ,;:])[ ,;:]++")
+_BEFORE_CLOSING = re.compile(r"(?<![ ,;:])[ ,;:]++\)")
+_EMPTY = re.compile(r"\((?: ?[–—/-] ?)?\)")
+_PRONOUNCED = re.compile(r"\((?:pronounced|pronunciation|pronounced as|IPA|listen|help|info|or|and|from)[:,;]?\)")
+_DOUBLED = re.compile(r"([,;]) ?[,;][ ,;]*+")
+_TWO_STOPS = re.compile(r"\.\.(?<=[^.\s]\.\.)(?= [A-Z0-9]|\n|\Z)")  # Sr.{{ref}}. Then
+_LOOSE = re.compile(r" ++(?=[,.;:](?:\s|\Z))")
+_MARKUP = re.compile(r"\{\{+|\}\}+|\[\[+|\]\]+|\{+\||\|\}+")
+_FOOTNOTE = re.compile(r"\[\d{1,3}\]")
+_EQUALS = re.compile(r"==+")
+_REFERENCE = re.compile(r"</*+(?=ref)", re.IGNORECASE)
+
+
+def repair(text: str) -> str:
+    """Close the holes that removed templates leave: ``( ; born 1900 )`` -> ``(born 1900)``, `` ,`` -> ``,``."""
+    text = _single_spaces(text)
+    if "(" in text:
+        text = _AFTER_OPENING.sub("(", text)
+        if " )" in text or ",)" in text or ";)" in text or ":)" in text:
+            text = _BEFORE_CLOSING.sub(")", text)
+        text = _PRONOUNCED.sub("", _EMPTY.sub("", text))
+    if "[" in text:
+        text = _FOOTNOTE.sub("", text).replace("[]", "").replace("[ ]", "")
+    if ", ," in text or ",," in text or "; ;" in text or ";," in text or ", ;" in text or ",;" in text:
+        text = _DOUBLED.sub(r"\1 ", text)
+    if ".." in text:
+        text = _TWO_STOPS.sub(".", text)
+    if '""' in text:
+        text = text.replace('""', "")
+    return _LOOSE.sub("", _single_spaces(text))
+
+
+def _single_spaces(text: str) -> str:
+    while "  " in text:  # each round halves the longest run; much faster than a pattern
+        text = text.replace("  ", " ")
+    return text
+
+
+def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[str]:
+    """The paragraphs of ``text`` that are prose; what the other lines were is counted in ``dropped``.
+
+    As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only leads up to a
+    list, table or formula (``They are:``) goes with it, and so does the rest of a sentence after one (``where x is
+    the mass.``) and every sentence with a gap in it.
+    """
+    kept: list[str] = []
+    block: list[str] = []
+    broken_off = False  # whether a list, table or formula stood here last
+    leading = ""  # the last paragraph kept, while nothing has followed it, if it may announce what follows
+    for raw in [*text.split("\n"), ""]:
+        line = raw.strip(" \t")
+        kind = _kind(raw, line) if line else "blank"
+        if kind is None:
+            block.append(line)
+            continue
+        if block:
+            paragraph = _finish(block, broken_off, dropped, language)
+            if paragraph:
+                kept.append(paragraph)
+                leading = paragraph if paragraph[-1] not in COMPLETE else ""
+                broken_off = False
+            else:
+                _drop_lead_in(kept, leading if leading.endswith(":") else "", dropped)
+                leading = ""
+                broken_off = True
+            block = []
+        if kind == "blank":
+            continue
+        dropped[kind] += 1
+        broken_off = kind != "heading"
+        _drop_lead_in(kept, leading if leading.endswith(":") or broken_off else "", dropped)
+        leading = ""
+    return kept
+
+
+def _finish(block: list[str], broken_off: bool, dropped: Counter[str], language: str) -> str:
+    """The paragraph that the lines of ``block`` make, without its broken sentences; '' where it is not prose."""
+    paragraph = " ".join(block).lstrip(" ,;:)")  # what followed a formula
+    if not _is_prose(paragraph, block):
+        dropped["fragment"] += 1
+        return ""
+    rest_of_sentence = broken_off and paragraph[0].islower()
+    if not rest_of_sentence and GAP not in paragraph:
+        return paragraph
+    paragraph, sentences = drop_broken(GAP + paragraph if rest_of_sentence else paragraph, language)
+    if sentences:
+        dropped["gap"] += sentences
+    return paragraph if len(paragraph) >= SHORTEST else ""
+
+
+def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str]) -> None:
+    """Take the last sentence of the last paragraph back if it announces (``leading``) what is left out."""
+    if leading:
+        kept.pop()
+        before = leading.rpartition(". ")[0]
+        if len(before) >= SHORTEST:
+            kept.append(before + ".")
+        dropped["lead-in"] += 1
+
+
+def _kind(raw: str, line: str) -> str | None:
+    if raw[0] == " " and len(line) < SURE:
+        return "preformatted"  # a line that begins with a space is shown as typed: code, verse
+    if line[0] == GAP and not line.strip(BARE):
+        return "formula"
+    return NOT_PROSE.get(line[0])
+
+
+def _is_prose(paragraph: str, lines: list[str]) -> bool:
+    if len(paragraph) < SHORTEST or (len(paragraph) < SURE and not _WORD.search(paragraph)):
+        return False
+    if len(paragraph) < SURE:
+        return paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
+    return paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
+
+
+def without_markup(text: str) -> str:
+    """Take out the marks themselves where a page shows them as text, so that no reader mistakes them for markup."""
+    if "{{" in text or "}}" in text or "[[" in text or "]]" in text or "{|" in text or "|}" in text:
+        text = _single_spaces(_MARKUP.sub(" ", text))
+    if "==" in text:
+        text = _EQUALS.sub("=", text)
+    if "<" in text:
+        text = _REFERENCE.sub("", text)
+    return text

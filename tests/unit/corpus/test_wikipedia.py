@@ -1,0 +1,156 @@
+"""The Beam stage: drops counted, errors clear, output the same however it is run."""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.corpus import wikipedia as stage
+from pipeline_src.corpus.documents import read_documents, read_manifest
+from pipeline_src.errors import PipelineError
+from pipeline_src.params.wikipedia import WikipediaParams
+
+ITALIAN = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "wiki_xml" / "itwiki-small-dump.xml.gz"
+HEAD = '<mediawiki xml:lang="en"><siteinfo><dbname>testwiki</dbname></siteinfo>\n'
+TAIL = "</mediawiki>\n"
+PROSE = "The river runs north through two counties before it meets the sea."
+
+
+def page(number: int, text: str = PROSE, namespace: int = 0, redirect: str = "") -> str:
+    """The XML of one page."""
+    return (
+        f"<page><title>P{number}</title><ns>{namespace}</ns><id>{number}</id>{redirect}<revision><id>9</id>"
+        f"<text>{text}</text></revision></page>\n"
+    )
+
+
+PAGES = [
+    page(1),
+    page(2, redirect='<redirect title="P1" />'),
+    page(3, "#RINVIA [[P1]]"),
+    page(4, namespace=1),
+    page(5, "P5 may be: {{disambiguation}}"),
+    page(6, "* only a list"),
+    page(7, f"{PROSE} {PROSE}"),
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project root, made the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def put(root: Path, data: bytes) -> Path:
+    """Lay a dump where the stage looks for part ``a``."""
+    folder = root / "data/raw/wikipedia/a"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dump.xml.bz2").write_bytes(data)
+    return root / "data/text/wikipedia/a"
+
+
+def run(**params) -> None:
+    """Run the stage on part ``a``."""
+    stage.run(wikipedia=WikipediaParams(dump="x", parts=("a",), **params), part="a")
+
+
+def test_drops_are_counted_by_reason(root: Path) -> None:
+    out = put(root, bz2.compress((HEAD + "".join(PAGES) + TAIL).encode()))
+    run(min_words=20)
+    manifest = read_manifest(out)
+    assert manifest["pages"] == 7
+    assert manifest["dropped"] == {"disambiguation": 1, "empty": 1, "namespace": 1, "redirect": 2, "too_short": 1}
+    (document,) = read_documents(out)
+    assert (document.id, document.title, document.revision) == ("testwiki:7", "P7", 9)
+    assert document.text == f"{PROSE} {PROSE}"
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "pages-00000000000000.jsonl"]
+
+
+def test_the_same_bytes_on_one_worker_and_two(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [HEAD, *(page(number, f"Page {number}. {PROSE}") for number in range(40)), TAIL]
+    out = put(root, b"".join(bz2.compress(stream.encode()) for stream in streams))
+    split = stage.split_ranges
+    monkeypatch.setattr(stage, "split_ranges", lambda path: split(path, 1_000))
+    monkeypatch.setenv("PYTHONPATH", "")  # the stage itself tells its worker processes where the package is
+    results = []
+    for workers in ("1", "2"):
+        monkeypatch.setenv("PIPELINE_WORKERS", workers)
+        run()
+        results.append({path.name: path.read_bytes() for path in out.iterdir()})
+        assert len(results[-1]) > 3
+    assert results[0] == results[1]
+    assert [document.id for document in read_documents(out)] == [f"testwiki:{number}" for number in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the dump is empty"),
+        (b"plain text, not XML", "not a MediaWiki dump"),
+        (bz2.compress((HEAD + page(1) + TAIL).encode())[:-20], "cut off or corrupt"),
+        ((HEAD + page(1)).encode(), "the XML stops before </mediawiki>"),
+        ((HEAD + TAIL).encode(), "the dump holds no pages"),
+        ((HEAD + page(1, namespace=4) + TAIL).encode(), "no article of the dump is left"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_keeps_earlier_output(root: Path, data: bytes, message: str) -> None:
+    out = put(root, data)
+    with pytest.raises(PipelineError, match=message):
+        run()
+    assert not out.exists() or not list(out.parent.iterdir())
+    put(root, bz2.compress((HEAD + page(1) + TAIL).encode()))
+    run()
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    put(root, data)
+    with pytest.raises(PipelineError, match="dump.xml.bz2"):
+        run()
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert [path.name for path in out.parent.iterdir()] == ["a"]
+
+
+def test_a_full_disk_reaches_the_caller_as_such(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = put(root, bz2.compress((HEAD + page(1) + TAIL).encode()))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard")
+
+    for function in ("write_shard", "write_json"):  # in a worker's code, and in Beam's own step
+        with monkeypatch.context() as patch:
+            patch.setattr(stage, function, full)
+            with pytest.raises(OSError) as caught:
+                run()
+            assert caught.value.errno == errno.ENOSPC
+            assert not out.exists()
+
+
+def test_output_lost_by_a_runner_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(root, bz2.compress((HEAD + page(1) + TAIL).encode()))
+    monkeypatch.setattr(stage, "_run_beam", lambda *_: [])
+    with pytest.raises(PipelineError, match="the Beam runner lost output"):
+        run()
+
+
+def test_beam_options_name_the_local_runner_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIPELINE_WORKERS", "4")
+    assert stage.beam_options((), ranges=1) == ["--runner=FnApiRunner"]
+    assert "--direct_num_workers=3" in stage.beam_options((), ranges=3)
+    assert stage.beam_options(("--runner=FlinkRunner", "--x=1"), ranges=3) == ["--runner=FlinkRunner", "--x=1"]
+
+
+def test_an_italian_dump_by_its_own_siteinfo(root: Path) -> None:
+    if not ITALIAN.exists():
+        pytest.skip("../shared with the Italian dump is not here")
+    out = put(root, ITALIAN.read_bytes())
+    run()
+    manifest = read_manifest(out)
+    assert (manifest["site"], manifest["language"], manifest["pages"]) == ("itwiki", "it", 747)
+    assert manifest["dropped"]["namespace"] == 75 and manifest["dropped"]["redirect"] >= 60
+    assert manifest["dropped"]["disambiguation"] >= 15
+    text = "\n".join(document.text for document in read_documents(out))
+    assert not any(mark in text for mark in ("{{", "}}", "[[", "]]", "{|", "|}", "==", "<ref", "File:", "Categoria:"))
+    assert manifest["words"] > 400_000

@@ -1,0 +1,154 @@
+"""Wikitext to prose: what goes, what stays, and that no page is too strange or too slow."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.corpus.site import make_site
+from pipeline_src.corpus.wikitext import clean
+
+FORBIDDEN = ("{{", "}}", "[[", "]]", "{|", "|}", "==", "<ref")
+PLAIN = "The river runs north through two counties before it meets the sea."
+
+
+def page(sentence: str) -> str:
+    """A page with ``sentence`` between two plain paragraphs."""
+    return f"{PLAIN}\n\n{sentence}\n\n{PLAIN}"
+
+
+def cleaned(sentence: str) -> str:
+    """What becomes of ``sentence`` between two plain paragraphs; '' when it goes."""
+    lines = clean(page(sentence)).split("\n")
+    assert lines[0] == lines[-1] == PLAIN
+    return "\n".join(lines[1:-1])
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "== Early history of the region. ==",
+        "* An item of a list that reads like a sentence.",
+        "# An item of a list that reads like a sentence.",
+        ": An indented line that reads like a sentence.",
+        "; A term that reads very much like a sentence.",
+        "[[File:Bridge.jpg|thumb|The [[bridge]] as seen from the south.]]",
+        "[[Category:Rivers with long names that end in a stop.]]",
+        "[[de:Ein Artikel in einer anderen Sprache der Welt.]]",
+        "{{Infobox river|name=The long river of the north.|length={{convert|5|km}}}}",
+        '{| class="wikitable"\n|-\n| A cell that reads very much like a sentence.\n|}',
+        "<gallery>\nFile:a.jpg|A caption that reads very much like a sentence.\n</gallery>",
+        "<math>x = \\frac{1}{2} \\text{ and this is a formula for all we know.}</math>",
+        "<!-- A comment that reads very much like a sentence. -->",
+        "<ref>Smith, J. (1999). A book that ends with a full stop.</ref>",
+        "<REF name=x>Smith, J. (1999). A book that ends with a stop.</ref>",
+        "__NOTOC__",
+        "----",
+        " for x in range(10): print(x).",
+        "A caption without a stop",
+    ],
+)
+def test_what_is_not_prose_goes(markup: str) -> None:
+    assert cleaned(markup) == ""
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("It is a [[river]] of the [[Europe|European]] plain.", "It is a river of the European plain."),
+        ("The show [[CSI: Miami]] ended in the year 2012.", "The show CSI: Miami ended in the year 2012."),
+        ("See [[:Category:Rivers|all the rivers]] of this land.", "See all the rivers of this land."),
+        ("It is ''very'' '''long''' and '''''quite''''' wide.", "It is very long and quite wide."),
+        ("The ''Iliad'''s first line is known to everyone.", "The Iliad's first line is known to everyone."),
+        ("It is {{convert|5|km|mi|abbr=on}} long at this point.", "It is 5 km long at this point."),
+        ("Adults weigh {{convert|60|and(-)|80|kg}} or even more.", "Adults weigh 60 and 80 kg or even more."),
+        ("A man of {{convert|5|ft|10|in}} stood at the gate.", "A man of 5 ft 10 in stood at the gate."),
+        ("The word {{lang|grc|ἀναρχία}} means without a ruler.", "The word ἀναρχία means without a ruler."),
+        ("It was built {{circa|1850}} by unknown craftsmen.", "It was built c. 1850 by unknown craftsmen."),
+        ("{{As of|2010|5}}, it had many thousand readers.", "As of May 2010, it had many thousand readers."),
+        ("It had readers {{as of|2010|lc=y}} in many lands.", "It had readers as of 2010 in many lands."),
+        ("Ethanol is {{chem|C|2|H|6|O}}, a simple compound.", "Ethanol is C2H6O, a simple compound."),
+        ("The {{nowrap|[[Pope]] {{abbr|St|Saint}} John}} spoke then.", "The Pope St John spoke then."),
+        ("Anna ({{lang-ru|Анна}}; {{IPA|x}}; born 1900) wrote.", "Anna (Анна; born 1900) wrote."),
+        ("Anna ({{IPA|x}}; born 1900 {{foo}}) wrote many books.", "Anna (born 1900) wrote many books."),
+        ("Anna ({{IPA|x}}) wrote many books {{foo}}, all short.", "Anna wrote many books, all short."),
+        ("A fact<ref name=a /> and more<ref>x</ref> of them follow.", "A fact and more of them follow."),
+        ("See [http://example.org the page] of this project.", "See the page of this project."),
+        ("One line of the paragraph\ngoes on in the next line.", "One line of the paragraph goes on in the next line."),
+        ("Water is H<sub>2</sub>O &amp; freezes at 0&nbsp;°C.", "Water is H2O & freezes at 0 °C."),
+        ("If <math>n</math> is even, so is <math>n+2</math> too.", "If n is even, so is n+2 too."),
+        ("The work has two large parts. They are as follows:\n* one\n* two", "The work has two large parts."),
+        ("<blockquote>A quotation is prose like any other.</blockquote>", "A quotation is prose like any other."),
+        ("The mark <nowiki>[[x]]</nowiki> makes a link of a word.", "The mark x makes a link of a word."),
+        ("The tag &lt;ref&gt; marks a note in this language.", "The tag marks a note in this language."),
+    ],
+)
+def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+def test_sections_without_prose_are_cut_with_their_subsections() -> None:
+    text = f"{PLAIN}\n== References ==\nA source that ends with a stop.\n=== Books ===\nAnother one of those.\n"
+    text += "== Later years ==\nHe went home and wrote his memoirs.\n=== See also ===\nOther people like him are known."
+    dropped: Counter[str] = Counter()
+    assert clean(text, dropped=dropped) == f"{PLAIN}\nHe went home and wrote his memoirs."
+    assert dropped["section"] == 2
+
+
+def test_another_language_brings_its_own_names() -> None:
+    italian = make_site("itwiki", "it", {6: "File", 14: "Categoria", -1: "Speciale"})
+    text = f"[[Immagine:a.jpg|thumb|Una didascalia che finisce con un punto.]]\n\n{PLAIN}\n\n[[Categoria:Fiumi]]"
+    text += "\n== Voci correlate ==\nUn'altra voce che finisce con un punto."
+    assert clean(text, italian) == PLAIN
+
+
+def test_an_unclosed_opener_costs_a_line_not_the_page() -> None:
+    for opener in ("{{Infobox", "{| class=x", "[[File:a.jpg|thumb", "<ref name=x", "<gallery>", "'''"):
+        assert clean(f"{PLAIN}\n\n{opener}\n\n{PLAIN}\n\n{PLAIN}").count(PLAIN) >= 2, opener
+
+
+PIECES = st.sampled_from(
+    ["{{", "}}", "[[", "]]", "{|", "|}", "|", "==", "\n", "\n\n", "<ref>", "</ref>", "<ref name=a/>", "<!--", "-->",
+     "'''",
+     "{{{", "}}}", "[http://a.b ", "]", "<nowiki>", "</nowiki>", "<math>", "</math>",
+     "&lt;ref&gt;", "&#123;&#123;", "&#91;",
+     "File:", "(", ")", ",", ";", " ", "=", "{", "}", "<", ">", "&amp;",
+     "convert|5|km", "lang|x|", "as of|", "frac|", ":", "*",
+     '""', "A sentence of more than twenty-five characters stands here."]
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=40).map("".join))
+def test_never_raises_and_never_leaves_markup(text: str) -> None:
+    for wrapped in (text, page(text)):
+        result = clean(wrapped)
+        assert not any(mark in result.lower() for mark in FORBIDDEN)
+        assert all(line == line.strip() and line for line in result.split("\n")) or result == ""
+
+
+HOSTILE = {
+    **{
+        opener: opener * 20_000
+        for opener in (
+            "{{", "[[", "{|", "\n{|", "{{{", "<ref>", "<ref ", "<!--", "[http://a.b ", "<div ", "((",
+            "<nowiki>", "<math>",
+            "( ,", ", ", "''", "''a", "&lt;", "\n==", "\n== References ==", "{{a", "[[a|", "}}", "]]", "|}",
+            "<REF>", "[", '"" ',
+        )
+    },
+    "nested templates": "{{nowrap|a " * 5_000 + "}}" * 5_000,
+    "nested links": "[[a|" * 5_000 + "]]" * 5_000,
+    "links in templates": "{{a [[b " * 20_000 + "}}" * 20_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_pages_take_linear_time(name: str) -> None:
+    start = time.process_time()
+    clean(page(HOSTILE[name]))
+    assert time.process_time() - start < 0.5
