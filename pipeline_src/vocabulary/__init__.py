@@ -1,0 +1,1 @@
+"""The WordPiece vocabulary: learning it and writing text in it."""
