@@ -1,0 +1,162 @@
+"""The BERT encoder (Devlin et al. 2018, section 3) on flat, unpadded tokens.
+
+T is the number of tokens of all sequences of a batch together, B the number of sequences, H the width. Parameters
+bear Hugging Face's names, so a saved model loads there without translation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.models.attention import attention
+from pipeline_src.models.layout import Layout
+
+INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
+LAYER_NORM_EPS = 1e-12  # google-research/bert
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """Sizes of one encoder; see :class:`pipeline_src.params.model.ModelParams`."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_dropout_prob: float = 0.1
+    hidden_act: str = "gelu"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, by Hugging Face's names."""
+        return asdict(self)
+
+
+class Embeddings(nn.Module):
+    """Sum of token, segment and learned position embeddings (paper, figure 2)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+        """[T] ids and segments -> [T, H]."""
+        total = (
+            self.word_embeddings(ids) + self.position_embeddings(layout.position) + self.token_type_embeddings(segments)
+        )
+        return self.dropout(self.LayerNorm(total))
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention before its output projection."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.dropout = config.hidden_dropout_prob
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """[T, H] -> [T, H]."""
+        query, key, value = (
+            projection(hidden).view(len(hidden), self.heads, -1) for projection in (self.query, self.key, self.value)
+        )
+        context = attention(query, key, value, layout, self.dropout if self.training else 0.0)
+        return context.reshape(len(hidden), -1)
+
+
+class AddAndNorm(nn.Module):
+    """Projection, dropout, residual, LayerNorm: how both halves of a block end (post-LayerNorm)."""
+
+    def __init__(self, config: BertConfig, inner: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inner, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
+        """[T, inner] and [T, H] -> [T, H]."""
+        return self.LayerNorm(self.dropout(self.dense(inner)) + residual)
+
+
+class Block(nn.Module):
+    """One Transformer block: attention, then feed-forward."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.attention = nn.ModuleDict(
+            {"self": SelfAttention(config), "output": AddAndNorm(config, config.hidden_size)}
+        )
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
+        self.output = AddAndNorm(config, config.intermediate_size)
+        self.approximate = "tanh" if config.hidden_act == "gelu_tanh" else "none"
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """[T, H] -> [T, H]."""
+        hidden = self.attention["output"](self.attention["self"](hidden, layout), hidden)
+        inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
+        return self.output(inner, hidden)
+
+
+class Encoder(nn.Module):
+    """The stack of blocks."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """[T, H] -> [T, H]."""
+        for block in self.layer:
+            hidden = block(hidden, layout)
+        return hidden
+
+
+class Bert(nn.Module):
+    """Embeddings, encoder and the tanh pooler over [CLS]."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.encoder = Encoder(config)
+        self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)})
+
+    def forward(self, ids: Tensor, segments: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode a batch.
+
+        Args:
+            ids: int64 [T].
+            segments: int64 [T].
+            starts: start of each sequence and T, int64 [B + 1].
+
+        Returns:
+            Hidden states of the last layer [T, H] and pooled [CLS] vectors [B, H].
+        """
+        layout = Layout.of(starts)
+        hidden = self.encoder(self.embeddings(ids, segments, layout), layout)
+        return hidden, torch.tanh(self.pooler["dense"](hidden[layout.starts]))
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Weights from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert)."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            nn.init.trunc_normal_(
+                part.weight, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD, generator=generator
+            )
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)

@@ -1,0 +1,1 @@
+"""What is learnt: masked words, next sentences."""

@@ -1,0 +1,74 @@
+"""How well a pretrained model predicts documents it never saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from pipeline_src.examples.loading import PretrainingBatch, PretrainingExamples
+from pipeline_src.models.heads import BertForPretraining
+
+TOKENS_PER_BATCH = 16_384
+
+
+@torch.inference_mode()
+def measure_heldout(
+    model: BertForPretraining, examples: PretrainingExamples, train_counts: np.ndarray
+) -> dict[str, float]:
+    """Losses and accuracies on all held-out examples, beside what the simplest predictors reach.
+
+    Args:
+        model: left in evaluation mode.
+        examples: of the held-out split, masked at the paper's 15 % whatever the study's own rate, so that studies
+            of different rates compare.
+        train_counts: how often each id occurs in the training text, int64 [entries].
+
+    Returns:
+        ``mlm_loss`` (nats) and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` over those the model saw as
+        [MASK], and there too ``unigram_loss``, the cross-entropy of add-one unigram counts of the training text, and
+        ``gap``, their difference; ``nsp_accuracy`` beside ``nsp_majority``, the share of its larger class; and
+        ``nsp_loss``.
+    """
+    model.eval()
+    device = next(model.parameters()).device
+    unigram = -np.log((train_counts + 1) / (train_counts.sum() + len(train_counts)))
+    losses, right, at_mask, simple, nsp_losses, nsp_right, random = [], [], [], [], [], [], []
+    for batch in _batches(examples):
+        words, pairs = model(
+            *(torch.from_numpy(part).to(device) for part in (batch.ids, batch.segments, batch.starts, batch.predicted))
+        )
+        labels = torch.from_numpy(batch.labels).to(device)
+        is_random = torch.from_numpy(batch.is_random).to(device)
+        losses.append(torch.nn.functional.cross_entropy(words.float(), labels, reduction="none").cpu().numpy())
+        right.append((words.argmax(-1) == labels).cpu().numpy())
+        at_mask.append(batch.ids[batch.predicted] == examples.masked_lm.mask_id)
+        simple.append(unigram[batch.labels])
+        nsp_losses.append(torch.nn.functional.cross_entropy(pairs.float(), is_random, reduction="none").cpu().numpy())
+        nsp_right.append((pairs.argmax(-1) == is_random).cpu().numpy())
+        random.append(batch.is_random)
+    loss, masked = np.concatenate(losses), np.concatenate(at_mask)
+    share = float(np.concatenate(random).mean())
+    mask_loss, unigram_loss = float(loss[masked].mean()), float(np.concatenate(simple)[masked].mean())
+    return {
+        "mlm_loss": float(loss.mean()),
+        "mlm_perplexity": math.exp(float(loss.mean())),
+        "mlm_accuracy": float(np.concatenate(right).mean()),
+        "mask_loss": mask_loss,
+        "unigram_loss": unigram_loss,
+        "gap": unigram_loss - mask_loss,
+        "nsp_loss": float(np.concatenate(nsp_losses).mean()),
+        "nsp_accuracy": float(np.concatenate(nsp_right).mean()),
+        "nsp_majority": max(share, 1 - share),
+        "examples": len(examples),
+        "predictions": len(loss),
+    }
+
+
+def _batches(examples: PretrainingExamples) -> Iterator[PretrainingBatch]:
+    longest = int((examples.plan[:, 1] - examples.plan[:, 0] + examples.plan[:, 3] - examples.plan[:, 2]).max()) + 3
+    size = max(1, TOKENS_PER_BATCH // longest)
+    for first in range(0, len(examples), size):
+        yield examples.batch(np.arange(first, min(first + size, len(examples))))
