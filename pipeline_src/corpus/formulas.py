@@ -17,7 +17,7 @@ _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _SPACE = re.compile(r"\\[,;:! ]")
 _GROUP = re.compile(r"\{([\w+−-]{1,6})\}")
 _READABLE = re.compile(r"[\w+\-=.,()/ ^≤≥≠×·∞→…±−≈∈∼%°]+")
-_CODE = re.compile(r"[\w+\-.,()/ :;\"%$@!?^~]+")
+_CODE = re.compile(r"[\w+\-.,/ :\"%$@^~]*\w[\w+\-,/ :\"%$@^~]*")
 
 
 def formula_text(formula: str) -> str:
@@ -34,7 +34,7 @@ def formula_text(formula: str) -> str:
 
 
 def code_text(code: str) -> str:
-    """``code`` itself where it is short and holds no markup, else a gap."""
+    """``code`` itself where it is short and without marks that would end or break a sentence, else a gap."""
     return code if len(code) <= LONGEST and _CODE.fullmatch(code) else GAP
 
 

@@ -12,6 +12,8 @@ from pipeline_src.corpus.sentences import split_sentences
 GAP = "\ue000"  # a formula, a piece of code, a value that a template computes
 SOUND, SOUND_END = "\ue001", "\ue002"  # around a pronunciation, which goes where brackets hold it
 BARE = GAP + " \t,.;:()[]=+-–·&→"  # a line of nothing else is a formula on its own line
+CLOSERS = "\"”’')]»"
+STOPS = frozenset(".!?…。:;" + GAP)
 GAPPED = frozenset("math ce chem hiero code pre syntaxhighlight source score poem timeline".split())
 
 # Every pattern stops at the next bracket, so that many brackets take linear time.
@@ -45,13 +47,38 @@ def _without_sounds(match: re.Match[str]) -> str:
 
 
 def drop_broken(paragraph: str, language: str) -> tuple[str, int]:
-    """Leave out the sentences of ``paragraph`` with a gap outside brackets; also tells how many they were."""
+    """Leave out the sentences of ``paragraph`` with a gap outside brackets; also tells how many they were.
+
+    What a mark within such a sentence split off (an open bracket, a small letter at its start) goes too.
+    """
     paragraph = _ASIDE.sub("", paragraph)
     if GAP not in paragraph:
         return paragraph, 0
-    sentences = split_sentences(paragraph, language)
-    kept = [sentence for sentence in sentences if GAP not in sentence]
-    return " ".join(kept), len(sentences) - len(kept)
+    sentences = pieces(paragraph, language)
+    kept: list[str] = []
+    torn = False
+    for sentence in sentences:
+        torn = (
+            GAP in sentence
+            or sentence.count("(") != sentence.count(")")
+            or sentence.rstrip(CLOSERS + " ")[-1:] not in STOPS
+            or (torn and sentence[0].islower())
+        )
+        if not torn:
+            kept.append(sentence)
+    return "".join(kept).rstrip(), len(sentences) - len(kept)
+
+
+def pieces(paragraph: str, language: str) -> list[str]:
+    """The sentences of ``paragraph`` with the blanks after them: together they are the paragraph, to the letter."""
+    cut: list[str] = []
+    done = 0
+    for sentence in split_sentences(paragraph, language):
+        start = paragraph.find(sentence, done)
+        if start > done and paragraph[start - 1] == " ":  # no cut within T.U.A.
+            cut.append(paragraph[done:start])
+            done = start
+    return [*cut, paragraph[done:]]
 
 
 def without_marks(text: str) -> str:

@@ -52,7 +52,7 @@ def markdown_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
 
 
 def _why_not_prose(block: str, is_play: bool) -> str | None:
-    if _HEADING.fullmatch(block):
+    if _HEADING.fullmatch(block) or (is_play and block.isalpha()):  # a lone word without a stop is half a title
         return "heading"
     if _RULE.fullmatch(block):
         return "rule"

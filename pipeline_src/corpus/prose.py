@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from pipeline_src.corpus.gaps import BARE, GAP, drop_broken
+from pipeline_src.corpus.gaps import BARE, CLOSERS, GAP, STOPS, drop_broken
 
 SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of tables
 SURE = 120  # characters from which a line counts as prose even without a full stop
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
-CLOSERS = "\"”’')]»"
-STOPS = frozenset(".!?…。:;" + GAP)
+INTERRUPTIONS = frozenset(("formula", "list", "table"))
 COMPLETE = frozenset(".!?…。" + CLOSERS)
-SENTENCE_ENDS = COMPLETE | frozenset(":;")
+SENTENCE_ENDS = COMPLETE | frozenset(":;" + GAP)
 
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
 
@@ -75,13 +74,15 @@ def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[s
             block.append(line)
             continue
         if block:
+            if kind in INTERRUPTIONS and block[-1][-1] not in COMPLETE:
+                block.append(GAP)  # a sentence that the formula or list was part of
             paragraph = _finish(block, broken_off, dropped, language)
             if paragraph:
                 kept.append(paragraph)
                 leading = paragraph if paragraph[-1] not in COMPLETE else ""
                 broken_off = False
             else:
-                _drop_lead_in(kept, leading if leading.endswith(":") else "", dropped)
+                _drop_lead_in(kept, leading if leading.endswith(":") else "", dropped, language)
                 leading = ""
                 broken_off = True
             block = []
@@ -89,7 +90,7 @@ def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[s
             continue
         dropped[kind] += 1
         broken_off = kind != "heading"
-        _drop_lead_in(kept, leading if leading.endswith(":") or broken_off else "", dropped)
+        _drop_lead_in(kept, leading if leading.endswith(":") or broken_off else "", dropped, language)
         leading = ""
     return kept
 
@@ -109,13 +110,13 @@ def _finish(block: list[str], broken_off: bool, dropped: Counter[str], language:
     return paragraph if len(paragraph) >= SHORTEST else ""
 
 
-def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str]) -> None:
+def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language: str) -> None:
     """Take the last sentence of the last paragraph back if it announces (``leading``) what is left out."""
     if leading:
         kept.pop()
-        before = leading.rpartition(". ")[0]
+        before, _ = drop_broken(f"{leading} {GAP}", language)
         if len(before) >= SHORTEST:
-            kept.append(before + ".")
+            kept.append(before)
         dropped["lead-in"] += 1
 
 

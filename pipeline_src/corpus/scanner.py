@@ -130,7 +130,7 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
             if depth < 0:
                 continue
             current = stack[depth][0]
-            current.append("\n!\n")  # shows that the sentence before it announced a table
+            current.append("!\n")  # shows that the sentence before it announced a table
             del stack[depth:]
             done = end
     current.append(text[done:])

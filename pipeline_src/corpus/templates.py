@@ -33,7 +33,7 @@ LAST = """lang, transl, transliteration, translit, nowrap, nobr, no wrap, nobrea
 
 # The first positional argument is the text: {{abbr|UN|United Nations}}.
 FIRST = """abbr, tooltip, hover title, ill, interlanguage link, quote, blockquote, cquote, quotation, bquote, sic,
-    nihongo, nihongo2, nihongo3, okay, val, num, formatnum, nts, number, citation needed span, clarify span,
+    nihongo, nihongo2, nihongo3, okay, num, formatnum, nts, number, citation needed span, clarify span,
     dubious span, text, plain text, gaps, flag, flagu,
     flagcountry, chiarire, citazione necessaria, citazione, cn, senza fonte, numero"""
 
@@ -97,7 +97,7 @@ def expand(body: str) -> str:
         return "\n*\n"  # shows that the sentence before it announced a list
     if expander is None:
         return _first(name, positional(rest)) if name.startswith("lang-") else ""
-    return expander(name, positional(rest) if expander is not _as_of else rest.split("|"))
+    return expander(name, rest.split("|") if expander in (_as_of, _value) else positional(rest))
 
 
 def positional(arguments: str) -> list[str]:
@@ -207,6 +207,20 @@ def _as_of(_: str, raw: list[str]) -> str:
     return f"{opening} {dates[0]}" if dates and dates[0] else ""
 
 
+def _value(_: str, raw: list[str]) -> str:
+    """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C."""
+    named = {
+        key.strip(): value.strip() for key, equals, value in (argument.partition("=") for argument in raw) if equals
+    }
+    number = next((argument.strip() for argument in raw if "=" not in argument), "")
+    if not number or "(" in number:
+        return GAP
+    power = "×10" + named["e"].translate(RAISED) if named.get("e") else ""
+    unit = named.get("u") or named.get("ul") or ""
+    per = named.get("up") or named.get("upl")
+    return f"{number}{power} {unit}".strip() + (f"/{per}" if per else "")
+
+
 def _old_style(_: str, arguments: list[str]) -> str:
     return ", ".join(arguments[:2])
 
@@ -227,6 +241,7 @@ EXPANDERS: dict[str, Expander] = {
     "e": _power_of_ten,
     **dict.fromkeys(("bibleref", "bibleref2", "bibleverse"), _verse),
     "as of": _as_of,
+    "val": _value,
     "oldstyledate": _old_style,
 }
 UNSHOWN = frozenset(_names(UNKNOWN))

@@ -24,12 +24,8 @@ _BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")  # the letter before it was a te
 _TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]{0,20}\b[^<>\n]{0,600}>")
 _BREAK = re.compile(r"<br[ /]*>", re.IGNORECASE)
 _POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad'''s: italics, then an apostrophe
-_ELIDED = (
-    "l d un dell all dall nell sull quell c n s j m t qu L D Un Dell All Dall Nell Sull Quell C N S J M T Qu".split()
-)
-_ELISION = re.compile(  # dell'''Iliade'': an apostrophe, then italics
-    rf"'''(?=\w)(?:{'|'.join(rf"(?<=\b{word}''')(?<!'{word}''')" for word in _ELIDED)})([^'\n]{{1,100}})''(?!')"
-)
+_ELISION = re.compile(r"'''(?<=[^\W\d_]''')(?=\w)([^'\n]{1,100})''(?!')")  # dell'''Iliade'': an apostrophe, italics
+_ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
 _HEADING = re.compile(r"^(={1,6})([^\n]*)$", re.MULTILINE)
 _BLANKS = {"\t": " ", "\r": "", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\u200e": "", "\ufeff": ""}
@@ -58,7 +54,9 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     if "//" in text or "mailto:" in text:
         text = _BARE_ADDRESS.sub("", _EXTERNAL_LINK.sub(r"\1", text))
     if "'''" in text:
-        text = _ELISION.sub(r"'\1", _POSSESSIVE.sub(r"\1'", text))
+        if "'''s" in text:
+            text = _POSSESSIVE.sub(r"\1'", text)
+        text = _ELISION.sub(_elision, text)
     if "''" in text:
         text = text.replace("'''''", "").replace("'''", "").replace("''", "")
     if "&" in text:
@@ -79,6 +77,11 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     text = "\n".join(paragraphs(resolve_sounds(text), dropped, site.language))
     text = without_markup(repair(without_marks(text)))
     return "\n".join(stripped for line in text.split("\n") if (stripped := line.strip()))
+
+
+def _elision(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - 6) : match.start()]
+    return f"'{match[1]}" if _ELIDED.search(before) else match[0]
 
 
 def link_text(body: str, hidden: frozenset[str]) -> str:

@@ -61,6 +61,14 @@ def run(**params) -> dict:
     return read_manifest(stage.TEXT)
 
 
+def test_titles_within_a_play_are_no_speech() -> None:
+    dropped: Counter[str] = Counter()
+    text = f"{SPEECHES}\n\nSCENE II: Another street.\n\n**KING**  \nSing on.\nSONG.\nUnder the tree,\nO!\n\n"
+    text += "Ghost\n\nEPILOGUE\n"
+    assert markdown_paragraphs(text, dropped)[12:] == ["Sing on.", "Under the tree, O!"]
+    assert dropped["heading"] == 4
+
+
 def test_a_gutenberg_text_loses_frame_headings_and_hard_line_ends() -> None:
     dropped: Counter[str] = Counter()
     assert plain_paragraphs(GUTENBERG, dropped) == [

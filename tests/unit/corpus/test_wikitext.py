@@ -91,6 +91,76 @@ def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
     assert cleaned(markup) == prose
 
 
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        (r"It is known. Here <math>\frac{a}{b}</math> is small. The rest follows.", "It is known. The rest follows."),
+        (r"The mean (that is <math>\bar{x}</math>) is known to all.", "The mean is known to all."),
+        (r"If <math>\alpha \le x_{12}</math>, then it is small.", "If α ≤ x_12, then it is small."),
+        ("The command <code>ls -l</code> lists the files there.", "The command ls -l lists the files there."),
+        ("First fact here. Use <code>a[[b]]</code> now. Last fact here.", "First fact here. Last fact here."),
+        (
+            "It had a density of {{Pop density|1|2|km2}} in 2011. Many people of all kinds live there.",
+            "Many people of all kinds live there.",
+        ),
+        (
+            "They are {{X}}<sub>n</sub>{{Y}}<sub>2n</sub>. All of them burn well in the air.",
+            "All of them burn well in the air.",
+        ),
+        (f"{PLAIN}\n:<math>y</math>\nwhere x is the mass. {PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} It is given by\n<math>\\int y</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} It is given by\n:<math>\\int y</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (rf"{PLAIN} Take <math>\bar x</math>! and so on (see there). {PLAIN}", f"{PLAIN} {PLAIN}"),
+        (f"{PLAIN}\n{PLAIN}\n{PLAIN} They are:\n* one\n* two", f"{PLAIN} {PLAIN} {PLAIN}"),
+        (
+            "The line is run by T.U.A. (of the town). They are:\n* one\n* two",
+            "The line is run by T.U.A. (of the town).",
+        ),
+        (f"{PLAIN} As Mr. J. G. Smith wrote:\n\n* one\n* two", PLAIN),
+        (f"The sign <code>?!</code> means a question here. {PLAIN}", PLAIN),
+        (f"{PLAIN} The ports are:\n\n{{| class=x\n|-\n| a\n|}}\n\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} They are:\n<ol>\n<li>one of the two here.</li>\n</ol>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} They are:\n{{{{ordered list|one|two}}}}\n\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} They react:\n\nH<sup>+</sup> + F<sup>-</sup> ⇌ HF + (aq)\n\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN}\n\n(a caption left here by somebody)\n\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+    ],
+)
+def test_a_sentence_that_lost_a_part_goes(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+def test_sentences_with_a_gap_are_counted() -> None:
+    dropped: Counter[str] = Counter()
+    clean(rf"{PLAIN} Here <math>\frac12</math> is small. So is <math>\bar x</math> too.", dropped=dropped)
+    assert dropped == {"gap": 2}
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("It stands for {{IPA|/a/}} or {{IPAc-en|lang|æ|l}} in English.", "It stands for /a/ or /æl/ in English."),
+        ("A (named {{IPAc-en|eɪ}}, plural As) is the first letter.", "A (plural As) is the first letter."),
+        ("Cologne ({{lang-de|Köln}} {{IPA-de|kœln|}}; 1 of 4) is a city.", "Cologne (Köln; 1 of 4) is a city."),
+        ("It measures 1000<sup>2</sup> m<sup>−1</sup> on the 4<sup>th</sup>.", "It measures 1000² m⁻¹ on the 4th."),
+        ("It covers {{convert|1234567.8|km2}} of the land there.", "It covers 1,234,567.8 km² of the land there."),
+        ("A coulomb is {{val|6.24|e=18|u=e}} or so, says the book.", "A coulomb is 6.24×10¹⁸ e or so, says the book."),
+        ("It covers {{convert|22|e6acre|km2}} of the land there.", "It covers 22 million acres of the land there."),
+        (
+            "It weighs 5.98{{e|24}} kg, as {{bibleverse|1|Kings|3:1}} says.",
+            "It weighs 5.98×10²⁴ kg, as 1 Kings 3:1 says.",
+        ),
+        ("Il canto dell'''Iliade'' di Omero è '''lungo''' (''x'').", "Il canto dell'Iliade di Omero è lungo (x)."),
+        ("It was won by Perry Hooper, Sr.<ref>x</ref>. Then he left.", "It was won by Perry Hooper, Sr. Then he left."),
+        (
+            "He said 'just knowing.{{' \"}} And then he left the room.",
+            "He said 'just knowing.'\" And then he left the room.",
+        ),
+    ],
+)
+def test_text_is_spelt_as_the_page_shows_it(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
 def test_sections_without_prose_are_cut_with_their_subsections() -> None:
     text = f"{PLAIN}\n== References ==\nA source that ends with a stop.\n=== Books ===\nAnother one of those.\n"
     text += "== Later years ==\nHe went home and wrote his memoirs.\n=== See also ===\nOther people like him are known."
@@ -117,6 +187,7 @@ PIECES = st.sampled_from(
      "{{{", "}}}", "[http://a.b ", "]", "<nowiki>", "</nowiki>", "<math>", "</math>",
      "&lt;ref&gt;", "&#123;&#123;", "&#91;",
      "File:", "(", ")", ",", ";", " ", "=", "{", "}", "<", ">", "&amp;",
+     "<math>\\frac</math>", "IPA|/a/", "ordered list|", "<li>", "<sub>", "<sup>2</sup>", "l'''a''",
      "convert|5|km", "lang|x|", "as of|", "frac|", ":", "*",
      '""', "A sentence of more than twenty-five characters stands here."]
 )  # fmt: skip
@@ -139,6 +210,8 @@ HOSTILE = {
             "<nowiki>", "<math>",
             "( ,", ", ", "''", "''a", "&lt;", "\n==", "\n== References ==", "{{a", "[[a|", "}}", "]]", "|}",
             "<REF>", "[", '"" ',
+            "<math>\\frac</math>", "(<math>\\frac</math>", "{{IPA|a}}", "({{IPA|a}}", "<li>", "l'''a", "a..",
+            "<sub>", "<code>a", "<math>a</math>. ", "x <hiero>a</hiero>. X", "<math>a", "<math>{", "x~", "''x",
         )
     },
     "nested templates": "{{nowrap|a " * 5_000 + "}}" * 5_000,
