@@ -66,7 +66,9 @@ STAGES = {
     "finetune": Stage(
         "pipeline_src.training.finetune", "train and predict one task", ("seed", "finetune"), ("task", "restart")
     ),
-    "evaluate": Stage("pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")),
+    "evaluate": Stage(
+        "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
+    ),
     "report": Stage("pipeline_src.report.report", "results -> report.html, report.md, summary.json"),
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.examples.keyed import Draws, key
-from pipeline_src.examples.pairs import document_pairs
+from pipeline_src.examples.pairs import Pair, document_pairs
 from pipeline_src.examples.store import SPLITS, TokenStore
 from pipeline_src.files import atomic_directory, write_json
 from pipeline_src.params.examples import ExamplesParams
@@ -54,7 +54,7 @@ def plan_pairs(
 
     Random numbers are keyed by (seed, phase, pass, document): the plan is the same however the documents are sharded.
     """
-    rows = []
+    rows: list[Pair] = []
     with Progress(f"pairing sentences, {phase}", passes * store.documents, "document") as progress:
         for duplicate in range(passes):
             stream = key(seed, "pairs", phase, duplicate)

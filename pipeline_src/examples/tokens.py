@@ -69,9 +69,7 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
         )
 
 
-def _statistics(
-    folders: list[Path], splits: dict[str, list[dict[str, Any]]], dropped: Counter[str]
-) -> dict[str, Any]:
+def _statistics(folders: list[Path], splits: dict[str, list[dict[str, Any]]], dropped: Counter[str]) -> dict[str, Any]:
     """What the report says of the corpus: per part its documents, words, drops by reason, sentences and tokens."""
     parts = {}
     for text in folders:

@@ -58,7 +58,8 @@ def learn_vocabulary(words: Mapping[str, int], size: int, alphabet: int, min_cou
     """
     characters = choose_alphabet(words, alphabet)
     known = set(characters)
-    spelled, counts = [], []
+    spelled: list[list[str]] = []
+    counts: list[int] = []
     for word in sorted(words):
         if words[word] >= min_count and len(word) <= LONGEST_WORD and known.issuperset(word):
             spelled.append([word[0], *("##" + character for character in word[1:])])
@@ -69,8 +70,8 @@ def learn_vocabulary(words: Mapping[str, int], size: int, alphabet: int, min_cou
 
     pair_counts: Counter[tuple[str, str]] = Counter()
     found_in: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
-    for index, word in enumerate(spelled):
-        for pair in zip(word, word[1:], strict=False):
+    for index, pieces in enumerate(spelled):
+        for pair in zip(pieces, pieces[1:], strict=False):
             pair_counts[pair] += counts[index]
             found_in[pair].add(index)
     heap = [(-count, pair) for pair, count in pair_counts.items()]
@@ -93,10 +94,10 @@ def learn_vocabulary(words: Mapping[str, int], size: int, alphabet: int, min_cou
                 progress.advance()
             changed: set[tuple[str, str]] = set()
             for index in found_in.pop(pair):
-                word = spelled[index]
-                for old in zip(word, word[1:], strict=False):
+                pieces = spelled[index]
+                for old in zip(pieces, pieces[1:], strict=False):
                     pair_counts[old] -= counts[index]
-                merged = _merge(word, pair, piece)
+                merged = _merge(pieces, pair, piece)
                 spelled[index] = merged
                 for new in zip(merged, merged[1:], strict=False):
                     pair_counts[new] += counts[index]

@@ -1,6 +1,7 @@
 """Documents to token shards: sentences kept apart, held-out documents apart, only listed parts read."""
 
 import pytest
+
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.corpus.heldout import is_heldout
 from pipeline_src.errors import PipelineError
