@@ -1,0 +1,134 @@
+"""Handler of classification and regression over one or two segments: the GLUE tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.metrics import METRICS, chance_level
+from pipeline_src.tasks.predictions import align, check_outputs
+from pipeline_src.tasks.reading import FETCH_AGAIN, read_columns, tab_separated
+from pipeline_src.tasks.sequences import Specials, encode, pair_features
+from pipeline_src.tasks.spec import TaskSpec
+
+head = "sequence"
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row: its number counted from 0, one or two texts, and the class's number or the regression's value."""
+
+    id: str
+    texts: tuple[str, ...]
+    label: float
+
+
+def outputs(spec: TaskSpec) -> int:
+    """Width of the head: the classes, or 1 for a regression."""
+    return len(spec.labels) or 1
+
+
+def read(spec: TaskSpec, path: str | Path, row: str | None = None) -> list[Example]:
+    """Read a table in the task's layout, or in that of a score row where it differs.
+
+    Raises:
+        PipelineError: an empty file, a missing column, a short row or an unknown label; file and line are named.
+    """
+    path = Path(path)
+    score_row = spec.row(row) if row is not None else None
+    columns = (score_row and score_row.columns) or spec.columns
+    labels = (score_row and score_row.labels) or spec.labels
+    assert columns is not None  # TaskSpec has checked it
+    return [
+        Example(
+            id=str(index),
+            texts=tuple(fields[column] for column in columns.texts),
+            label=_label(spec, labels, fields[columns.label], f"{path}:{number}"),
+        )
+        for index, (number, fields) in enumerate(read_columns(spec, path, columns, tab_separated))
+    ]
+
+
+def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> float:
+    if spec.range is None:
+        if text not in labels:
+            allowed = f"labels are {', '.join(labels)}; {FETCH_AGAIN}"
+            raise PipelineError("unknown label", repr(text), where=where, remedy=allowed)
+        return labels.index(text)
+    low, high = spec.range
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        remedy = f"scores lie between {low:g} and {high:g}; {FETCH_AGAIN}"
+        raise PipelineError("unknown label", repr(text), where=where, remedy=remedy)
+    return value
+
+
+def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> Features:
+    """One sequence per example, the longer segment cut first; see :func:`sequences.pair_features`."""
+    segments = [
+        encode(tokenizer, [example.texts[place] for example in examples]) for place in range(len(examples[0].texts))
+    ]
+    pairs = zip(segments[0], segments[1] if len(segments) == 2 else [None] * len(examples), strict=True)
+    labels = np.array([example.label for example in examples], np.float32 if spec.range else np.int64)
+    return pair_features(spec.name, pairs, labels, Specials.of(tokenizer), max_length)
+
+
+def predict(
+    spec: TaskSpec, examples: Sequence[Example], features: Features, outputs: np.ndarray
+) -> list[dict[str, Any]]:
+    """Prediction rows from outputs, float [items, classes] or [items, 1].
+
+    A row holds ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, for classes,
+    ``outputs`` (one per class, before softmax).
+
+    Raises:
+        PipelineError: an output is NaN or infinite.
+    """
+    check_outputs(spec.name, outputs, (features.items, len(spec.labels) or 1))
+    if spec.range is not None:
+        values = np.clip(outputs[:, 0].astype(float), *spec.range)
+        return [{"id": example.id, "prediction": float(value)} for example, value in zip(examples, values, strict=True)]
+    return [
+        {"id": example.id, "prediction": spec.labels[int(np.argmax(scores))], "outputs": [float(x) for x in scores]}
+        for example, scores in zip(examples, outputs, strict=True)
+    ]
+
+
+def score(
+    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+) -> dict[str, float]:
+    """Each metric of a score row, in percent.
+
+    Raises:
+        PipelineError: predictions and examples do not belong together, or a prediction is not a label.
+    """
+    values = [_number(spec, value) for value in align(spec.name, examples, predictions)]
+    gold = [example.label for example in examples]
+    return {metric: METRICS[metric](gold, values) for metric in spec.row(row).metrics}
+
+
+def _number(spec: TaskSpec, value: Any) -> float:
+    if spec.range is None and value in spec.labels:
+        return spec.labels.index(value)
+    if spec.range is not None and isinstance(value, int | float) and math.isfinite(value):
+        return value
+    allowed = ", ".join(spec.labels) or "finite numbers"
+    remedy = f"allowed: {allowed}; make the predictions again"
+    raise PipelineError("not a prediction", repr(value), where=f"task {spec.name}", remedy=remedy)
+
+
+def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:
+    """What the best constant prediction gets, per metric, in percent."""
+    gold = [example.label for example in examples]
+    return {metric: chance_level(metric, gold) for metric in spec.row(row).metrics}

@@ -1,0 +1,58 @@
+"""Prediction rows: what goes wrong between a model's outputs and a score, caught before it becomes a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline_src.errors import PipelineError
+
+
+class HasId(Protocol):
+    """Anything that is judged: an example of any kind."""
+
+    @property
+    def id(self) -> str:
+        """What a prediction row names it by."""
+
+
+def check_outputs(task: str, outputs: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Refuse outputs of another shape than ``shape``, and NaN or infinity.
+
+    Raises:
+        PipelineError: a value is not a number.
+        ValueError: wrong shape, which is a programming error and no user's.
+    """
+    if outputs.shape != shape:
+        raise ValueError(f"{task}: outputs are {outputs.shape}, not {shape}")
+    if not np.isfinite(outputs).all():
+        row = int(np.argwhere(~np.isfinite(outputs))[0][0])
+        remedy = "lower the learning rate and train again"
+        raise PipelineError("the model's output is not a number", f"row {row}", where=f"task {task}", remedy=remedy)
+
+
+def align(task: str, examples: Sequence[HasId], predictions: Sequence[dict[str, Any]]) -> list[Any]:
+    """The value predicted for each example, in the examples' order.
+
+    Raises:
+        PipelineError: an example has no prediction, more than one, or a prediction has no example.
+    """
+    remedy = f"run `python -m pipeline_src finetune` again for {task}; its predictions belong to other data"
+    found: dict[str, Any] = {}
+    for row in predictions:
+        if not {"id", "prediction"} <= row.keys():
+            raise PipelineError("a prediction row lacks id or prediction", row, where=f"task {task}", remedy=remedy)
+        if row["id"] in found:
+            raise PipelineError("two predictions for one example", row["id"], where=f"task {task}", remedy=remedy)
+        found[row["id"]] = row["prediction"]
+    wanted = {example.id for example in examples}
+    for name, extra in (
+        ("no prediction for an example", wanted - found.keys()),
+        ("a prediction for no example", found.keys() - wanted),
+    ):
+        if extra:
+            value = f"{min(extra)} and {len(extra) - 1} more"
+            raise PipelineError(name, value, where=f"task {task}", remedy=remedy)
+    return [found[example.id] for example in examples]

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.tasks import classification
+from pipeline_src.tasks.classification import Example
+from pipeline_src.tasks.sequences import cut
+from pipeline_src.tasks.spec import load_spec
+
+MRPC, STSB, SST2 = (load_spec(name) for name in ("mrpc", "stsb", "sst2"))
+PAIRS = [Example("0", ("w1 w2", "w3"), 1), Example("1", ("w4", "w5 w6 w7"), 0), Example("2", ("w8", ""), 1)]
+
+
+def tokens(tokenizer: Tokenizer, ids: np.ndarray) -> str:
+    return " ".join(tokenizer.id_to_token(int(token)) for token in ids)
+
+
+def test_pairs_are_framed_end_to_end(tokenizer: Tokenizer):
+    features = classification.features(MRPC, PAIRS, tokenizer, 128)
+    assert tokens(tokenizer, features.ids) == (
+        "[CLS] w1 w2 [SEP] w3 [SEP] [CLS] w4 [SEP] w5 w6 w7 [SEP] [CLS] w8 [SEP] [SEP]"
+    )
+    assert features.segments.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1]
+    assert features.starts.tolist() == [0, 6, 13, 17]
+    assert features.labels.tolist() == [1, 0, 1]
+    assert features.example.tolist() == [0, 1, 2]
+    assert (features.ids.dtype, features.segments.dtype, features.labels.dtype) == (np.int32, np.int8, np.int64)
+
+
+def test_single_sentences_have_one_segment(tokenizer: Tokenizer):
+    features = classification.features(SST2, [Example("0", ("w1 w2 w3 w4",), 1)], tokenizer, 5)
+    assert tokens(tokenizer, features.ids) == "[CLS] w1 w2 w3 [SEP]"
+    assert not features.segments.any()
+
+
+def test_the_longer_segment_is_cut_first(tokenizer: Tokenizer):
+    example = Example("0", ("w1 w2 w3 w4 w5", "w6 w7"), 1)
+    features = classification.features(MRPC, [example], tokenizer, 8)
+    assert tokens(tokenizer, features.ids) == "[CLS] w1 w2 w3 [SEP] w6 w7 [SEP]"
+    assert cut(4, 4, 5) == (3, 2)  # of equals the second gives way first
+    assert cut(2, 2, 9) == (2, 2)
+
+
+def test_predictions_are_labels_and_score_from_json(tokenizer: Tokenizer):
+    features = classification.features(MRPC, PAIRS, tokenizer, 128)
+    outputs = np.array([[0.0, 2.0], [1.0, 0.5], [3.0, -1.0]], np.float32)
+    rows = json.loads(json.dumps(classification.predict(MRPC, PAIRS, features, outputs)))
+    assert [row["prediction"] for row in rows] == ["1", "0", "0"]
+    scores = classification.score(MRPC, "mrpc", PAIRS, rows[::-1])  # the order of the rows does not matter
+    assert scores == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(200 / 3)}
+    assert classification.chance(MRPC, "mrpc", PAIRS) == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(80.0)}
+
+
+def test_regressions_are_clipped_to_their_range(tokenizer: Tokenizer):
+    examples = [Example(str(i), ("w1", "w2"), value) for i, value in enumerate([0.0, 2.5, 5.0])]
+    features = classification.features(STSB, examples, tokenizer, 128)
+    assert features.labels.dtype == np.float32
+    rows = classification.predict(STSB, examples, features, np.array([[-1.0], [2.0], [7.5]], np.float32))
+    assert [row["prediction"] for row in rows] == [0.0, 2.0, 5.0]
+    assert classification.score(STSB, "stsb", examples, rows)["spearman"] == pytest.approx(100.0)
+    assert classification.chance(STSB, "stsb", examples) == {"pearson": 0.0, "spearman": 0.0}
+
+
+def test_head_widths():
+    assert [classification.outputs(load_spec(task)) for task in ("cola", "mnli", "stsb")] == [2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("0", "1"), ("1", "0")], "no prediction for an example: 2"),
+        ([("0", "1"), ("1", "0"), ("2", "1"), ("3", "1")], "for no example: 3"),
+        ([("0", "1"), ("0", "1"), ("1", "0"), ("2", "1")], "two predictions"),
+        ([("0", "1"), ("1", "yes"), ("2", "1")], "not a prediction: 'yes'"),
+        ([("0", "1"), ("1", 0), ("2", "1")], "not a prediction: 0"),
+    ],
+)
+def test_predictions_must_fit_the_examples(rows: list, message: str):
+    with pytest.raises(PipelineError, match=message):
+        classification.score(MRPC, "mrpc", PAIRS, [{"id": id_, "prediction": value} for id_, value in rows])
+
+
+def test_nan_outputs_are_refused(tokenizer: Tokenizer):
+    features = classification.features(MRPC, PAIRS, tokenizer, 128)
+    with pytest.raises(PipelineError, match="not a number: row 1"):
+        classification.predict(MRPC, PAIRS, features, np.array([[0, 1], [0, np.nan], [1, 0]]))
+    with pytest.raises(PipelineError, match="not a prediction: nan"):
+        classification.score(STSB, "stsb", [Example("0", ("a", "b"), 1.0)], [{"id": "0", "prediction": float("nan")}])
+
+
+def test_a_vocabulary_without_special_tokens_is_refused():
+    from tokenizers import models
+
+    with pytest.raises(PipelineError, match="lacks a special token"):
+        classification.features(MRPC, PAIRS, Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")), 128)

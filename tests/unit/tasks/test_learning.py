@@ -1,0 +1,121 @@
+"""What makes a synthetic score worth printing: a model learns the rule, and learns nothing where there is none.
+
+Each task is learnt by a BERT-Tiny from random weights over the task's own words; then the same training with shuffled
+labels must stay at chance, and a pair task must fall once its second segments are exchanged among the examples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.sources.synthetic import write_task
+from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks.spec import load_spec, task_names
+from pipeline_src.training.finetune import Judged, TaskTrainer
+from pipeline_src.vocabulary.learn import count_words, learn_vocabulary
+from pipeline_src.vocabulary.wordpiece import build_tokenizer
+
+PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
+RECIPE = Recipe(learning_rates=(1e-3,), epochs=4, batch=32, max_length=64)
+MORE_SEEDS = (2, 3, 4)  # further development files, so that chance is measured on about 2,000 examples
+
+
+class Study:
+    """One synthetic task, ready to be trained on as it is or with its labels shuffled."""
+
+    def __init__(self, task: str, folder: Path) -> None:
+        torch.set_num_threads(1)
+        self.spec = load_spec(task)
+        self.handler = HANDLERS[self.spec.kind]
+        for seed in (1, *MORE_SEEDS):
+            write_task(task, folder / str(seed), seed)
+        text = [path.read_text(encoding="utf-8") for path in sorted((folder / "1").iterdir())]
+        pieces = learn_vocabulary(count_words(text, lowercase=True), 2000, 100, 1)
+        self.tokenizer = build_tokenizer(pieces, lowercase=True)
+        self.config = BertConfig(len(pieces), 128, 2, 2, 512, 64)
+        self.folder = folder
+        self.training = self.features(self.handler.read(self.spec, folder / "1" / self.spec.train))
+
+    def features(self, examples: list[Any]) -> Any:
+        return self.handler.features(self.spec, examples, self.tokenizer, RECIPE.max_length)
+
+    def examples(self, row: str, seeds: tuple[int, ...] = (1,)) -> list[Any]:
+        """The examples of a score row's file, of several seeds together, renumbered so that each has its own id."""
+        file = self.spec.scores[row].file
+        found = [e for seed in seeds for e in self.handler.read(self.spec, self.folder / str(seed) / file, row)]
+        return [replace(example, id=str(number)) for number, example in enumerate(found)]
+
+    def train(self, training: Any, epochs: int, judged: dict[str, list[Any]]) -> dict[str, list[dict[str, Any]]]:
+        """Predictions for each named list of examples after training from random weights."""
+        trainer = TaskTrainer(
+            self.spec,
+            self.handler,
+            RECIPE.model_copy(update={"epochs": epochs}),
+            FinetuneParams(),
+            self.config,
+            training,
+            [Judged(row, examples, self.features(examples)) for row, examples in judged.items()],
+            stream=1,
+        )
+        best = trainer.best_of_grid("random")
+        self.model, self.trainer = best.model, trainer
+        return best.predictions
+
+    def main_score(self, row: str, examples: list[Any], predictions: list[dict[str, Any]]) -> tuple[float, float]:
+        """Main metric and its chance level, in percent."""
+        metric = self.spec.scores[row].metrics[0]
+        score = self.handler.score(self.spec, row, examples, predictions)[metric]
+        return score, self.handler.chance(self.spec, row, examples)[metric]
+
+
+@pytest.fixture(params=task_names())
+def study(request, tmp_path) -> Study:
+    return Study(request.param, tmp_path)
+
+
+def test_the_rule_is_learnt_and_needs_both_segments(study):
+    judged = {row: study.examples(row) for row in study.spec.scores}
+    predictions = study.train(study.training, RECIPE.epochs, judged)
+    for row, examples in judged.items():
+        score, chance = study.main_score(row, examples, predictions[row])
+        assert score >= chance + 10, f"{row}: {score:.1f}, chance {chance:.1f}"
+        if study.spec.name in PAIRS:
+            order = np.random.default_rng(0).permutation(len(examples))
+            swapped = [
+                replace(example, texts=(example.texts[0], examples[other].texts[1]))
+                for example, other in zip(examples, order, strict=True)
+            ]
+            dropped = [replace(example, texts=(example.texts[0], "")) for example in examples]
+            for changed in (swapped, dropped):
+                found = study.trainer._predict(study.model, Judged(row, changed, study.features(changed)))
+                without, _ = study.main_score(row, changed, found)
+                assert without <= chance + (score - chance) / 2, f"{row}: {score:.1f} falls to {without:.1f} only"
+
+
+def test_shuffled_labels_teach_nothing(study):
+    rng = np.random.default_rng(0)
+    labels = study.training.labels
+    if study.spec.kind == "span":
+        # Any place of the sequence may be the answer; the two ends stay together.
+        lengths = np.diff(study.training.starts)
+        first = (rng.random(len(labels)) * lengths).astype(np.int64)
+        shuffled = np.stack([first, first], axis=1)
+    else:
+        shuffled = rng.permutation(labels)
+    training = replace(study.training, labels=shuffled)
+    row = next(iter(study.spec.scores))
+    examples = study.examples(row, (1, *MORE_SEEDS))
+    predictions = study.train(training, 2, {row: examples})
+    score, chance = study.main_score(row, examples, predictions[row])
+    if study.spec.kind == "span":
+        assert score <= chance + 5, f"{row}: {score:.1f}, chance {chance:.1f}"
+    else:
+        assert abs(score - chance) <= 5, f"{row}: {score:.1f}, chance {chance:.1f}"

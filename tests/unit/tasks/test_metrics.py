@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_src.tasks.metrics import METRICS, chance_level, exact_match, normalise_answer, overlap_f1
+
+
+def test_percent_by_hand():
+    gold, predicted = [1, 1, 1, 0, 0], [1, 1, 0, 1, 0]  # tp 2, fn 1, fp 1, tn 1
+    assert METRICS["accuracy"](gold, predicted) == pytest.approx(60.0)
+    assert METRICS["f1"](gold, predicted) == pytest.approx(100 * 4 / 6)
+    assert METRICS["matthews"](gold, predicted) == pytest.approx(100 * (2 * 1 - 1 * 1) / (3 * 3 * 2 * 2) ** 0.5)
+    assert METRICS["pearson"]([1, 2, 3], [2, 4, 7]) == pytest.approx(100 * 5 / (2 * 38 / 3) ** 0.5)
+    assert METRICS["spearman"]([1, 2, 3], [10, 20, 15]) == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize("metric", ["matthews", "pearson", "spearman"])
+def test_a_constant_prediction_has_no_correlation(metric: str):
+    assert METRICS[metric]([0, 1, 1, 0], [1, 1, 1, 1]) == 0.0
+
+
+@given(st.lists(st.integers(0, 1), min_size=1, max_size=30))
+def test_no_constant_prediction_beats_chance(gold: list[int]):
+    for metric in ("accuracy", "f1", "matthews"):
+        for constant in (0, 1):
+            assert METRICS[metric](gold, [constant] * len(gold)) <= chance_level(metric, gold) + 1e-9
+
+
+def test_answers_are_normalised():
+    assert normalise_answer("  The U.S.A., and an  'Apple'! ") == "usa and apple"
+    assert normalise_answer("theatre another") == "theatre another"  # articles are whole words
+    assert exact_match("the Eiffel Tower.", ["tower", "Eiffel tower"]) == 1.0
+    assert exact_match("", []) == 1.0
+    assert exact_match("tower", []) == 0.0
+
+
+def test_f1_counts_words_with_repetitions_and_takes_the_best_answer():
+    assert overlap_f1("new new york", ["new york city"], False) == pytest.approx(2 * 2 / 6)
+    assert overlap_f1("york", ["boston", "new york"], False) == pytest.approx(2 / 3)
+    assert overlap_f1("boston", ["new york"], False) == 0.0
+
+
+def test_an_answer_without_words():
+    assert overlap_f1("the", ["a"], True) == 1.0
+    assert overlap_f1("the", ["a"], False) == 0.0
+    assert overlap_f1("", [], True) == 1.0
+    assert overlap_f1("york", [], True) == 0.0

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.tasks import span, windows
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.squad import Answer, Example
+
+ONE, TWO = load_spec("squad1"), load_spec("squad2")
+CONTEXT = "Ada  was born, in Paris."
+ADA = Example("q0", "Where was who born?", CONTEXT, (Answer("Paris", 18), Answer("in Paris", 15)))
+LONG = " ".join(f"w{number}" for number in range(400))
+
+
+def long(answer: str) -> Example:
+    return Example("long", "where", LONG, (Answer(answer, LONG.index(f" {answer}") + 1),))
+
+
+def oracle(features: windows.SpanFeatures) -> np.ndarray:
+    """Outputs that know the labels."""
+    outputs = np.zeros((len(features.ids), 2), np.float32)
+    for item, (first, last) in enumerate(features.labels):
+        outputs[features.starts[item] + first, 0] += 5
+        outputs[features.starts[item] + last, 1] += 5
+    return outputs
+
+
+def test_labels_lead_back_to_the_text(tokenizer: Tokenizer):
+    features = span.features(ONE, [ADA], tokenizer, 64)
+    first, last = features.labels[0]
+    words = [tokenizer.id_to_token(int(token)) for token in features.ids]
+    assert words[:7] == "[CLS] where was who born ? [SEP]".split()
+    assert words[first : last + 1] == ["paris"]
+    assert features.segments[first] == 1
+    assert span.predict(ONE, [ADA], features, oracle(features)) == [{"id": "q0", "prediction": "Paris"}]
+
+
+def test_a_long_context_is_read_in_windows(tokenizer: Tokenizer):
+    example = long("w150")
+    features = span.features(ONE, [example], tokenizer, 204)  # 200 tokens of context beside one of question
+    assert np.diff(features.starts).tolist() == [204, 204, 148]  # from tokens 0, 128 and 256
+    assert features.example.tolist() == [0, 0, 0]
+    assert features.labels.tolist() == [[153, 153], [25, 25], [0, 0]]
+    assert span.predict(ONE, [example], features, oracle(features))[0]["prediction"] == "w150"
+
+
+def test_every_token_may_start_an_answer_in_one_window_alone(tokenizer: Tokenizer):
+    features = span.features(ONE, [long("w1")], tokenizer, 204)
+    token = features.offsets[features.may_start, 0]
+    assert len(token) == 400 and len(set(token.tolist())) == 400
+    best = {int(start): item for item in range(3) for start in _starts(features, item)}
+    assert best[LONG.index("w128 ")] == 0  # at the edge of window 1, well inside window 0
+    assert best[LONG.index("w190 ")] == 1
+
+
+def _starts(features: windows.SpanFeatures, item: int) -> list[int]:
+    part = slice(features.starts[item], features.starts[item + 1])
+    return features.offsets[part][features.may_start[part], 0].tolist()
+
+
+def test_small_windows_leave_no_token_out(tokenizer: Tokenizer):
+    example = long("w399")
+    features = span.features(ONE, [example], tokenizer, 16)
+    seen = {tuple(offset) for offset in features.offsets.tolist()} - {(0, 0)}
+    assert len(seen) == 400
+    assert span.predict(ONE, [example], features, oracle(features))[0]["prediction"] == "w399"
+
+
+def test_a_long_question_leaves_room_for_the_context(tokenizer: Tokenizer):
+    example = Example("q", " ".join(["w1"] * 90), CONTEXT, (Answer("Paris", 18),))
+    features = span.features(ONE, [example], tokenizer, 384)
+    assert features.segments.tolist().index(1) == 64 + 2
+    assert span.features(ONE, [example], tokenizer, 16).items > 1
+
+
+def test_answers_have_at_most_thirty_tokens(tokenizer: Tokenizer):
+    example = long("w10")
+    features = span.features(ONE, [example], tokenizer, 512)
+    outputs = np.zeros((len(features.ids), 2))
+    outputs[[13, 60], [0, 1]] = 9.0, 9.0  # 48 tokens apart
+    outputs[41, 1] = 1.0  # 29 after the start
+    answer = span.predict(ONE, [example], features, outputs)[0]["prediction"].split()
+    assert (answer[0], answer[-1], len(answer)) == ("w10", "w38", 29)
+
+
+def test_unanswerable_questions_are_told_by_the_null_score(tokenizer: Tokenizer):
+    examples = [ADA, Example("q1", "Who?", CONTEXT, ())]
+    features = span.features(TWO, examples, tokenizer, 64)
+    assert features.labels[1].tolist() == [0, 0]
+    rows = span.predict(TWO, examples, features, oracle(features))
+    assert [row["prediction"] for row in rows] == ["Paris", ""]
+    assert [row["null_score_difference"] for row in rows] == [-10.0, 10.0]
+    assert span.score(TWO, "squad2", examples, rows) == {"f1": 100.0, "em": 100.0}
+
+
+def test_an_answer_that_stands_elsewhere_is_not_learnt(tokenizer: Tokenizer):
+    example = Example("q", "where", CONTEXT, (Answer("London", 18),))
+    assert span.features(ONE, [example], tokenizer, 64).labels.tolist() == [[0, 0]]
+
+
+def test_an_empty_context_has_an_empty_answer(tokenizer: Tokenizer):
+    example = Example("q", "where", "", (Answer("x", 0),))
+    features = span.features(ONE, [example], tokenizer, 64)
+    assert span.predict(ONE, [example], features, oracle(features)) == [{"id": "q", "prediction": ""}]
+
+
+def test_chance_is_the_best_constant_answer():
+    examples = [
+        Example("a", "?", "x y", (Answer("x", 0), Answer("x y", 0))),
+        Example("b", "?", "x y", (Answer("the x", 0),)),
+        Example("c", "?", "x y", (Answer("y", 2),)),
+        Example("d", "?", "x y", ()),
+    ]
+    # "x" gets a and b exactly; "x y" gets a, and two thirds of b and of c
+    assert span.chance(TWO, "squad2", examples) == {"f1": pytest.approx(100 * (1 + 4 / 3) / 4), "em": 50.0}
+    assert span.chance(TWO, "squad2", examples[2:]) == {"f1": 50.0, "em": 50.0}
+    assert span.chance(ONE, "squad1", examples[:3])["em"] == pytest.approx(200 / 3)
+
+
+def test_predictions_are_texts():
+    with pytest.raises(PipelineError, match="not a prediction: None"):
+        span.score(ONE, "squad1", [ADA], [{"id": "q0", "prediction": None}])
