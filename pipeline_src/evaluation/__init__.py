@@ -1,0 +1,1 @@
+"""From predictions on disk to scores."""

@@ -1,0 +1,1 @@
+"""results/*.json turned into tables, figures and a page."""

@@ -1,0 +1,96 @@
+"""The results table as text, for a terminal and for ``report.md``; the tool ``table`` prints it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.files import read_json
+from pipeline_src.report.results import RESULTS, glue_average
+
+HEADER = ("task", "metric", "score", "chance", "from random weights", "split")
+METRICS = {"em": "EM", "f1": "F1", "matthews": "Matthews", "pearson": "Pearson", "spearman": "Spearman"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``table`` takes no arguments."""
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print the table and where the report lies."""
+    scores = read_json(RESULTS / "scores.json")
+    heldout = read_json(RESULTS / "pretrain" / "long.json")["heldout"]
+    print()
+    print(heldout_line(heldout))
+    print()
+    print(heading(scores))
+    print()
+    print(text_table(HEADER, score_cells(scores)))
+    print()
+    print(average_line(scores))
+    print(f"Report: {Path('results/report.html').resolve()}")
+
+
+def heading(scores: dict[str, Any]) -> str:
+    """One line that says what the scores are of."""
+    if scores["synthetic"]:
+        return "Scores on SYNTHETIC tasks (made by this project in the official file layouts), in percent"
+    return "Scores on the development sets, in percent"
+
+
+def heldout_line(heldout: dict[str, Any]) -> str:
+    """What pretraining learnt, in one line."""
+    return (
+        f"Held-out text: MLM loss {heldout['mask_loss']:.3f} at [MASK] against {heldout['unigram_loss']:.3f} of "
+        f"unigram counts (gap {heldout['gap']:+.3f} nats); NSP accuracy {100 * heldout['nsp_accuracy']:.1f} % "
+        f"(larger class {100 * heldout['nsp_majority']:.1f} %)"
+    )
+
+
+def average_line(scores: dict[str, Any]) -> str:
+    """The GLUE average in one line."""
+    average = glue_average(scores)
+    kind = "Synthetic GLUE" if scores["synthetic"] else "GLUE"
+    return f"{kind} average (MNLI-m and -mm apart, without WNLI): {'none' if average is None else f'{average:.1f}'}"
+
+
+def score_cells(scores: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The table's rows as text, in the order of :data:`HEADER`."""
+    cells: list[tuple[str, ...]] = []
+    for row in scores["rows"]:
+        spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
+        baseline = "–" if row["random_weights"] is None else f"{row['random_weights']:.1f}"
+        cells.append(
+            (
+                row["title"] + (" (synthetic)" if scores["synthetic"] else ""),
+                METRICS.get(row["metric"], row["metric"]),
+                f"{row['mean']:.1f}{spread}",
+                f"{row['chance']:.1f}",
+                baseline,
+                row["file"],
+            )
+        )
+    return cells
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns also line up in a terminal; numbers to the right."""
+    widths = [max(len(str(row[column])) for row in [header, *rows]) for column in range(len(header))]
+    numeric = [
+        bool(rows) and all(row[column][:1].isdigit() or row[column][:1] in "-–" for row in rows)
+        for column in range(len(header))
+    ]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        return f"| {' | '.join(cells)} |"
+
+    rule = "|".join(
+        f" {'-' * (width - 1)}{':' if right else '-'} " for width, right in zip(widths, numeric, strict=True)
+    )
+    return "\n".join([line(header), f"|{rule}|", *map(line, rows)])

@@ -1,0 +1,176 @@
+"""The report: everything from JSON, synthetic scores called so wherever they stand."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import read_json, write_json
+from pipeline_src.report import report
+from pipeline_src.report.results import glue_average, main_scores, read_results, summarise
+from pipeline_src.report.table import text_table
+
+
+def score_row(task: str, metric: str, mean: float, main: bool = True, **more) -> dict:
+    return {
+        "task": task,
+        "row": task,
+        "title": task.upper(),
+        "file": "dev.tsv",
+        "metric": metric,
+        "main": main,
+        "examples": 500,
+        "values": [mean],
+        "mean": mean,
+        "deviation": None,
+        "chance": 50.0,
+        "random_weights": 61.5,
+        **more,
+    }
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "results"
+    heldout = {
+        "mlm_loss": 6.1,
+        "mlm_perplexity": 445.9,
+        "mlm_accuracy": 0.12,
+        "mask_loss": 6.3,
+        "unigram_loss": 6.9,
+        "gap": 0.6,
+        "nsp_loss": 0.66,
+        "nsp_accuracy": 0.61,
+        "nsp_majority": 0.57,
+        "examples": 10,
+        "predictions": 100,
+    }
+    for phase, first in (("short", 1), ("long", 11)):
+        pretrain = {
+            "phase": phase,
+            "steps": 10,
+            "parameters": 1_000_000,
+            "mask_prob": 0.15,
+            "config": {"num_hidden_layers": 2, "hidden_size": 128},
+            "heldout": heldout,
+        }
+        write_json(folder / "pretrain" / f"{phase}.json", pretrain)
+        lines = ["step\tloss\tmlm_loss\tnsp_loss", *(f"{first + i}\t7.{i}\t6.{i}\t0.7" for i in range(5))]
+        (folder / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
+    split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98}
+    lengths = {"short": 64, "long": 128}
+    write_json(
+        folder / "examples.json",
+        {phase: {"length": length, "train": split, "heldout": split} for phase, length in lengths.items()},
+    )
+    counts = {"documents": 9, "sentences": 90, "tokens": 900}
+    part = {
+        "documents": 10,
+        "words": 800,
+        "bytes": 5000,
+        "dropped": {"redirect": 3},
+        "train": counts,
+        "heldout": counts,
+    }
+    vocabulary = {"entries": 8192, "coverage": 0.999, "pieces_per_word": 1.2}
+    write_json(folder / "corpus.json", {"parts": {"wikipedia-a": part}, "vocabulary": vocabulary, "dropped": {}})
+    rows = [
+        score_row("rte", "accuracy", 80.0),
+        score_row("mrpc", "accuracy", 70.0),
+        score_row("mrpc", "f1", 90.0, main=False),
+        score_row("wnli", "accuracy", 10.0),
+        score_row("squad1", "em", 40.0),
+        score_row("squad1", "f1", 50.0, main=False, deviation=1.25),
+        score_row("swag", "accuracy", 30.0, random_weights=None),
+    ]
+    scores = {"synthetic": True, "task_source": "synthetic", "rules": {"rte": "A <rule>."}, "rows": rows}
+    write_json(folder / "scores.json", scores)
+    return folder
+
+
+class Page(HTMLParser):
+    """Collects what a browser would fetch, and checks that elements close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.fetched += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
+        if tag not in ("meta", "br", "link", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_fetches_nothing(results):
+    report.run()
+    page = (results / "report.html").read_text(encoding="utf-8")
+    parsed = Page(page)
+    assert not parsed.fetched and not parsed.open and "@import" not in page
+    assert page.count("<svg") == 2 and 'role="img"' in page
+    assert "A &lt;rule&gt;." in page and "redirect 3" in page and "50.0 ± 1.2" in page
+
+
+def test_synthetic_scores_are_called_so_everywhere(results):
+    report.run()
+    for name in ("report.html", "report.md"):
+        assert "synthetic" in (results / name).read_text(encoding="utf-8").lower()
+    for row in (results / "report.md").read_text(encoding="utf-8").splitlines():
+        if re.match(r"\| (RTE|MRPC|SQUAD)", row):
+            assert "(synthetic)" in row
+    summary = read_json(results / "summary.json")
+    assert set(summary) == {
+        "mlm_loss",
+        "mlm_gap",
+        "nsp_accuracy",
+        "synthetic_glue",
+        "synthetic_squad1",
+        "synthetic_swag",
+    }
+
+
+def test_official_scores_are_not(results):
+    scores = read_json(results / "scores.json")
+    write_json(results / "scores.json", {**scores, "synthetic": False, "rules": {}, "task_source": "official"})
+    report.run()
+    assert "synthetic" not in (results / "report.html").read_text(encoding="utf-8").lower()
+    assert "glue" in read_json(results / "summary.json")
+
+
+def test_glue_average_counts_as_the_paper_does(results):
+    found = read_results(results)
+    assert main_scores(found.scores)["mrpc"] == 80.0  # mean of accuracy and F1
+    assert glue_average(found.scores) == 80.0  # WNLI left out
+    assert len(summarise(found)) <= 8
+    assert glue_average({"rows": []}) is None
+
+
+def test_scores_for_plots(results):
+    report.run()
+    lines = (results / "scores.tsv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "score\tsplit\tmetric\tvalue\tchance" and lines[1] == "RTE\tdev.tsv\taccuracy\t80.0000\t50.0000"
+
+
+def test_a_missing_result_is_one_clear_error_and_leaves_the_old_report(results):
+    report.run()
+    (results / "corpus.json").unlink()
+    old = (results / "report.html").read_bytes()
+    with pytest.raises(PipelineError, match="corpus.json"):
+        report.run()
+    assert (results / "report.html").read_bytes() == old
+
+
+def test_numbers_line_up():
+    text = text_table(("task", "score"), [("a", "5.0"), ("long", "100.0")])
+    assert text.splitlines() == [
+        "| task | score |",
+        "| ---- | ----: |",
+        "| a    |   5.0 |",
+        "| long | 100.0 |",
+    ]
