@@ -1,0 +1,58 @@
+# make study   the whole study in params.yaml, from raw text to results table
+# make test    the tests
+# make lint    style, types, and Snakemake's own checks
+#
+# Each makes .venv first where it has to. `make study TORCH=installed` uses a torch that this machine's python3 has.
+
+SHELL := /bin/bash
+# the machine's own python3, which has pip, even where .venv is activated
+PYTHON := $(or $(PYTHON),$(shell PATH="$(subst $(CURDIR)/.venv/bin:,,$(PATH))" && command -v python3))
+CORES ?= $(shell nproc)
+VENV := .venv
+INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-version-check
+# layers without torch, and the bridge between the engines
+TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,params sources corpus vocabulary examples evaluation report)) \
+         pipeline_src/tasks/spec.py workflow/*.py
+
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export XDG_CACHE_HOME ?= $(CURDIR)/.snakemake/cache
+
+ifeq ($(TORCH),installed)
+SYSTEM := --system-site-packages
+SKIP := ^torch==|^-r
+else
+SKIP := ^-r
+endif
+
+.PHONY: study test lint
+
+study: $(VENV)/study-installed
+	@mkdir -p $(XDG_CACHE_HOME)
+	snakemake --cores $(CORES) all
+	@python -m pipeline_src table
+
+test: $(VENV)/test-installed
+	@mkdir -p $(XDG_CACHE_HOME)
+	pytest
+
+lint: $(VENV)/test-installed
+	@mkdir -p $(XDG_CACHE_HOME)
+	ruff check .
+	ruff format --check .
+	snakefmt --check --line-length 120 workflow/Snakefile workflow/rules
+	python workflow/code_deps.py
+	snakemake --lint
+	mypy $(TYPED)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv --without-pip $(SYSTEM) $(VENV)
+
+$(VENV)/study-installed: requirements.lock | $(VENV)/bin/python
+	grep -hvE '$(SKIP)' requirements.lock > $(VENV)/pins.txt
+	$(INSTALL) -r $(VENV)/pins.txt
+	@touch $@
+
+$(VENV)/test-installed: requirements.lock requirements-test.lock | $(VENV)/bin/python
+	grep -hvE '$(SKIP)' requirements.lock requirements-test.lock > $(VENV)/pins.txt
+	$(INSTALL) -r $(VENV)/pins.txt
+	@touch $@ $(VENV)/study-installed

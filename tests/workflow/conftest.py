@@ -1,0 +1,280 @@
+"""A toy study with every construction of dvc.yaml that the bridge must read, run by the two real engines.
+
+Its stages take no time and note each of their runs in ``runs.txt``, so that a test can say what ran, whichever
+engine ran it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+DVC_YAML = """
+vars: [{folder: shards}]
+stages:
+  shard:
+    foreach: ${shards}
+    do:
+      cmd: python -m toy.shard ${item}
+      deps: [raw/text.txt, toy/common.py, toy/shard.py]
+      params: [date]
+      outs: ["data/${folder}/${item}"]
+  count:
+    cmd: python -m toy.count
+    deps: [data/shards, toy/common.py, toy/count.py]
+    params: [count.size, arguments]
+    outs: [data/count.txt]
+  pretrain:
+    cmd: $LAUNCH python -m toy.pretrain
+    deps: [data/count.txt, toy/common.py, toy/pretrain.py]
+    params: [mask_prob]
+    outs: [models/pretrained]
+  finetune:
+    matrix: {task: "${tasks}", seed: "${finetune.seeds}"}
+    cmd: python -m toy.finetune ${item.task} ${item.seed}
+    deps: [models/pretrained, "data/shards/a/${item.task}.txt", toy/common.py, toy/finetune.py]
+    params: [{toy/tasks.yaml: ["${item.task}"]}]
+    outs: ["results/predictions/${item.task}/${item.seed}"]
+  report:
+    cmd: python -m toy.report
+    deps: [results/predictions, toy/common.py, toy/report.py]
+    outs: [results/report.md]
+    metrics: [{results/summary.json: {cache: false}}]
+    plots: [{results/curve.tsv: {x: step, y: loss}}]
+metrics: [results/summary.json]
+"""
+PARAMS = """
+mask_prob: 0.15
+date: null
+shards: [a, b]
+count: {size: 3}
+arguments: []
+tasks: [cola, squad2]
+finetune: {seeds: [1, 2]}
+"""
+COMMON = '''
+import os, pathlib, sys, time
+import yaml
+def begin(*item):
+    """Note the run, then wait or fail where the test says so."""
+    name = "@".join([pathlib.Path(sys.argv[0]).stem, *(["-".join(item)] if item else [])])
+    with open("runs.txt", "a") as file:
+        file.write(name + "\\n")
+    if name in os.environ.get("TOY_SLOW", "").split():
+        for _ in range(600):
+            if pathlib.Path("go").exists(): break
+            time.sleep(0.05)
+    if name in os.environ.get("TOY_FAIL", "").split():
+        sys.exit("told to fail")
+    return yaml.safe_load(open("params.yaml"))
+def write(path, text):
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\\n")
+def read(path):
+    return " ".join(p.read_text().strip() for p in sorted(pathlib.Path(path).rglob("*.txt")))
+'''
+CODE = {
+    "shard": """
+item = sys.argv[1]
+begin(item)
+for task in ("cola", "squad2"):
+    write(f"data/shards/{item}/{task}.txt", f"{item} {task}")
+""",
+    "count": "write(\"data/count.txt\", f\"{begin()['count']} {read('data/shards')}\")",
+    "pretrain": "write(\"models/pretrained/model.txt\", f\"{begin()['mask_prob']} {open('data/count.txt').read()}\")",
+    "finetune": """
+begin(*sys.argv[1:])
+write(f"results/predictions/{sys.argv[1]}/{sys.argv[2]}/out.txt", read("models/pretrained"))
+""",
+    "report": """
+begin()
+write("results/report.md", read("results/predictions"))
+write("results/summary.json", '{"score": %d}' % len(read("results/predictions")))
+write("results/curve.tsv", "step\\tloss\\n1\\t2")
+""",
+}
+RULE = """
+rule {name}:
+    input: dag["{name}"].input
+    output: dag["{name}"].output
+    params: cmd=dag["{name}"].cmd
+    shell: "{{params.cmd}}"
+"""
+SNAKEFILE = """
+import sys
+sys.path.insert(0, "{bridge}")
+from dvc_dag import Dag
+dag = Dag(workflow)
+wildcard_constraints: **dag.constraints
+rule all:
+    default_target: True
+    input: dag.targets
+{rules}
+dag.require_all()
+onstart: dag.start()
+onsuccess: dag.finish()
+onerror: dag.finish()
+"""
+MEMBERS = {
+    "shard": {"shard@a", "shard@b"},
+    "finetune": {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1, 2)},
+}
+FROM_PRETRAIN = {"pretrain", *MEMBERS["finetune"], "report"}
+EVERYTHING = {*MEMBERS["shard"], "count", *FROM_PRETRAIN}
+
+
+@dataclass
+class Project:
+    """A study in a folder, and the two engines on it. No git identity and no home folder are at hand."""
+
+    path: Path
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *command: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; its messages are in ``stdout``."""
+        done = subprocess.run(
+            command, cwd=self.path, env=self._env(more), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
+        return done
+
+    def start(self, *command: str, **more: str) -> subprocess.Popen[str]:
+        """Start a command and leave it running, in a process group of its own."""
+        return subprocess.Popen(
+            command,
+            cwd=self.path,
+            env=self._env(more),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def snakemake(self, *arguments: str, check: bool = True, **more: str) -> str:
+        """``snakemake --cores 2 ... all``; what it said."""
+        return self.run("snakemake", "--cores", "2", *arguments, "all", check=check, **more).stdout
+
+    def dvc(self, *arguments: str, check: bool = True, **more: str) -> str:
+        """A DVC command; what it said."""
+        return self.run("dvc", *arguments, check=check, **more).stdout
+
+    def commit(self) -> None:
+        """Commit everything to git."""
+        self.run("git", "add", "-A")
+        self.run("git", "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "state")
+
+    def ran(self) -> list[str]:
+        """Stages that ran since the last question, in order."""
+        notes = self.path / "runs.txt"
+        lines = notes.read_text().split() if notes.exists() else []
+        notes.unlink(missing_ok=True)
+        return lines
+
+    def wait_for(self, stage: str) -> None:
+        """Return when ``stage`` has begun."""
+        deadline = time.monotonic() + 30
+        while stage not in ((self.path / "runs.txt").read_text() if (self.path / "runs.txt").exists() else ""):
+            assert time.monotonic() < deadline, f"{stage} never began"
+            time.sleep(0.05)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """Replace text in a file."""
+        path = self.path / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    def copy(self, to: Path) -> Project:
+        """The same project elsewhere."""
+        shutil.copytree(self.path, to, symlinks=True)
+        return Project(to, self.home, self.environment)
+
+    def nothing_to_do(self) -> bool:
+        """Whether both engines agree that everything is fresh."""
+        assert "up to date" in self.dvc("status"), self.dvc("status")
+        said = self.snakemake("-n")
+        assert "Nothing to be done" in said, said
+        return True
+
+    def _env(self, more: dict[str, str]) -> dict[str, str]:
+        kept = {key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
+        kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+        engines = {"HOME": str(self.home), "DVC_SITE_CACHE_DIR": str(self.home / "dvc"), "DVC_NO_ANALYTICS": "1"}
+        return kept | engines | {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | more
+
+
+def write_toy(path: Path, bridge: Path) -> None:
+    """Write the toy study into an empty folder."""
+    for folder in ("toy", "raw", "workflow/profiles/default", ".dvc"):
+        (path / folder).mkdir(parents=True)
+    (path / "dvc.yaml").write_text(DVC_YAML)
+    (path / "params.yaml").write_text(PARAMS)
+    (path / "raw/text.txt").write_text("words\n")
+    (path / "toy/common.py").write_text(COMMON)
+    (path / "toy/tasks.yaml").write_text("cola: {labels: 2}\nsquad2: {labels: null}\n")
+    for name, code in CODE.items():
+        (path / f"toy/{name}.py").write_text(f"import sys\nfrom toy.common import begin, read, write\n{code}\n")
+    rules = "".join(RULE.format(name=name) for name in CODE)
+    (path / "workflow/Snakefile").write_text(SNAKEFILE.format(bridge=bridge, rules=rules))
+    shutil.copy(bridge / "profiles/default/config.yaml", path / "workflow/profiles/default/config.yaml")
+    shutil.copy(bridge.parent / ".dvcignore", path / ".dvcignore")
+    (path / ".dvc/config").write_text("[core]\n    analytics = false\n")
+    (path / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
+    (path / ".gitignore").write_text(
+        "/data/\n/models/\n/results/*\n!/results/summary.json\n/.snakemake/\nruns.txt\ngo\n"
+    )
+
+
+@pytest.fixture(scope="session")
+def project_class() -> type[Project]:
+    """For tests that bring their own files."""
+    return Project
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Project:
+    """The toy study, run once by Snakemake and committed; tests work on copies."""
+    project = Project(tmp_path_factory.mktemp("toy") / "study", tmp_path_factory.mktemp("home"))
+    write_toy(project.path, root / "workflow")
+    project.run("git", "init", "-q", "-b", "main")
+    project.commit()
+    said = project.snakemake()
+    assert sorted(project.ran()) == sorted(EVERYTHING), said
+    project.commit()
+    return project
+
+
+@pytest.fixture
+def study(finished: Project, tmp_path: Path) -> Project:
+    """A copy of the finished toy study."""
+    return finished.copy(tmp_path / "study")
+
+
+@pytest.fixture
+def background() -> Iterator[Callable[[subprocess.Popen[str]], subprocess.Popen[str]]]:
+    """Registers processes that are ended, with all they started, when the test ends."""
+    started: list[subprocess.Popen[str]] = []
+
+    def register(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
+        started.append(process)
+        return process
+
+    yield register
+    for process in started:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it ended by itself
+        process.communicate()

@@ -1,0 +1,70 @@
+"""The code that dvc.yaml declares for each stage is the code that the stage imports."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+
+@pytest.fixture(scope="module")
+def code_deps(root: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("code_deps", root / "workflow/code_deps.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_dvc_yaml_declares_what_the_stages_import(code_deps: ModuleType, root: Path) -> None:
+    assert code_deps.compare(root) == []
+
+
+def test_stages_declare_the_blocks_they_are_handed(root: Path) -> None:
+    from pipeline_src.__main__ import STAGES
+
+    stages = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]
+    for stage in stages.values():
+        command = stage["cmd"].split(" pipeline_src ")[1].split()
+        declared = STAGES[command[0]]
+        names = {entry.split(".")[0] for entry in stage.get("params", []) if isinstance(entry, str)}
+        assert names == set(declared.blocks), command[0]
+        assert {word[2:] for word in command[1:] if word.startswith("--")} == set(declared.items), command[0]
+    assert {stage["cmd"].split(" pipeline_src ")[1].split()[0] for stage in stages.values()} == set(STAGES)
+
+
+def test_closure_follows_packages_relative_and_inner_imports(code_deps: ModuleType, tmp_path: Path) -> None:
+    files = {
+        "p/__init__.py": "from p import base\n",
+        "p/base.py": "import os\n",
+        "p/unused.py": "",
+        "p/q/__init__.py": "",
+        "p/q/stage.py": "from . import near\nfrom ..other import thing\ndef run():\n    import p.late\n",
+        "p/q/near.py": "",
+        "p/other.py": "thing = 1\n",
+        "p/late.py": "NAME = 'table.yaml'\n",
+        "p/table.yaml": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = code_deps.closure("p.q.stage", tmp_path)
+    assert found == sorted(set(files) - {"p/unused.py", "p/table.yaml"})
+    assert code_deps.data_files(found, tmp_path) == ["p/table.yaml"]
+    with pytest.raises(FileNotFoundError, match=r"p\.q\.stages"):
+        code_deps.closure("p.q.stages", tmp_path)
+
+
+def test_fix_mends_the_code_and_keeps_the_rest(code_deps: ModuleType, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "pipeline_src").symlink_to(root / "pipeline_src")
+    text = (root / "dvc.yaml").read_text()
+    broken = text.replace("      - pipeline_src/report/report.py\n", "").replace(
+        "    deps:\n", "    deps:\n      - pipeline_src/params/study.py\n", 1
+    )
+    assert broken != text
+    (tmp_path / "dvc.yaml").write_text(broken)
+    assert len(code_deps.compare(tmp_path, fix=True)) == 2
+    assert (tmp_path / "dvc.yaml").read_text() == text

@@ -1,0 +1,202 @@
+"""Keeping DVC's and Snakemake's ideas of "done" the same, by stamps: one empty file a stage.
+
+mtime 0: DVC says the stage is fresh. No stamp: it is stale, and Snakemake runs it. A real mtime: Snakemake has
+finished it and DVC does not know yet. Only such stages are committed, and only if command, parameters, code and
+input are what they were when the run began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dvc.dependency.param import ParamsDependency
+from dvc.exceptions import DvcException
+from dvc.stage import PipelineStage
+from dvc.stage.cache import RunCacheNotFoundError
+from snakemake.logging import logger
+
+from dvc_stages import Pipeline
+
+HASHED_WHOLE = 1 << 20  # bytes: larger inputs are compared by size and mtime
+
+
+class State:
+    """The stamps of a pipeline.
+
+    Args:
+        pipeline: as DVC reads it now.
+        folder: where the stamps of finished stages lie.
+    """
+
+    def __init__(self, pipeline: Pipeline, folder: Path) -> None:
+        self.pipeline, self.folder = pipeline, folder
+        self.snapshot_file = folder / "snapshot.json"
+
+    def stamp(self, stage: PipelineStage) -> Path:
+        """Where the stage's stamp lies."""
+        return self.folder / self.pipeline.stamps[stage.name]
+
+    # -- what is stale --------------------------------------------------------------------------------------
+
+    def stale(self, *, restore: bool) -> list[PipelineStage]:
+        """Stages that must run, with all that depends on them.
+
+        Args:
+            restore: first bring back, from dvc.lock and the run-cache, what was made before (needs DVC's lock);
+                otherwise nothing is written, and what waits to be committed counts as fresh.
+        """
+        waiting = [] if restore else self.finished()[0]
+        stale: dict[PipelineStage, None] = {}
+        for stage in self.pipeline.stages.values():
+            if any(above in stale for above in self.pipeline.upstream(stage)):
+                stale[stage] = None
+            elif stage not in waiting and _changed(stage) and not (restore and self._restore(stage)):
+                stale[stage] = None
+        return list(stale)
+
+    def restore_tracked(self) -> None:
+        """Check out files tracked by ``.dvc`` files where they are missing and at hand."""
+        repo = self.pipeline.repo
+        for stage in repo.index.stages:
+            if not stage.cmd and not all(out.exists for out in stage.outs):
+                stage.checkout(allow_missing=True)
+
+    def write_stamps(self, folder: Path, stale: Iterable[PipelineStage]) -> None:
+        """Make the stamps in ``folder`` say what DVC says."""
+        stale = set(stale)
+        folder.mkdir(parents=True, exist_ok=True)
+        known = {folder / name for name in self.pipeline.stamps.values()} | {self.snapshot_file}
+        for old in folder.rglob("*"):
+            if old.is_file() and old not in known:
+                old.unlink()
+        for name, stage in self.pipeline.stages.items():
+            path = folder / self.pipeline.stamps[name]
+            if stage in stale:
+                path.unlink(missing_ok=True)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                os.utime(path, (0, 0))
+
+    def _restore(self, stage: PipelineStage) -> bool:
+        """As `dvc repro` does: take the outputs from the cache when this very run was done before."""
+        if not stage.changed_stage() and not any(dep.status() for dep in stage.deps):
+            stage.checkout(force=True, allow_missing=True)
+            if not _changed(stage):
+                logger.info(f"dvc: {stage.name} checked out")
+                return True
+        try:
+            self.pipeline.repo.stage_cache.restore(stage)
+        except (RunCacheNotFoundError, DvcException):
+            return False  # never made before, or the cache holds only part of it
+        stage.save()
+        stage.commit()
+        stage.dump(update_pipeline=False)
+        logger.info(f"dvc: {stage.name} restored from the run-cache")
+        return True
+
+    # -- what was finished ----------------------------------------------------------------------------------
+
+    def snapshot(self) -> None:
+        """Record what every stage would run with now; called when the first job is about to start."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        now = {stage.name: self._signature(stage) for stage in self.pipeline.stages.values()}
+        partial = self.snapshot_file.with_suffix(".partial")
+        partial.write_text(json.dumps(now), encoding="utf-8")
+        os.replace(partial, self.snapshot_file)
+
+    def finished(self) -> tuple[list[PipelineStage], list[PipelineStage]]:
+        """Stages that Snakemake finished and DVC does not know: those that may be committed, and the others."""
+        try:
+            before = json.loads(self.snapshot_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            before = {}
+        good: list[PipelineStage] = []
+        changed: list[PipelineStage] = []
+        for stage in self.pipeline.stages.values():
+            stamp = self.stamp(stage)
+            if not stamp.exists() or stamp.stat().st_mtime == 0:
+                continue
+            same = before.get(stage.name) == self._signature(stage) and not self._newer_input(stage)
+            (good if same else changed).append(stage)
+        return good, changed
+
+    def commit(self) -> None:
+        """Record in dvc.lock, DVC's cache and its run-cache every stage that Snakemake finished (needs DVC's lock)."""
+        good, changed = self.finished()
+        for stage in changed:
+            logger.warning(f"dvc: {stage.name} changed while it ran, not committed")
+            self.stamp(stage).unlink()
+        saved = []
+        for number, stage in enumerate(good, start=1):
+            logger.info(f"dvc: committing {stage.name} ({number} of {len(good)}, {_size(stage)})")
+            try:
+                stage.save()
+                stage.commit()
+            except DvcException as error:
+                logger.warning(f"dvc: {stage.name} not committed: {error}")
+                self.stamp(stage).unlink()
+            else:
+                saved.append(stage)
+        if saved:
+            saved[0].dvcfile.dump_stages(saved, update_pipeline=False)
+        for stage in saved:
+            os.utime(self.stamp(stage), (0, 0))
+        self.snapshot_file.unlink(missing_ok=True)
+
+    def _signature(self, stage: PipelineStage) -> dict[str, Any]:
+        """What the stage would run with now: command, outputs, parameters, and the input that no stage makes."""
+        signature: dict[str, Any] = {"cmd": stage.cmd, "outs": [self.pipeline.path(out) for out in stage.outs]}
+        for dep in stage.deps:
+            path = self.pipeline.path(dep)
+            if isinstance(dep, ParamsDependency):
+                signature[f"params {path}"] = dep.read_params()
+            elif dep.protocol == "local" and not self.pipeline.outputs_behind(path):
+                signature[path] = {name: _fingerprint(name) for name in self._files(dep)}
+        return json.loads(json.dumps(signature, default=str))  # as it comes back from disk
+
+    def _newer_input(self, stage: PipelineStage) -> bool:
+        """Whether input that another stage makes was written again after this stage had finished."""
+        done = self.stamp(stage).stat().st_mtime_ns
+        made = [dep for dep in stage.deps if self.pipeline.outputs_behind(self.pipeline.path(dep))]
+        return any(os.stat(name).st_mtime_ns > done for dep in made for name in self._files(dep))
+
+    def _files(self, dep: Any) -> list[str]:
+        """Files of a dependency, as DVC sees them (``.dvcignore`` holds)."""
+        if not os.path.isdir(dep.fs_path):
+            return [dep.fs_path] if os.path.exists(dep.fs_path) else []
+        return sorted(self.pipeline.repo.dvcignore.find(dep.fs, dep.fs_path))
+
+
+def _changed(stage: PipelineStage) -> bool:
+    """Whether DVC calls the stage changed; unlike DVC's own function it takes and writes no lock."""
+    if stage.changed_stage() or any(out.status() for out in stage.outs):
+        return True
+    if stage.frozen:
+        return False
+    return bool(stage.is_callback or stage.always_changed or any(dep.status() for dep in stage.deps))
+
+
+def _fingerprint(path: str) -> list[Any]:
+    facts = os.stat(path)
+    if facts.st_size > HASHED_WHOLE:
+        return [facts.st_size, facts.st_mtime_ns]
+    return [facts.st_size, hashlib.sha256(Path(path).read_bytes()).hexdigest()]
+
+
+def _size(stage: PipelineStage) -> str:
+    """Bytes of a stage's outputs, in words."""
+    size = 0.0
+    for out in stage.outs:
+        root = Path(out.fs_path)
+        size += sum(file.stat().st_size for file in ([root] if root.is_file() else root.rglob("*")) if file.is_file())
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

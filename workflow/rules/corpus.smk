@@ -1,0 +1,148 @@
+"""From raw dump and books to sentence pairs."""
+
+
+rule download_wikipedia:
+    input:
+        dag["download_wikipedia"].input,
+    output:
+        dag["download_wikipedia"].output,
+    log:
+        "logs/download_wikipedia/{part}.log",
+    benchmark:
+        "logs/benchmarks/download_wikipedia/{part}.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=240,
+    params:
+        cmd=dag["download_wikipedia"].cmd,
+    shell:
+        "{params.cmd}"
+
+
+rule download_books:
+    input:
+        dag["download_books"].input,
+    output:
+        dag["download_books"].output,
+    log:
+        "logs/download_books/all.log",
+    benchmark:
+        "logs/benchmarks/download_books/all.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=240,
+    params:
+        cmd=dag["download_books"].cmd,
+    shell:
+        "{params.cmd}"
+
+
+rule wikipedia:
+    input:
+        dag["wikipedia"].input,
+    output:
+        dag["wikipedia"].output,
+    log:
+        "logs/wikipedia/{part}.log",
+    benchmark:
+        "logs/benchmarks/wikipedia/{part}.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=720,
+    params:
+        cmd=dag["wikipedia"].cmd,
+    shell:
+        "{params.cmd}"
+
+
+rule books:
+    input:
+        dag["books"].input,
+    output:
+        dag["books"].output,
+    log:
+        "logs/books/all.log",
+    benchmark:
+        "logs/benchmarks/books/all.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=120,
+    params:
+        cmd=dag["books"].cmd,
+    shell:
+        "{params.cmd}"
+
+
+rule vocabulary:
+    input:
+        dag["vocabulary"].input,
+    output:
+        dag["vocabulary"].output,
+    log:
+        "logs/vocabulary/all.log",
+    benchmark:
+        "logs/benchmarks/vocabulary/all.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=240,
+    params:
+        cmd=dag["vocabulary"].cmd,
+    shell:
+        "{params.cmd}"
+
+
+rule tokens:
+    input:
+        dag["tokens"].input,
+    output:
+        dag["tokens"].output,
+    log:
+        "logs/tokens/all.log",
+    benchmark:
+        "logs/benchmarks/tokens/all.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=480,
+    params:
+        cmd=dag["tokens"].cmd,
+    shell:
+        "{params.cmd}"
+
+
+rule examples:
+    input:
+        dag["examples"].input,
+    output:
+        dag["examples"].output,
+    log:
+        "logs/examples/all.log",
+    benchmark:
+        "logs/benchmarks/examples/all.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=240,
+    params:
+        cmd=dag["examples"].cmd,
+    shell:
+        "{params.cmd}"

@@ -1,0 +1,114 @@
+"""One engine at a time: a lock for Snakemake's whole run, and DVC told which files that run will write.
+
+The lock is the kernel's (``flock``), so it ends with its process however that ends. DVC's commands are kept off
+by entries in DVC's own table of files in use, where DVC itself discards those of dead processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+from dvc.dependency.db import AbstractDependency
+from dvc.dependency.repo import RepoDependency
+from dvc.lock import LockError
+from dvc.repo import Repo
+from dvc.rwlock import rwlock
+from dvc.stage import PipelineStage
+from snakemake.exceptions import WorkflowError
+
+
+class RunLock:
+    """Held from the parsing of the Snakefile to the last commit.
+
+    Raises:
+        WorkflowError: another Snakemake, or a DVC command, is at work here; its pid is named.
+    """
+
+    def __init__(self, repo: Repo) -> None:
+        self.repo = repo
+        self._held = ExitStack()
+        folder = Path(repo.tmp_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = self._held.enter_context(open(folder / "snakemake.lock", "a+", encoding="utf-8"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            self._held.close()
+            raise _busy(holder) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()} {_command()}\n")
+        file.flush()
+        try:
+            self._refuse_dvc(folder / "rwlock")
+        except WorkflowError:
+            self._held.close()
+            raise
+
+    def guard(self, stages: Iterable[PipelineStage]) -> None:
+        """Enter what these stages read and write in DVC's table of files in use, until :meth:`release`."""
+        reads = [dep for stage in stages for dep in stage.deps]
+        reads = [dep for dep in reads if not isinstance(dep, RepoDependency | AbstractDependency)]
+        writes = [out for stage in stages for out in stage.outs]
+        hardlink = self.repo.config["core"].get("hardlink_lock", False)
+        try:
+            self._held.enter_context(
+                rwlock(self.repo.tmp_dir, self.repo.fs, _command(), _places(reads), _places(writes), hardlink)
+            )
+        except LockError as error:
+            raise locked_by(self.repo, error) from None
+
+    def release(self) -> None:
+        """Give everything back; a second call does nothing."""
+        self._held.close()
+
+    def _refuse_dvc(self, table: Path) -> None:
+        """Stop where a living DVC command has files in use."""
+        try:
+            used = json.loads(table.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return
+        users = list(used.get("write", {}).values())
+        users += [user for readers in used.get("read", {}).values() for user in readers]
+        for user in users:
+            if user["pid"] != os.getpid() and psutil.pid_exists(user["pid"]):
+                raise _busy(f"{user['pid']} {user['cmd']}")
+
+
+def locked_by(repo: Repo, error: LockError) -> WorkflowError:
+    """Say in one sentence which process holds DVC's lock."""
+    named = re.search(r"PID (\d+)\): (.*)", str(error))
+    if named:
+        return _busy(f"{named[1]} {named[2]}")
+    try:
+        return _busy(f"{int(Path(repo.tmp_dir, 'lock').read_text().split()[0])} dvc")
+    except (OSError, ValueError, IndexError):
+        return WorkflowError(str(error))
+
+
+def _busy(holder: str) -> WorkflowError:
+    pid, _, command = holder.partition(" ")
+    words = [os.path.basename(word) for word in command.split()[:1]] + command.split()[1:]
+    return WorkflowError(
+        f"Process {pid} ({' '.join(words) or 'unknown'}) is at work in this folder: let it end or stop it, "
+        "then run this command again."
+    )
+
+
+def _command() -> str:
+    """The command as DVC writes it in its table: entries are recognised as one's own by pid and command."""
+    return " ".join(sys.argv)
+
+
+def _places(items: Iterable[Any]) -> list[str]:
+    return sorted({item.fs_path for item in items})
