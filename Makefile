@@ -33,7 +33,7 @@ study: $(VENV)/study-installed
 
 test: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)
-	pytest
+	pytest -n $(CORES) --dist loadfile
 
 lint: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)
