@@ -28,7 +28,7 @@ endif
 
 study: $(VENV)/study-installed
 	@mkdir -p $(XDG_CACHE_HOME)
-	snakemake --cores $(CORES) all
+	snakemake all --cores $(CORES) --quiet rules
 	@python -m pipeline_src table
 
 test: $(VENV)/test-installed

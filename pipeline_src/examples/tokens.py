@@ -76,6 +76,7 @@ def _statistics(folders: list[Path], splits: dict[str, list[dict[str, Any]]], dr
         manifest = read_manifest(text)
         name = "-".join(text.relative_to(TEXT).parts)
         parts[name] = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
+        parts[name]["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}
         for split, rows in splits.items():
             parts[name][split] = next(
                 {key: row[key] for key in ("documents", "sentences", "tokens")} for row in rows if row["name"] == name

@@ -42,7 +42,7 @@ class PretrainParams(Block):
         warmup: steps of linear warm-up; 10,000 in the paper.
         weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
         masking: what happens to the tokens chosen for prediction.
-        curve_points: rows in the loss curve of a phase.
+        curve_points: rows in the loss curves of both phases together; each is the mean of as many steps.
         threads: CPU threads of one process; part of the result, since sums are rounded in another order.
     """
 

@@ -94,7 +94,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
             first_step,
             steps,
             f"pretraining, {phase}",
-            max(1, steps // pretrain.curve_points),
+            max(1, total // pretrain.curve_points),
         )
     )
     figures = measure_heldout(

@@ -71,6 +71,7 @@ def results(tmp_path, monkeypatch):
         "words": 800,
         "bytes": 5000,
         "dropped": {"redirect": 3},
+        "dropped_inside": {"table": 7},
         "train": counts,
         "heldout": counts,
     }
@@ -114,7 +115,7 @@ def test_the_page_is_whole_and_fetches_nothing(results):
     parsed = Page(page)
     assert not parsed.fetched and not parsed.open and "@import" not in page
     assert page.count("<svg") == 2 and 'role="img"' in page
-    assert "A &lt;rule&gt;." in page and "redirect 3" in page and "50.0 ± 1.2" in page
+    assert "A &lt;rule&gt;." in page and "redirect 3" in page and "table 7" in page and "50.0 ± 1.2" in page
 
 
 def test_synthetic_scores_are_called_so_everywhere(results):

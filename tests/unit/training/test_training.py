@@ -77,7 +77,7 @@ def study(tmp_path, monkeypatch) -> Path:
 
 def run(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60) -> None:
     params = PretrainParams(
-        steps=Steps(short=short, long=10), batch=16, learning_rate=3e-3, warmup=5, curve_points=5, threads=1
+        steps=Steps(short=short, long=10), batch=16, learning_rate=3e-3, warmup=5, curve_points=100, threads=1
     )
     model = ModelParams(layers=1, hidden=64, positions=32)
     pretrain.run(seed=seed, mask_prob=mask_prob, model=model, pretrain=params, phase=phase)
