@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from tqdm import tqdm
 
 log = logging.getLogger("pipeline_src")
 T = TypeVar("T")
+PLAIN = "PIPELINE_PLAIN_PROGRESS"  # set by the Snakefile: bars of jobs side by side would overwrite each other
 LINE_EVERY = 20.0  # seconds between progress lines where there is no terminal
 
 
@@ -56,7 +58,7 @@ class Progress:
         self.done: float = 0
         self.note = ""
         self._start = self._last = time.monotonic()
-        interactive = sys.stderr.isatty()
+        interactive = sys.stderr.isatty() and PLAIN not in os.environ
         self._bar = (
             tqdm(desc=what, total=total, unit=unit, unit_scale=unit == "B", file=sys.stderr, dynamic_ncols=True)
             if interactive

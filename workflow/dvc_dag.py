@@ -90,6 +90,7 @@ class Dag:
     """
 
     def __init__(self, workflow: Any) -> None:
+        os.environ.setdefault("PIPELINE_PLAIN_PROGRESS", "1")  # jobs side by side print lines, not bars
         os.environ.setdefault("LAUNCH", "")  # Snakemake's shell refuses a variable that is not defined
         self._workflow = workflow
         self._asked: set[str] = set()

@@ -65,6 +65,12 @@ def test_a_mistake_in_params_stops_before_any_work(
     assert "remedy:" in said
 
 
+def test_the_preset_is_small(clone: Project) -> None:
+    said = clone.run("snakemake", "-n", "all").stdout
+    total = re.search(r"^total\s+(\d+)$", said, re.MULTILINE)
+    assert total and int(total[1]) - 1 <= 15, said  # `all` itself does nothing
+
+
 def test_after_snakemake_all_both_engines_have_nothing_to_do(done: Project) -> None:
     assert done.nothing_to_do()
     said = done.dvc("repro")

@@ -29,3 +29,13 @@ def test_numbers_stand_at_the_end_of_the_line():
     bar = progress.Progress("training", 10, "step")
     bar.advance(2, loss=6.51234)
     assert bar._line(1.0) == "training: 2/10 step, 2.0/s, 4 s left, loss 6.512"
+
+
+def test_a_bar_on_a_terminal_unless_jobs_run_side_by_side(monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.delenv(progress.PLAIN, raising=False)
+    with progress.Progress("training", 10, "step") as alone:
+        assert alone._bar is not None
+    monkeypatch.setenv(progress.PLAIN, "1")
+    with progress.Progress("training", 10, "step") as beside:
+        assert beside._bar is None
