@@ -24,9 +24,9 @@ else
 SKIP := ^-r
 endif
 
-.PHONY: study test lint
+.PHONY: study test lint identity
 
-study: $(VENV)/study-installed
+study: $(VENV)/study-installed identity
 	@mkdir -p $(XDG_CACHE_HOME)
 	snakemake all --cores $(CORES) --quiet rules
 	@python -m pipeline_src table
@@ -43,6 +43,13 @@ lint: $(VENV)/test-installed
 	python workflow/code_deps.py
 	snakemake --lint
 	mypy $(TYPED)
+
+# `dvc exp run` keeps experiments as git commits and stops where git knows no name; one for this clone alone is given.
+identity:
+	@if git rev-parse --git-dir > /dev/null 2>&1 && ! git config user.email > /dev/null; then \
+	  git config user.name "$$(id -un)" && git config user.email "$$(id -un)@localhost" && \
+	  echo "git knew no name for this clone: set to $$(id -un); change it with git config user.name and user.email"; \
+	fi
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv --without-pip $(SYSTEM) $(VENV)

@@ -78,8 +78,20 @@ def test_after_snakemake_all_both_engines_have_nothing_to_do(done: Project) -> N
     assert done.run("git", "status", "--short").stdout == ""
 
 
+def test_a_clone_without_git_identity_gets_one_of_its_own(clone: Project, tmp_path: Path) -> None:
+    project = clone.copy(tmp_path / "study")
+    project.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
+    assert project.run("git", "config", "user.email").stdout.strip().endswith("@localhost")
+    project.run("git", "config", "user.email", "me@example.org")
+    project.run("make", "identity")
+    assert project.run("git", "config", "user.email").stdout.strip() == "me@example.org"
+
+
 def test_an_experiment_runs_pretraining_and_what_follows(done: Project, tmp_path: Path) -> None:
     project = done.copy(tmp_path / "study")
+    project.run("make", "identity")
+    with open(project.path / "README.md", "a", encoding="utf-8") as file:
+        file.write("Uncommitted.\n")  # DVC then has to commit it, and needs an identity for that
     said = project.dvc("exp", "run", "-n", "more-masks", "-S", "mask_prob=0.2")
     ran = {name.split("@")[0] for name in re.findall(r"Running stage '([^']+)'", said)}
     assert ran == {"pretrain_short", "pretrain_long", "finetune", "evaluate", "report"}
