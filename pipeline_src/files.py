@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -77,10 +77,16 @@ def read_json(path: str | Path) -> Any:
         ) from None
 
 
-def hash_file(path: str | Path, algorithm: str = "sha256") -> str:
-    """Hex digest of a file, read in blocks of 1 MiB."""
-    digest = hashlib.new(algorithm)
+def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:
+    """Hex digest of a file by each algorithm, reading it once in blocks of 1 MiB."""
+    running = {name: hashlib.new(name) for name in set(algorithms)}
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+            for digest in running.values():
+                digest.update(block)
+    return {name: digest.hexdigest() for name, digest in running.items()}
+
+
+def hash_file(path: str | Path) -> str:
+    """The sha256 of a file, in hex."""
+    return digests(path, ["sha256"])["sha256"]

@@ -77,7 +77,8 @@ class PretrainingExamples:
         """Assemble [CLS] A [SEP] B [SEP] for the examples of these numbers, and mask them."""
         pieces, lengths_a, lengths_b = [], [], []
         cls, sep = np.asarray([self.cls_id]), np.asarray([self.sep_id])
-        for a_start, a_stop, b_start, b_stop, _ in self.plan[examples]:
+        rows = self.plan[examples]
+        for a_start, a_stop, b_start, b_stop, _ in rows:
             pieces += [cls, self.store.span(a_start, a_stop), sep, self.store.span(b_start, b_stop), sep]
             lengths_a.append(a_stop - a_start + 2)
             lengths_b.append(b_stop - b_start + 1)
@@ -91,5 +92,5 @@ class PretrainingExamples:
             starts=np.concatenate([[0], np.cumsum(lengths)]),
             predicted=predicted,
             labels=ids[predicted],
-            is_random=self.plan[examples, 4],
+            is_random=rows[:, 4],
         )

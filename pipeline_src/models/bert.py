@@ -34,6 +34,11 @@ class BertConfig:
     hidden_dropout_prob: float = 0.1
     hidden_act: str = "gelu"
 
+    @property
+    def gelu(self) -> str:
+        """How ``torch.nn.functional.gelu`` names this config's form of it."""
+        return "tanh" if self.hidden_act == "gelu_tanh" else "none"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, by Hugging Face's names."""
         return asdict(self)
@@ -102,7 +107,7 @@ class Block(nn.Module):
         )
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
         self.output = AddAndNorm(config, config.intermediate_size)
-        self.approximate = "tanh" if config.hidden_act == "gelu_tanh" else "none"
+        self.approximate = config.gelu
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """[T, H] -> [T, H]."""

@@ -23,7 +23,7 @@ class MaskedWords(nn.Module):
         )
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
         self.decoder.weight = embedding.weight
-        self.approximate = "tanh" if config.hidden_act == "gelu_tanh" else "none"
+        self.approximate = config.gelu
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Hidden states at the places to predict [P, H] -> scores [P, entries]."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import read_json, write_json
-from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.bert import INITIAL_STD, LAYER_NORM_EPS, BertConfig
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 TIED = "cls.predictions.decoder.weight"  # is the word embedding; stored once
@@ -35,8 +35,8 @@ def save_model(folder: Path, model: nn.Module, config: BertConfig, architecture:
             **config.as_dict(),
             "hidden_act": activation,
             "attention_probs_dropout_prob": config.hidden_dropout_prob,
-            "layer_norm_eps": 1e-12,
-            "initializer_range": 0.02,
+            "layer_norm_eps": LAYER_NORM_EPS,
+            "initializer_range": INITIAL_STD,
             "pad_token_id": 0,
             "model_type": "bert",
             "architectures": [architecture],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,7 +65,7 @@ class Study(Block):
             raise ValueError(
                 f"pretrain.masking.max_predictions ({cap}) would cut the masking rate below mask_prob "
                 f"({self.mask_prob:g}) at length {lengths.long}; allowed: null, or at least "
-                f"{-int(-self.mask_prob * lengths.long // 1)}"
+                f"{math.ceil(self.mask_prob * lengths.long)}"
             )
         return self
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import pandas as pd
@@ -15,10 +14,10 @@ from pipeline_src.report.provenance import provenance, stage_costs
 from pipeline_src.report.results import RESULTS, Results, read_results, summarise
 from pipeline_src.report.table import (
     HEADER,
-    METRICS,
     average_line,
     heading,
     heldout_line,
+    row_texts,
     score_cells,
     text_table,
 )
@@ -76,7 +75,7 @@ def render_page(results: Results, summary: dict[str, float]) -> str:
         mask_prob=long["mask_prob"],
         synthetic=results.synthetic,
         headline=_headline(results, summary),
-        rows=[_html_row(row) for row in results.scores["rows"]],
+        rows=[{**row, **row_texts(row)} for row in results.scores["rows"]],
         average=average_line(results.scores),
         rules=results.scores["rules"],
         score_bars=score_bars(results),
@@ -113,16 +112,3 @@ def _headline(results: Results, summary: dict[str, float]) -> list[dict[str, str
             }
         )
     return boxes
-
-
-def _html_row(row: dict[str, Any]) -> dict[str, Any]:
-    spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
-    return {
-        "title": row["title"],
-        "metric": METRICS.get(row["metric"], row["metric"]),
-        "score": f"{row['mean']:.1f}{spread}",
-        "chance": f"{row['chance']:.1f}",
-        "random": "–" if row["random_weights"] is None else f"{row['random_weights']:.1f}",
-        "examples": row["examples"],
-        "file": row["file"],
-    }

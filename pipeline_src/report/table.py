@@ -56,23 +56,21 @@ def average_line(scores: dict[str, Any]) -> str:
     return f"{kind} average (MNLI-m and -mm apart, without WNLI): {'none' if average is None else f'{average:.1f}'}"
 
 
+def row_texts(row: dict[str, Any]) -> dict[str, str]:
+    """The figures of one row of ``results/scores.json`` as every report writes them."""
+    spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
+    return {
+        "metric": METRICS.get(row["metric"], row["metric"]),
+        "score": f"{row['mean']:.1f}{spread}",
+        "chance": f"{row['chance']:.1f}",
+        "random": "–" if row["random_weights"] is None else f"{row['random_weights']:.1f}",
+    }
+
+
 def score_cells(scores: dict[str, Any]) -> list[tuple[str, ...]]:
     """The table's rows as text, in the order of :data:`HEADER`."""
-    cells: list[tuple[str, ...]] = []
-    for row in scores["rows"]:
-        spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
-        baseline = "–" if row["random_weights"] is None else f"{row['random_weights']:.1f}"
-        cells.append(
-            (
-                row["title"] + (" (synthetic)" if scores["synthetic"] else ""),
-                METRICS.get(row["metric"], row["metric"]),
-                f"{row['mean']:.1f}{spread}",
-                f"{row['chance']:.1f}",
-                baseline,
-                row["file"],
-            )
-        )
-    return cells
+    kind = " (synthetic)" if scores["synthetic"] else ""
+    return [(row["title"] + kind, *row_texts(row).values(), row["file"]) for row in scores["rows"]]
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,16 +35,6 @@ class Checksum:
     def __str__(self) -> str:
         """As the catalogue writes it."""
         return f"{self.algorithm}:{self.digest}"
-
-
-def digests(path: Path, algorithms: Iterable[str]) -> dict[str, str]:
-    """Hex digest of a file by each algorithm, reading it once in blocks of 1 MiB."""
-    running = {name: hashlib.new(name) for name in set(algorithms)}
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            for digest in running.values():
-                digest.update(block)
-    return {name: digest.hexdigest() for name, digest in running.items()}
 
 
 def find_in_list(text: str, file_name: str) -> Checksum | None:

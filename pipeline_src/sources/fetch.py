@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_src.errors import PipelineError
-from pipeline_src.files import hash_file, write_json
+from pipeline_src.files import digests, hash_file, write_json
 from pipeline_src.progress import log
 from pipeline_src.sources import https, pypi
 from pipeline_src.sources.archive import unpack
@@ -23,7 +23,6 @@ from pipeline_src.sources.catalogue import Source, SourceFile, Wheel
 from pipeline_src.sources.checksums import (
     LOCK,
     Checksum,
-    digests,
     exclusive,
     find_in_list,
     mismatch,

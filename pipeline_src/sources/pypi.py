@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 
 from pipeline_src.errors import PipelineError
-from pipeline_src.files import atomic_file
+from pipeline_src.files import atomic_file, digests
 from pipeline_src.progress import log
 from pipeline_src.sources.catalogue import PYPI, Wheel
-from pipeline_src.sources.checksums import Checksum, digests, exclusive, mismatch
+from pipeline_src.sources.checksums import Checksum, exclusive, mismatch
 
 
 def extract(url: str, wheel: Wheel, target: Path) -> None:

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.metrics import METRICS, chance_level
-from pipeline_src.tasks.predictions import align, check_outputs
+from pipeline_src.tasks.metrics import chance_level, judge
+from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
 from pipeline_src.tasks.reading import FETCH_AGAIN, comma_separated, read_columns
 from pipeline_src.tasks.sequences import Specials, encode, pair_features
 from pipeline_src.tasks.spec import TaskSpec
@@ -93,10 +93,8 @@ def score(
     values = align(spec.name, examples, predictions)
     for example, value in zip(examples, values, strict=True):
         if type(value) is not int or not 0 <= value < len(example.endings):
-            remedy = f"choices are 0 to {len(example.endings) - 1}; make the predictions again"
-            raise PipelineError("not a prediction", repr(value), where=f"task {spec.name}", remedy=remedy)
-    gold = [example.label for example in examples]
-    return {metric: METRICS[metric](gold, values) for metric in spec.row(row).metrics}
+            raise not_a_prediction(spec.name, value, f"choices are 0 to {len(example.endings) - 1}")
+    return judge(spec.row(row).metrics, [example.label for example in examples], values)
 
 
 def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.metrics import METRICS, chance_level
-from pipeline_src.tasks.predictions import align, check_outputs
+from pipeline_src.tasks.metrics import chance_level, judge
+from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
 from pipeline_src.tasks.reading import FETCH_AGAIN, read_columns, tab_separated
 from pipeline_src.tasks.sequences import Specials, encode, pair_features
 from pipeline_src.tasks.spec import TaskSpec
@@ -114,8 +114,7 @@ def score(
         PipelineError: predictions and examples do not belong together, or a prediction is not a label.
     """
     values = [_number(spec, value) for value in align(spec.name, examples, predictions)]
-    gold = [example.label for example in examples]
-    return {metric: METRICS[metric](gold, values) for metric in spec.row(row).metrics}
+    return judge(spec.row(row).metrics, [example.label for example in examples], values)
 
 
 def _number(spec: TaskSpec, value: Any) -> float:
@@ -124,8 +123,7 @@ def _number(spec: TaskSpec, value: Any) -> float:
     if spec.range is not None and isinstance(value, int | float) and math.isfinite(value):
         return value
     allowed = ", ".join(spec.labels) or "finite numbers"
-    remedy = f"allowed: {allowed}; make the predictions again"
-    raise PipelineError("not a prediction", repr(value), where=f"task {spec.name}", remedy=remedy)
+    raise not_a_prediction(spec.name, value, f"allowed: {allowed}")
 
 
 def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:

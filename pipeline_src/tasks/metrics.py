@@ -56,6 +56,11 @@ METRICS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 }
 
 
+def judge(names: Sequence[str], gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+    """Each named metric, in percent."""
+    return {name: METRICS[name](gold, predicted) for name in names}
+
+
 def chance_level(metric: str, gold: Sequence[float]) -> float:
     """The best that one constant prediction gets: majority class, the better constant's F1, 0 for correlations."""
     if metric == "accuracy":

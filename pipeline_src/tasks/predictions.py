@@ -56,3 +56,9 @@ def align(task: str, examples: Sequence[HasId], predictions: Sequence[dict[str, 
             value = f"{min(extra)} and {len(extra) - 1} more"
             raise PipelineError(name, value, where=f"task {task}", remedy=remedy)
     return [found[example.id] for example in examples]
+
+
+def not_a_prediction(task: str, value: Any, allowed: str) -> PipelineError:
+    """The error for a value that this task's model cannot have predicted."""
+    remedy = f"{allowed}; make the predictions again"
+    return PipelineError("not a prediction", repr(value), where=f"task {task}", remedy=remedy)

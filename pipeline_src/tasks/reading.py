@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def read_columns(
         places = _places(first[1], wanted, path)
     else:
         places = {column: int(column) - 1 for column in wanted}
-        table = _chain(first, table)
+        table = itertools.chain([first], table)
     count = dropped = 0
     for number, fields in table:
         if len(fields) > max(places.values()):
@@ -89,11 +90,6 @@ def _places(header: list[str], wanted: Sequence[Column], path: Path) -> dict[Col
             where = f"{path}:1, which has {', '.join(header)}"
             raise PipelineError("a column is missing", column, where=where, remedy=FETCH_AGAIN)
     return {column: header.index(str(column)) for column in wanted}
-
-
-def _chain(first: Row, rest: Iterator[Row]) -> Iterator[Row]:
-    yield first
-    yield from rest
 
 
 class _readable:

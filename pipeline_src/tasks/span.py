@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.metrics import exact_match, normalise_answer, overlap_f1
-from pipeline_src.tasks.predictions import align, check_outputs
+from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tasks.squad import Example, read_questions
 from pipeline_src.tasks.windows import SpanFeatures, window_features
@@ -100,8 +99,7 @@ def score(
     values = align(spec.name, examples, predictions)
     for value in values:
         if not isinstance(value, str):
-            remedy = 'an answer is a text, or "" for none; make the predictions again'
-            raise PipelineError("not a prediction", repr(value), where=f"task {spec.name}", remedy=remedy)
+            raise not_a_prediction(spec.name, value, 'an answer is a text, or "" for none')
     return _judge(spec, row, examples, values)
 
 

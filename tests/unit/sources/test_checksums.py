@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_src.files import digests
 from pipeline_src.sources import checksums
-from pipeline_src.sources.checksums import Checksum, digests, find_in_list
+from pipeline_src.sources.checksums import Checksum, find_in_list
 
 
 @given(st.sampled_from(sorted(checksums.DIGITS)), st.binary())
