@@ -1,6 +1,7 @@
 # make study   the whole study in params.yaml, from raw text to results table
 # make test    the tests
 # make lint    style, types, and Snakemake's own checks
+# make bench   every claim of speed beside its peer; one of them: make bench BENCH=encode
 #
 # Each makes .venv first where it has to. `make study TORCH=installed` uses a torch that this machine's python3 has.
 
@@ -12,7 +13,7 @@ VENV := .venv
 INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-version-check
 # layers without torch, and the bridge between the engines
 TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,params sources corpus vocabulary examples evaluation report)) \
-         pipeline_src/tasks/spec.py workflow/*.py
+         pipeline_src/tasks/spec.py workflow/*.py benchmarks/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export XDG_CACHE_HOME ?= $(CURDIR)/.snakemake/cache
@@ -24,7 +25,7 @@ else
 SKIP := ^-r
 endif
 
-.PHONY: study test lint identity
+.PHONY: study test lint bench identity
 
 study: $(VENV)/study-installed identity
 	@mkdir -p $(XDG_CACHE_HOME)
@@ -43,6 +44,9 @@ lint: $(VENV)/test-installed
 	python workflow/code_deps.py
 	snakemake --lint
 	mypy $(TYPED)
+
+bench: $(VENV)/bench-installed
+	python -m benchmarks $(BENCH)
 
 # `dvc exp run` keeps experiments as git commits and stops where git knows no name; one for this clone alone is given.
 identity:
@@ -63,3 +67,8 @@ $(VENV)/test-installed: requirements.lock requirements-test.lock | $(VENV)/bin/p
 	grep -hvE '$(SKIP)' requirements.lock requirements-test.lock > $(VENV)/pins.txt
 	$(INSTALL) -r $(VENV)/pins.txt
 	@touch $@ $(VENV)/study-installed
+
+$(VENV)/bench-installed: requirements.lock requirements-test.lock requirements-bench.lock | $(VENV)/bin/python
+	grep -hvE '$(SKIP)' requirements.lock requirements-test.lock requirements-bench.lock > $(VENV)/pins.txt
+	$(INSTALL) -r $(VENV)/pins.txt
+	@touch $@ $(VENV)/study-installed $(VENV)/test-installed

@@ -15,8 +15,15 @@ class BooksParams(Block):
         min_words: shorter books are dropped (counted as ``too_short``).
         sentences_per_document: where a file holds one sentence per line without book boundaries
             (BookCorpus as distributed), so many lines make one document.
+        encoding: of text files (a name that Python knows, such as ``cp1252``); null finds it out.
+        text_column: name of the column that holds the text, in JSONL and Parquet.
+        near_duplicates: a book whose 5-word shingles overlap an earlier one's by at least this much (Jaccard
+            similarity as MinHash estimates it) is dropped; null keeps all but exact copies.
     """
 
     source: str
     min_words: int = Field(default=0, ge=0)
     sentences_per_document: int = Field(default=1000, ge=2)
+    encoding: str | None = None
+    text_column: str = Field(default="text", min_length=1)
+    near_duplicates: float | None = Field(default=0.8, gt=0, le=1)

@@ -23,9 +23,12 @@ class ExamplesParams(Block):
         short_seq_prob: chance that a document is cut into shorter examples (google-research/bert).
         random_next_prob: chance of the coin that replaces sentence B by text of another document; 0.5 in the
             paper (section 3.1).
+        next_sentence: false gives single segments of whole sentences instead of pairs, for training on masked words
+            alone ("No NSP" of the paper, section 5.1).
     """
 
     lengths: Lengths
     duplicates: int = Field(default=5, ge=1, le=1000)
     short_seq_prob: float = Field(default=0.1, ge=0, le=1)
     random_next_prob: float = Field(default=0.5, ge=0, le=1)
+    next_sentence: bool = True

@@ -10,13 +10,17 @@ from pipeline_src.params.base import Block
 class Masking(Block):
     """What happens to a token chosen for prediction (paper, section 3.1): 80 % [MASK], 10 % random, 10 % unchanged.
 
-    ``max_predictions`` caps the predictions of one example; null means no cap.
+    ``max_predictions`` caps the predictions of one example; null means no cap. ``whole_word`` chooses all pieces of a
+    word together (google-research/bert's second release). ``dynamic`` draws new masks in every epoch (RoBERTa, Liu et
+    al. 2019, section 4.1); without it an example keeps its masks, and ``examples.duplicates`` gives several of each.
     """
 
     mask: float = Field(default=0.8, ge=0, le=1)
     random: float = Field(default=0.1, ge=0, le=1)
     keep: float = Field(default=0.1, ge=0, le=1)
     max_predictions: int | None = Field(default=None, ge=1)
+    whole_word: bool = False
+    dynamic: bool = False
 
     @model_validator(mode="after")
     def _shares_add_up(self) -> Masking:

@@ -16,9 +16,14 @@ class VocabularyParams(Block):
         lowercase: lower-case text and strip accents (the uncased models).
         min_count: words rarer than this are not learnt from.
         alphabet: most single characters kept; rarer ones become [UNK].
+        unused: entries reserved for later use, [unused0] to [unusedN-1], placed as in the released vocabularies (994
+            in the uncased one): up to 99 of them right after [PAD], the rest after [MASK].
+        longest_word: characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert.
     """
 
     size: int = Field(ge=100, le=65_536)
     lowercase: bool = True
     min_count: int = Field(default=2, ge=1)
     alphabet: int = Field(default=1000, ge=26)
+    unused: int = Field(default=0, ge=0, le=60_000)
+    longest_word: int = Field(default=100, ge=1, le=10_000)

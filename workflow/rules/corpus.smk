@@ -54,14 +54,14 @@ rule wikipedia:
         "logs/benchmarks/wikipedia/{part}.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 1
+    threads: 4
     resources:
         mem_mb=4000,
         runtime=720,
     params:
         cmd=dag["wikipedia"].cmd,
     shell:
-        "{params.cmd}"
+        "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
 rule books:
@@ -75,14 +75,14 @@ rule books:
         "logs/benchmarks/books/all.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 1
+    threads: 4
     resources:
         mem_mb=2000,
         runtime=120,
     params:
         cmd=dag["books"].cmd,
     shell:
-        "{params.cmd}"
+        "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
 rule vocabulary:
@@ -96,14 +96,14 @@ rule vocabulary:
         "logs/benchmarks/vocabulary/all.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 1
+    threads: 4
     resources:
         mem_mb=8000,
         runtime=240,
     params:
         cmd=dag["vocabulary"].cmd,
     shell:
-        "{params.cmd}"
+        "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
 rule tokens:
@@ -117,14 +117,14 @@ rule tokens:
         "logs/benchmarks/tokens/all.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 1
+    threads: 4
     resources:
         mem_mb=4000,
         runtime=480,
     params:
         cmd=dag["tokens"].cmd,
     shell:
-        "{params.cmd}"
+        "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
 rule examples:
@@ -138,11 +138,11 @@ rule examples:
         "logs/benchmarks/examples/all.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 1
+    threads: 4
     resources:
         mem_mb=8000,
         runtime=240,
     params:
         cmd=dag["examples"].cmd,
     shell:
-        "{params.cmd}"
+        "PIPELINE_WORKERS={threads} {params.cmd}"

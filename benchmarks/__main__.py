@@ -1,0 +1,33 @@
+"""Run every benchmark, or those named: ``python -m benchmarks [NAME ...]``; each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+NOT_BENCHMARKS = ("__init__", "__main__", "measure", "material")
+
+
+def names() -> list[str]:
+    """The benchmarks there are: modules that print a result when run."""
+    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
+    return sorted(name for name in found if name not in NOT_BENCHMARKS and not name.startswith("_"))
+
+
+def main(wanted: list[str]) -> int:
+    """Run them one after another; the exit status tells whether all of them ran."""
+    unknown = [name for name in wanted if name not in names()]
+    if unknown:
+        print(f"error: no benchmark is called {unknown[0]!r}; there are {', '.join(names())}", file=sys.stderr)
+        return 2
+    failed = [
+        name for name in wanted or names() if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode
+    ]
+    if failed:
+        print(f"error: did not run to the end: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,74 @@
+"""The real text that benchmarks run on: the sample's own sources, and larger texts where a machine has them.
+
+``$BENCH_DATA`` (``../shared/data`` by default) may hold ``books/novels100.tar.xz``, English novels one file each; it
+stands in for a book corpus of some size. Without it the sample's plays do.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+from pipeline_src.corpus.books import find_books, read_book
+from pipeline_src.corpus.dump import Page, read_head, read_pages
+from pipeline_src.corpus.plain_text import plain_paragraphs
+from pipeline_src.corpus.site import Site, read_site
+from pipeline_src.corpus.wikipedia import why_not_an_article
+from pipeline_src.corpus.wikitext import clean
+from pipeline_src.sources.catalogue import load_source, resolve
+from pipeline_src.sources.fetch import obtain, place
+
+CACHE = Path("data/benchmarks")
+MORE = Path(os.environ.get("BENCH_DATA", "../shared/data"))
+
+
+def _source(name: str, part: str | None = None) -> Path:
+    folder = CACHE / name
+    if not folder.exists():
+        source = resolve(name, load_source(name), part=part)
+        obtained = obtain(name, source)
+        folder.mkdir(parents=True)
+        place(name, source, obtained, folder)
+    return folder
+
+
+def sample_dump() -> Path:
+    """The sample's dump: 206 pages, 106 articles, 6.1 MB of XML in one bz2 stream."""
+    return next(path for path in _source("enwiki-sample", "excerpt").iterdir() if path.suffix == ".bz2")
+
+
+@lru_cache
+def sample_articles() -> tuple[Site, list[Page]]:
+    """The wiki and the articles of the sample's dump: what is left of its pages before cleaning."""
+    site = read_site(read_head(sample_dump()))
+    return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) is None]
+
+
+@lru_cache
+def articles_text() -> list[str]:
+    """The sample's articles, cleaned."""
+    site, pages = sample_articles()
+    return [text for page in pages if (text := clean(page.text, site))]
+
+
+@lru_cache
+def books_text(most_bytes: int = 1 << 40) -> list[str]:
+    """Novels where they are at hand, else the sample's plays, cleaned; whole books up to ``most_bytes`` in all."""
+    texts: list[str] = []
+    size = 0
+    archive = MORE / "books" / "novels100.tar.xz"
+    if not archive.exists():
+        books = [read_book(path, 1000, Counter()) for path in find_books(_source("shakespeare-sample"))]
+        return [document.text for book in books for document in book]
+    with tarfile.open(archive) as tar:
+        for member in sorted(tar.getmembers(), key=lambda member: member.name):
+            file = tar.extractfile(member) if member.isfile() else None
+            if file is None or size >= most_bytes:
+                continue
+            text = file.read().decode("utf-8", "replace").replace("\r\n", "\n")
+            texts.append("\n".join(plain_paragraphs(text, Counter())))
+            size += len(texts[-1])
+    return texts
