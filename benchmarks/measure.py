@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import platform
+import resource
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 
 def cpu_seconds() -> float:
     """CPU time that this process, its threads and its finished children have used so far, in seconds."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def time_once(work: Callable[[], object]) -> float:

@@ -53,9 +53,12 @@ STAGES = {
     "vocabulary": Stage(
         "pipeline_src.vocabulary.train", "prose -> WordPiece vocabulary", ("seed", "corpus", "vocabulary", "wikipedia")
     ),
-    "tokens": Stage("pipeline_src.examples.tokens", "prose -> token shards", ("seed", "corpus", "wikipedia")),
+    "tokens": Stage("pipeline_src.examples.tokens", "prose -> token ids", ("seed", "corpus", "wikipedia")),
     "examples": Stage(
-        "pipeline_src.examples.plan", "token shards -> sentence pairs for both lengths", ("seed", "examples")
+        "pipeline_src.examples.plan", "token ids -> sentence pairs for both lengths", ("seed", "examples")
+    ),
+    "statistics": Stage(
+        "pipeline_src.evaluation.statistics", "what the corpus is, and shares with the tasks", ("wikipedia", "tasks")
     ),
     "pretrain": Stage(
         "pipeline_src.training.pretrain",
@@ -74,6 +77,8 @@ STAGES = {
 
 TOOLS = {
     "preset": ("pipeline_src.params.preset", "put a complete study in place of params.yaml"),
+    "show": ("pipeline_src.examples.show", "print pretraining examples as readable text, with their masks"),
+    "export": ("pipeline_src.examples.export", "write pretraining examples as TFRecord or Parquet"),
     "table": ("pipeline_src.report.table", "print the results table"),
 }
 

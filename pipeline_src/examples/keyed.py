@@ -12,6 +12,7 @@ import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ROUNDS = 6  # of the Feistel network; four already pass for random (Luby and Rackoff 1988)
 
 
 def key(*parts: object) -> int:
@@ -19,43 +20,49 @@ def key(*parts: object) -> int:
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
-def uniform(stream: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Uniform numbers in [0, 1), float64 of the shape that ``rows`` and ``columns`` broadcast to.
+def bits(stream: int, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
+    """64 random bits for each row and column, uint64 of the shape that both broadcast to.
 
     Args:
         stream: as :func:`key` gives it.
         rows: non-negative integers, such as example numbers.
         columns: non-negative integers, such as positions.
     """
+    columns = np.asarray(columns, np.uint64)
     with np.errstate(over="ignore"):
         hashed = _mix(rows.astype(np.uint64) * _GOLDEN + np.uint64(stream))
-        hashed = _mix(hashed + (columns.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
-    return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return _mix(hashed + (columns + np.uint64(1)) * _GOLDEN)
 
 
-def _mix(bits: np.ndarray) -> np.ndarray:
-    bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
-    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
-    return bits ^ (bits >> np.uint64(31))
+def uniform(stream: int, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
+    """Uniform numbers in [0, 1), float64; arguments as for :func:`bits`."""
+    return (bits(stream, rows, columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-class Draws:
-    """Scalar draws, one after another, for one decision (one document in one pass); made in blocks for speed."""
+def integers(stream: int, rows: np.ndarray, columns: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:
+    """Uniform integers in [0, high), int64; ``high`` is at least 1 and broadcasts, the rest is as for :func:`bits`."""
+    return (uniform(stream, rows, columns) * high).astype(np.int64)
 
-    def __init__(self, stream: int, row: int) -> None:
-        self._stream, self._row = stream, np.asarray([row])
-        self._block: list[float] = []
-        self._next = 0
 
-    def random(self) -> float:
-        """Uniform in [0, 1)."""
-        if self._next % 64 == 0:
-            columns = np.arange(self._next, self._next + 64)
-            self._block = uniform(self._stream, self._row, columns).tolist()
-        value = self._block[self._next % 64]
-        self._next += 1
-        return value
+def shuffled(stream: int, places: np.ndarray, size: int) -> np.ndarray:
+    """Where a keyed permutation of [0, size) puts ``places``, int64: a shuffle of any size that takes no memory.
 
-    def integer(self, low: int, high: int) -> int:
-        """Uniform integer with both ends included (as Python's ``random.randint``)."""
-        return low + int(self.random() * (high - low + 1))
+    A Feistel network over the next power of four, walked until the place falls below ``size`` again.
+    """
+    half = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
+    low = np.uint64((1 << int(half)) - 1)
+    found = places.astype(np.uint64)
+    walking = np.arange(len(found))
+    while len(walking):
+        left, right = found[walking] >> half, found[walking] & low
+        for turn in range(_ROUNDS):
+            left, right = right, left ^ (bits(stream, right, turn) & low)
+        found[walking] = (left << half) | right
+        walking = walking[found[walking] >= size]
+    return found.astype(np.int64)
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    values = (values ^ (values >> np.uint64(30))) * _MIX_1
+    values = (values ^ (values >> np.uint64(27))) * _MIX_2
+    return values ^ (values >> np.uint64(31))

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from pipeline_src.errors import PipelineError
-from pipeline_src.examples.keyed import key
+from pipeline_src.examples.keyed import key, shuffled
 from pipeline_src.examples.masking import MaskedLM
 from pipeline_src.examples.store import TokenStore
+from pipeline_src.params.pretrain import Masking
+from pipeline_src.vocabulary.wordpiece import CLS, MASK, PAD, SEP
+
+TOKENS, EXAMPLES = Path("data/tokens"), Path("data/examples")
 
 
 @dataclass(frozen=True)
@@ -40,57 +45,93 @@ class PretrainingExamples:
 
     Args:
         plan: ``data/examples/<phase>/<split>.npy``.
-        store: the split's token shards.
+        store: the split's tokens.
         masked_lm: how to mask.
         cls_id, sep_id: ids of [CLS] and [SEP].
+
+    Attributes:
+        next_sentence: whether examples are pairs; else they are single segments.
     """
 
     def __init__(self, plan: Path, store: TokenStore, masked_lm: MaskedLM, cls_id: int, sep_id: int) -> None:
         if not plan.exists():
             raise PipelineError("no plan of examples", plan, remedy="run the stage `examples`")
-        self.plan = np.load(plan, mmap_mode="r")
+        self.plan = np.load(plan, mmap_mode="r").view(np.ndarray)
         self.store, self.masked_lm, self.cls_id, self.sep_id = store, masked_lm, cls_id, sep_id
+        self.next_sentence = bool(self.plan["b_length"][0])  # pairs have both segments, single segments never B
 
     def __len__(self) -> int:
         return len(self.plan)
 
-    def order(self, seed: int, epoch: int) -> np.ndarray:
-        """The order of all examples in one epoch, keyed by seed and epoch, int64 [examples]."""
-        return np.random.Generator(np.random.Philox(key=key(seed, "order", epoch))).permutation(len(self.plan))
+    def lengths(self) -> np.ndarray:
+        """Tokens of every example with [CLS] and [SEP], int64 [examples]."""
+        return self.plan["a_length"].astype(np.int64) + self.plan["b_length"] + (3 if self.next_sentence else 2)
+
+    def order(self, seed: int, epoch: int, places: np.ndarray) -> np.ndarray:
+        """Which examples stand at ``places`` of the epoch's order, keyed by seed and epoch, int64."""
+        return shuffled(key(seed, "order", epoch), places, len(self.plan))
 
     def batches(self, size: int, seed: int, first_step: int, steps: int) -> Iterator[PretrainingBatch]:
         """Yield the batches of steps ``first_step`` .. ``first_step + steps - 1``.
 
         Epoch after epoch without a break: a batch may hold the end of one and the start of the next.
         """
-        epoch, order = -1, np.empty(0, np.int64)
         for step in range(first_step, first_step + steps):
-            picked: list[int] = []
-            for place in range(step * size, (step + 1) * size):
-                if place // len(self.plan) != epoch:
-                    epoch = place // len(self.plan)
-                    order = self.order(seed, epoch)
-                picked.append(int(order[place % len(self.plan)]))
-            yield self.batch(np.asarray(picked))
+            epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), len(self.plan))
+            picked = [self.order(seed, int(epoch), places[epochs == epoch]) for epoch in np.unique(epochs)]
+            yield self.batch(np.concatenate(picked), epochs)
 
-    def batch(self, examples: np.ndarray) -> PretrainingBatch:
-        """Assemble [CLS] A [SEP] B [SEP] for the examples of these numbers, and mask them."""
-        pieces, lengths_a, lengths_b = [], [], []
-        cls, sep = np.asarray([self.cls_id]), np.asarray([self.sep_id])
+    def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
+        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples of these numbers, and mask them.
+
+        The epoch in which each stands decides its masks where masking is dynamic.
+        """
         rows = self.plan[examples]
-        for a_start, a_stop, b_start, b_stop, _ in rows:
-            pieces += [cls, self.store.span(a_start, a_stop), sep, self.store.span(b_start, b_stop), sep]
-            lengths_a.append(a_stop - a_start + 2)
-            lengths_b.append(b_stop - b_start + 1)
-        ids = np.concatenate(pieces).astype(np.int64)
-        both = np.stack([lengths_a, lengths_b], axis=1)
+        ids, both = self._assemble(rows)
         lengths = both.sum(axis=1)
-        seen, predicted = self.masked_lm.apply(ids, lengths, examples)
+        passes = epochs if self.masked_lm.masking.dynamic else 0
+        seen, predicted = self.masked_lm.apply(ids, lengths, examples + passes * len(self.plan))
         return PretrainingBatch(
             ids=seen,
             segments=np.repeat(np.tile([0, 1], len(examples)), both.ravel()),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
             predicted=predicted,
             labels=ids[predicted],
-            is_random=rows[:, 4],
+            is_random=rows["is_random"].astype(np.int64),
         )
+
+    def _assemble(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of the examples end to end, int64 [tokens], and tokens of each one's two segments, int64 [rows, 2].
+
+        The first segment counts [CLS] and its [SEP], the second its [SEP]; all text is gathered at once.
+        """
+        ones = np.ones(len(rows), np.int64)
+        last_sep = ones if self.next_sentence else ones - 1
+        pieces = np.stack([ones, rows["a_length"], ones, rows["b_length"], last_sep], axis=1)
+        stops = np.cumsum(pieces).reshape(pieces.shape)
+        starts = stops - pieces
+        text = pieces[:, [1, 3]].ravel()  # tokens from the store, A and B in turn
+        text_starts = np.cumsum(text) - text
+        within = np.arange(text.sum()) - np.repeat(text_starts, text)
+        source = np.stack([rows["a"], rows["b"]], axis=1).ravel()
+        ids = np.full(stops[-1, -1], self.sep_id, np.int64)
+        ids[starts[:, 0]] = self.cls_id
+        ids[np.repeat(starts[:, [1, 3]].ravel(), text) + within] = self.store.ids[np.repeat(source, text) + within]
+        return ids, np.stack([pieces[:, :3].sum(axis=1), pieces[:, 3:].sum(axis=1)], axis=1)
+
+
+def open_examples(
+    phase: str, split: str, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int
+) -> PretrainingExamples:
+    """The examples that the stage ``examples`` planned for one phase and split, masked as asked for.
+
+    Raises:
+        PipelineError: there is no such plan, or the tokens are damaged.
+    """
+    ids = tokenizer.get_vocab()
+    special, inner = np.zeros(len(ids), bool), np.zeros(len(ids), bool)
+    special[[ids[CLS], ids[SEP], ids[PAD]]] = True
+    inner[[number for piece, number in ids.items() if piece.startswith("##")]] = True
+    masked_lm = MaskedLM(mask_prob, masking, ids[MASK], special, inner, seed)
+    plan = EXAMPLES / phase / f"{split}.npy"
+    return PretrainingExamples(plan, TokenStore(TOKENS, split), masked_lm, ids[CLS], ids[SEP])

@@ -6,33 +6,36 @@ any number of workers, and need no disk.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from pipeline_src.examples.keyed import key, uniform
 from pipeline_src.params.pretrain import Masking
 
+DRAWN_AHEAD = 20  # turns of the shuffle whose draws are made at once; for speed alone
+
 
 @dataclass(frozen=True)
 class MaskedLM:
-    """How to mask: rates and the ids it needs.
+    """How to mask: rates, and what it must know of the vocabulary.
 
     Attributes:
         mask_prob: share of all tokens, [CLS] and [SEP] counted, that are predicted (0.15 in the paper).
-        masking: what the model sees in place of a predicted token.
+        masking: what the model sees in place of a predicted token, and whether whole words are chosen.
         mask_id: id of [MASK].
-        special_ids: never predicted ([CLS], [SEP], [PAD]).
-        entries: size of the vocabulary, from all of which random replacements are drawn.
+        special: whether an id is never predicted ([CLS], [SEP], [PAD]), bool [entries].
+        inner: whether an id continues a word (``##``), bool [entries].
         seed: keys every draw.
     """
 
     mask_prob: float
     masking: Masking
     mask_id: int
-    special_ids: tuple[int, ...]
-    entries: int
+    special: np.ndarray
+    inner: np.ndarray
     seed: int
 
     def predictions(self, lengths: np.ndarray) -> np.ndarray:
@@ -47,28 +50,80 @@ class MaskedLM:
         Args:
             ids: token ids, int64 [tokens].
             lengths: tokens of each sequence, int64 [sequences].
-            examples: number of each sequence in its plan, int64 [sequences]; keys the draws.
+            examples: number of each sequence in its plan, int64 [sequences]; keys the draws. Another number gives
+                other masks, which is how dynamic masking gets new ones in every epoch.
 
         Returns:
             What the model sees, int64 [tokens], and the places to predict in ascending order, int64 [predictions].
         """
-        sequence = np.repeat(np.arange(len(lengths)), lengths)
         starts = np.cumsum(lengths) - lengths
-        position = np.arange(len(ids)) - starts[sequence]
-        row = examples[sequence]
-        # The k tokens with the lowest draws of each sequence are a uniform choice of k among its ordinary tokens.
-        draw = uniform(key(self.seed, "choose"), row, position)
-        draw[np.isin(ids, self.special_ids)] = math.inf
-        order = np.lexsort((draw, sequence))
-        rank = np.arange(len(ids)) - starts[sequence]  # `order` keeps the sequences where they are
-        chosen = order[(rank < self.predictions(lengths)[sequence]) & np.isfinite(draw[order])]
-        chosen.sort()
-
+        chosen = self._choose(ids, lengths, starts, examples, key(self.seed, "choose"))
+        sequence = np.searchsorted(starts, chosen, side="right") - 1
+        row, position = examples[sequence], chosen - starts[sequence]
+        fate = uniform(key(self.seed, "fate"), row, position)
+        random = (fate >= self.masking.mask) & (fate < self.masking.mask + self.masking.random)
+        # where the draw lies within the interval that stands for a random token is itself uniform
+        word = (fate[random] - self.masking.mask) / self.masking.random
         seen = ids.copy()
-        fate = uniform(key(self.seed, "fate"), row[chosen], position[chosen])
-        word = uniform(key(self.seed, "word"), row[chosen], position[chosen])
-        masked = fate < self.masking.mask
-        random = ~masked & (fate < self.masking.mask + self.masking.random)
-        seen[chosen[masked]] = self.mask_id
-        seen[chosen[random]] = (word[random] * self.entries).astype(np.int64)
+        seen[chosen[fate < self.masking.mask]] = self.mask_id
+        seen[chosen[random]] = np.minimum(word * len(self.special), len(self.special) - 1).astype(np.int64)
         return seen, chosen
+
+    def _choose(
+        self, ids: np.ndarray, lengths: np.ndarray, starts: np.ndarray, examples: np.ndarray, stream: int
+    ) -> np.ndarray:
+        """Places to predict, in ascending order, int64; chosen as google-research/bert chooses them.
+
+        The words (single tokens, without ``whole_word``) are shuffled and taken one after another, leaving out a word
+        that would be one too many, until enough tokens are taken.
+        """
+        wanted = self.predictions(lengths)
+        predicted = np.zeros(len(ids), bool)
+        tokens = np.flatnonzero(~self.special[ids])
+        first = np.searchsorted(tokens, starts)  # each sequence's first ordinary token
+        if not self.masking.whole_word:
+            turns = shuffle(np.append(first, len(tokens)), examples, stream)
+            taken = np.stack([*islice(turns, int(wanted.max(initial=0))), first])
+            enough = np.minimum(wanted, np.diff(first, append=len(tokens)))
+            predicted[tokens[taken[np.arange(len(taken))[:, None] < enough]]] = True
+            return np.flatnonzero(predicted)
+        opens = ~self.inner[ids[tokens]]
+        opens[first[first < len(tokens)]] = True  # a piece cut off from its word starts one
+        word_starts = np.append(np.flatnonzero(opens), len(tokens))
+        sizes = np.pad(np.diff(word_starts), (0, int(lengths.max())))
+        first_word = np.searchsorted(word_starts, np.append(first, len(tokens)))
+        words, chosen = np.diff(first_word), np.zeros(len(sizes), bool)
+        for turn, word in enumerate(shuffle(first_word, examples, stream)):
+            wanted[words <= turn] = 0  # no word is left
+            fits = sizes[word] <= wanted
+            chosen[word[fits]] = True
+            wanted -= sizes[word] * fits
+            if not wanted.any():
+                break
+        predicted[tokens[np.repeat(chosen, sizes)]] = True
+        return np.flatnonzero(predicted)
+
+
+def shuffle(first: np.ndarray, examples: np.ndarray, stream: int) -> Iterator[np.ndarray]:
+    """Shuffle the items of many rows side by side, as far as the caller goes on (Fisher and Yates).
+
+    Args:
+        first: number of each row's first item, and the number of all items, int64 [rows + 1].
+        examples: what the draws of each row are keyed by, int64 [rows].
+        stream: keys them too.
+
+    Yields:
+        The next item of every row, int64 [rows]; without meaning for a row that has no item left, and then perhaps
+        as much as the longest row's items beyond the last one.
+    """
+    items = np.diff(first)
+    width = int(items.max(initial=0))
+    order = (first[:-1, None] + np.arange(width)).ravel()
+    row = np.arange(len(items)) * width
+    for start in range(0, width, DRAWN_AHEAD):
+        turns = np.arange(start, min(start + DRAWN_AHEAD, width))[:, None]
+        picks = row + turns + (uniform(stream, examples, turns) * (items - turns)).astype(np.int64)
+        for turn, pick in zip(row + turns, picks, strict=True):
+            item = order[pick]
+            order[pick] = order[turn]
+            yield item

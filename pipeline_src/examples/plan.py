@@ -1,77 +1,97 @@
 """Stage ``examples``: the plan of sentence pairs for both lengths.
 
-``data/examples/<phase>/<split>.npy`` is an int64 table [examples, 5]: where segments A and B start and stop in the
-split's token shards, and 1 where B is random. Masks are not stored: they are drawn when a batch is loaded.
+``data/examples/<phase>/<split>.npy`` is a table of examples (``pairs.PLAN``), pass by pass and document by document:
+where their segments start in the split's token store, how long they are, and whether B is random. Masks are not
+stored: they are drawn when a batch is loaded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline_src.errors import PipelineError
-from pipeline_src.examples.keyed import Draws, key
-from pipeline_src.examples.pairs import Pair, document_pairs
+from pipeline_src.examples.keyed import key
+from pipeline_src.examples.pairs import PLAN, PairRules, document_pairs
 from pipeline_src.examples.store import SPLITS, TokenStore
 from pipeline_src.files import atomic_directory, write_json
+from pipeline_src.parallel import map_in_order
 from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.progress import Progress, log
 
 TOKENS, OUTPUT = Path("data/tokens"), Path("data/examples")
-STATISTICS = Path("results/examples.json")
+BLOCK = 1 << 24  # tokens whose documents are walked at once; some hundred MB of work space
+HEADER = 192  # bytes before the rows of a .npy file, written when their number is known
 
 
 def run(*, seed: int, examples: ExamplesParams) -> None:
-    """Read ``data/tokens``, write ``data/examples/{short,long}`` and ``results/examples.json``.
+    """Read ``data/tokens``, write ``data/examples/{short,long}``.
 
     Raises:
         PipelineError: the documents of a split give no pair.
     """
-    statistics: dict[str, Any] = {}
+    manifest: dict[str, Any] = {"next_sentence": examples.next_sentence}
     with atomic_directory(OUTPUT) as folder:
         for phase, length in examples.lengths.model_dump().items():
             (folder / phase).mkdir()
-            statistics[phase] = {"length": length}
+            manifest[phase] = {"length": length}
+            rules = PairRules(length, examples.short_seq_prob, examples.random_next_prob, examples.next_sentence)
             for split in SPLITS:
-                store = TokenStore(TOKENS, split)
                 passes = examples.duplicates if split == "train" else 1
-                plan = plan_pairs(store, seed, phase, length, passes, examples)
-                if not len(plan):
+                blocks = plan_blocks(TOKENS, split, seed, phase, passes, rules)
+                count = write_plan(folder / phase / f"{split}.npy", blocks)
+                if not count:
                     raise PipelineError("no sentence pairs", f"{phase}, {split}", where=TOKENS, remedy="give more text")
-                np.save(folder / phase / f"{split}.npy", plan)
-                statistics[phase][split] = describe(plan, length)
-                log.info("%s, %s: %d examples", phase, split, len(plan))
-        write_json(folder / "manifest.json", statistics)
-    write_json(STATISTICS, statistics)
+                manifest[phase][split] = count
+                log.info("%s, %s: %d examples", phase, split, count)
+        write_json(folder / "manifest.json", manifest)
 
 
-def plan_pairs(
-    store: TokenStore, seed: int, phase: str, length: int, passes: int, params: ExamplesParams
-) -> np.ndarray:
-    """Draw the pairs of every document in every pass; int64 [examples, 5], in order of pass and document.
+def plan_blocks(
+    tokens: Path, split: str, seed: int, phase: str, passes: int, rules: PairRules, workers: int | None = None
+) -> Iterator[np.ndarray]:
+    """Draw the examples of every document in every pass, in order, block by block; dtype ``PLAN``.
 
-    Random numbers are keyed by (seed, phase, pass, document): the plan is the same however the documents are sharded.
+    Random numbers are keyed by (seed, phase, pass, document, example): the plan is the same for any number of workers
+    and however the documents were sharded.
     """
-    rows: list[Pair] = []
-    with Progress(f"pairing sentences, {phase}", passes * store.documents, "document") as progress:
-        for duplicate in range(passes):
-            stream = key(seed, "pairs", phase, duplicate)
-            for number in range(store.documents):
-                rows += document_pairs(
-                    store, number, length, params.short_seq_prob, params.random_next_prob, Draws(stream, number)
-                )
-                progress.advance()
-    return np.asarray(rows, np.int64).reshape(-1, 5)
+    store = TokenStore(tokens, split)
+    starts = store.sentences[store.documents]  # first token of each document, and the number of tokens
+    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK), len(store.ids)])).tolist()
+    work = [
+        (first, stop, key(seed, "pairs", phase, number))
+        for number in range(passes)
+        for first, stop in zip(edges, edges[1:], strict=False)
+    ]
+    if len(work) == 1 or len(store.ids) * passes < BLOCK:
+        workers = 1  # starting processes would take longer than the work
+    with Progress(f"pairing sentences, {phase}", passes * len(store), "document") as progress:
+        for (first, stop, _), rows in zip(
+            work, map_in_order(partial(_plan_block, store, rules), work, workers), strict=True
+        ):
+            progress.advance(stop - first)
+            yield rows
 
 
-def describe(plan: np.ndarray, length: int) -> dict[str, Any]:
-    """What the report says of a plan: examples, tokens, share of random pairs, how full the examples are."""
-    tokens = plan[:, 1] - plan[:, 0] + plan[:, 3] - plan[:, 2] + 3
-    return {
-        "examples": len(plan),
-        "tokens": int(tokens.sum()),
-        "random_next": round(float(plan[:, 4].mean()), 4),
-        "fill": round(float(tokens.mean() / length), 4),
-    }
+def _plan_block(store: TokenStore, rules: PairRules, block: tuple[int, int, int]) -> np.ndarray:
+    first, stop, stream = block
+    return document_pairs(store, first, stop, rules, stream)
+
+
+def write_plan(path: Path, blocks: Iterator[np.ndarray]) -> int:
+    """Write blocks of rows as one .npy file, without holding them; returns the number of rows."""
+    count = 0
+    with open(path, "wb") as file:
+        file.write(bytes(HEADER))
+        for rows in blocks:
+            file.write(rows.tobytes())
+            count += len(rows)
+        file.seek(0)
+        header = {"descr": np.lib.format.dtype_to_descr(PLAN), "fortran_order": False, "shape": (count,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        assert file.tell() == HEADER, "numpy pads headers otherwise than it did"
+    return count

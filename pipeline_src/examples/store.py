@@ -1,17 +1,12 @@
-"""Token shards on disk: ids of whole corpora end to end, with the places where sentences and documents start.
+"""Token ids of a whole corpus on disk, end to end, with the places where sentences and documents start.
 
-``<folder>/<split>/<part>.ids`` holds uint16 ids, ``.sentences`` the int64 offset of each sentence's first id,
-``.documents`` the int64 number of each document's first sentence; all little-endian, read through memory maps.
-``<folder>/manifest.json`` names the parts of each split in order; offsets over all parts of a split ("global"
-offsets) count in that order.
+``<folder>/<split>.ids`` holds uint16 ids, ``.sentences`` the int64 offset of each sentence's first id, ``.documents``
+the int64 number of each document's first sentence; both end with one number more, where the next would start. All are
+little-endian and read through memory maps, so that a corpus of any size takes no memory.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,113 +16,91 @@ from pipeline_src.errors import PipelineError
 from pipeline_src.files import hash_file, read_json
 
 SPLITS = ("train", "heldout")
+TYPES: dict[str, np.dtype[Any]] = {"ids": np.dtype("<u2"), "sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
+
+
+def _path(folder: Path, split: str, kind: str) -> Path:
+    return folder / f"{split}.{kind}"
 
 
 class TokenWriter:
-    """Appends documents to one part of one split; memory does not grow with the part."""
+    """Appends documents to one split; memory does not grow with it."""
 
-    def __init__(self, folder: Path, split: str, part: str) -> None:
-        (folder / split).mkdir(exist_ok=True)
-        self._stem = folder / split / part
-        self.split, self.part = split, part
+    def __init__(self, folder: Path, split: str) -> None:
+        self._paths = {kind: _path(folder, split, kind) for kind in TYPES}
+        self._files = {kind: open(path, "wb") for kind, path in self._paths.items()}
         self.documents = self.sentences = self.tokens = 0
-        self._files = {kind: open(self._path(kind), "wb") for kind in ("ids", "sentences", "documents")}
 
-    def _path(self, kind: str) -> Path:
-        return self._stem.with_name(f"{self._stem.name}.{kind}")
+    def add(self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> None:
+        """Append documents.
 
-    def add(self, sentences: Iterable[list[int]]) -> None:
-        """Append one document, given as the ids of its sentences (each at least one id)."""
-        array("q", [self.sentences]).tofile(self._files["documents"])
-        self.documents += 1
-        for ids in sentences:
-            array("q", [self.tokens]).tofile(self._files["sentences"])
-            array("H", ids).tofile(self._files["ids"])
-            self.sentences += 1
-            self.tokens += len(ids)
+        Args:
+            ids: all their tokens, uint16 [tokens].
+            sentences: tokens of each sentence, at least one, int64 [sentences].
+            documents: sentences of each document, at least one, int64 [documents].
+        """
+        self._write("ids", ids)
+        self._write("sentences", self.tokens + np.cumsum(sentences) - sentences)
+        self._write("documents", self.sentences + np.cumsum(documents) - documents)
+        self.tokens += len(ids)
+        self.sentences += len(sentences)
+        self.documents += len(documents)
+
+    def _write(self, kind: str, values: np.ndarray) -> None:
+        self._files[kind].write(np.ascontiguousarray(values, TYPES[kind]).data)
 
     def close(self) -> dict[str, Any]:
-        """Finish the part and return its row of the manifest."""
+        """Finish the files and return the split's row of the manifest: counts, and the sum of the ids."""
+        self._write("sentences", np.asarray([self.tokens]))
+        self._write("documents", np.asarray([self.sentences]))
         for file in self._files.values():
             file.close()
-        return {
-            "name": self.part,
-            "documents": self.documents,
-            "sentences": self.sentences,
-            "tokens": self.tokens,
-            "sha256": hash_file(self._path("ids")),
-        }
-
-
-@dataclass(frozen=True)
-class TokenPart:
-    """One part of a split.
-
-    Attributes:
-        ids: uint16 [tokens].
-        sentences: int64 [sentences + 1], offset of each sentence's first id, and the number of ids.
-        documents: int64 [documents + 1], number of each document's first sentence, and the number of sentences.
-        first_token, first_document: what comes before this part in its split.
-    """
-
-    ids: np.ndarray
-    sentences: np.ndarray
-    documents: np.ndarray
-    first_token: int
-    first_document: int
+        counts = {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
+        return {**counts, "sha256": hash_file(self._paths["ids"])}
 
 
 class TokenStore:
-    """All parts of one split, read through memory maps.
+    """One split, read through memory maps.
+
+    Attributes:
+        ids: uint16 [tokens].
+        sentences: offset of each sentence's first id, int64 [sentences + 1].
+        documents: number of each document's first sentence, int64 [documents + 1].
 
     Raises:
-        PipelineError: a file of the manifest is missing or has another size.
+        PipelineError: a file is missing or has another size than the manifest says.
     """
 
     def __init__(self, folder: str | Path, split: str) -> None:
+        self._opened = folder, split
         folder = Path(folder)
-        self.parts: list[TokenPart] = []
-        self.tokens = self.documents = 0
-        for row in read_json(folder / "manifest.json")["splits"][split]:
-            stem = folder / split / row["name"]
-            ids = _map(stem, "ids", np.uint16, row["tokens"])
-            sentences = np.append(_map(stem, "sentences", np.int64, row["sentences"]), row["tokens"])
-            documents = np.append(_map(stem, "documents", np.int64, row["documents"]), row["sentences"])
-            self.parts.append(TokenPart(ids, sentences, documents, self.tokens, self.documents))
-            self.tokens += row["tokens"]
-            self.documents += row["documents"]
-        self._first_tokens = [part.first_token for part in self.parts]
-        self._first_documents = [part.first_document for part in self.parts]
+        row = read_json(folder / "manifest.json")["splits"][split]
+        self.ids = _map(_path(folder, split, "ids"), row["tokens"], TYPES["ids"])
+        self.sentences = _map(_path(folder, split, "sentences"), row["sentences"] + 1, TYPES["sentences"])
+        self.documents = _map(_path(folder, split, "documents"), row["documents"] + 1, TYPES["documents"])
 
-    def document(self, number: int) -> np.ndarray:
-        """Global offsets of a document's sentences, int64 [sentences + 1]; ``number`` counts over all parts."""
-        part = self.parts[bisect_right(self._first_documents, number) - 1]
-        first, last = part.documents[number - part.first_document : number - part.first_document + 2]
-        return part.sentences[first : last + 1] + part.first_token
+    def __reduce__(self) -> tuple[Any, ...]:  # another process maps the files itself
+        return TokenStore, self._opened
 
-    def span(self, start: int, stop: int) -> np.ndarray:
-        """Ids between two global offsets (within one part), uint16 [stop - start]."""
-        part = self.parts[bisect_right(self._first_tokens, start) - 1]
-        return part.ids[start - part.first_token : stop - part.first_token]
+    def __len__(self) -> int:
+        """Documents."""
+        return len(self.documents) - 1
 
     def counts(self, entries: int) -> np.ndarray:
         """How often each id occurs, int64 [entries]."""
         total = np.zeros(entries, np.int64)
-        for part in self.parts:
-            for start in range(0, len(part.ids), 1 << 24):
-                total += np.bincount(part.ids[start : start + (1 << 24)], minlength=entries)
+        for start in range(0, len(self.ids), 1 << 24):
+            total += np.bincount(self.ids[start : start + (1 << 24)], minlength=entries)
         return total
 
 
-def _map(stem: Path, kind: str, dtype: type, length: int) -> np.ndarray:
-    path = stem.with_name(f"{stem.name}.{kind}")
-    size = length * np.dtype(dtype).itemsize
+def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
+    size = length * dtype.itemsize
     if not path.exists() or path.stat().st_size != size:
         found = path.stat().st_size if path.exists() else "no file"
         raise PipelineError(
-            "token shard is damaged",
-            f"{found} where {size} bytes belong",
-            where=path,
+            "token shard is damaged", f"{found} where {size} bytes belong", where=path,
             remedy="run stage `tokens` again",
-        )
-    return np.memmap(path, dtype, "r") if length else np.empty(0, dtype)
+        )  # fmt: skip
+    # a plain array over the map: the class memmap makes every slice ten times as slow
+    return np.asarray(np.memmap(path, dtype, "r")) if length else np.empty(0, dtype)

@@ -37,18 +37,18 @@ plt.rcParams.update(
 
 def loss_curves(results: Results) -> str:
     """Masked-word and next-sentence loss by step over both phases, beside the unigram loss of held-out text."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    for axes, name, title in ((left, "mlm_loss", "Masked words"), (right, "nsp_loss", "Next sentence")):
+    titles = {"mlm_loss": "Masked words", "nsp_loss": "Next sentence"}
+    shown = [name for name in titles if results.curves["long"][name].notna().any()]  # there may be no next sentences
+    figure, panels = plt.subplots(1, len(shown), figsize=(9, 3.2), layout="constrained", squeeze=False)
+    for axes, name in zip(panels[0], shown, strict=True):
         for phase, colour in zip(PHASES, (BLUE, ORANGE), strict=True):
-            curve = results.curves[phase]
-            length = results.examples[phase]["length"]
-            axes.plot(curve["step"], curve[name], color=colour, linewidth=1.3, label=f"{phase}, {length} tokens")
-        axes.set(title=title, xlabel="step", ylabel="training loss (nats)")
-    left.axhline(
-        results.pretrain["long"]["heldout"]["unigram_loss"], color=GREY, linestyle="--", linewidth=1, label="unigrams"
-    )
-    left.legend(frameon=False)
-    right.legend(frameon=False)
+            curve, label = results.curves[phase], f"{phase}, {results.lengths[phase]} tokens"
+            axes.plot(curve["step"], curve[name], color=colour, linewidth=1.3, label=label)
+        axes.set(title=titles[name], xlabel="step", ylabel="training loss (nats)")
+    unigrams = results.pretrain["long"]["heldout"]["unigram_loss"]
+    panels[0, 0].axhline(unigrams, color=GREY, linestyle="--", linewidth=1, label="unigrams")
+    for axes in panels[0]:
+        axes.legend(frameon=False)
     return _svg(figure, "Training losses by step, for both phases of pretraining")
 
 

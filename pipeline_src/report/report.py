@@ -80,11 +80,8 @@ def render_page(results: Results, summary: dict[str, float]) -> str:
         rules=results.scores["rules"],
         score_bars=score_bars(results),
         loss_curves=loss_curves(results),
-        pretrain={
-            phase: {**found, "length": results.examples[phase]["length"]} for phase, found in results.pretrain.items()
-        },
+        pretrain={phase: {**found, "length": results.lengths[phase]} for phase, found in results.pretrain.items()},
         corpus=results.corpus,
-        examples=results.examples,
         provenance=provenance(),
         stages=stage_costs(),
     )

@@ -25,16 +25,19 @@ class Results:
     Attributes:
         scores: ``results/scores.json``: one row per score row and metric.
         corpus: ``results/corpus.json``.
-        examples: ``results/examples.json``.
         pretrain: ``results/pretrain/<phase>.json`` by phase.
         curves: ``results/pretrain/<phase>.tsv`` by phase.
     """
 
     scores: dict[str, Any]
     corpus: dict[str, Any]
-    examples: dict[str, Any]
     pretrain: dict[str, dict[str, Any]]
     curves: dict[str, pd.DataFrame]
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Tokens of the longest example by phase."""
+        return {phase: self.corpus["examples"][phase]["length"] for phase in PHASES}
 
     @property
     def synthetic(self) -> bool:
@@ -57,7 +60,6 @@ def read_results(folder: Path = RESULTS) -> Results:
     return Results(
         scores=read_json(folder / "scores.json"),
         corpus=read_json(folder / "corpus.json"),
-        examples=read_json(folder / "examples.json"),
         pretrain={phase: read_json(folder / "pretrain" / f"{phase}.json") for phase in PHASES},
         curves=curves,
     )
@@ -87,8 +89,9 @@ def summarise(results: Results) -> dict[str, float]:
     summary = {
         "mlm_loss": round(heldout["mlm_loss"], 4),
         "mlm_gap": round(heldout["gap"], 4),
-        "nsp_accuracy": round(heldout["nsp_accuracy"], 4),
     }
+    if "nsp_accuracy" in heldout:
+        summary["nsp_accuracy"] = round(heldout["nsp_accuracy"], 4)
     prefix = "synthetic_" if results.synthetic else ""
     average = glue_average(results.scores)
     if average is not None:

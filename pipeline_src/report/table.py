@@ -42,11 +42,14 @@ def heading(scores: dict[str, Any]) -> str:
 
 def heldout_line(heldout: dict[str, Any]) -> str:
     """What pretraining learnt, in one line."""
-    return (
+    words = (
         f"Held-out text: MLM loss {heldout['mask_loss']:.3f} at [MASK] against {heldout['unigram_loss']:.3f} of "
-        f"unigram counts (gap {heldout['gap']:+.3f} nats); NSP accuracy {100 * heldout['nsp_accuracy']:.1f} % "
-        f"(larger class {100 * heldout['nsp_majority']:.1f} %)"
+        f"unigram counts (gap {heldout['gap']:+.3f} nats)"
     )
+    if "nsp_accuracy" not in heldout:
+        return f"{words}; no next sentences"
+    accuracy, majority = (100 * heldout[name] for name in ("nsp_accuracy", "nsp_majority"))
+    return f"{words}; NSP accuracy {accuracy:.1f} % (larger class {majority:.1f} %)"
 
 
 def average_line(scores: dict[str, Any]) -> str:

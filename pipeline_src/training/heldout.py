@@ -29,8 +29,8 @@ def measure_heldout(
     Returns:
         ``mlm_loss`` (nats) and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` over those the model saw as
         [MASK], and there too ``unigram_loss``, the cross-entropy of add-one unigram counts of the training text, and
-        ``gap``, their difference; ``nsp_accuracy`` beside ``nsp_majority``, the share of its larger class; and
-        ``nsp_loss``.
+        ``gap``, their difference. Where examples are pairs, ``nsp_accuracy`` beside ``nsp_majority``, the share of
+        its larger class, and ``nsp_loss``.
     """
     model.eval()
     device = next(model.parameters()).device
@@ -50,25 +50,26 @@ def measure_heldout(
         nsp_right.append((pairs.argmax(-1) == is_random).cpu().numpy())
         random.append(batch.is_random)
     loss, masked = np.concatenate(losses), np.concatenate(at_mask)
-    share = float(np.concatenate(random).mean())
     mask_loss, unigram_loss = float(loss[masked].mean()), float(np.concatenate(simple)[masked].mean())
-    return {
+    figures = {
         "mlm_loss": float(loss.mean()),
         "mlm_perplexity": math.exp(float(loss.mean())),
         "mlm_accuracy": float(np.concatenate(right).mean()),
         "mask_loss": mask_loss,
         "unigram_loss": unigram_loss,
         "gap": unigram_loss - mask_loss,
-        "nsp_loss": float(np.concatenate(nsp_losses).mean()),
-        "nsp_accuracy": float(np.concatenate(nsp_right).mean()),
-        "nsp_majority": max(share, 1 - share),
         "examples": len(examples),
         "predictions": len(loss),
     }
+    if examples.next_sentence:
+        share = float(np.concatenate(random).mean())
+        figures["nsp_loss"] = float(np.concatenate(nsp_losses).mean())
+        figures["nsp_accuracy"] = float(np.concatenate(nsp_right).mean())
+        figures["nsp_majority"] = max(share, 1 - share)
+    return figures
 
 
 def _batches(examples: PretrainingExamples) -> Iterator[PretrainingBatch]:
-    longest = int((examples.plan[:, 1] - examples.plan[:, 0] + examples.plan[:, 3] - examples.plan[:, 2]).max()) + 3
-    size = max(1, TOKENS_PER_BATCH // longest)
+    size = max(1, TOKENS_PER_BATCH // int(examples.lengths().max()))
     for first in range(0, len(examples), size):
         yield examples.batch(np.arange(first, min(first + size, len(examples))))

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.examples.keyed import key
-from pipeline_src.examples.loading import PretrainingBatch, PretrainingExamples
-from pipeline_src.examples.masking import MaskedLM
-from pipeline_src.examples.store import TokenStore
+from pipeline_src.examples.loading import PretrainingBatch, open_examples
 from pipeline_src.files import atomic_directory, atomic_file, write_json
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
@@ -26,9 +24,9 @@ from pipeline_src.training.heldout import measure_heldout
 from pipeline_src.training.loop import device_here, train
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.state import load_state, save_state
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, load_tokenizer
+from pipeline_src.vocabulary.wordpiece import load_tokenizer
 
-TOKENS, EXAMPLES, VOCABULARY = Path("data/tokens"), Path("data/examples"), Path("data/vocabulary")
+VOCABULARY = Path("data/vocabulary")
 MODELS, RESULTS = Path("models/pretrained"), Path("results/pretrain")
 HELDOUT_MASK_PROB = 0.15  # the paper's rate, whatever the study's own, so that studies compare
 HELDOUT_SEED = 0
@@ -57,15 +55,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
         load_weights(bert, MODELS / "short")
         first_step = load_state(MODELS / "short" / "training_state", bert, optimiser)
 
-    ids = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
-    special = (ids["[CLS]"], ids["[SEP]"], ids["[PAD]"])
-
-    def examples(split: str, rate: float, masking: Masking, mask_seed: int) -> PretrainingExamples:
-        masked_lm = MaskedLM(rate, masking, ids["[MASK]"], special, config.vocab_size, mask_seed)
-        plan = EXAMPLES / phase / f"{split}.npy"
-        return PretrainingExamples(plan, TokenStore(TOKENS, split), masked_lm, ids["[CLS]"], ids["[SEP]"])
-
-    training = examples("train", mask_prob, pretrain.masking, seed)
+    training = open_examples(phase, "train", tokenizer, mask_prob, pretrain.masking, seed)
     log.info("%d parameters, %d examples, %s", sum(p.numel() for p in bert.parameters()), len(training), device)
 
     def objective(batch: PretrainingBatch) -> dict[str, Tensor]:
@@ -74,6 +64,8 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
 
         words, pairs = bert(tensor("ids"), tensor("segments"), tensor("starts"), tensor("predicted"))
         mlm_loss, mlm_accuracy = masked_words(words, tensor("labels"))
+        if not training.next_sentence:
+            return {"loss": mlm_loss, "mlm_loss": mlm_loss, "mlm_accuracy": mlm_accuracy}
         nsp_loss, nsp_accuracy = next_sentence(pairs, tensor("is_random"))
         return {
             "loss": mlm_loss + nsp_loss,  # paper, appendix A.2: the sum of the mean likelihoods
@@ -97,18 +89,15 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
             max(1, total // pretrain.curve_points),
         )
     )
-    figures = measure_heldout(
-        bert, examples("heldout", HELDOUT_MASK_PROB, Masking(), HELDOUT_SEED), training.store.counts(config.vocab_size)
-    )
-    log.info(
-        "held out: MLM loss %.3f at [MASK], unigrams %.3f, gap %.3f; NSP accuracy %.3f, larger class %.3f",
-        *(figures[name] for name in ("mask_loss", "unigram_loss", "gap", "nsp_accuracy", "nsp_majority")),
-    )
+    heldout = open_examples(phase, "heldout", tokenizer, HELDOUT_MASK_PROB, Masking(), HELDOUT_SEED)
+    figures = measure_heldout(bert, heldout, training.store.counts(config.vocab_size))
+    log.info("held out: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
     with atomic_directory(MODELS / phase) as folder:
         save_model(folder, bert, config, "BertForPreTraining", VOCABULARY)
         save_state(folder / "training_state", bert, optimiser, first_step + steps)
     with atomic_file(RESULTS / f"{phase}.tsv") as file:
-        pd.DataFrame(curve)[list(CURVE)].to_csv(file, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+        table = pd.DataFrame(curve).reindex(columns=list(CURVE))  # without next sentences, two columns stay empty
+        table.to_csv(file, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
     write_json(
         RESULTS / f"{phase}.json",
         {
@@ -119,7 +108,8 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
             "mask_prob": mask_prob,
             "parameters": sum(parameter.numel() for parameter in bert.parameters()),
             "config": config.as_dict(),
-            "train": {name: curve[-1][name] for name in CURVE[1:6]},
+            "next_sentence": training.next_sentence,
+            "train": {name: curve[-1][name] for name in CURVE[1:6] if name in curve[-1]},
             "heldout": figures,
         },
     )

@@ -1,0 +1,83 @@
+"""Tool ``show``: pretraining examples as text a person can read, masks and labels included."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.examples.keyed import shuffled
+from pipeline_src.examples.loading import PretrainingBatch, open_examples
+from pipeline_src.examples.store import SPLITS
+from pipeline_src.params.study import load_study
+from pipeline_src.vocabulary.wordpiece import load_tokenizer
+
+VOCABULARY = Path("data/vocabulary")
+STYLES = {"mask": "\033[1;31m", "random": "\033[1;33m", "keep": "\033[1;32m"}
+RESET = "\033[0m"
+KEY = "in brackets what must be predicted: {[MASK] was}, {other was}, {same=}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool's own arguments."""
+    parser.add_argument("--phase", choices=("short", "long"), default="short")
+    parser.add_argument("--split", choices=SPLITS, default="train")
+    parser.add_argument("--count", type=int, default=3, help="how many, from all over the plan (default 3)")
+    parser.add_argument("--example", type=int, help="this one alone, by its number")
+    parser.add_argument("--epoch", type=int, default=0, help="whose masks, where masking is dynamic")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print examples of the study in params.yaml, masked as its training sees them.
+
+    Raises:
+        PipelineError: the stages before have not run, or there is no such example.
+    """
+    study = load_study()
+    tokenizer = load_tokenizer(VOCABULARY)
+    examples = open_examples(
+        arguments.phase, arguments.split, tokenizer, study.mask_prob, study.pretrain.masking, study.seed
+    )
+    if arguments.example is None:
+        numbers = shuffled(study.seed, np.arange(min(max(arguments.count, 1), len(examples))), len(examples))
+    elif 0 <= arguments.example < len(examples):
+        numbers = np.asarray([arguments.example])
+    else:
+        raise PipelineError("no such example", arguments.example, remedy=f"give 0 to {len(examples) - 1}")
+    print(KEY)
+    for number in numbers:
+        batch = examples.batch(np.asarray([number]), arguments.epoch)
+        pair = (
+            " ".join(("random next" if batch.is_random[0] else "true next").split()) if examples.next_sentence else ""
+        )
+        counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted{', ' if pair else ''}{pair}"
+        print(f"\nexample {number} ({arguments.phase}, {arguments.split}): {counts}")
+        for name, line in zip("AB", readable(batch, tokenizer, colour=sys.stdout.isatty()), strict=False):
+            print(f"  {name}: {line}")
+
+
+def readable(batch: PretrainingBatch, tokenizer: Tokenizer, colour: bool = False) -> list[str]:
+    """The segments of a batch's first example as text, pieces joined to words, each predicted token in braces."""
+    pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
+    labels = dict(zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True))
+    lines = ["", ""]
+    for place in range(1, int(batch.starts[1])):
+        piece = pieces[int(batch.ids[place])]
+        shown, glue = piece, " "
+        if place in labels:
+            was = pieces[labels[place]]
+            glue = "" if was.startswith("##") else " "
+            fate = "mask" if piece == "[MASK]" else "keep" if piece == was else "random"
+            shown = f"{{{piece}=}}" if fate == "keep" else f"{{{piece} {was}}}"
+            shown = f"{STYLES[fate]}{shown}{RESET}" if colour else shown
+        elif piece.startswith("##"):
+            shown, glue = piece.removeprefix("##"), ""
+        elif piece == "[SEP]":
+            continue
+        segment = int(batch.segments[place])
+        lines[segment] += (glue if lines[segment] else "") + shown
+    return lines if lines[1] else lines[:1]

@@ -1,0 +1,305 @@
+"""Our examples against google-research/bert's: its algorithm written out step by step, first proved, then compared.
+
+``published_pairs`` and ``published_masks`` are the algorithm of ``create_pretraining_data.py``, token by token. Fed with
+Python's generator they must reproduce the sixty examples that Google's program made; fed with our keyed draws they must
+give what our vectorised plan and masks give, to the token.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_src.examples.keyed import bits, key, uniform
+from pipeline_src.examples.loading import PretrainingExamples
+from pipeline_src.examples.masking import MaskedLM
+from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.examples.store import TokenStore, TokenWriter
+from pipeline_src.files import write_json
+from pipeline_src.params.pretrain import Masking
+
+GOOGLE = Path(__file__).resolve().parents[2].parent / "shared/data/google_bert"
+CLS, SEP, MASK, ENTRIES = 101, 102, 103, 30_522
+# WordPiece tokens of each sentence of google-research/bert's sample_text.txt, in the released uncased vocabulary
+SAMPLE = [
+    [27, 17, 15],
+    [62, 47, 45, 18, 44, 38, 5, 12, 11, 4, 46, 22, 15],
+    [12, 57, 17, 17, 80, 18, 40, 40, 108, 35, 65, 24, 14, 27, 37],
+]
+
+
+class PythonDraws:
+    """Draws from one generator, in the order in which they are asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+
+    def chance(self, what: str) -> float:
+        return self.rng.random()
+
+    def integer(self, what: str, low: int, high: int) -> int:
+        return self.rng.randint(low, high)
+
+    def shuffle(self, items: list) -> None:
+        self.rng.shuffle(items)
+
+    def next_example(self) -> None:
+        pass
+
+
+class KeyedDraws:
+    """Our draws for one document in one pass, looked up one by one by what they decide."""
+
+    def __init__(self, stream: int, document: int) -> None:
+        self.stream, self.document, self.number = stream, document, 0
+        self.next_example()
+        self.number = 0
+
+    def _uniform(self, stream: int, column: int) -> float:
+        return float(uniform(stream, np.asarray([self.document]), column)[0])
+
+    def chance(self, what: str) -> float:
+        if what == "short":
+            return self._uniform(key(self.stream, "target"), 0)
+        if what == "coin":
+            return self._uniform(self.stream, 16 * self.number + 1)
+        word, bit = divmod(self.cuts, 64)
+        self.cuts += 1
+        column = self.number * (1 << 20) + word
+        return (
+            0.0 if int(bits(key(self.stream, "truncate"), np.asarray([self.document]), column)[0]) >> bit & 1 else 1.0
+        )
+
+    def integer(self, what: str, low: int, high: int) -> int:
+        if what == "target":
+            draw = self._uniform(key(self.stream, "target"), 1)
+        else:
+            slot = {"a_end": 0, "document": 2 + self.tries, "start": 12}[what]
+            self.tries += what == "document"
+            draw = self._uniform(self.stream, 16 * self.number + slot)
+        return low + int(draw * (high - low + 1))
+
+    def next_example(self) -> None:
+        self.number += 1
+        self.tries = self.cuts = 0
+
+
+def published_pairs(documents, index, length, short_seq_prob, draws):
+    """Yield (tokens of A, tokens of B, is_random) for one document, a list of sentences, each a list of tokens."""
+    document, most = documents[index], length - 3
+    target = most
+    if draws.chance("short") < short_seq_prob:
+        target = draws.integer("target", 2, most)
+    chunk, size, i = [], 0, 0
+    while i < len(document):
+        chunk.append(document[i])
+        size += len(document[i])
+        if i == len(document) - 1 or size >= target:
+            a_end = draws.integer("a_end", 1, len(chunk) - 1) if len(chunk) >= 2 else 1
+            a = [token for sentence in chunk[:a_end] for token in sentence]
+            b = []
+            is_random = len(chunk) == 1 or draws.chance("coin") < 0.5
+            if is_random:
+                for _ in range(10):
+                    other = draws.integer("document", 0, len(documents) - 1)
+                    if other != index:
+                        break
+                start = draws.integer("start", 0, len(documents[other]) - 1)
+                for sentence in documents[other][start:]:
+                    b += sentence
+                    if len(b) >= target - len(a):
+                        break
+                i -= len(chunk) - a_end
+            else:
+                b = [token for sentence in chunk[a_end:] for token in sentence]
+            while len(a) + len(b) > most:
+                longer = a if len(a) > len(b) else b
+                if draws.chance("front") < 0.5:
+                    del longer[0]
+                else:
+                    longer.pop()
+            yield a, b, is_random
+            draws.next_example()
+            chunk, size = [], 0
+        i += 1
+
+
+def published_masks(tokens, mask_prob, most, draws, words=None):
+    """Places chosen in [CLS] A [SEP] B [SEP] and what replaces each: 'mask', 'keep' or a vocabulary number."""
+    candidates = []
+    for place, token in enumerate(tokens):
+        if token in (CLS, SEP):
+            continue
+        if words is not None and candidates and words[place]:
+            candidates[-1].append(place)
+        else:
+            candidates.append([place])
+    draws.shuffle(candidates)
+    wanted = min(most, max(1, int(round(len(tokens) * mask_prob))))
+    chosen = {}
+    for places in candidates:
+        if len(chosen) >= wanted:
+            break
+        if len(chosen) + len(places) > wanted:
+            continue
+        for place in places:
+            if draws.chance("mask") < 0.8:
+                chosen[place] = "mask"
+            else:
+                chosen[place] = "keep" if draws.chance("keep") < 0.5 else draws.integer("word", 0, ENTRIES - 1)
+    return chosen
+
+
+@pytest.mark.skipif(not GOOGLE.exists(), reason="needs google-research/bert's examples, which are not at hand")
+def test_the_written_out_algorithm_makes_googles_sixty_examples():
+    made = [json.loads(line) for line in next(GOOGLE.glob("*.jsonl")).read_text().splitlines()]
+    draws = PythonDraws(12345)
+    documents = [
+        [[(number, sentence, place) for place in range(count)] for sentence, count in enumerate(counts)]
+        for number, counts in enumerate(SAMPLE)
+    ]
+    draws.rng.shuffle(documents)
+    instances = []
+    for _ in range(5):
+        for index in range(len(documents)):
+            for a, b, is_random in published_pairs(documents, index, 128, 0.1, draws):
+                tokens = [CLS, *a, SEP, *b, SEP]
+                instances.append((a, b, is_random, published_masks(tokens, 0.15, 20, draws)))
+    draws.rng.shuffle(instances)
+    assert len(instances) == len(made) == 60
+    words: dict[tuple, int] = {}  # what stands where in the text, learnt from the examples; never two things
+    for (a, b, is_random, chosen), found in zip(instances, made, strict=True):
+        tokens = [CLS, *a, SEP, *b, SEP]
+        assert found["next_sentence_labels"] == [int(is_random)]
+        assert sum(found["input_mask"]) == len(tokens)
+        assert found["segment_ids"][: len(tokens)] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        places = found["masked_lm_positions"][: int(sum(found["masked_lm_weights"]))]
+        assert places == sorted(chosen)
+        labels = dict(zip(places, found["masked_lm_ids"], strict=False))
+        for place, token in enumerate(tokens):
+            seen = found["input_ids"][place]
+            true = labels.get(place, seen)
+            assert true == token if isinstance(token, int) else words.setdefault(token, true) == true
+            fate = chosen.get(place, "keep")
+            assert seen == {"mask": MASK, "keep": true}.get(fate, fate)
+    assert len(words) > 0.99 * sum(map(sum, SAMPLE))  # truncation hides a few
+
+
+def random_documents(seed: int, count: int) -> list[list[list[int]]]:
+    """Documents of 1 to 40 sentences of 1 to 150 tokens; a token is 1000 more than its place in them all."""
+    rng = np.random.default_rng(seed)
+    sizes = [np.minimum(rng.geometric(0.06, rng.integers(1, 41)), 150) for _ in range(count)]
+    flat = iter(range(1000, 1_000_000))
+    return [[[next(flat) for _ in range(size)] for size in document] for document in sizes]
+
+
+def store_of(folder: Path, documents: list[list[list[int]]]) -> TokenStore:
+    """A store of documents with these sentences; which tokens they hold does not matter here."""
+    writer = TokenWriter(folder, "train")
+    for document in documents:
+        lengths = np.asarray([len(sentence) for sentence in document])
+        writer.add(np.zeros(lengths.sum(), np.uint16), lengths, np.asarray([len(lengths)]))
+    write_json(folder / "manifest.json", {"splits": {"train": writer.close()}})
+    return TokenStore(folder, "train")
+
+
+@pytest.mark.parametrize(("length", "short_seq_prob"), [(16, 0.5), (64, 0.1), (128, 0.1), (512, 0.1)])
+def test_driven_by_the_same_draws_every_pair_is_the_same(tmp_path, length, short_seq_prob):
+    documents = random_documents(length, 60)
+    store, stream = store_of(tmp_path, documents), key(5, "pairs", "short", 0)
+    rules = PairRules(length, short_seq_prob, 0.5, next_sentence=True)
+    plan = document_pairs(store, 0, len(documents), rules, stream)
+    ours = [
+        (list(range(1000 + a, 1000 + a + a_length)), list(range(1000 + b, 1000 + b + b_length)), bool(is_random))
+        for a, b, a_length, b_length, is_random in plan.tolist()
+    ]
+    expected = [
+        pair
+        for index in range(len(documents))
+        for pair in published_pairs(documents, index, length, short_seq_prob, KeyedDraws(stream, index))
+    ]
+    assert len(expected) > 100
+    assert ours == expected
+
+
+class KeyedShuffle:
+    """Our shuffle of one example, one swap after another; its other draws are not compared."""
+
+    def __init__(self, stream: int, example: int) -> None:
+        self.stream, self.example = stream, example
+
+    def shuffle(self, items: list) -> None:
+        for turn in range(len(items)):
+            draw = float(uniform(self.stream, np.asarray([self.example]), turn)[0])
+            pick = turn + int(draw * (len(items) - turn))
+            items[turn], items[pick] = items[pick], items[turn]
+
+    def chance(self, what: str) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+@pytest.mark.parametrize("mask_prob", [0.15, 0.4])
+def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, mask_prob):
+    rng = np.random.default_rng(3)
+    inner, special = rng.random(ENTRIES) < 0.3, np.zeros(ENTRIES, bool)
+    special[[CLS, SEP]] = True
+    masked_lm = MaskedLM(mask_prob, Masking(whole_word=whole_word), MASK, special, inner, seed=9)
+    examples = []
+    for _ in range(150):
+        size = int(rng.integers(5, 129))
+        ids = rng.integers(1000, ENTRIES, size)
+        ids[[0, size // 2, -1]] = CLS, SEP, SEP
+        examples.append(ids)
+    numbers = rng.permutation(10_000)[: len(examples)]
+    lengths = np.asarray([len(ids) for ids in examples])
+    _, chosen = masked_lm.apply(np.concatenate(examples), lengths, numbers)
+    starts = np.cumsum(lengths) - lengths
+    for ids, number, start in zip(examples, numbers, starts, strict=True):
+        draws = KeyedShuffle(key(9, "choose"), int(number))
+        words = inner[ids] if whole_word else None
+        expected = sorted(published_masks(ids.tolist(), mask_prob, 10**9, draws, words))
+        ours = chosen[(chosen >= start) & (chosen < start + len(ids))] - start
+        assert ours.tolist() == expected
+
+
+@pytest.mark.skipif(not GOOGLE.exists(), reason="needs google-research/bert's examples, which are not at hand")
+def test_googles_sixty_examples_are_typical_of_ours(tmp_path):
+    """What can be counted in them lies within what our plan gives over many seeds, passes and documents alike."""
+    made = [json.loads(line) for line in next(GOOGLE.glob("*.jsonl")).read_text().splitlines()]
+    documents = [[[0] * count for count in counts] for counts in SAMPLE]
+    store = store_of(tmp_path, documents)
+    rules = PairRules(128, 0.1, 0.5, next_sentence=True)
+
+    def figures(examples, tokens, a_tokens, random_next) -> tuple[float, ...]:
+        return examples, np.mean(tokens), np.mean(a_tokens), np.mean(random_next), np.mean(np.asarray(tokens) > 120)
+
+    ours = []
+    for seed in range(300):
+        plan = np.concatenate([document_pairs(store, 0, 3, rules, key(seed, number)) for number in range(5)])
+        a, b = plan["a_length"].astype(int), plan["b_length"].astype(int)
+        ours.append(figures(len(plan), a + b + 3, a, plan["is_random"]))
+    theirs = figures(
+        len(made),
+        [sum(row["input_mask"]) for row in made],
+        [row["segment_ids"].index(1) - 2 for row in made],
+        [row["next_sentence_labels"][0] for row in made],
+    )
+    low, high = np.quantile(ours, [0.005, 0.995], axis=0)
+    assert (low <= theirs).all() and (theirs <= high).all(), (low, theirs, high)
+
+
+def test_a_loaded_batch_is_what_the_plan_says(tmp_path):
+    documents = random_documents(1, 12)
+    store = store_of(tmp_path, documents)
+    rules = PairRules(64, 0.1, 0.5, next_sentence=True)
+    np.save(tmp_path / "plan.npy", document_pairs(store, 0, 12, rules, 1))
+    special = np.zeros(ENTRIES, bool)
+    special[[CLS, SEP]] = True
+    masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=9)
+    examples = PretrainingExamples(tmp_path / "plan.npy", store, masked_lm, CLS, SEP)
+    assert (np.diff(examples.batch(np.arange(len(examples))).starts) == examples.lengths()).all()
