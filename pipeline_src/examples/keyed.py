@@ -6,6 +6,7 @@ mixing function of the key, here the finaliser of SplitMix64 (Steele et al. 2014
 
 from __future__ import annotations
 
+import math
 from hashlib import blake2b
 
 import numpy as np
@@ -20,26 +21,28 @@ def key(*parts: object) -> int:
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
-def bits(stream: int, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """64 random bits for each row and column, uint64 of the shape that both broadcast to.
+def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
+    """64 random bits for each row and column, uint64 of the shape that all broadcast to.
 
     Args:
-        stream: as :func:`key` gives it.
+        stream: as :func:`key` gives it, or several of them (uint64).
         rows: non-negative integers, such as example numbers.
         columns: non-negative integers, such as positions.
     """
     columns = np.asarray(columns, np.uint64)
     with np.errstate(over="ignore"):
-        hashed = _mix(rows.astype(np.uint64) * _GOLDEN + np.uint64(stream))
+        hashed = _mix(rows.astype(np.uint64) * _GOLDEN + np.asarray(stream, np.uint64))
         return _mix(hashed + (columns + np.uint64(1)) * _GOLDEN)
 
 
-def uniform(stream: int, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
+def uniform(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
     """Uniform numbers in [0, 1), float64; arguments as for :func:`bits`."""
     return (bits(stream, rows, columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def integers(stream: int, rows: np.ndarray, columns: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:
+def integers(
+    stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int, high: np.ndarray | int
+) -> np.ndarray:
     """Uniform integers in [0, high), int64; ``high`` is at least 1 and broadcasts, the rest is as for :func:`bits`."""
     return (uniform(stream, rows, columns) * high).astype(np.int64)
 
@@ -47,17 +50,19 @@ def integers(stream: int, rows: np.ndarray, columns: np.ndarray | int, high: np.
 def shuffled(stream: int, places: np.ndarray, size: int) -> np.ndarray:
     """Where a keyed permutation of [0, size) puts ``places``, int64: a shuffle of any size that takes no memory.
 
-    A Feistel network over the next power of four, walked until the place falls below ``size`` again.
+    A Feistel network over the rows and columns of a table that holds ``size`` places with little to spare (Black and
+    Rogaway 2002), walked until the place falls below ``size`` again.
     """
-    half = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
-    low = np.uint64((1 << int(half)) - 1)
+    columns = math.isqrt(size - 1) + 1
+    rows = -(-size // columns)
     found = places.astype(np.uint64)
     walking = np.arange(len(found))
+    sides = np.uint64(rows), np.uint64(columns)
     while len(walking):
-        left, right = found[walking] >> half, found[walking] & low
+        left, right = np.divmod(found[walking], sides[1])
         for turn in range(_ROUNDS):
-            left, right = right, left ^ (bits(stream, right, turn) & low)
-        found[walking] = (left << half) | right
+            left, right = right, (left + (bits(stream, right, turn) >> np.uint64(1))) % sides[turn % 2]
+        found[walking] = left * sides[1] + right
         walking = walking[found[walking] >= size]
     return found.astype(np.int64)
 

@@ -17,6 +17,7 @@ from pipeline_src.params.pretrain import Masking
 from pipeline_src.vocabulary.wordpiece import CLS, MASK, PAD, SEP
 
 TOKENS, EXAMPLES = Path("data/tokens"), Path("data/examples")
+AHEAD = 64  # batches whose examples are looked up at once; for speed alone
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,12 @@ class PretrainingExamples:
 
         Epoch after epoch without a break: a batch may hold the end of one and the start of the next.
         """
-        for step in range(first_step, first_step + steps):
-            epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), len(self.plan))
-            picked = [self.order(seed, int(epoch), places[epochs == epoch]) for epoch in np.unique(epochs)]
-            yield self.batch(np.concatenate(picked), epochs)
+        for first in range(first_step, first_step + steps, AHEAD):
+            last = min(first + AHEAD, first_step + steps)
+            epochs, places = np.divmod(np.arange(first * size, last * size), len(self.plan))
+            picked = np.concatenate([self.order(seed, int(e), places[epochs == e]) for e in np.unique(epochs)])
+            for start in range(0, len(picked), size):
+                yield self.batch(picked[start : start + size], epochs[start : start + size])
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
         """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples of these numbers, and mask them.
@@ -111,12 +114,13 @@ class PretrainingExamples:
         stops = np.cumsum(pieces).reshape(pieces.shape)
         starts = stops - pieces
         text = pieces[:, [1, 3]].ravel()  # tokens from the store, A and B in turn
-        text_starts = np.cumsum(text) - text
-        within = np.arange(text.sum()) - np.repeat(text_starts, text)
         source = np.stack([rows["a"], rows["b"]], axis=1).ravel()
+        place = np.repeat(source - np.cumsum(text) + text, text) + np.arange(text.sum())
         ids = np.full(stops[-1, -1], self.sep_id, np.int64)
         ids[starts[:, 0]] = self.cls_id
-        ids[np.repeat(starts[:, [1, 3]].ravel(), text) + within] = self.store.ids[np.repeat(source, text) + within]
+        of_text = np.ones(len(ids), bool)
+        of_text[starts[:, [0, 2]]] = of_text[stops[:, -1] - 1] = False
+        ids[of_text] = self.store.ids[place]
         return ids, np.stack([pieces[:, :3].sum(axis=1), pieces[:, 3:].sum(axis=1)], axis=1)
 
 

@@ -1,6 +1,6 @@
 """Stage ``examples``: the plan of sentence pairs for both lengths.
 
-``data/examples/<phase>/<split>.npy`` is a table of examples (``pairs.PLAN``), pass by pass and document by document:
+``data/examples/<phase>/<split>.npy`` is a table of examples (``pairs.PLAN``), document by document and pass by pass:
 where their segments start in the split's token store, how long they are, and whether B is random. Masks are not
 stored: they are drawn when a batch is loaded.
 """
@@ -62,24 +62,19 @@ def plan_blocks(
     store = TokenStore(tokens, split)
     starts = store.sentences[store.documents]  # first token of each document, and the number of tokens
     edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK), len(store.ids)])).tolist()
-    work = [
-        (first, stop, key(seed, "pairs", phase, number))
-        for number in range(passes)
-        for first, stop in zip(edges, edges[1:], strict=False)
-    ]
-    if len(work) == 1 or len(store.ids) * passes < BLOCK:
+    blocks = list(zip(edges, edges[1:], strict=False))
+    streams = [key(seed, "pairs", phase, number) for number in range(passes)]
+    if len(blocks) == 1:
         workers = 1  # starting processes would take longer than the work
-    with Progress(f"pairing sentences, {phase}", passes * len(store), "document") as progress:
-        for (first, stop, _), rows in zip(
-            work, map_in_order(partial(_plan_block, store, rules), work, workers), strict=True
-        ):
+    draw = partial(_plan_block, store, rules, streams)
+    with Progress(f"pairing sentences, {phase}", len(store), "document") as progress:
+        for (first, stop), rows in zip(blocks, map_in_order(draw, blocks, workers), strict=True):
             progress.advance(stop - first)
             yield rows
 
 
-def _plan_block(store: TokenStore, rules: PairRules, block: tuple[int, int, int]) -> np.ndarray:
-    first, stop, stream = block
-    return document_pairs(store, first, stop, rules, stream)
+def _plan_block(store: TokenStore, rules: PairRules, streams: list[int], block: tuple[int, int]) -> np.ndarray:
+    return document_pairs(store, *block, rules, streams)
 
 
 def write_plan(path: Path, blocks: Iterator[np.ndarray]) -> int:

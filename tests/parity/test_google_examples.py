@@ -1,8 +1,8 @@
 """Our examples against google-research/bert's: its algorithm written out step by step, first proved, then compared.
 
-``published_pairs`` and ``published_masks`` are the algorithm of ``create_pretraining_data.py``, token by token. Fed with
-Python's generator they must reproduce the sixty examples that Google's program made; fed with our keyed draws they must
-give what our vectorised plan and masks give, to the token.
+``published_pairs`` and ``published_masks`` are the algorithm of ``create_pretraining_data.py``, token by token. Fed
+with Python's generator they must reproduce the sixty examples that Google's program made; fed with our keyed draws they
+must give what our vectorised plan and masks give, to the token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,19 @@ import pytest
 from pipeline_src.examples.keyed import bits, key, uniform
 from pipeline_src.examples.loading import PretrainingExamples
 from pipeline_src.examples.masking import MaskedLM
-from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.examples.pairs import (
+    A_END,
+    COIN,
+    CUTS,
+    CUTS_EACH,
+    OTHER,
+    SHORT,
+    SLOTS,
+    START,
+    TARGET,
+    PairRules,
+    document_pairs,
+)
 from pipeline_src.examples.store import TokenStore, TokenWriter
 from pipeline_src.files import write_json
 from pipeline_src.params.pretrain import Masking
@@ -56,31 +68,28 @@ class KeyedDraws:
 
     def __init__(self, stream: int, document: int) -> None:
         self.stream, self.document, self.number = stream, document, 0
-        self.next_example()
-        self.number = 0
+        self.tries = self.cuts = 0
 
-    def _uniform(self, stream: int, column: int) -> float:
-        return float(uniform(stream, np.asarray([self.document]), column)[0])
+    def _uniform(self, column: int) -> float:
+        return float(uniform(self.stream, np.asarray([self.document]), column)[0])
 
     def chance(self, what: str) -> float:
         if what == "short":
-            return self._uniform(key(self.stream, "target"), 0)
+            return self._uniform(SHORT)
         if what == "coin":
-            return self._uniform(self.stream, 16 * self.number + 1)
+            return self._uniform(SLOTS * self.number + COIN)
         word, bit = divmod(self.cuts, 64)
         self.cuts += 1
-        column = self.number * (1 << 20) + word
-        return (
-            0.0 if int(bits(key(self.stream, "truncate"), np.asarray([self.document]), column)[0]) >> bit & 1 else 1.0
-        )
+        column = CUTS + self.number * CUTS_EACH + word
+        return 0.0 if int(bits(self.stream, np.asarray([self.document]), column)[0]) >> bit & 1 else 1.0
 
     def integer(self, what: str, low: int, high: int) -> int:
         if what == "target":
-            draw = self._uniform(key(self.stream, "target"), 1)
+            draw = self._uniform(TARGET)
         else:
-            slot = {"a_end": 0, "document": 2 + self.tries, "start": 12}[what]
+            slot = {"a_end": A_END, "document": OTHER + self.tries, "start": START}[what]
             self.tries += what == "document"
-            draw = self._uniform(self.stream, 16 * self.number + slot)
+            draw = self._uniform(SLOTS * self.number + slot)
         return low + int(draw * (high - low + 1))
 
     def next_example(self) -> None:
@@ -212,7 +221,7 @@ def test_driven_by_the_same_draws_every_pair_is_the_same(tmp_path, length, short
     documents = random_documents(length, 60)
     store, stream = store_of(tmp_path, documents), key(5, "pairs", "short", 0)
     rules = PairRules(length, short_seq_prob, 0.5, next_sentence=True)
-    plan = document_pairs(store, 0, len(documents), rules, stream)
+    plan = document_pairs(store, 0, len(documents), rules, [stream])
     ours = [
         (list(range(1000 + a, 1000 + a + a_length)), list(range(1000 + b, 1000 + b + b_length)), bool(is_random))
         for a, b, a_length, b_length, is_random in plan.tolist()
@@ -280,7 +289,7 @@ def test_googles_sixty_examples_are_typical_of_ours(tmp_path):
 
     ours = []
     for seed in range(300):
-        plan = np.concatenate([document_pairs(store, 0, 3, rules, key(seed, number)) for number in range(5)])
+        plan = document_pairs(store, 0, 3, rules, [key(seed, number) for number in range(5)])
         a, b = plan["a_length"].astype(int), plan["b_length"].astype(int)
         ours.append(figures(len(plan), a + b + 3, a, plan["is_random"]))
     theirs = figures(
@@ -297,7 +306,7 @@ def test_a_loaded_batch_is_what_the_plan_says(tmp_path):
     documents = random_documents(1, 12)
     store = store_of(tmp_path, documents)
     rules = PairRules(64, 0.1, 0.5, next_sentence=True)
-    np.save(tmp_path / "plan.npy", document_pairs(store, 0, 12, rules, 1))
+    np.save(tmp_path / "plan.npy", document_pairs(store, 0, 12, rules, [1]))
     special = np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
     masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=9)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -5,16 +7,22 @@ from pipeline_src.examples.store import TokenStore, TokenWriter
 from pipeline_src.files import write_json
 
 
-def write_store(folder, parts: dict[str, list[list[list[int]]]], split: str = "train") -> TokenStore:
-    """A token store of the given documents, each a list of sentences, each a list of ids."""
-    rows = []
-    for name, documents in parts.items():
-        writer = TokenWriter(folder, split, name)
-        for document in documents:
-            writer.add(document)
-        rows.append(writer.close())
-    write_json(folder / "manifest.json", {"splits": {split: rows}})
+def write_store(folder: Path, documents: list[list[list[int]]], split: str = "train", at_once: int = 7) -> TokenStore:
+    """A token store of the given documents, each a list of sentences, each a list of ids; written in lots."""
+    writer = TokenWriter(folder, split)
+    for start in range(0, len(documents), at_once):
+        lot = documents[start : start + at_once]
+        ids = [number for document in lot for sentence in document for number in sentence]
+        sentences = [len(sentence) for document in lot for sentence in document]
+        writer.add(*(np.asarray(values) for values in (ids, sentences, [len(document) for document in lot])))
+    write_json(folder / "manifest.json", {"splits": {split: writer.close()}})
     return TokenStore(folder, split)
+
+
+@pytest.fixture(scope="session")
+def make_store():
+    """:func:`write_store`, for tests that want a store of their own."""
+    return write_store
 
 
 @pytest.fixture
@@ -28,4 +36,4 @@ def documents() -> list[list[list[int]]]:
 
 @pytest.fixture
 def store(tmp_path, documents) -> TokenStore:
-    return write_store(tmp_path, {"a": documents[:13], "b": documents[13:]})
+    return write_store(tmp_path, documents)

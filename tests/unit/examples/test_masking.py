@@ -9,8 +9,12 @@ from pipeline_src.params.pretrain import Masking
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 5000
 
 
-def masked_lm(mask_prob: float, **masking) -> MaskedLM:
-    return MaskedLM(mask_prob, Masking(**masking), MASK, (CLS, SEP, 0), ENTRIES, seed=1)
+SPECIAL = np.isin(np.arange(ENTRIES), (CLS, SEP, 0))
+INNER = np.arange(ENTRIES) % 3 == 0  # every third id continues a word
+
+
+def masked_lm(mask_prob: float, seed: int = 1, **masking) -> MaskedLM:
+    return MaskedLM(mask_prob, Masking(**masking), MASK, SPECIAL, INNER, seed)
 
 
 def batch(count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -77,5 +81,59 @@ def test_another_seed_or_example_gives_other_masks():
     ids, lengths, examples = batch(1, 128)
     first = masked_lm(0.15).apply(ids, lengths, examples)[1]
     assert not np.array_equal(first, masked_lm(0.15).apply(ids, lengths, examples + 1)[1])
-    other = MaskedLM(0.15, Masking(), MASK, (CLS, SEP, 0), ENTRIES, seed=2)
-    assert not np.array_equal(first, other.apply(ids, lengths, examples)[1])
+    assert not np.array_equal(first, masked_lm(0.15, seed=2).apply(ids, lengths, examples)[1])
+
+
+def test_every_token_is_as_likely_as_any_other():
+    ids, lengths, examples = np.tile(batch(1, 40)[0], 4000), np.full(4000, batch(1, 40)[1][0]), np.arange(4000)
+    _, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+    counts = np.bincount(chosen % lengths[0], minlength=lengths[0])
+    counts = counts[~SPECIAL[ids[: lengths[0]]]]
+    assert abs(counts / counts.mean() - 1).max() < 0.2
+
+
+def words_of(ids: np.ndarray) -> list[list[int]]:
+    """Places of each whole word: a piece joins the word before it, across [SEP] too (google-research/bert)."""
+    words: list[list[int]] = []
+    for place, number in enumerate(ids):
+        if SPECIAL[number]:
+            continue
+        if INNER[number] and words:
+            words[-1].append(place)
+        else:
+            words.append([place])
+    return words
+
+
+def test_whole_words_are_chosen_together_and_the_rate_is_kept():
+    ids, lengths, examples = batch(800, 128)
+    model = masked_lm(0.15, whole_word=True)
+    _, chosen = model.apply(ids, lengths, examples)
+    starts = np.cumsum(lengths) - lengths
+    wanted = model.predictions(lengths)
+    for start, length, most in zip(starts[:100], lengths, wanted, strict=False):
+        own = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
+        for word in words_of(ids[start : start + length]):
+            assert own.issuperset(word) or not own.intersection(word)
+        assert len(own) <= most
+    assert abs(len(chosen) / len(ids) - 0.15) < 0.005
+
+
+def test_a_sequence_that_is_one_long_word_is_left_alone():
+    ids = np.asarray([CLS, 10, 12, 15, 18, 21, SEP, 24, 27, SEP])
+    _, chosen = masked_lm(0.15, whole_word=True).apply(ids, np.asarray([10]), np.asarray([1]))
+    assert len(chosen) == 0  # one word of seven pieces, where two tokens are wanted
+
+
+def test_sequences_without_ordinary_tokens_do_no_harm():
+    ids = np.asarray([CLS, SEP, CLS, 10, 11, SEP, CLS, SEP])
+    for whole_word in (False, True):
+        _, chosen = masked_lm(0.15, whole_word=whole_word).apply(ids, np.asarray([2, 4, 2]), np.arange(3))
+        assert len(chosen) == 1 and chosen[0] in (3, 4)
+
+
+def test_no_random_words_where_none_are_wanted():
+    ids, lengths, examples = batch(100, 64)
+    seen, chosen = masked_lm(0.15, mask=0.5, random=0.0, keep=0.5).apply(ids, lengths, examples)
+    assert set(seen[chosen].tolist()) <= {MASK, *ids[chosen].tolist()}
+    assert ((seen[chosen] == MASK) | (seen[chosen] == ids[chosen])).all()
