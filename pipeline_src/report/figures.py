@@ -52,6 +52,19 @@ def loss_curves(results: Results) -> str:
     return _svg(figure, "Training losses by step, for both phases of pretraining")
 
 
+def length_bars(results: Results) -> str:
+    """How long the training examples are, by phase."""
+    figure, panels = plt.subplots(1, len(PHASES), figsize=(9, 2.4), layout="constrained")
+    for axes, phase, colour in zip(panels, PHASES, (BLUE, ORANGE), strict=True):
+        lengths = results.corpus["examples"][phase]["train"]["lengths"]
+        width = results.lengths[phase] / len(lengths)
+        total = sum(lengths.values())
+        shares = [100 * count / total for count in lengths.values()]
+        axes.bar([width * (place + 0.5) for place in range(len(lengths))], shares, 0.92 * width, color=colour)
+        axes.set(title=f"Examples of up to {results.lengths[phase]} tokens", xlabel="tokens", ylabel="share (percent)")
+    return _svg(figure, "Lengths of the training examples of both phases")
+
+
 def score_bars(results: Results) -> str:
     """Each score as a bar, with its chance level and the score from random weights as marks."""
     rows: list[dict[str, Any]] = [row for row in results.scores["rows"] if row["main"]]

@@ -15,11 +15,14 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def save_state(folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, step: int) -> None:
-    """Write both moments of every parameter and the number of steps taken to ``folder``."""
+    """Write both moments of every parameter and the number of steps taken to ``folder``.
+
+    Those of a parameter that nothing has trained yet (the next-sentence head, without next sentences) are zero.
+    """
     folder.mkdir()
     save_file(
         {
-            f"{moment}.{name}": optimiser.state[parameter][moment].contiguous()
+            f"{moment}.{name}": optimiser.state[parameter].get(moment, torch.zeros_like(parameter)).contiguous()
             for name, parameter in model.named_parameters()
             for moment in MOMENTS
         },

@@ -16,10 +16,10 @@ MAY_IMPORT = {
     "objectives": {"models"},
     "tasks": {"vocabulary"},
     "training": {"examples", "vocabulary", "models", "objectives", "tasks"},
-    "evaluation": {"tasks", "sources"},
+    "evaluation": {"tasks", "sources", "corpus", "vocabulary", "examples"},
     "report": set(),
 }
-LAYER_0 = ("errors", "files", "progress", "params")
+LAYER_0 = ("errors", "files", "parallel", "progress", "params")
 WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report"}
 
 

@@ -59,12 +59,13 @@ def results(tmp_path, monkeypatch):
         write_json(folder / "pretrain" / f"{phase}.json", pretrain)
         lines = ["step\tloss\tmlm_loss\tnsp_loss", *(f"{first + i}\t7.{i}\t6.{i}\t0.7" for i in range(5))]
         (folder / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
-    split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98}
+    split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": {"0-32": 10, "32-64": 90}}
     lengths = {"short": 64, "long": 128}
-    write_json(
-        folder / "examples.json",
-        {phase: {"length": length, "train": split, "heldout": split} for phase, length in lengths.items()},
-    )
+    examples = {
+        phase: {"length": length, "next_sentence": True, "train": split, "heldout": split}
+        for phase, length in lengths.items()
+    }
+    overlap = {"squad1/dev-v1.1.json": {"texts": 48, "found": 12, "share": 0.25, "runs": 900, "share_of_runs": None}}
     counts = {"documents": 9, "sentences": 90, "tokens": 900}
     part = {
         "documents": 10,
@@ -76,7 +77,8 @@ def results(tmp_path, monkeypatch):
         "heldout": counts,
     }
     vocabulary = {"entries": 8192, "coverage": 0.999, "pieces_per_word": 1.2}
-    write_json(folder / "corpus.json", {"parts": {"wikipedia-a": part}, "vocabulary": vocabulary, "dropped": {}})
+    corpus = {"parts": {"wikipedia-a": part}, "vocabulary": vocabulary, "dropped": {}}
+    write_json(folder / "corpus.json", corpus | {"examples": examples, "overlap": overlap})
     rows = [
         score_row("rte", "accuracy", 80.0),
         score_row("mrpc", "accuracy", 70.0),
@@ -114,7 +116,8 @@ def test_the_page_is_whole_and_fetches_nothing(results):
     page = (results / "report.html").read_text(encoding="utf-8")
     parsed = Page(page)
     assert not parsed.fetched and not parsed.open and "@import" not in page
-    assert page.count("<svg") == 2 and 'role="img"' in page
+    assert page.count("<svg") == 3 and 'role="img"' in page
+    assert "squad1/dev-v1.1.json" in page and "25.0 %" in page
     assert "A &lt;rule&gt;." in page and "redirect 3" in page and "table 7" in page and "50.0 ± 1.2" in page
 
 
@@ -142,6 +145,19 @@ def test_official_scores_are_not(results):
     report.run()
     assert "synthetic" not in (results / "report.html").read_text(encoding="utf-8").lower()
     assert "glue" in read_json(results / "summary.json")
+
+
+def test_a_study_without_next_sentences_has_its_report_too(results):
+    for phase in ("short", "long"):
+        pretrain = read_json(results / "pretrain" / f"{phase}.json")
+        figures = {name: value for name, value in pretrain["heldout"].items() if not name.startswith("nsp")}
+        write_json(results / "pretrain" / f"{phase}.json", pretrain | {"heldout": figures})
+        lines = ["step\tloss\tmlm_loss\tnsp_loss", *(f"{i}\t7.{i}\t6.{i}\t" for i in range(5))]
+        (results / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
+    report.run()
+    assert "nsp_accuracy" not in read_json(results / "summary.json")
+    assert "no next sentences" in (results / "report.md").read_text(encoding="utf-8")
+    assert "Next sentence</text>" not in (results / "report.html").read_text(encoding="utf-8")
 
 
 def test_glue_average_counts_as_the_paper_does(results):

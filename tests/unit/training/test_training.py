@@ -16,7 +16,7 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.model import ModelParams
-from pipeline_src.params.pretrain import PretrainParams, Steps
+from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.training import pretrain
 from pipeline_src.training.loop import train
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
@@ -62,22 +62,30 @@ def study(tmp_path, monkeypatch) -> Path:
     folder.mkdir(parents=True)
     splits = {}
     for split, count in (("train", 30), ("heldout", 6)):
-        writer = TokenWriter(folder, split, "toy")
-        for _ in range(count):
-            start = rng.integers(5, 40, 12)
-            writer.add([[int(first + step) for step in range(6)] for first in start])
-        splits[split] = [writer.close()]
+        writer = TokenWriter(folder, split)
+        starts = rng.integers(5, 40, 12 * count)
+        writer.add((starts[:, None] + np.arange(6)).ravel(), np.full(12 * count, 6), np.full(count, 12))
+        splits[split] = writer.close()
     write_json(folder / "manifest.json", {"splits": splits})
     vocabulary = tmp_path / "data" / "vocabulary"
     vocabulary.mkdir()
     save_tokenizer(vocabulary, [*SPECIAL_TOKENS, *(f"w{number}" for number in range(45))], lowercase=True)
-    plan_examples(seed=1, examples=ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4))
+    plan_examples(seed=1, examples=EXAMPLES)
     return tmp_path
 
 
-def run(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60) -> None:
+EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
+
+
+def run(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **masking) -> None:
     params = PretrainParams(
-        steps=Steps(short=short, long=10), batch=16, learning_rate=3e-3, warmup=5, curve_points=100, threads=1
+        steps=Steps(short=short, long=10),
+        batch=16,
+        learning_rate=3e-3,
+        warmup=5,
+        masking=Masking(**masking),
+        curve_points=100,
+        threads=1,
     )
     model = ModelParams(layers=1, hidden=64, positions=32)
     pretrain.run(seed=seed, mask_prob=mask_prob, model=model, pretrain=params, phase=phase)
@@ -105,6 +113,20 @@ def test_same_seed_same_bytes_and_another_seed_other_ones(study):
     assert weights() == first
     assert weights(seed=2) != first
     assert weights(mask_prob=0.3) != first
+    assert weights(dynamic=True) == first  # in the first epoch they are the same
+    assert weights(mask=1.0, random=0.0, keep=0.0) != first
+
+
+def test_masked_words_alone(study):
+    """Without next sentences there is no such loss, no such figure, and the words are learnt all the same."""
+    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"next_sentence": False}))
+    run("short", short=250)
+    run("long", short=250)
+    figures = read_json("results/pretrain/short.json")
+    assert figures["next_sentence"] is False and "nsp_loss" not in figures["train"]
+    assert figures["heldout"]["gap"] > 0 and "nsp_accuracy" not in figures["heldout"]
+    curve = pd.read_csv("results/pretrain/short.tsv", sep="\t")
+    assert curve["nsp_loss"].isna().all() and np.allclose(curve["loss"], curve["mlm_loss"])
 
 
 def test_heldout_masks_do_not_follow_the_studys_rate(study):
