@@ -131,7 +131,9 @@ def clean_piece(piece: Piece, params: BooksParams) -> Cleaned:
     text = piece.text
     if text is None:
         text, encoding = decode(piece.path.read_bytes(), piece.path, params.encoding)
-    if not piece.sentences:
+    if piece.sentences:
+        text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
+    else:
         clean = markdown_paragraphs if suffix_of(piece.path) == ".md" else plain_paragraphs
         text = "\n".join(clean(text, dropped))
     words = normal_words(text)

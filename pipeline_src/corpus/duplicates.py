@@ -62,7 +62,7 @@ def _permutations() -> NDArray[np.uint32]:
 
 
 class Copies:
-    """The books seen so far, by what they say; holds about 3 kB a book, never its text.
+    """The books seen so far, by what they say; holds about 8 kB a book, never its text.
 
     Args:
         threshold: Jaccard similarity of shingles (0 to 1) from which two books are near copies; None asks for exact

@@ -38,7 +38,7 @@ UNWRAPPED = 120  # characters; a longer line was not broken by hand, so each lin
 FULL = 45  # characters; a line as long as this was broken off because it was full
 LIST_LINES = 100  # a list of sentences has at least so many lines
 SENTENCE_MOST = 1_000  # characters of a line
-LIST_SENTENCES = 1.25  # and at most so many sentences to a line
+LIST_SENTENCES = 1.5  # and at most so many sentences to a line; a paragraph has two or more
 
 
 def plain_paragraphs(text: str, dropped: Counter[str]) -> list[str]:

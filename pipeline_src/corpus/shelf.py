@@ -30,7 +30,7 @@ class Piece:
         id: of the document.
         title: for people.
         path: the file that holds it.
-        text: its text; None where it is the whole file.
+        text: its text as it stands in the file; None where it is the whole file.
         sentences: how many lines ``text`` has, where each is one sentence; 0 where it is a book.
     """
 
@@ -149,7 +149,7 @@ def _rows(path: Path, text_column: str, sentences_per_document: int) -> Iterator
     listed = is_sentence_list("\n".join(row.text for row in start))
     everything = _all(start, rows)
     if listed:
-        yield from _parts(path, (" ".join(row.text.split()) for row in everything), sentences_per_document)
+        yield from _parts(path, (row.text.replace("\n", " ") for row in everything), sentences_per_document)
         return
     for row in everything:
         name = f"{stem_of(path)}-{row.id or f'{row.number:06d}'}"
@@ -164,7 +164,7 @@ def _all(start: list[Row], rows: Iterator[Row]) -> Iterator[Row]:
 
 def _parts(path: Path, lines: Iterable[str], size: int) -> Iterator[Piece]:
     """Pieces of ``size`` lines; blank lines do not count, since there may be one between every two sentences."""
-    full = (text for line in lines if (text := " ".join(line.split())))
+    full = (line for line in lines if line and not line.isspace())
     number = 0
     while part := list(islice(full, size)):
         yield Piece(

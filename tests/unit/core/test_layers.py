@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "evaluation": {"tasks", "sources"},
     "report": set(),
 }
-LAYER_0 = ("errors", "files", "progress", "params")
+LAYER_0 = ("errors", "files", "parallel", "progress", "params")
 WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report"}
 
 
