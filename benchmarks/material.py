@@ -12,8 +12,8 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from pipeline_src.corpus.books import find_books, read_book
 from pipeline_src.corpus.dump import Page, read_head, read_pages
+from pipeline_src.corpus.markdown import markdown_paragraphs
 from pipeline_src.corpus.plain_text import plain_paragraphs
 from pipeline_src.corpus.site import Site, read_site
 from pipeline_src.corpus.wikipedia import why_not_an_article
@@ -61,8 +61,8 @@ def books_text(most_bytes: int = 1 << 40) -> list[str]:
     size = 0
     archive = MORE / "books" / "novels100.tar.xz"
     if not archive.exists():
-        books = [read_book(path, 1000, Counter()) for path in find_books(_source("shakespeare-sample"))]
-        return [document.text for book in books for document in book]
+        plays = sorted(_source("shakespeare-sample").glob("*.md"))
+        return ["\n".join(markdown_paragraphs(path.read_text(encoding="utf-8"), Counter())) for path in plays]
     with tarfile.open(archive) as tar:
         for member in sorted(tar.getmembers(), key=lambda member: member.name):
             file = tar.extractfile(member) if member.isfile() else None

@@ -1,121 +1,151 @@
-"""Stage ``books``: a folder of books to documents of clean prose, one document a book."""
+"""Stage ``books``: a shelf of books to documents of clean prose without copies, in shards."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from hashlib import blake2b
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
+from pipeline_src.corpus.duplicates import Copies, digest, normal_words, signature
+from pipeline_src.corpus.encodings import check_encoding, decode
 from pipeline_src.corpus.markdown import markdown_paragraphs
-from pipeline_src.corpus.plain_text import is_sentence_list, plain_paragraphs
+from pipeline_src.corpus.plain_text import plain_paragraphs
+from pipeline_src.corpus.shelf import Piece, count_others, find_books, read_shelf, suffix_of
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import atomic_directory
+from pipeline_src.parallel import map_in_order
 from pipeline_src.params.books import BooksParams
 from pipeline_src.progress import log, track
 
 RAW, TEXT = Path("data/raw/books"), Path("data/text/books")
-READERS = {".txt": plain_paragraphs, ".md": markdown_paragraphs}
+SHARD = 64_000_000  # characters of text, from which the next document begins a new shard
+MOST_COPIES = 300  # that the manifest names
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What a worker hands back of a :class:`Piece`.
+
+    Attributes:
+        document: id, title and prose.
+        why_not: the reason to drop it, '' for none; without its text then.
+        dropped: what was left out within it, by reason.
+        encoding: of its file, where it is a whole file.
+        sentences: as in :class:`Piece`.
+        words: :func:`duplicates.digest` of its words.
+        shingles: :func:`duplicates.signature` of its words, where near copies are looked for.
+    """
+
+    document: Document
+    why_not: str
+    dropped: Counter[str]
+    encoding: str | None
+    sentences: int
+    words: bytes = b""
+    shingles: NDArray[np.uint32] | None = None
 
 
 def run(books: BooksParams) -> None:
     """Clean every book in ``data/raw/books/`` into ``data/text/books/``.
 
     Raises:
-        PipelineError: no books there, a book that is not UTF-8, two books of one name, or no book left.
+        PipelineError: no books there, one that cannot be read, two of one id, or no book left.
     """
+    check_encoding(books.encoding)
     paths = find_books(RAW)
-    dropped = Counter({"unknown_format": n} if (n := count_others(RAW)) else {})
-    blocks: Counter[str] = Counter()
-    seen: set[bytes] = set()
-
-    def kept() -> Iterator[Document]:
-        for path in track(paths, "cleaning books", "book", total=len(paths)):
-            for document in read_book(path, books.sentences_per_document, blocks):
-                reason = _why_drop(document, books.min_words, seen)
-                if reason:
-                    dropped[reason] += 1
-                else:
-                    yield document
-
+    shelf = _Shelf(books)
+    shelf.dropped["unknown_format"] = count_others(RAW)
+    pieces = read_shelf(paths, books.sentences_per_document, books.encoding, books.text_column, shelf.encodings)
+    cleaned = map_in_order(partial(clean_piece, params=books), pieces)
+    documents = shelf.kept(track(cleaned, "cleaning books", "book"))
     with atomic_directory(TEXT) as folder:
-        shard = write_shard(folder / "books.jsonl", kept())
+        shards: list[dict[str, Any]] = []
+        while (first := next(documents, None)) is not None:
+            shard = chain([first], up_to(SHARD - len(first.text), documents))
+            shards.append(write_shard(folder / f"books-{len(shards):05d}.jsonl", shard))
         manifest = write_manifest(
-            folder, [shard], dropped, files=len(paths), dropped_blocks=dict(sorted(blocks.items()))
-        )
+            folder, shards, +shelf.dropped,
+            files=len(paths),
+            dropped_blocks=dict(sorted(shelf.blocks.items())),
+            encodings=dict(sorted(shelf.encodings.items())),
+            pseudo_documents=dict(sorted(shelf.parts.items())),
+            copies=shelf.copies,
+        )  # fmt: skip
         if not manifest["documents"]:
             raise PipelineError(
-                "no book is left", dict(dropped), where=RAW, remedy="lower books.min_words in params.yaml, or add books"
-            )
+                "no book is left", manifest["dropped"], where=RAW,
+                remedy="lower books.min_words in params.yaml, or add books",
+            )  # fmt: skip
     log.info("%d books, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
 
 
-def find_books(folder: Path) -> list[Path]:
-    """Every book below ``folder``, in the order of their paths.
+class _Shelf:
+    """Which books are kept, in their order, and what is counted on the way."""
 
-    Raises:
-        PipelineError: there is none, or two have the same name, so that their documents would share an id.
-    """
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in READERS and path.name[0] != ".")
-    if not paths:
-        raise PipelineError(
-            "no books found", where=folder, remedy="run `download_books`, or put .txt or .md files there (UTF-8)"
-        )
-    by_name: dict[str, Path] = {}
-    for path in paths:
-        if path.stem in by_name:
-            raise PipelineError(
-                "two books have the same name", path, where=by_name[path.stem], remedy="rename or remove one of them"
-            )
-        by_name[path.stem] = path
-    return paths
+    def __init__(self, params: BooksParams) -> None:
+        self.dropped: Counter[str] = Counter()  # documents, by reason
+        self.blocks: Counter[str] = Counter()  # what was left out within them, by reason
+        self.encodings: Counter[str] = Counter()  # files, by encoding
+        self.parts: dict[str, dict[str, int]] = {}  # file -> sentences and documents made of them
+        self.copies: dict[str, str] = {}  # dropped id -> id of the book it copies
+        self._known = Copies(params.near_duplicates)
+        self._ids: set[str] = set()
 
-
-def count_others(folder: Path) -> int:
-    """How many files below ``folder`` are in no format that can be read (the download's own record apart)."""
-    files = (
-        path for path in folder.rglob("*") if path.is_file() and path.name[0] != "." and path.name != "source.json"
-    )
-    return sum(path.suffix.lower() not in READERS for path in files)
-
-
-def read_book(path: Path, sentences_per_document: int, dropped: Counter[str]) -> Iterator[Document]:
-    """Yield the documents of one file: one, or many where it is a list of sentences without book boundaries.
-
-    Raises:
-        PipelineError: the file is not UTF-8; the offset of the first wrong byte is named.
-    """
-    text = _decode(path).replace("\r\n", "\n").replace("\r", "\n")
-    title = " ".join(path.stem.replace("_", " ").replace("-", " ").split())
-    if path.suffix.lower() == ".txt" and is_sentence_list(text):
-        sentences = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
-        for number, start in enumerate(range(0, len(sentences), sentences_per_document)):
-            lines = sentences[start : start + sentences_per_document]
-            yield Document(f"books:{path.stem}-{number:06d}", f"{title}, part {number + 1}", "\n".join(lines))
-        return
-    yield Document(f"books:{path.stem}", title, "\n".join(READERS[path.suffix.lower()](text, dropped)))
+    def kept(self, cleaned: Iterator[Cleaned]) -> Iterator[Document]:
+        for book in cleaned:
+            name = book.document.id
+            if name in self._ids:
+                raise PipelineError(
+                    "two books have the same id", name, where=RAW,
+                    remedy="rename one of the files, or give its row another id",
+                )  # fmt: skip
+            self._ids.add(name)
+            self.blocks.update(book.dropped)
+            if book.encoding:
+                self.encodings[book.encoding] += 1
+            if book.sentences:
+                part = self.parts.setdefault(name.removeprefix("books:").rpartition("-")[0], Counter())
+                part["documents"] += 1
+                part["sentences"] += book.sentences
+            copied = None if book.why_not else self._known.find(name, book.words, book.shingles)
+            if copied and len(self.copies) < MOST_COPIES:
+                self.copies[name] = copied[1]
+            if reason := copied[0] if copied else book.why_not:
+                self.dropped[reason] += 1
+            else:
+                yield book.document
 
 
-def _decode(path: Path) -> str:
-    data = path.read_bytes()
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise PipelineError(
-            "a book is not UTF-8", path, where=f"byte {error.start:,} (0x{data[error.start]:02x})",
-            remedy=f"re-encode it, for example `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.txt`",
-        ) from None  # fmt: skip
+def clean_piece(piece: Piece, params: BooksParams) -> Cleaned:
+    """Clean one piece; errors as in :func:`encodings.decode` where it is a file."""
+    dropped: Counter[str] = Counter()
+    encoding = None
+    text = piece.text
+    if text is None:
+        text, encoding = decode(piece.path.read_bytes(), piece.path, params.encoding)
+    if piece.sentences:
+        text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
+    else:
+        clean = markdown_paragraphs if suffix_of(piece.path) == ".md" else plain_paragraphs
+        text = "\n".join(clean(text, dropped))
+    words = normal_words(text)
+    if why_not := "empty" if not words else "too_short" if len(text.split()) < params.min_words else "":
+        return Cleaned(Document(piece.id, piece.title, ""), why_not, dropped, encoding, piece.sentences)
+    shingles = signature(words) if params.near_duplicates else None
+    document = Document(piece.id, piece.title, text)
+    return Cleaned(document, "", dropped, encoding, piece.sentences, digest(words), shingles)
 
 
-def _why_drop(document: Document, min_words: int, seen: set[bytes]) -> str | None:
-    words = document.text.split()
-    if not words:
-        return "empty"
-    if len(words) < min_words:
-        return "too_short"
-    digest = blake2b(" ".join(words).lower().encode(), digest_size=16).digest()  # line ends do not count
-    if digest in seen:
-        return "duplicate"
-    seen.add(digest)
-    return None
+def up_to(size: int, documents: Iterator[Document]) -> Iterator[Document]:
+    """Yield documents until their texts have ``size`` characters."""
+    while size > 0 and (document := next(documents, None)) is not None:
+        size -= len(document.text)
+        yield document

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from pipeline_src.corpus.sentences import split_sentences
+
 _FRAME_START = re.compile(
     r"^\*{3} ?START OF (?:THE|THIS) PROJECT GUTENBERG.*$|^\*END[ *]THE SMALL PRINT.*$", re.I | re.M
 )
@@ -13,7 +15,8 @@ _FRAME_END = re.compile(
 )
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 _NUMBER = (
-    r"(?:[IVXLC]+|\d+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|the (?:first|second|third|last))"
+    r"(?:[IVXLC]+|\d+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty(?:[- ]\w+)?|the (?:first|second|third|last))"
 )
 _HEADING = re.compile(
     rf"(?:(?:chapter|book|part|volume|vol\.|section|act|scene|canto|letter|stave) {_NUMBER}\b.{{0,80}}"
@@ -32,7 +35,10 @@ _SPEECH_END = frozenset(".!?:;,\"”’')]—-…")
 _SENTENCE_END = frozenset(".!?\"”’')…")
 FRONT, FRONT_MIN = 0.05, 2_000  # share of a book, and characters, in which front matter is looked for
 UNWRAPPED = 120  # characters; a longer line was not broken by hand, so each line is a paragraph
-LIST_LINES = 100  # a list of sentences has more lines than this, and next to none of them blank
+FULL = 45  # characters; a line as long as this was broken off because it was full
+LIST_LINES = 100  # a list of sentences has at least so many lines
+SENTENCE_MOST = 1_000  # characters of a line
+LIST_SENTENCES = 1.5  # and at most so many sentences to a line; a paragraph has two or more
 
 
 def plain_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
@@ -40,27 +46,47 @@ def plain_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
     text = _inside_frame(text, dropped)
     kept: list[str] = []
     position = 0
+    open_end = ""  # the last paragraph, where it stops in the middle of a sentence: a stray blank line
     for block in _BLANK_LINES.split(_ILLUSTRATION.sub("", text)):
         position += len(block)
         for lines in _split_block(block):
             paragraph = _join(lines)
             if not paragraph:
                 continue
+            if open_end and paragraph[0].islower():
+                paragraph = f"{open_end} {paragraph}"
+            elif open_end:
+                _keep(open_end, kept, dropped)
+            open_end = ""
             reason = _why_not_prose(paragraph, in_front=position < max(FRONT * len(text), FRONT_MIN))
             if reason:
                 dropped[reason] += 1
-            else:
+            elif paragraph[-1] in _SPEECH_END:
                 kept.append(paragraph)
+            else:
+                open_end = paragraph
+    if open_end:
+        _keep(open_end, kept, dropped)
     return kept
 
 
+def _keep(paragraph: str, kept: list[str], dropped: Counter[str]) -> None:
+    """Keep a paragraph without a stop at its end if it is too long for a title or a line of verse."""
+    if len(paragraph) < UNWRAPPED:
+        dropped["fragment"] += 1
+    else:
+        kept.append(paragraph)
+
+
 def is_sentence_list(text: str) -> bool:
-    """Whether each line is one sentence and nothing marks paragraphs or books, as in BookCorpus as distributed."""
-    lines = text.split("\n", 2 * LIST_LINES)[: 2 * LIST_LINES]
-    full = [line.rstrip() for line in lines if line.strip()]
-    if len(full) < LIST_LINES or len(full) < 0.98 * len(lines[:-1]):
+    """Whether each line is one sentence, as in BookCorpus as distributed, to judge by the first lines.
+
+    Blank lines do not count: where there is one between every two sentences it marks neither book nor paragraph.
+    """
+    lines = [line for line in text[: 4 * LIST_LINES * SENTENCE_MOST].split("\n") if line.strip()][:-1][: 2 * LIST_LINES]
+    if len(lines) < LIST_LINES or sum(line.rstrip()[-1] in _SENTENCE_END for line in lines) <= 0.8 * len(lines):
         return False
-    return sum(line[-1] in _SENTENCE_END for line in full) > 0.8 * len(full)
+    return sum(len(split_sentences(line)) for line in lines) <= LIST_SENTENCES * len(lines)
 
 
 def _inside_frame(text: str, dropped: Counter[str]) -> str:
@@ -76,17 +102,27 @@ def _inside_frame(text: str, dropped: Counter[str]) -> str:
 def _split_block(block: str) -> list[list[str]]:
     """The paragraphs of a block between blank lines: one, unless lines are long or the first ones are indented."""
     lines = [line for line in block.split("\n") if line.strip()]
-    if any(len(line) > UNWRAPPED for line in lines):
-        return [[line] for line in lines]
+    unwrapped = any(len(line) > UNWRAPPED for line in lines)
     indented = [line[0] in " \t" for line in lines]
-    if not 0 < sum(indented) <= len(lines) / 2:
+    if not unwrapped and not 0 < sum(indented) <= len(lines) / 2:
         return [lines]
     paragraphs: list[list[str]] = []
+    last = ""
     for line, begins in zip(lines, indented, strict=True):
-        if begins or not paragraphs:
+        if not paragraphs or ((unwrapped or begins) and not _goes_on(last, line.strip())):
             paragraphs.append([])
         paragraphs[-1].append(line)
+        last = line.strip()
     return paragraphs
+
+
+def _goes_on(line: str, following: str) -> bool:
+    """Whether a sentence runs from one line into the next."""
+    return line[-1] not in _SPEECH_END and (following[0].islower() or len(line) >= FULL) and not _is_heading(line)
+
+
+def _is_heading(text: str) -> bool:
+    return _HEADING.fullmatch(text) is not None or not any(letter.islower() for letter in text)
 
 
 def _join(lines: list[str]) -> str:
@@ -99,10 +135,8 @@ def _join(lines: list[str]) -> str:
 
 
 def _why_not_prose(paragraph: str, in_front: bool) -> str | None:
-    if _HEADING.fullmatch(paragraph) or not any(letter.islower() for letter in paragraph):
+    if _is_heading(paragraph):
         return "heading"
     if in_front and _FRONT_MATTER.search(paragraph):
         return "front matter"
-    if len(paragraph) < UNWRAPPED and paragraph[-1] not in _SPEECH_END:
-        return "fragment"
     return None

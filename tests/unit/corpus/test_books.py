@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import zipfile
 from collections import Counter
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from pipeline_src.corpus import books as stage
 from pipeline_src.corpus.documents import read_documents, read_manifest
@@ -14,6 +19,7 @@ from pipeline_src.corpus.plain_text import is_sentence_list, plain_paragraphs
 from pipeline_src.errors import PipelineError
 from pipeline_src.params.books import BooksParams
 
+SAMPLE = Path(__file__).parents[4] / "shared/data/layout_samples/bookcorpus_plain_text_1.0.0_dummy_data.zip"
 SPEECHES = "\n\n".join(f"**SPEAKER {n}**  \nLine one of speech {n},  \nline two of it." for n in range(12))
 PLAY = f"# A Play\n\n## ACT I\n\n### SCENE I. A street.\n\n_Enter ALL\nof them_\n\n{SPEECHES}\n\n_Exeunt_\n"
 GUTENBERG = """The Project Gutenberg eBook of A Tale
@@ -115,14 +121,46 @@ def test_markdown_prose_loses_its_marks() -> None:
     assert markdown_paragraphs(text, Counter()) == ["A bold and plain link in it."]
 
 
-def test_sentences_without_boundaries_become_documents_of_so_many(shelf: Path) -> None:
+def test_lines_that_break_a_sentence_are_joined() -> None:
+    text = "He went to the\n dark house and looked at it.\n\nThen he turned\n\nround and left.\n\n"
+    text += "The Dark House\n\nIt was empty."
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs(text, dropped) == [
+        "He went to the dark house and looked at it.",
+        "Then he turned round and left.",
+        "It was empty.",
+    ]
+    assert dropped == {"fragment": 1}
+    long = "word " * 30 + "and so on\nto the end.\nCHAPTER TWENTY-ONE\nA second one."
+    assert plain_paragraphs(long, dropped) == ["word " * 30 + "and so on to the end.", "A second one."]
+
+
+def test_the_front_may_hold_what_a_chapter_may_not() -> None:
+    body = [f"This is paragraph {n} of a book that is long enough to have a middle." for n in range(200)]
+    text = "\n\n".join(["Copyright 1901 by A. Writer.", *body, "He had a copyright in it."])
+    assert plain_paragraphs(text, dropped := Counter()) == [*body, "He had a copyright in it."]
+    assert dropped == {"front matter": 1}
+
+
+@pytest.mark.parametrize("between", ["\n", "\n\n", "\r\n"])
+def test_sentences_without_boundaries_become_documents_of_so_many(shelf: Path, between: str) -> None:
     lines = [f"this is sentence number {n} ." for n in range(250)]
-    (shelf / "all.txt").write_text("\n".join(lines) + "\n")
-    assert is_sentence_list("\n".join(lines)) and not is_sentence_list(GUTENBERG)
-    assert run(sentences_per_document=100)["documents"] == 3
+    (shelf / "all.txt").write_bytes((between.join(lines) + between).encode())
+    manifest = run(sentences_per_document=100)
+    assert manifest["documents"] == 3
+    assert manifest["pseudo_documents"] == {"all": {"documents": 3, "sentences": 250}}
     documents = list(read_documents(stage.TEXT))
     assert [document.id for document in documents] == [f"books:all-{n:06d}" for n in range(3)]
-    assert [len(document.text.split("\n")) for document in documents] == [100, 100, 50]
+    assert [document.text.split("\n") for document in documents] == [lines[:100], lines[100:200], lines[200:]]
+
+
+def test_what_is_a_list_of_sentences() -> None:
+    line = "\u201cIt is a fine day,\u201d he said."
+    assert is_sentence_list(f"{line}\n" * 120)
+    assert not is_sentence_list(f"{line}\n" * 50)  # too few to tell
+    assert not is_sentence_list(f"{line} She said nothing.\n" * 120)  # a paragraph a line is one book
+    assert not is_sentence_list("The words of a line that goes on\nto the next, and to the next.\n" * 120)
+    assert not is_sentence_list(GUTENBERG * 20)
 
 
 def test_drops_are_counted_and_ids_are_the_names_of_the_files(shelf: Path) -> None:
@@ -139,14 +177,14 @@ def test_drops_are_counted_and_ids_are_the_names_of_the_files(shelf: Path) -> No
     assert [document.id for document in read_documents(stage.TEXT)] == ["books:play", "books:tale-again"]
 
 
-def test_a_book_that_is_not_utf8_is_named_and_earlier_output_stays(shelf: Path) -> None:
+def test_a_book_that_cannot_be_decoded_is_named_and_earlier_output_stays(shelf: Path) -> None:
     (shelf / "a.txt").write_text("A sentence of the first book stands here.")
     run()
-    before = (stage.TEXT / "books.jsonl").read_bytes()
-    (shelf / "b.txt").write_bytes("Ein Gruß.".encode("latin-1"))
-    with pytest.raises(PipelineError, match=r"not UTF-8: .*b\.txt[\s\S]*byte 7 \(0xdf\)[\s\S]*iconv"):
+    before = (stage.TEXT / "books-00000.jsonl").read_bytes()
+    (shelf / "b.txt").write_bytes(("thé " * 30).encode("cp437"))
+    with pytest.raises(PipelineError, match=r"cannot be told: .*b\.txt[\s\S]*byte 2 \(0x82\)[\s\S]*iconv"):
         run()
-    assert (stage.TEXT / "books.jsonl").read_bytes() == before
+    assert (stage.TEXT / "books-00000.jsonl").read_bytes() == before
     assert [path.name for path in stage.TEXT.parent.iterdir()] == ["books"]
 
 
@@ -160,3 +198,113 @@ def test_no_books_no_book_left_and_two_of_one_name_are_clear_errors(shelf: Path)
     (shelf / "a.md").write_text("Another book of the same name.")
     with pytest.raises(PipelineError, match="two books have the same name"):
         run()
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".ndjson", ".parquet"])
+def test_one_book_a_row(shelf: Path, suffix: str) -> None:
+    rows = [
+        {"title": f"Tale {n}", "text": GUTENBERG.replace("asked", f"asked number {n}, but nobody answered"), "price": n}
+        for n in range(3)
+    ]
+    write_rows(shelf / f"some{suffix}", rows)
+    write_rows(shelf / f"more{suffix}", [{"book_id": n, "text": f"This is book {n}."} for n in (12, 34)])
+    manifest = run()
+    documents = {document.id: document for document in read_documents(stage.TEXT)}
+    assert list(documents) == [
+        "books:more-12", "books:more-34", "books:some-000000", "books:some-000001", "books:some-000002",
+    ]  # fmt: skip
+    assert documents["books:some-000001"].title == "Tale 1"
+    assert documents["books:some-000001"].text.endswith("asked number 1, but nobody answered.")
+    assert manifest["dropped_blocks"]["frame"] == 3
+    assert manifest["encodings"] == ({} if suffix == ".parquet" else {"utf-8": 2})
+
+
+def write_rows(path: Path, rows: list[dict]) -> None:
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
+        return
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_one_sentence_a_row_is_no_document_a_row(shelf: Path, suffix: str) -> None:
+    write_rows(shelf / f"all{suffix}", [{"id": n, "text": f"this is sentence number {n} ."} for n in range(250)])
+    manifest = run(sentences_per_document=100)
+    assert manifest["pseudo_documents"] == {"all": {"documents": 3, "sentences": 250}}
+    assert [document.id for document in read_documents(stage.TEXT)] == [f"books:all-{n:06d}" for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"text": "A book."}\n{"text": \n', r"not JSON[\s\S]*a\.jsonl:2"),
+        ("a.jsonl", b'{"text": "A b\xf6\xf6k."}\n', r"not JSON[\s\S]*a\.jsonl:1"),
+        ("a.jsonl", b'["A book."]\n', r"not a JSON object: list[\s\S]*a\.jsonl:1"),
+        ("a.jsonl", b'{"title": "A", "content": "A book."}\n', r"no such column: text[\s\S]*has title, content"),
+        ("a.jsonl", b'{"text": "A."}\n{"text": null}\n', r"a row without text: text is null[\s\S]*a\.jsonl:2"),
+        ("a.jsonl", b'{"text": ["A."]}\n', r"a row without text: text is \[\"A\.\"\]"),
+        ("a.jsonl", b'{"id": 1, "text": "A."}\n{"id": 1, "text": "B."}\n', r"two books have the same id: books:a-1"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "A book."}\n' * 500)[:-10], r"damaged gzip file[\s\S]*a\.jsonl\.gz"),
+        ("a.parquet", b"PAR1 no parquet", r"not a Parquet file[\s\S]*a\.parquet"),
+    ],
+)
+def test_a_row_that_is_no_book_is_named(shelf: Path, name: str, content: bytes, message: str) -> None:
+    (shelf / name).write_bytes(content)
+    with pytest.raises(PipelineError, match=message):
+        run()
+    assert not stage.TEXT.exists()
+
+
+def test_a_column_that_parquet_lacks_is_named_and_another_can_be_chosen(shelf: Path) -> None:
+    write_rows(shelf / "a.parquet", [{"title": "A", "content": "A book of one sentence."}])
+    with pytest.raises(PipelineError, match=r"no such column: text[\s\S]*which has title, content"):
+        run()
+    assert run(text_column="content")["documents"] == 1
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_near_copies_are_dropped_and_named(shelf: Path, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
+    monkeypatch.setenv("PIPELINE_WORKERS", workers)
+    monkeypatch.setattr(stage, "SHARD", 20_000)
+    words = {name: [f"{name}{n * 7919 % 1009}" for n in range(3000)] for name in "abc"}
+    for name in "abc":
+        (shelf / f"{name}.txt").write_text(" ".join(words[name]) + ".")
+    for share in (1, 10, 60):
+        changed = [f"new{n}" if n * 37 % 100 < share else word for n, word in enumerate(words["b"])]
+        (shelf / f"z{share}.txt").write_text(" ".join(changed) + ".")
+    (shelf / "zz.txt").write_text("\n\n".join(words["c"][n] for n in range(3000)).upper().replace("C1", "c1") + "!")
+    manifest = run()
+    assert manifest["copies"] == {"books:z1": "books:b"}
+    assert manifest["dropped"] == {"empty": 1, "near_duplicate": 1}
+    assert [shard["name"] for shard in manifest["shards"]] == [f"books-{n:05d}.jsonl" for n in range(3)]
+    assert [document.id for document in read_documents(stage.TEXT)] == [
+        f"books:{name}" for name in ("a", "b", "c", "z10", "z60")
+    ]
+    assert run(near_duplicates=0.2)["copies"] == {"books:z1": "books:b", "books:z10": "books:b"}
+    assert run(near_duplicates=None)["copies"] == {}
+
+
+def test_any_number_of_workers_writes_the_same_bytes(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shelf / "tale.txt").write_text(GUTENBERG)
+    (shelf / "play.md").write_text(PLAY)
+    (shelf / "list.txt").write_text("".join(f"this is sentence number {n % 300} .\n" for n in range(1000)))
+    write_rows(shelf / "rows.jsonl", [{"text": f"This is book {n % 4}."} for n in range(9)])
+    written = []
+    for workers in ("1", "2"):
+        monkeypatch.setenv("PIPELINE_WORKERS", workers)
+        run(sentences_per_document=100)
+        written.append({path.name: path.read_bytes() for path in stage.TEXT.iterdir()})
+    assert written[0] == written[1]
+    assert read_manifest(stage.TEXT)["dropped"] == {"duplicate": 12}
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason="shared/data/layout_samples is not here")
+def test_bookcorpus_as_distributed(shelf: Path) -> None:
+    with zipfile.ZipFile(SAMPLE) as archive:
+        for name in ("books_large_p1.txt", "books_large_p2.txt"):
+            lines = archive.read(f"dummy_data/{name}").decode().splitlines()
+            (shelf / name).write_text("".join(f"{line} .\n" for line in lines * 20))
+    manifest = run(sentences_per_document=50)
+    assert set(manifest["pseudo_documents"]) == {"books_large_p1", "books_large_p2"}
+    assert all("\n" in document.text for document in read_documents(stage.TEXT))

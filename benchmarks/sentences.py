@@ -1,0 +1,130 @@
+"""Sentence splitting beside the splitters that people use, in speed and in boundaries found.
+
+Speed is measured on cleaned articles and novels. Boundaries are judged on hard cases of our own (``_hard_sentences``;
+our function was mended with them in view) and, where ``$BENCH_DATA`` holds it, on the development set of Universal
+Dependencies' English Web Treebank, whose paragraphs are joined with blanks: text of e-mails, reviews and answers, so
+unlike ours that it serves as a check that nothing was bent.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks._hard_sentences import ENCYCLOPEDIA, NOVEL
+from benchmarks.material import MORE, articles_text, books_text
+from benchmarks.measure import race, report
+from pipeline_src.corpus.sentences import split_sentences
+
+EWT = MORE / "ud_ewt" / "en_ewt-ud-dev.conllu"
+TEXT, SLOW_TEXT = 2_000_000, 100_000  # characters of each kind of text; the second for peers below 1 MB/s
+SLOW = ("syntok", "pysbd")
+Splitter = Callable[[str], list[str]]
+
+
+def splitters() -> dict[str, Splitter]:
+    """Ours and each peer: a paragraph -> its sentences."""
+    import blingfire  # type: ignore[import-not-found]
+    import nupunkt  # type: ignore[import-not-found]
+    import pysbd  # type: ignore[import-not-found]
+    import sentencex
+    from syntok import segmenter  # type: ignore[import-not-found]
+
+    segment = pysbd.Segmenter(language="en", clean=False).segment
+    return {
+        "ours": split_sentences,
+        "nupunkt": nupunkt.sent_tokenize,
+        "blingfire": lambda text: blingfire.text_to_sentences(text).split("\n"),
+        "syntok": lambda text: [
+            "".join(token.spacing + token.value for token in sentence)
+            for paragraph in segmenter.analyze(text)
+            for sentence in paragraph
+        ],
+        "pysbd": segment,
+        "sentencex as it is": lambda text: sentencex.segment("en", text),
+    }
+
+
+def treebank() -> list[list[str]]:
+    """The sentences of each paragraph of the treebank; none where it is not at hand."""
+    if not EWT.exists():
+        return []
+    parts = re.split(r"^# new(?:par|doc).*\n", EWT.read_text(encoding="utf-8"), flags=re.M)
+    return [sentences for part in parts if (sentences := re.findall(r"^# text = (.*)", part, re.M))]
+
+
+def ends(sentences: list[str]) -> set[int]:
+    """Where sentences end, counted in characters that are not blank, the end of the text apart."""
+    found, position = set(), 0
+    for sentence in sentences:
+        position += len("".join(sentence.split()))
+        found.add(position)
+    return found - {position}
+
+
+def f1(split: Splitter, paragraphs: list[list[str]]) -> float:
+    """F1 of boundaries, in percent."""
+    right = wrong = 0
+    for sentences in paragraphs:
+        gold, ours = ends(sentences), ends(split(" ".join(sentences)))
+        right += len(gold & ours)
+        wrong += len(gold ^ ours)
+    return round(100 * 2 * right / (2 * right + wrong), 1)
+
+
+def solved(split: Splitter, cases: list[list[str]]) -> int:
+    """How many cases are split at the right places and at no other."""
+    return sum(ends(split(" ".join(case))) == ends(case) for case in cases)
+
+
+def paragraphs_of(texts: list[str], size: int) -> list[str]:
+    """Paragraphs from the start of ``texts``, about ``size`` characters of them."""
+    chosen: list[str] = []
+    for text in texts:
+        for paragraph in text.split("\n"):
+            if size <= 0:
+                return chosen
+            chosen.append(paragraph)
+            size -= len(paragraph)
+    return chosen
+
+
+def split_all(split: Splitter, paragraphs: list[str]) -> None:
+    """Split each paragraph."""
+    for paragraph in paragraphs:
+        split(paragraph)
+
+
+def main() -> None:
+    """Measure, print a table, then the result."""
+    logging.disable()
+    sides = splitters()
+    texts = articles_text(), books_text(TEXT)
+    sizes = {name: SLOW_TEXT if name in SLOW else TEXT for name in sides}
+    work = {name: [p for text in texts for p in paragraphs_of(text, sizes[name])] for name in sides}
+    seconds = race({name: partial(split_all, sides[name], work[name]) for name in sides}, rounds=3)
+    rates = {name: sum(len(p.encode()) for p in work[name]) / 1e6 / seconds[name] for name in sides}
+    bank = treebank()
+    judged = {
+        name: {
+            "encyclopedia": solved(split, ENCYCLOPEDIA),
+            "novel": solved(split, NOVEL),
+            **({"treebank_f1": f1(split, bank)} if bank else {}),
+        }
+        for name, split in sides.items()
+    }
+    print(f"solved of {len(ENCYCLOPEDIA)} cases from encyclopedias and {len(NOVEL)} from novels; F1 on the treebank:")
+    for name, figures in judged.items():
+        print(f"  {name:<20} {figures['encyclopedia']:>4} {figures['novel']:>4} {figures.get('treebank_f1', '-'):>6}")
+    best = max(figures["encyclopedia"] + figures["novel"] for name, figures in judged.items() if name != "ours")
+    report(
+        "sentences", "MB per CPU-second", rates.pop("ours"), rates, {"nupunkt": 1.0},
+        cases=len(ENCYCLOPEDIA) + len(NOVEL), judged=judged,
+        met_more=judged["ours"]["encyclopedia"] + judged["ours"]["novel"] >= best,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
