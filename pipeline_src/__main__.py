@@ -74,6 +74,7 @@ STAGES = {
 
 TOOLS = {
     "preset": ("pipeline_src.params.preset", "put a complete study in place of params.yaml"),
+    "parts": ("pipeline_src.sources.parts", "list the parts of a dump of one date in params.yaml"),
     "table": ("pipeline_src.report.table", "print the results table"),
 }
 
