@@ -14,16 +14,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-from pipeline_src.corpus.dump import Damage, Page, find_dump, read_head, read_pages
+from pipeline_src.corpus.articles import Row, clean_range, shard_name
+from pipeline_src.corpus.documents import write_manifest
+from pipeline_src.corpus.dump import find_dump, read_head
 from pipeline_src.corpus.site import Site, read_site
 from pipeline_src.corpus.streams import split_ranges
-from pipeline_src.corpus.wikitext import clean
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import atomic_directory, read_json, write_json
 from pipeline_src.parallel import count_workers
@@ -31,7 +30,6 @@ from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.progress import Progress, log
 
 RAW, TEXT = Path("data/raw/wikipedia"), Path("data/text/wikipedia")
-Row = dict[str, Any]
 
 
 def run(wikipedia: WikipediaParams, part: str) -> None:
@@ -75,45 +73,6 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
 
 
-def clean_range(dump: Path, start: int, end: int, site: Site, folder: Path, min_words: int) -> Row:
-    """Clean the pages that begin in bytes [start, end) of the dump, write their shard, return its manifest row."""
-    counts: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
-    lines: Counter[str] = Counter()
-    damage = Damage()
-
-    def documents() -> Iterator[Document]:
-        for page in read_pages(dump, start, end, damage):
-            counts["pages"] += 1
-            reason = why_not_an_article(page, site)
-            if reason is None:
-                text = clean(page.text, site, lines)
-                words = len(text.split())
-                reason = "empty" if not words else "too_short" if words < min_words else None
-            if reason is not None:
-                dropped[reason] += 1
-                continue
-            yield Document(f"{site.name}:{page.id}", page.title, text, page.revision)
-
-    name = _shard(start)
-    partial = folder / f".{name}"  # a retried range overwrites its own file alone
-    shard = write_shard(partial, documents()) | {"name": name}
-    os.replace(partial, folder / name)
-    dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
-    return {"shard": shard, "counts": counts, "dropped": dropped, "lines": lines, "corrupt_streams": damage.streams}
-
-
-def why_not_an_article(page: Page, site: Site) -> str | None:
-    """The reason to drop a page before it is cleaned; None for an article."""
-    if page.namespace != 0:
-        return "namespace"
-    if page.redirect or site.redirect.match(page.text):
-        return "redirect"
-    if site.disambiguation.search(page.text) or "__DISAMBIG__" in page.text:
-        return "disambiguation"
-    return None
-
-
 class CleanRange(beam.DoFn):  # type: ignore[misc]
     """Cleans one range. Errors that a user can mend are rows too, so that every runner reports them alike."""
 
@@ -134,10 +93,6 @@ class CleanRange(beam.DoFn):  # type: ignore[misc]
 
 def _plain(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _shard(start: int) -> str:
-    return f"pages-{start:014d}.jsonl"
 
 
 def _row(start: int) -> str:
@@ -182,7 +137,7 @@ def _collect(ranges: list[tuple[int, int]], folder: Path) -> list[Row]:
     """The row of every range, after holding it to what lies on the disk; the first range's error is raised."""
     rows = []
     for start, _ in ranges:
-        path, shard = folder / _row(start), folder / _shard(start)
+        path, shard = folder / _row(start), folder / shard_name(start)
         row = read_json(path) if path.exists() else {}
         path.unlink(missing_ok=True)
         if "error" in row:
@@ -211,7 +166,7 @@ def _progress(dump: Path, ranges: list[tuple[int, int]], folder: Path) -> Iterat
         left = dict(ranges)
         with Progress(f"cleaning {dump.name}", dump.stat().st_size, "B") as progress:
             while not finished.wait(1.0):
-                for start in [start for start in left if (folder / _shard(start)).exists()]:
+                for start in [start for start in left if (folder / shard_name(start)).exists()]:
                     progress.advance(left.pop(start) - start)
                 progress.advance(0)
 

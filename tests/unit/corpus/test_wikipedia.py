@@ -11,6 +11,7 @@ from pathlib import Path
 import distributed
 import pytest
 
+from pipeline_src.corpus import articles
 from pipeline_src.corpus import wikipedia as stage
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.errors import PipelineError
@@ -152,9 +153,9 @@ def test_a_full_disk_reaches_the_caller_as_such(root: Path, monkeypatch: pytest.
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard")
 
-    for function in ("write_shard", "write_json"):  # in a worker's code, and in Beam's own step
+    for module, function in ((articles, "write_shard"), (stage, "write_json")):  # the shard, and its row
         with monkeypatch.context() as patch:
-            patch.setattr(stage, function, full)
+            patch.setattr(module, function, full)
             with pytest.raises(OSError) as caught:
                 run()
             assert caught.value.errno == errno.ENOSPC
@@ -163,7 +164,7 @@ def test_a_full_disk_reaches_the_caller_as_such(root: Path, monkeypatch: pytest.
 
 def test_output_lost_by_a_runner_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, bz2.compress((HEAD + page(1) + TAIL).encode()))
-    monkeypatch.setattr(stage, "_run_beam", lambda *_: [])
+    monkeypatch.setattr(stage, "_run_beam", lambda *_: None)
     with pytest.raises(PipelineError, match="the Beam runner lost output"):
         run()
 
