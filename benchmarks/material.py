@@ -12,11 +12,11 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
+from pipeline_src.corpus.articles import why_not_an_article
 from pipeline_src.corpus.dump import Page, read_head, read_pages
 from pipeline_src.corpus.markdown import markdown_paragraphs
 from pipeline_src.corpus.plain_text import plain_paragraphs
 from pipeline_src.corpus.site import Site, read_site
-from pipeline_src.corpus.wikipedia import why_not_an_article
 from pipeline_src.corpus.wikitext import clean
 from pipeline_src.sources.catalogue import load_source, resolve
 from pipeline_src.sources.fetch import obtain, place

@@ -79,6 +79,7 @@ TOOLS = {
     "preset": ("pipeline_src.params.preset", "put a complete study in place of params.yaml"),
     "show": ("pipeline_src.examples.show", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.examples.export", "write pretraining examples as TFRecord or Parquet"),
+    "parts": ("pipeline_src.sources.parts", "list the parts of a dump of one date in params.yaml"),
     "table": ("pipeline_src.report.table", "print the results table"),
 }
 

@@ -1,8 +1,8 @@
 """Stage ``wikipedia``: one part of a dump to documents of clean prose, as an Apache Beam pipeline.
 
 An element is a range of the dump's bz2 streams; its worker writes the range's shard itself, named by byte offset, and
-only rows of the manifest flow through Beam. So articles are never shuffled or held in memory, and the output does
-not depend on the runner or on the number of workers.
+the shard's row of the manifest beside it. So articles are never shuffled or held in memory, no result passes through
+the runner, and the output does not depend on which one it is or on the number of workers.
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ import errno
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-from pipeline_src.corpus.dump import Page, find_dump, read_head, read_pages, split_ranges
+from pipeline_src.corpus.articles import Row, clean_range, shard_name
+from pipeline_src.corpus.documents import write_manifest
+from pipeline_src.corpus.dump import find_dump, read_head
 from pipeline_src.corpus.site import Site, read_site
-from pipeline_src.corpus.wikitext import clean
+from pipeline_src.corpus.streams import split_ranges
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import atomic_directory, read_json, write_json
+from pipeline_src.parallel import count_workers
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.progress import Progress, log
 
 RAW, TEXT = Path("data/raw/wikipedia"), Path("data/text/wikipedia")
-ROWS = ".rows.json"
-Row = dict[str, Any]
 
 
 def run(wikipedia: WikipediaParams, part: str) -> None:
@@ -45,8 +44,11 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
     ranges = split_ranges(dump)
     with atomic_directory(TEXT / part) as folder:
         with _progress(dump, ranges, folder):
-            rows = _run_beam(dump, ranges, site, folder.absolute(), wikipedia)
-        _check(rows, ranges, folder)
+            _run_beam(dump, ranges, site, folder.absolute(), wikipedia)
+        rows = _collect(ranges, folder)
+        corrupt = [{"byte": byte, "problem": problem} for row in rows for byte, problem in row["corrupt_streams"]]
+        for stream in corrupt:
+            log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", dump, *stream.values())
         counts: Counter[str] = sum((Counter(row["counts"]) for row in rows), Counter())
         dropped: Counter[str] = sum((Counter(row["dropped"]) for row in rows), Counter())
         lines: Counter[str] = sum((Counter(row["lines"]) for row in rows), Counter())
@@ -61,6 +63,7 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
             language=site.language,
             pages=counts["pages"],
             dropped_lines=dict(sorted(lines.items())),
+            corrupt_streams=corrupt,
         )
         if not manifest["documents"]:
             raise PipelineError(
@@ -70,73 +73,33 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
 
 
-def clean_range(dump: Path, start: int, end: int, site: Site, folder: Path, min_words: int) -> Row:
-    """Clean the pages that begin in bytes [start, end) of the dump, write their shard, return its manifest row."""
-    counts: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
-    lines: Counter[str] = Counter()
-
-    def documents() -> Iterator[Document]:
-        for page in read_pages(dump, start, end):
-            counts["pages"] += 1
-            reason = why_not_an_article(page, site)
-            if reason is None:
-                text = clean(page.text, site, lines)
-                words = len(text.split())
-                reason = "empty" if not words else "too_short" if words < min_words else None
-            if reason is not None:
-                dropped[reason] += 1
-                continue
-            yield Document(f"{site.name}:{page.id}", page.title, text, page.revision)
-
-    name = f"pages-{start:014d}.jsonl"
-    partial = folder / f".{name}"  # a retried range overwrites its own file alone
-    shard = write_shard(partial, documents()) | {"name": name}
-    os.replace(partial, folder / name)
-    return {"start": start, "shard": shard, "counts": counts, "dropped": dropped, "lines": lines}
-
-
-def why_not_an_article(page: Page, site: Site) -> str | None:
-    """The reason to drop a page before it is cleaned; None for an article."""
-    if page.namespace != 0:
-        return "namespace"
-    if page.redirect or site.redirect.match(page.text):
-        return "redirect"
-    if site.disambiguation.search(page.text) or "__DISAMBIG__" in page.text:
-        return "disambiguation"
-    return None
-
-
 class CleanRange(beam.DoFn):  # type: ignore[misc]
-    """Cleans one range. Errors that a user can mend travel as rows, so that every runner reports them alike."""
+    """Cleans one range. Errors that a user can mend are rows too, so that every runner reports them alike."""
 
     def __init__(self, dump: Path, site: Site, folder: Path, min_words: int) -> None:
         super().__init__()
         self.dump, self.site, self.folder, self.min_words = dump, site, folder, min_words
 
-    def process(self, element: tuple[int, int]) -> Iterable[Row]:
-        """Yield the manifest row of the range, or a row that holds its error."""
+    def process(self, element: tuple[int, int]) -> None:
+        """Write the shard of the range and, last, its row of the manifest, or a row that holds its error."""
         try:
-            yield clean_range(self.dump, *element, self.site, self.folder, self.min_words)
+            row = clean_range(self.dump, *element, self.site, self.folder, self.min_words)
         except PipelineError as error:
-            yield {"start": element[0], "error": [error.what, *map(_plain, (error.value, error.where)), error.remedy]}
+            row = {"error": [error.what, *map(_plain, (error.value, error.where)), error.remedy]}
         except OSError as error:
-            yield {
-                "start": element[0],
-                "errno": error.errno,
-                "text": error.strerror or str(error),
-                "file": _plain(error.filename),
-            }
+            row = {"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]}
+        write_json(self.folder / _row(element[0]), row)
 
 
 def _plain(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _run_beam(
-    dump: Path, ranges: list[tuple[int, int]], site: Site, folder: Path, params: WikipediaParams
-) -> list[Row]:
-    rows_file = folder / ROWS
+def _row(start: int) -> str:
+    return f".pages-{start:014d}.row.json"
+
+
+def _run_beam(dump: Path, ranges: list[tuple[int, int]], site: Site, folder: Path, params: WikipediaParams) -> None:
     # worker processes must find this package wherever it is run from
     paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -148,17 +111,12 @@ def _run_beam(
                 | "ranges" >> beam.Create(ranges)
                 | "spread over workers" >> beam.Reshuffle()
                 | "clean" >> beam.ParDo(CleanRange(dump.absolute(), site, folder, params.min_words))
-                | "gather rows" >> beam.combiners.ToList()
-                | "write rows" >> beam.Map(lambda rows: write_json(rows_file, rows))
             )
     except Exception as error:
         # A runner turns an exception of its workers into text; a full disk must still be told as one.
         if os.strerror(errno.ENOSPC) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         raise
-    rows = sorted(read_json(rows_file), key=lambda row: row["start"]) if rows_file.exists() else []
-    rows_file.unlink(missing_ok=True)
-    return rows
 
 
 def beam_options(beam_args: Sequence[str], ranges: int) -> list[str]:
@@ -168,32 +126,35 @@ def beam_options(beam_args: Sequence[str], ranges: int) -> list[str]:
     """
     if any(argument.split("=")[0] == "--runner" for argument in beam_args):
         return list(beam_args)
-    workers = min(ranges, int(os.environ.get("PIPELINE_WORKERS") or len(os.sched_getaffinity(0))))
+    workers = min(ranges, count_workers())
     local = ["--runner=FnApiRunner"]
     if workers > 1:  # starting worker processes takes seconds: not for a single range
         local += [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
     return [*local, *beam_args]
 
 
-def _check(rows: list[Row], ranges: list[tuple[int, int]], folder: Path) -> None:
-    """Raise the first range's error; then compare what the runner reports with what lies on the disk."""
-    for row in rows:
+def _collect(ranges: list[tuple[int, int]], folder: Path) -> list[Row]:
+    """The row of every range, after holding it to what lies on the disk; the first range's error is raised."""
+    rows = []
+    for start, _ in ranges:
+        path, shard = folder / _row(start), folder / shard_name(start)
+        row = read_json(path) if path.exists() else {}
+        path.unlink(missing_ok=True)
         if "error" in row:
             what, value, where, remedy = row["error"]
             raise PipelineError(what, value, where=where, remedy=remedy)
         if "errno" in row:
-            raise OSError(row["errno"], row["text"], row["file"])
-    reported = {row["start"]: row["shard"]["bytes"] for row in rows}
-    for start, _ in ranges:
-        path = folder / f"pages-{start:014d}.jsonl"
-        written = path.stat().st_size if path.exists() else None
-        if written is None or written != reported.get(start):
+            raise OSError(*row["errno"])
+        written = shard.stat().st_size if shard.exists() else 0
+        if not row or written != row["shard"]["bytes"]:
             raise PipelineError(
                 "the Beam runner lost output",
-                f"{written or 0} bytes on disk, {reported.get(start, 0)} reported",
+                f"{written} bytes on disk, {row['shard']['bytes'] if row else 0} reported",
                 where=f"range at byte {start:,}",
                 remedy="give workers and this process the same file system, or leave wikipedia.beam_args empty",
             )
+        rows.append(row)
+    return rows
 
 
 @contextmanager
@@ -205,7 +166,7 @@ def _progress(dump: Path, ranges: list[tuple[int, int]], folder: Path) -> Iterat
         left = dict(ranges)
         with Progress(f"cleaning {dump.name}", dump.stat().st_size, "B") as progress:
             while not finished.wait(1.0):
-                for start in [start for start in left if (folder / f"pages-{start:014d}.jsonl").exists()]:
+                for start in [start for start in left if (folder / shard_name(start)).exists()]:
                     progress.advance(left.pop(start) - start)
                 progress.advance(0)
 

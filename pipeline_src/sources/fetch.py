@@ -149,16 +149,25 @@ def _wanted(name: str, file: SourceFile) -> Checksum | None:
     return recorded(name, file.path)
 
 
-def _published(address: str, file_name: str) -> Checksum:
-    """Look one file up in the publisher's list, which is fetched again when the one kept lacks it."""
+def published_list(address: str, *, again: bool) -> str:
+    """The publisher's list of checksums; the one kept of an earlier call, unless it is to be fetched ``again``.
+
+    Raises:
+        PipelineError: it cannot be had.
+    """
     kept = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(kept):
-        for again in (False, True):
-            if again or not kept.exists():
-                https.download([address], kept)
-            found = find_in_list(kept.read_text(encoding="utf-8", errors="replace"), file_name)
-            if found:
-                return found
+        if again or not kept.exists():
+            https.download([address], kept)
+        return kept.read_text(encoding="utf-8", errors="replace")
+
+
+def _published(address: str, file_name: str) -> Checksum:
+    """Look one file up in the publisher's list, which is fetched again when the one kept lacks it."""
+    for again in (False, True):
+        found = find_in_list(published_list(address, again=again), file_name)
+        if found:
+            return found
     raise PipelineError(
         "the publisher's list of checksums does not name the file", file_name, where=address,
         remedy="check the date and part in params.yaml; a dump that is still being made lists its files as they finish",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import bz2
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import distributed
 import pytest
 
+from pipeline_src.corpus import articles
 from pipeline_src.corpus import wikipedia as stage
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.errors import PipelineError
@@ -71,20 +74,51 @@ def test_drops_are_counted_by_reason(root: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "pages-00000000000000.jsonl"]
 
 
-def test_the_same_bytes_on_one_worker_and_two(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = [HEAD, *(page(number, f"Page {number}. {PROSE}") for number in range(40)), TAIL]
-    out = put(root, b"".join(bz2.compress(stream.encode()) for stream in streams))
+DASK = ("--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_npartitions=3")
+
+
+@pytest.fixture
+def dask_cluster() -> Iterator[str]:
+    """Address of a Dask scheduler with one worker, a process of its own."""
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address
+        distributed.default_client().close()  # Beam's, which would go on asking for the cluster
+
+
+@pytest.mark.parametrize("corrupt", [None, 7, 1])  # 1 begins where a range does, with ranges of 1,000 bytes and of 1
+def test_the_same_bytes_whatever_the_workers_the_ranges_and_the_runner(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, corrupt: int | None, request
+) -> None:
+    pieces = [HEAD, *(page(number, f"Page {number}. {PROSE}") for number in range(40)), TAIL]
+    streams = [bz2.compress(piece.encode()) for piece in pieces]
+    hole = len(b"".join(streams[: corrupt or 0]))
+    if corrupt:
+        streams[corrupt] = streams[corrupt][:60] + b"\xff\xff" + streams[corrupt][62:]
+    out = put(root, b"".join(streams))
     split = stage.split_ranges
-    monkeypatch.setattr(stage, "split_ranges", lambda path: split(path, 1_000))
     monkeypatch.setenv("PYTHONPATH", "")  # the stage itself tells its worker processes where the package is
     results = []
-    for workers in ("1", "2"):
+    runs: list[tuple[int, str, tuple[str, ...]]] = [(1_000, "1", ()), (1_000, "2", ())]
+    if corrupt == 7:
+        runs.append((1_000, "1", (*DASK, f"--dask_client_address={request.getfixturevalue('dask_cluster')}")))
+    for size, workers, beam_args in runs:
+        monkeypatch.setattr(stage, "split_ranges", lambda path, size=size: split(path, size))
         monkeypatch.setenv("PIPELINE_WORKERS", workers)
-        run()
+        run(beam_args=beam_args)
         results.append({path.name: path.read_bytes() for path in out.iterdir()})
         assert len(results[-1]) > 3
-    assert results[0] == results[1]
-    assert [document.id for document in read_documents(out)] == [f"testwiki:{number}" for number in range(40)]
+    assert all(result == results[0] for result in results)
+    kept = [f"testwiki:{number}" for number in range(40) if number + 1 != corrupt]
+    assert [document.id for document in read_documents(out)] == kept
+    for size in (1, 1 << 20):  # other shards, the same documents and the same counts
+        monkeypatch.setattr(stage, "split_ranges", lambda path, size=size: split(path, size))
+        monkeypatch.setenv("PIPELINE_WORKERS", "1")
+        run()
+        assert [document.id for document in read_documents(out)] == kept
+        manifest = read_manifest(out)
+        assert manifest["dropped"] == ({"corrupt_stream": 1} if corrupt else {})
+        assert [stream["byte"] for stream in manifest["corrupt_streams"]] == ([hole] if corrupt else [])
+    assert not corrupt or f"the bz2 stream at byte {hole} is corrupt" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -119,9 +153,9 @@ def test_a_full_disk_reaches_the_caller_as_such(root: Path, monkeypatch: pytest.
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard")
 
-    for function in ("write_shard", "write_json"):  # in a worker's code, and in Beam's own step
+    for module, function in ((articles, "write_shard"), (stage, "write_json")):  # the shard, and its row
         with monkeypatch.context() as patch:
-            patch.setattr(stage, function, full)
+            patch.setattr(module, function, full)
             with pytest.raises(OSError) as caught:
                 run()
             assert caught.value.errno == errno.ENOSPC
@@ -130,7 +164,7 @@ def test_a_full_disk_reaches_the_caller_as_such(root: Path, monkeypatch: pytest.
 
 def test_output_lost_by_a_runner_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, bz2.compress((HEAD + page(1) + TAIL).encode()))
-    monkeypatch.setattr(stage, "_run_beam", lambda *_: [])
+    monkeypatch.setattr(stage, "_run_beam", lambda *_: None)
     with pytest.raises(PipelineError, match="the Beam runner lost output"):
         run()
 
