@@ -27,7 +27,7 @@ _POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad''
 _ELISION = re.compile(r"'''(?<=[^\W\d_]''')(?=\w)([^'\n]{1,100})''(?!')")  # dell'''Iliade'': an apostrophe, italics
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
-_HEADING = re.compile(r"^(={1,6})([^\n]*)$", re.MULTILINE)
+_HEADING = re.compile(r"\n(={1,6})([^\n]*)")
 _BLANKS = {"\t": " ", "\r": "", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\u200e": "", "\ufeff": ""}
 
 
@@ -49,10 +49,10 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     if "<" in text:
         text = drop_elements(text)
     text = cut_sections(text, site.sections, dropped)
-    text = _PLAIN_LINK.sub(r"\1", text)
+    text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
     text = resolve(text, lambda body: link_text(body, site.hidden), expand)
     if "//" in text or "mailto:" in text:
-        text = _BARE_ADDRESS.sub("", _EXTERNAL_LINK.sub(r"\1", text))
+        text = _BARE_ADDRESS.sub("", "".join(_EXTERNAL_LINK.split(text)))
     if "'''" in text:
         if "'''s" in text:
             text = _POSSESSIVE.sub(r"\1'", text)
@@ -104,6 +104,7 @@ def cut_sections(text: str, titles: frozenset[str], dropped: Counter[str]) -> st
     out: list[str] = []
     kept_from: int | None = 0
     cut_level = 0
+    text = f"\n{text}"  # so that every heading follows a line break
     for match in _HEADING.finditer(text):
         line = match[2].rstrip()
         level = min(len(match[1]), len(line) - len(line.rstrip("=")))
