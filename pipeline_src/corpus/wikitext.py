@@ -7,10 +7,11 @@ from collections import Counter
 from html import unescape
 
 from pipeline_src.corpus.gaps import GAP, resolve_sounds, without_marks
+from pipeline_src.corpus.measures import RAISED
 from pipeline_src.corpus.prose import paragraphs, repair, without_markup
 from pipeline_src.corpus.scanner import drop_elements, resolve
 from pipeline_src.corpus.site import ENGLISH, Site
-from pipeline_src.corpus.templates import RAISED, expand
+from pipeline_src.corpus.templates import expand
 
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]{}|:\n]*\|)?([^\[\]{}|:\n]+)\]\]")
 _LANGUAGE_LINK = re.compile(r"[a-z]{2,3}(?:-[a-z-]+)?:\S")  # [[de:Erde]]: the same article elsewhere
