@@ -30,7 +30,9 @@ _BRACES = re.compile(r"\{\{+|\}\}+|\{+\||\|\}+")
 _BRACKETS = re.compile(r"\[\[+|\]\]+")
 _FOOTNOTE = re.compile(r"\[\d{1,3}\]")
 _EQUALS = re.compile(r"==+")
-_REFERENCE = re.compile(r"</*+(?=ref)", re.IGNORECASE)
+_APOSTROPHES = re.compile("''+")
+_COMMENT = re.compile(r"<!-[<!-]*+")
+_REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
 
 
 def repair(text: str) -> str:
@@ -43,11 +45,10 @@ def repair(text: str) -> str:
     if "[" in text:
         text = _FOOTNOTE.sub("", text).replace("[]", "").replace("[ ]", "")
     text = _SEMICOLONS.sub("; ", _COMMAS.sub(", ", text))
-    if ".." in text:
-        text = _TWO_STOPS.sub(".", text)
     if '""' in text:
         text = text.replace('""', "")
-    return _LOOSE.sub("", _SPACES.sub(" ", text))
+    text = _LOOSE.sub("", _SPACES.sub(" ", text))
+    return _TWO_STOPS.sub(".", text) if ".." in text else text
 
 
 def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[str]:
@@ -62,7 +63,7 @@ def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[s
     broken_off = False  # whether a list, table or formula stood here last
     leading = ""  # the last paragraph kept, while nothing has followed it, if it may announce what follows
     for raw in [*text.split("\n"), ""]:
-        line = raw.strip(" \t")
+        line = raw.strip()
         kind = _kind(raw, line) if line else "blank"
         if kind is None:
             block.append(line)
@@ -130,6 +131,11 @@ def _is_prose(paragraph: str, lines: list[str]) -> bool:
     return paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
 
 
+def is_whole(line: str) -> bool:
+    """Whether what repair left of a paragraph still is one."""
+    return len(line) >= SHORTEST and line[0] not in NOT_PROSE and _is_prose(line, [line])
+
+
 def without_markup(text: str) -> str:
     """Take out the marks themselves where a page shows them as text, so that no reader mistakes them for markup."""
     if "{" in text or "}" in text:
@@ -139,5 +145,9 @@ def without_markup(text: str) -> str:
     if "=" in text:
         text = _EQUALS.sub("=", text)
     if "<" in text:
+        if "<!-" in text:
+            text = _SPACES.sub(" ", _COMMENT.sub(" ", text))
         text = _REFERENCE.sub("", text)
+    if "''" in text:
+        text = _APOSTROPHES.sub("'", text)
     return text

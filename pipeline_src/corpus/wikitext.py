@@ -8,7 +8,7 @@ from html import unescape
 
 from pipeline_src.corpus.gaps import GAP, resolve_sounds, without_marks
 from pipeline_src.corpus.measures import RAISED
-from pipeline_src.corpus.prose import paragraphs, repair, without_markup
+from pipeline_src.corpus.prose import is_whole, paragraphs, repair, without_markup
 from pipeline_src.corpus.scanner import drop_elements, resolve
 from pipeline_src.corpus.site import ENGLISH, Site
 from pipeline_src.corpus.templates import expand
@@ -29,7 +29,8 @@ _ELISION = re.compile(r"'''(?<=[^\W\d_]''')(?=\w)([^'\n]{1,100})''(?!')")  # del
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
 _HEADING = re.compile(r"\n(={1,6})([^\n]*)")
-_BLANKS = {"\t": " ", "\r": "", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\u200e": "", "\ufeff": ""}
+_BLANKS = {"\r": "", "\u200b": "", "\u200e": "", "\ufeff": ""}
+_BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")  # the latter break lines
 
 
 def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) -> str:
@@ -61,7 +62,7 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     if "''" in text:
         text = text.replace("'''''", "").replace("'''", "").replace("''", "")
     if "&" in text:
-        text = unescape(text)
+        text = unescape(text).replace("''", '"')
     if "<sup>" in text:
         text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
     if "<" in text:
@@ -77,7 +78,7 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
             text = text.replace(blank, plain)
     text = "\n".join(paragraphs(resolve_sounds(text), dropped, site.language))
     text = without_markup(repair(without_marks(text)))
-    return "\n".join(stripped for line in text.split("\n") if (stripped := line.strip()))
+    return "\n".join(stripped for line in text.split("\n") if is_whole(stripped := line.strip()))
 
 
 def _elision(match: re.Match[str]) -> str:

@@ -68,7 +68,7 @@ def test_what_is_not_prose_goes(markup: str) -> None:
         ("Adults weigh {{convert|60|and(-)|80|kg}} or even more.", "Adults weigh 60 and 80 kg or even more."),
         ("A man of {{convert|5|ft|10|in}} stood at the gate.", "A man of 5 ft 10 in stood at the gate."),
         ("The word {{lang|grc|ἀναρχία}} means without a ruler.", "The word ἀναρχία means without a ruler."),
-        ("{{coord|12|N|70|W|display=title}} The town is in the far north.", "The town is in the far north."),
+        ("{{coord|12|N|70|W|display=title}}The town is in the far north.", "The town is in the far north."),
         ("It always has the form {{carbon}}<sub>n</sub>{{hydrogen}}<sub>2n</sub>.", "It always has the form CnH2n."),
         ("It grew warmer by {{convert|5|C-change}} at this point.", "It grew warmer by 5 °C at this point."),
         ("It was built {{circa|1850}} by unknown craftsmen.", "It was built c. 1850 by unknown craftsmen."),
