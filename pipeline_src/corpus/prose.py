@@ -17,43 +17,38 @@ SENTENCE_ENDS = COMPLETE | frozenset(":;" + GAP)
 
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
 
-# Every pattern starts only where a run starts, so that long runs take linear time.
+# Every pattern starts only where a run starts, so that long runs take linear time; those that begin with one certain
+# character are several times faster than those that begin with one of a set.
+_SPACES = re.compile(r"  +")
 _AFTER_OPENING = re.compile(r"\((?=[ ,;:])[ ,;:]++")
-_BEFORE_CLOSING = re.compile(r"(?<![ ,;:])[ ,;:]++\)")
 _EMPTY = re.compile(r"\((?: ?[–—/-] ?)?\)")
 _PRONOUNCED = re.compile(r"\((?:pronounced|pronunciation|pronounced as|IPA|listen|help|info|or|and|from)[:,;]?\)")
-_DOUBLED = re.compile(r"([,;]) ?[,;][ ,;]*+")
+_COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
 _TWO_STOPS = re.compile(r"\.\.(?<=[^.\s]\.\.)(?= [A-Z0-9]|\n|\Z)")  # Sr.{{ref}}. Then
-_LOOSE = re.compile(r" ++(?=[,.;:](?:\s|\Z))")
-_MARKUP = re.compile(r"\{\{+|\}\}+|\[\[+|\]\]+|\{+\||\|\}+")
+_LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
+_BRACES = re.compile(r"\{\{+|\}\}+|\{+\||\|\}+")
+_BRACKETS = re.compile(r"\[\[+|\]\]+")
 _FOOTNOTE = re.compile(r"\[\d{1,3}\]")
 _EQUALS = re.compile(r"==+")
-_REFERENCE = re.compile(r"</*+(?=ref)", re.IGNORECASE)
+_APOSTROPHES = re.compile("''+")
+_COMMENT = re.compile(r"<!-[<!-]*+")
+_REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
 
 
 def repair(text: str) -> str:
     """Close the holes that removed templates leave: ``( ; born 1900 )`` -> ``(born 1900)``, `` ,`` -> ``,``."""
-    text = _single_spaces(text)
+    text = _SPACES.sub(" ", text)
     if "(" in text:
         text = _AFTER_OPENING.sub("(", text)
-        if " )" in text or ",)" in text or ";)" in text or ":)" in text:
-            text = _BEFORE_CLOSING.sub(")", text)
+        text = ")".join([part.rstrip(" ,;:") for part in text.split(")")[:-1]] + [text[text.rfind(")") + 1 :]])
         text = _PRONOUNCED.sub("", _EMPTY.sub("", text))
     if "[" in text:
         text = _FOOTNOTE.sub("", text).replace("[]", "").replace("[ ]", "")
-    if ", ," in text or ",," in text or "; ;" in text or ";," in text or ", ;" in text or ",;" in text:
-        text = _DOUBLED.sub(r"\1 ", text)
-    if ".." in text:
-        text = _TWO_STOPS.sub(".", text)
+    text = _SEMICOLONS.sub("; ", _COMMAS.sub(", ", text))
     if '""' in text:
         text = text.replace('""', "")
-    return _LOOSE.sub("", _single_spaces(text))
-
-
-def _single_spaces(text: str) -> str:
-    while "  " in text:  # each round halves the longest run; much faster than a pattern
-        text = text.replace("  ", " ")
-    return text
+    text = _LOOSE.sub("", _SPACES.sub(" ", text))
+    return _TWO_STOPS.sub(".", text) if ".." in text else text
 
 
 def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[str]:
@@ -68,7 +63,7 @@ def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[s
     broken_off = False  # whether a list, table or formula stood here last
     leading = ""  # the last paragraph kept, while nothing has followed it, if it may announce what follows
     for raw in [*text.split("\n"), ""]:
-        line = raw.strip(" \t")
+        line = raw.strip()
         kind = _kind(raw, line) if line else "blank"
         if kind is None:
             block.append(line)
@@ -136,12 +131,23 @@ def _is_prose(paragraph: str, lines: list[str]) -> bool:
     return paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
 
 
+def is_whole(line: str) -> bool:
+    """Whether what repair left of a paragraph still is one."""
+    return len(line) >= SHORTEST and line[0] not in NOT_PROSE and _is_prose(line, [line])
+
+
 def without_markup(text: str) -> str:
     """Take out the marks themselves where a page shows them as text, so that no reader mistakes them for markup."""
-    if "{{" in text or "}}" in text or "[[" in text or "]]" in text or "{|" in text or "|}" in text:
-        text = _single_spaces(_MARKUP.sub(" ", text))
-    if "==" in text:
+    if "{" in text or "}" in text:
+        text = _SPACES.sub(" ", _BRACES.sub(" ", text))
+    if "[[" in text or "]]" in text:
+        text = _SPACES.sub(" ", _BRACKETS.sub(" ", text))
+    if "=" in text:
         text = _EQUALS.sub("=", text)
     if "<" in text:
+        if "<!-" in text:
+            text = _SPACES.sub(" ", _COMMENT.sub(" ", text))
         text = _REFERENCE.sub("", text)
+    if "''" in text:
+        text = _APOSTROPHES.sub("'", text)
     return text

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pipeline_src.corpus.biographies import biography
 from pipeline_src.corpus.gaps import GAP, sound
+from pipeline_src.corpus.measures import convert, fraction, power_of_ten, value
 
 Expander = Callable[[str, list[str]], str]
 
@@ -19,6 +21,8 @@ SYMBOLS = {
     "times": "×", "minus": "−", "circa": "c. ", "c.": "c. ", "ca.": "c. ", "okina": "ʻ", "hamza": "ʼ", "shy": "",
     "euro": "€", "pound": "£", "yen": "¥", "degree": "°", "snds": " – ", "mdashb": "—",
     "thinsp": " ", "spaces": " ", "eqm": "⇌",
+    "sp": " ", "m s.l.m.": "m s.l.m.", "tex": "TeX", "latex": "LaTeX", "carbon": "C",
+    "hydrogen": "H", "oxygen": "O", "nitrogen": "N",
     "' \"": "'\"", "'\"": "'\"", "\" '": "\"'", "\"'": "\"'", "-\"": '"', "-'": "'",
 }  # fmt: skip
 
@@ -32,43 +36,24 @@ LAST = """lang, transl, transliteration, translit, nowrap, nobr, no wrap, nobrea
     tutto attaccato, maiuscoletto"""
 
 # The first positional argument is the text: {{abbr|UN|United Nations}}.
-FIRST = """abbr, tooltip, hover title, ill, interlanguage link, quote, blockquote, cquote, quotation, bquote, sic,
+FIRST = """abbr, tooltip, hover title, ill, interlanguage link, sic,
     nihongo, nihongo2, nihongo3, okay, num, formatnum, nts, number, citation needed span, clarify span,
     dubious span, text, plain text, gaps, flag, flagu,
-    flagcountry, chiarire, citazione necessaria, citazione, cn, senza fonte, numero"""
+    flagcountry, chiarire, citazione necessaria, cn, senza fonte, numero, ta, cas"""
+
+# The same, and the paragraph ends with it. (What leads up to it often is half a sentence: they belong together.)
+QUOTES = "quote, blockquote, cquote, quotation, bquote, citazione"
 
 # What these show is computed, or looked up elsewhere.
 UNKNOWN = """pop density, inflation, format price, age, age in years, age in days, time ago, height, us patent,
     cite quran, currentyear, currentmonthname, convertabbr, ov, dentalformula, su,
     sub sup, tmath, overline, intmath, bra, ket, bra-ket, physics particle, nuclide, simplenuclide,
-    simplenuclide2, nuclide2, chess, hlist, flatlist"""
+    simplenuclide2, nuclide2, chess, hlist, flatlist, exp"""
 LISTS = """ordered list, unordered list, bulleted list, plainlist, columns-list, clade, cladogram"""
 
 # Arguments of {{IPAc-en}} that are no sounds.
 NOT_SOUNDS = frozenset("lang local pron uk us au nz ca icon also audio link".split())
-SCALES = {"e3": "thousand ", "e6": "million ", "e9": "billion ", "e12": "trillion "}
 
-RAISED = str.maketrans("0123456789+−–-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
-UNITS = {
-    "km2": "km²", "sqkm": "km²", "sqmi": "sq mi", "m2": "m²", "m3": "m³", "km3": "km³", "cm3": "cm³", "ft2": "sq ft",
-    "sqft": "sq ft", "acre": "acres", "c": "°C", "f": "°F", "degc": "°C", "degf": "°F", "k": "K", "cuft": "cu ft",
-    "cumi": "cu mi", "cuin": "cu in", "e6sqkm": "million km²", "kph": "km/h", "lbs": "lb", "foot": "feet", "l": "L",
-    "oilbbl": "barrels", "oilbbl/d": "barrels per day", "musgal": "million US gallons", "usgal": "US gallons",
-    "cuyd": "cu yd", "long ton": "long tons", "short ton": "short tons", "mile": "miles", "year": "years",
-}  # fmt: skip
-JOINERS = {
-    "to": "to",
-    "-": "–",
-    "–": "–",
-    "and": "and",
-    "by": "by",
-    "x": "×",
-    "or": "or",
-    "to(-)": "to",
-    "and(-)": "and",
-    "to about": "to about",
-    "+/-": "±",
-}
 SHIPS = "hms, uss, ss, mv, rms, ms, hmas, hmcs, usns, uscgc, ins, sms, hmnzs, rv, rrs"
 CURRENCIES = {"us$": "US$", "usd": "US$", "£": "£", "gbp": "£", "€": "€", "eur": "€", "¥": "¥", "a$": "A$", "inr": "₹"}
 MONTHS = """January February March April May June July August September October November December""".split()
@@ -97,7 +82,7 @@ def expand(body: str) -> str:
         return "\n*\n"  # shows that the sentence before it announced a list
     if expander is None:
         return _first(name, positional(rest)) if name.startswith("lang-") else ""
-    return expander(name, rest.split("|") if expander in (_as_of, _value) else positional(rest))
+    return expander(name, rest.split("|") if expander in NAMED else positional(rest))
 
 
 def positional(arguments: str) -> list[str]:
@@ -120,54 +105,16 @@ def _first(_: str, arguments: list[str]) -> str:
     return arguments[0] if arguments else ""
 
 
+def _quote(_: str, arguments: list[str]) -> str:
+    return f"{arguments[0]}\n\n" if arguments else ""
+
+
 def _joined(_: str, arguments: list[str]) -> str:
     return "".join(arguments)
 
 
-def _fraction(_: str, arguments: list[str]) -> str:
-    if len(arguments) == 3:
-        return f"{arguments[0]} {arguments[1]}/{arguments[2]}"
-    return "/".join(arguments) if len(arguments) == 2 else "1/" + arguments[0] if arguments else ""
-
-
 def _circa(_: str, arguments: list[str]) -> str:
     return "c. " + " – c. ".join(arguments[:2]) if arguments else "c. "
-
-
-def _convert(_: str, arguments: list[str]) -> str:
-    """{{convert|5|to|7|km|mi}} -> 5 to 7 km; the converted value is left out."""
-    words: list[str] = []
-    for argument in arguments:
-        low = argument.lower()
-        if argument[:1].isdigit() or argument[:2].lstrip("-−+.")[:1].isdigit():
-            if words and words[-1] not in JOINERS.values():
-                break  # {{convert|100|km|0}}: digits to round to, or a second unit
-            words.append(_grouped(argument))
-        elif low in JOINERS and words and words[-1] not in JOINERS.values():
-            words.append(JOINERS[low])
-        elif argument:
-            words.append(_unit(argument))
-            break
-    feet = arguments[1:2] == ["ft"] and arguments[3:4] == ["in"]  # {{convert|5|ft|6|in}}
-    return " ".join(words) + (f" {arguments[2]} in" if feet else "")
-
-
-def _grouped(number: str) -> str:
-    """Commas between thousands, as {{convert}} shows them: 640081.87 -> 640,081.87."""
-    whole, point, rest = number.partition(".")
-    return f"{int(whole):,}{point}{rest}" if len(whole) > 3 and whole.isdecimal() else number
-
-
-def _unit(name: str) -> str:
-    low = name.lower()
-    for scale, words in SCALES.items():
-        if low.startswith(scale) and low not in UNITS and not low[len(scale) :][:1].isdigit():
-            return words + UNITS.get(low[len(scale) :], name[len(scale) :])
-    return UNITS.get(low, name)
-
-
-def _power_of_ten(_: str, arguments: list[str]) -> str:
-    return "×10" + arguments[0].translate(RAISED) if arguments else ""
 
 
 def _verse(_: str, arguments: list[str]) -> str:
@@ -207,22 +154,17 @@ def _as_of(_: str, raw: list[str]) -> str:
     return f"{opening} {dates[0]}" if dates and dates[0] else ""
 
 
-def _value(_: str, raw: list[str]) -> str:
-    """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C."""
-    named = {
-        key.strip(): value.strip() for key, equals, value in (argument.partition("=") for argument in raw) if equals
-    }
-    number = next((argument.strip() for argument in raw if "=" not in argument), "")
-    if not number or "(" in number:
-        return GAP
-    power = "×10" + named["e"].translate(RAISED) if named.get("e") else ""
-    unit = named.get("u") or named.get("ul") or ""
-    per = named.get("up") or named.get("upl")
-    return f"{number}{power} {unit}".strip() + (f"/{per}" if per else "")
-
-
 def _old_style(_: str, arguments: list[str]) -> str:
     return ", ".join(arguments[:2])
+
+
+def _coordinates(_: str, raw: list[str]) -> str:
+    """A gap, or nothing where they stand above the page only: {{coord|13|N|169|W|display=title}}."""
+    return "" if any(argument.replace(" ", "") in ("display=title", "display=t") for argument in raw) else GAP
+
+
+def _accidental(_: str, arguments: list[str]) -> str:
+    return {"sharp": "♯", "flat": "♭", "natural": "♮"}.get(arguments[0] if arguments else "", GAP)
 
 
 def _names(text: str) -> list[str]:
@@ -232,17 +174,22 @@ def _names(text: str) -> list[str]:
 EXPANDERS: dict[str, Expander] = {
     **dict.fromkeys(_names(LAST), _last),
     **dict.fromkeys(_names(FIRST), _first),
+    **dict.fromkeys(_names(QUOTES), _quote),
     **dict.fromkeys(_names(SHIPS), _ship),
     **dict.fromkeys(CURRENCIES, _money),
-    **dict.fromkeys(("convert", "cvt"), _convert),
-    **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
+    **dict.fromkeys(("convert", "cvt"), convert),
+    **dict.fromkeys(("frac", "fraction", "sfrac"), fraction),
     **dict.fromkeys(("circa", "c.", "ca", "ca."), _circa),
     **dict.fromkeys(("chem", "m"), _joined),
-    "e": _power_of_ten,
-    **dict.fromkeys(("bibleref", "bibleref2", "bibleverse"), _verse),
+    "e": power_of_ten,
+    **dict.fromkeys(("bibleref", "bibleref2", "bibleverse", "passo biblico"), _verse),
     "as of": _as_of,
-    "val": _value,
+    "val": value,
     "oldstyledate": _old_style,
+    "bio": biography,
+    "coord": _coordinates,
+    "music": _accidental,
 }
+NAMED = (_as_of, value, biography, _coordinates)  # these look at arguments with a name
 UNSHOWN = frozenset(_names(UNKNOWN))
 LISTED = frozenset(_names(LISTS))

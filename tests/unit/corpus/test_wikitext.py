@@ -68,6 +68,9 @@ def test_what_is_not_prose_goes(markup: str) -> None:
         ("Adults weigh {{convert|60|and(-)|80|kg}} or even more.", "Adults weigh 60 and 80 kg or even more."),
         ("A man of {{convert|5|ft|10|in}} stood at the gate.", "A man of 5 ft 10 in stood at the gate."),
         ("The word {{lang|grc|ἀναρχία}} means without a ruler.", "The word ἀναρχία means without a ruler."),
+        ("{{coord|12|N|70|W|display=title}}The town is in the far north.", "The town is in the far north."),
+        ("It always has the form {{carbon}}<sub>n</sub>{{hydrogen}}<sub>2n</sub>.", "It always has the form CnH2n."),
+        ("It grew warmer by {{convert|5|C-change}} at this point.", "It grew warmer by 5 °C at this point."),
         ("It was built {{circa|1850}} by unknown craftsmen.", "It was built c. 1850 by unknown craftsmen."),
         ("{{As of|2010|5}}, it had many thousand readers.", "As of May 2010, it had many thousand readers."),
         ("It had readers {{as of|2010|lc=y}} in many lands.", "It had readers as of 2010 in many lands."),
@@ -103,6 +106,7 @@ def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
             "It had a density of {{Pop density|1|2|km2}} in 2011. Many people of all kinds live there.",
             "Many people of all kinds live there.",
         ),
+        (f"{PLAIN} The town is at {{{{coord|12|N|70|W|display=inline,title}}}}.", PLAIN),
         (
             "They are {{X}}<sub>n</sub>{{Y}}<sub>2n</sub>. All of them burn well in the air.",
             "All of them burn well in the air.",
@@ -174,6 +178,34 @@ def test_another_language_brings_its_own_names() -> None:
     text = f"[[Immagine:a.jpg|thumb|Una didascalia che finisce con un punto.]]\n\n{PLAIN}\n\n[[Categoria:Fiumi]]"
     text += "\n== Voci correlate ==\nUn'altra voce che finisce con un punto."
     assert clean(text, italian) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            "Nome=Ada|Cognome=Neri|Sesso=F|LuogoNascita=Roma|GiornoMeseNascita=1 maggio|AnnoNascita=1900"
+            "|LuogoMorte=Pisa|AnnoMorte=1980|Attività=scrittore|Attività2=politico|Nazionalità=italiano"
+            "|PostNazionalità=, amica di tutti",
+            "Ada Neri (Roma, 1 maggio 1900 – Pisa, 1980) è stata una scrittrice e politica italiana, amica di tutti.",
+        ),
+        (
+            "Nome=Ugo|Cognome=Blu|PostCognomeVirgola=detto il Rosso|Sesso=M|AnnoNascita=1960|Attività=psicologo"
+            "|Nazionalità=svizzero",
+            "Ugo Blu, detto il Rosso, (1960) è uno psicologo svizzero.",
+        ),
+        ("Nome=Eva|Cognome=Re|Sesso=F|Attività=attore|Nazionalità=inglese", "Eva Re è un'attrice inglese."),
+        ("Titolo=San|Nome=Pio|Sesso=M|FineIncipit=fu vescovo di una città", "San Pio fu vescovo di una città."),
+        ("Nome=Ugo|Cognome=Blu|Sesso=M", ""),
+    ],
+)
+def test_an_italian_biography_opens_with_its_first_sentence(arguments: str, sentence: str) -> None:
+    opening = f"{sentence} " if sentence else ""
+    assert clean(f"{{{{Bio|{arguments}}}}}\n{PLAIN}") == opening + PLAIN
+
+
+def test_a_block_quotation_ends_its_paragraph() -> None:
+    assert clean(f"{{{{quote|{PLAIN}}}}}\n{PLAIN}") == f"{PLAIN}\n{PLAIN}"
 
 
 def test_an_unclosed_opener_costs_a_line_not_the_page() -> None:

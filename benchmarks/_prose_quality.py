@@ -1,0 +1,286 @@
+"""How good a cleaner's output is, judged against what mwparserfromhell's parse tree says about the page.
+
+The judge shares no code with the cleaner. It reads the tree of a page into units: paragraphs, which are prose, and
+headings, list lines, table cells, captions, references, template arguments and sections of sources, which are not.
+What a template or formula would show is unknown to it, so no n-gram runs across one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import mwparserfromhell
+from mwparserfromhell import nodes
+
+N = 5  # words of an n-gram
+FEWEST_WORDS = 15  # of a paragraph that must survive
+END_MATTER = re.compile(
+    r"(?:references?|notes|notes and references|references and notes|footnotes|citations|sources|bibliography|"
+    r"see also|further reading|external links|works cited|publications|gallery|discography|filmography|"
+    r"selected bibliography|.*\bbibliography)$"
+)
+HIDDEN_LINK = re.compile(r":?\s*(?:file|image|media|category|[a-z]{2,3}(?:-[a-z-]+)?)\s*:(?=\S)", re.IGNORECASE)
+QUOTES = {"quote", "blockquote", "cquote", "quotation", "bquote", "quote box"}  # a template that holds prose
+INLINE = """b i u s em strong small big sub sup span div center blockquote abbr cite font p q tt var ins del strike
+    nowiki includeonly onlyinclude dfn samp kbd bdi poem section""".split()
+UNKNOWN, FORMULA = "\x00", "\x02"  # stand for what the tree does not tell: what a template shows; a formula or code
+LIST = "\x01"  # at the start of a list line
+QUOTE_MARKS = re.compile(r"'{5}|'{2,3}")
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(]*[^\W\d_a-z])")
+FULL_STOP = re.compile(r"[.!?…][\"'”’)\]]*$")
+
+MARKUP = re.compile(
+    r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|\|-|==|''|<!--|-->|__[A-Z]{3,}__|\[https?:|"
+    r"</?(?:ref|references|br|sub|sup|div|span|small|big|math|gallery|nowiki|center|blockquote|table|tr|td|th|li|ul|ol|"
+    r"code|pre|font|p|b|i|u)\b[^<>\n]*>?|&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,5});|"
+    r"\b(?:file|image|category):\S|\b(?:thumb|right|left|\d+px)\||^[*#:;|!]",
+    re.IGNORECASE | re.MULTILINE,
+)
+HOLES = re.compile(
+    r"\([ ,;:]*\)|\( *[,;:]|[(\[] |[,;:] ?\)| \)|(?<=\w) [,;:.](?=\s)|,[ ]?,|;[ ]?[;,]|(?<=[\w,;(])  +(?=\S)"
+)
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Runs of words, split at unknown parts: of all its sentences, and of those that any cleaner should keep.
+
+    A cleaner may leave out a sentence with a formula or code in it, a last sentence without a full stop (it announces
+    a list, table or formula) and a first one that begins with a small letter (the rest of a sentence before those).
+    """
+
+    runs: list[list[str]]
+    due: list[list[str]]
+
+
+@dataclass
+class Truth:
+    """What a page consists of, as lists of words.
+
+    Attributes:
+        paragraphs: its prose, in order.
+        asides: prose that may be kept or not: quotations in templates, lines shown as typed.
+        headings: the words of each heading.
+        others: list lines, cells, captions, references, template arguments, sections of sources.
+    """
+
+    paragraphs: list[Paragraph] = field(default_factory=list)
+    asides: list[list[str]] = field(default_factory=list)
+    headings: list[list[str]] = field(default_factory=list)
+    others: list[list[str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The figures of one cleaner over a set of pages; rates per MB are per 10⁶ bytes of its output.
+
+    Attributes:
+        markup_per_mb: marks, tags and entities of wikitext left.
+        non_prose_percent: share of the output's characters in lines that are not prose (:func:`is_prose`).
+        headings: lines of the output that are a heading of the page.
+        holes_per_mb: empty brackets, doubled or loose punctuation and spaces, as removed markup leaves them.
+        ngrams_lost_percent: share of the 5-grams of the prose that the output lacks.
+        paragraphs_lost_percent: share of the paragraphs with 15 words or more of which the output holds fewer than
+            half of the 5-grams; sentences that may be left out (:class:`Paragraph`) do not count.
+        lead_ins_too_percent: the same where those sentences do count: the price of leaving them out.
+    """
+
+    markup_per_mb: float
+    non_prose_percent: float
+    headings: int
+    holes_per_mb: float
+    ngrams_lost_percent: float
+    paragraphs_lost_percent: float
+    lead_ins_too_percent: float
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words, compatibility characters as plain ones (² as 2)."""
+    return re.findall(r"\w+", unicodedata.normalize("NFKC", text).lower())
+
+
+def ngrams(run: list[str]) -> Iterator[tuple[str, ...]]:
+    """The n-grams of a run of words; a shorter run is one itself."""
+    if run:
+        for start in range(max(1, len(run) - N + 1)):
+            yield tuple(run[start : start + N])
+
+
+def read_truth(wikitext: str) -> Truth:
+    """Judge every part of a page by its place in the parse tree."""
+    truth = Truth()
+    segment: list[nodes.Node] = []
+    end_level = 0  # of the section of sources that this is in; 0 outside
+    for node in [*_parse(wikitext).nodes, None]:
+        if node is not None and not isinstance(node, nodes.Heading):
+            segment.append(node)
+            continue
+        _read_lines(_flat(segment, truth), truth, end_level > 0)
+        segment = []
+        if node is not None:
+            title = words(_flat(node.title.nodes, truth))
+            truth.headings.append(title)
+            if not end_level or node.level <= end_level:
+                end_level = node.level if END_MATTER.match(" ".join(title)) else 0
+    return truth
+
+
+def _parse(wikitext: str) -> mwparserfromhell.wikicode.Wikicode:
+    # the parser hides whole sections within an unbalanced ''', so those marks are left to _text
+    return mwparserfromhell.parse(wikitext, skip_style_tags=True)
+
+
+def _read_lines(text: str, truth: Truth, end_matter: bool) -> None:
+    """Split what stands between two headings into paragraphs and other lines."""
+    block: list[str] = []
+    for line in [*text.split("\n"), ""]:
+        bare = line.strip()
+        if bare and line[0] not in " |!{}" and line[0] != LIST:
+            block.append(bare)
+            continue
+        if block:
+            paragraph = _paragraph(" ".join(block))
+            if end_matter:
+                truth.others.extend(paragraph.runs)
+            else:
+                truth.paragraphs.append(paragraph)
+            block = []
+        if bare:
+            (truth.asides if line[0] == " " else truth.others).append(words(bare))
+
+
+def _paragraph(text: str) -> Paragraph:
+    sentences = SENTENCE_END.split(text)
+    due = [sentence for sentence in sentences if FORMULA not in sentence]
+    if due and due[-1] is sentences[-1] and not FULL_STOP.search(due[-1].rstrip(f" {UNKNOWN}")):
+        due.pop()
+    if due and due[0] is sentences[0] and due[0].lstrip(f" {UNKNOWN}")[:1].islower():
+        due.pop(0)
+    return Paragraph(_runs(text), [run for sentence in due for run in _runs(sentence)])
+
+
+def _runs(text: str) -> list[list[str]]:
+    return [run for part in re.split(f"[{UNKNOWN}{FORMULA}]", text) if (run := words(part))]
+
+
+def _flat(tree: Iterable[nodes.Node], truth: Truth) -> str:
+    """The text that nodes show, with marks; what is not prose goes to ``truth`` on the way."""
+    return "".join(_text(node, truth) for node in tree)
+
+
+def _text(node: nodes.Node, truth: Truth) -> str:
+    if isinstance(node, nodes.Text):
+        return QUOTE_MARKS.sub("", str(node.value))
+    if isinstance(node, nodes.HTMLEntity):
+        return node.normalize()
+    if isinstance(node, nodes.Wikilink):
+        if HIDDEN_LINK.match(str(node.title)) and (node.text is None or not str(node.title).startswith(":")):
+            for argument in str(node.text or "").split("|")[-1:]:
+                truth.others.append(words(_flat(_parse(argument).nodes, truth)))
+            truth.others.append(words(str(node.title)))
+            return ""
+        return _flat((node.title if node.text is None else node.text).nodes, truth)
+    if isinstance(node, nodes.ExternalLink):
+        return _flat(node.title.nodes, truth) if node.title is not None else ""
+    if isinstance(node, nodes.Template):
+        quoted = str(node.name).strip().lower() in QUOTES
+        for parameter in node.params:
+            argument = _flat(parameter.value.nodes, truth)
+            (truth.asides if quoted else truth.others).append(words(argument))
+        return UNKNOWN
+    if isinstance(node, nodes.Tag):
+        return _tag(node, truth)
+    return "" if isinstance(node, nodes.Comment) else UNKNOWN
+
+
+def _tag(node: nodes.Tag, truth: Truth) -> str:
+    name = str(node.tag).strip().lower()
+    if node.wiki_markup in ("*", "#", ":", ";"):
+        return LIST
+    if name in ("br", "hr"):
+        return " " if name == "br" else "\n\n"
+    contents = _flat(node.contents.nodes, truth) if node.contents is not None else ""
+    if name in INLINE:
+        return contents
+    misread = "\n==" in str(node)  # a table or reference that was never closed: who knows what is in it
+    (truth.asides if misread else truth.others).extend(words(line) for line in contents.split("\n"))
+    if name == "table":
+        return "\n\n"
+    return "" if name in ("ref", "references", "gallery", "td", "tr", "th") else FORMULA
+
+
+class _Judge:
+    """A page's truth, ready for looking lines up."""
+
+    def __init__(self, truth: Truth) -> None:
+        self.truth = truth
+        runs = [run for paragraph in truth.paragraphs for run in paragraph.runs] + truth.asides
+        self.prose = {gram for run in runs for gram in ngrams(run)}
+        self.short = f" {' | '.join(' '.join(run) for run in runs)} "
+        self.headings = {tuple(heading) for heading in truth.headings}
+        self.units = self.headings | {tuple(unit) for unit in truth.others}
+
+    def is_prose(self, line: list[str]) -> bool:
+        """Whether half of the line's 5-grams are in paragraphs; a shorter line must be in one and no part by itself."""
+        if len(line) < N:
+            return tuple(line) not in self.units and f" {' '.join(line)} " in self.short
+        grams = list(ngrams(line))
+        return 2 * sum(gram in self.prose for gram in grams) >= len(grams)
+
+
+def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, list[str]]]:
+    """Score a cleaner's outputs for pages; also returns what it flagged, for reading: lines, paragraphs, marks."""
+    flagged: dict[str, list[str]] = {"non-prose": [], "headings": [], "lost": [], "markup": [], "holes": []}
+    totals: Counter[str] = Counter()
+    for truth, output in zip(pages, outputs, strict=True):
+        judge_page = _Judge(truth)
+        lines = [(line, words(line)) for line in output.split("\n") if line.strip()]
+        got: set[tuple[str, ...]] = set()
+        for line, tokens in lines:
+            got.update(
+                tuple(tokens[start : start + size])
+                for size in range(1, N + 1)
+                for start in range(len(tokens) - size + 1)
+            )
+            totals["characters"] += len(line)
+            if tuple(tokens) in judge_page.headings:
+                flagged["headings"].append(line)
+            if not judge_page.is_prose(tokens):
+                totals["non-prose"] += len(line)
+                flagged["non-prose"].append(line)
+        for paragraph in truth.paragraphs:
+            kept, grams = _count(paragraph.runs, got)
+            totals["grams"] += grams
+            totals["kept"] += kept
+            if sum(map(len, paragraph.runs)) >= FEWEST_WORDS:
+                totals["paragraphs with all sentences"] += 1
+                totals["lost with all sentences"] += 2 * kept < grams
+            if sum(map(len, paragraph.due)) >= FEWEST_WORDS:
+                kept, grams = _count(paragraph.due, got)
+                totals["paragraphs"] += 1
+                if 2 * kept < grams:
+                    flagged["lost"].append(" … ".join(" ".join(run) for run in paragraph.runs))
+        totals["bytes"] += len(output.encode())
+        for name, pattern in (("markup", MARKUP), ("holes", HOLES)):
+            flagged[name] += [output[max(0, hit.start() - 30) : hit.end() + 30] for hit in pattern.finditer(output)]
+    megabytes = totals["bytes"] / 1e6
+    quality = Quality(
+        markup_per_mb=len(flagged["markup"]) / megabytes,
+        non_prose_percent=100 * totals["non-prose"] / totals["characters"],
+        headings=len(flagged["headings"]),
+        holes_per_mb=len(flagged["holes"]) / megabytes,
+        ngrams_lost_percent=100 * (1 - totals["kept"] / totals["grams"]),
+        paragraphs_lost_percent=100 * len(flagged["lost"]) / totals["paragraphs"],
+        lead_ins_too_percent=100 * totals["lost with all sentences"] / totals["paragraphs with all sentences"],
+    )
+    return quality, flagged
+
+
+def _count(runs: list[list[str]], got: set[tuple[str, ...]]) -> tuple[int, int]:
+    """How many n-grams of ``runs`` are among ``got``, and how many there are."""
+    grams = [gram for run in runs for gram in ngrams(run)]
+    return sum(gram in got for gram in grams), len(grams)
