@@ -8,9 +8,8 @@ offsets) count in that order.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,21 @@ from pipeline_src.files import hash_file, read_json
 SPLITS = ("train", "heldout")
 
 
+@dataclass(frozen=True)
+class TokenBlock:
+    """Documents in memory, one after another.
+
+    Attributes:
+        ids: uint16 [tokens].
+        sentences: int64 [sentences], how many ids each has.
+        documents: int64 [documents], how many sentences each has.
+    """
+
+    ids: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+
+
 class TokenWriter:
     """Appends documents to one part of one split; memory does not grow with the part."""
 
@@ -30,21 +44,30 @@ class TokenWriter:
         (folder / split).mkdir(exist_ok=True)
         self._stem = folder / split / part
         self.split, self.part = split, part
-        self.documents = self.sentences = self.tokens = 0
+        self.documents = self.sentences = self.tokens = self.single = 0
         self._files = {kind: open(self._path(kind), "wb") for kind in ("ids", "sentences", "documents")}
 
     def _path(self, kind: str) -> Path:
         return self._stem.with_name(f"{self._stem.name}.{kind}")
 
-    def add(self, sentences: Iterable[list[int]]) -> None:
+    def append(self, block: TokenBlock) -> None:
+        """Append a block of documents."""
+        self._files["ids"].write(block.ids.astype("<u2", copy=False).data)
+        for kind, lengths, before in (
+            ("sentences", block.sentences, self.tokens),
+            ("documents", block.documents, self.sentences),
+        ):
+            self._files[kind].write((before + np.cumsum(lengths) - lengths).astype("<i8", copy=False).data)
+        self.tokens += len(block.ids)
+        self.sentences += len(block.sentences)
+        self.documents += len(block.documents)
+        self.single += int(np.count_nonzero(block.documents == 1))
+
+    def add(self, sentences: Iterable[Sequence[int]]) -> None:
         """Append one document, given as the ids of its sentences (each at least one id)."""
-        array("q", [self.sentences]).tofile(self._files["documents"])
-        self.documents += 1
-        for ids in sentences:
-            array("q", [self.tokens]).tofile(self._files["sentences"])
-            array("H", ids).tofile(self._files["ids"])
-            self.sentences += 1
-            self.tokens += len(ids)
+        ids = [np.asarray(sentence, np.uint16) for sentence in sentences]
+        lengths = np.array([len(sentence) for sentence in ids], np.int64)
+        self.append(TokenBlock(np.concatenate(ids), lengths, np.array([len(ids)], np.int64)))
 
     def close(self) -> dict[str, Any]:
         """Finish the part and return its row of the manifest."""
@@ -53,6 +76,7 @@ class TokenWriter:
         return {
             "name": self.part,
             "documents": self.documents,
+            "single_sentence_documents": self.single,  # kept; their pairs always have a random second part
             "sentences": self.sentences,
             "tokens": self.tokens,
             "sha256": hash_file(self._path("ids")),
