@@ -16,6 +16,9 @@ from typing import Any
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import hash_file, read_json, write_json
 
+SLICE = 32 << 20  # bytes of a shard that one process reads at a time
+REMEDY = "run the stage that makes this folder again"
+
 
 @dataclass(frozen=True)
 class Document:
@@ -79,23 +82,65 @@ def corpus_folders(root: str | Path, parts: Sequence[str]) -> list[Path]:
     return [root / "books", *(root / "wikipedia" / part for part in sorted(parts))]
 
 
+@dataclass(frozen=True)
+class ShardSlice:
+    """The documents of a shard whose lines begin in bytes [start, stop): work for one process at a time."""
+
+    path: Path
+    start: int
+    stop: int
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.stop - self.start
+
+
+def slice_shards(folder: str | Path, size: int = SLICE) -> list[ShardSlice]:
+    """Cut the shards of one corpus folder into slices of ``size`` bytes, in the order of the documents.
+
+    Raises:
+        PipelineError: a shard named by the manifest is missing or has another size.
+    """
+    slices = []
+    for shard in read_manifest(folder)["shards"]:
+        path = Path(folder) / shard["name"]
+        found = path.stat().st_size if path.exists() else None
+        if found != shard["bytes"]:
+            what = "shard not found" if found is None else "shard is damaged"
+            value = path if found is None else f"{found} bytes where {shard['bytes']} belong"
+            raise PipelineError(what, value, where=None if found is None else path, remedy=REMEDY)
+        slices += [ShardSlice(path, start, min(start + size, found)) for start in range(0, found, size)]
+    return slices
+
+
+def read_slice(part: ShardSlice) -> Iterator[Document]:
+    """Yield the documents of one slice in order.
+
+    Raises:
+        PipelineError: a line is not a document.
+    """
+    with open(part.path, "rb") as file:
+        position = part.start
+        if position:  # the line under way there belongs to the slice before
+            file.seek(position - 1)
+            position += len(file.readline()) - 1
+        while position < part.stop and (line := file.readline()):
+            try:
+                record = json.loads(line)
+                yield Document(record["id"], record["title"], record["text"], record.get("revision"))
+            except (ValueError, KeyError, TypeError) as error:
+                raise PipelineError(
+                    "not a document", error, where=f"{part.path}, byte {position}", remedy=REMEDY
+                ) from None
+            position += len(line)
+
+
 def read_documents(folder: str | Path) -> Iterator[Document]:
     """Yield the documents of one corpus folder in order.
 
     Raises:
-        PipelineError: a shard named by the manifest is missing or a line of it is not a document.
+        PipelineError: a shard named by the manifest is missing or has another size, or a line of it is not a document.
     """
-    folder = Path(folder)
-    for shard in read_manifest(folder)["shards"]:
-        path = folder / shard["name"]
-        remedy = "run the stage that makes this folder again"
-        try:
-            with open(path, encoding="utf-8") as file:
-                for number, line in enumerate(file, start=1):
-                    try:
-                        record = json.loads(line)
-                        yield Document(record["id"], record["title"], record["text"], record.get("revision"))
-                    except (json.JSONDecodeError, KeyError, TypeError) as error:
-                        raise PipelineError("not a document", error, where=f"{path}:{number}", remedy=remedy) from None
-        except FileNotFoundError:
-            raise PipelineError("shard not found", path, remedy=remedy) from None
+    for part in slice_shards(folder):
+        yield from read_slice(part)

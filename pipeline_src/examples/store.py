@@ -7,6 +7,7 @@ little-endian and read through memory maps, so that a corpus of any size takes n
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from pipeline_src.errors import PipelineError
 from pipeline_src.files import hash_file, read_json
 
 SPLITS = ("train", "heldout")
+# Documents in memory: ids of all their tokens (uint16), tokens of each sentence, sentences of each document (int64).
+Block = tuple[np.ndarray, np.ndarray, np.ndarray]
 TYPES: dict[str, np.dtype[Any]] = {"ids": np.dtype("<u2"), "sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
 
 
@@ -29,34 +32,33 @@ class TokenWriter:
     def __init__(self, folder: Path, split: str) -> None:
         self._paths = {kind: _path(folder, split, kind) for kind in TYPES}
         self._files = {kind: open(path, "wb") for kind, path in self._paths.items()}
-        self.documents = self.sentences = self.tokens = 0
+        self.counts: Counter[str] = Counter(documents=0, single_sentence_documents=0, sentences=0, tokens=0)
 
     def add(self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> None:
         """Append documents.
 
         Args:
-            ids: all their tokens, uint16 [tokens].
+            ids: all their tokens, [tokens].
             sentences: tokens of each sentence, at least one, int64 [sentences].
             documents: sentences of each document, at least one, int64 [documents].
         """
         self._write("ids", ids)
-        self._write("sentences", self.tokens + np.cumsum(sentences) - sentences)
-        self._write("documents", self.sentences + np.cumsum(documents) - documents)
-        self.tokens += len(ids)
-        self.sentences += len(sentences)
-        self.documents += len(documents)
+        self._write("sentences", self.counts["tokens"] + np.cumsum(sentences) - sentences)
+        self._write("documents", self.counts["sentences"] + np.cumsum(documents) - documents)
+        single = int(np.count_nonzero(documents == 1))  # kept; their pairs always have a random second part
+        counted = (len(documents), single, len(sentences), len(ids))
+        self.counts.update(dict(zip(self.counts, counted, strict=True)))
 
     def _write(self, kind: str, values: np.ndarray) -> None:
         self._files[kind].write(np.ascontiguousarray(values, TYPES[kind]).data)
 
     def close(self) -> dict[str, Any]:
         """Finish the files and return the split's row of the manifest: counts, and the sum of the ids."""
-        self._write("sentences", np.asarray([self.tokens]))
-        self._write("documents", np.asarray([self.sentences]))
+        self._write("sentences", np.asarray([self.counts["tokens"]]))
+        self._write("documents", np.asarray([self.counts["sentences"]]))
         for file in self._files.values():
             file.close()
-        counts = {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
-        return {**counts, "sha256": hash_file(self._paths["ids"])}
+        return {**self.counts, "sha256": hash_file(self._paths["ids"])}
 
 
 class TokenStore:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from pipeline_src.corpus.documents import corpus_folders, read_documents
-from pipeline_src.corpus.heldout import is_heldout
+from pipeline_src.corpus.documents import corpus_folders, slice_shards
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import atomic_directory, write_json
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.progress import log, track
+from pipeline_src.vocabulary.counting import TOO_LONG, WordCounts, count_shards
 from pipeline_src.vocabulary.encode import Encoder
-from pipeline_src.vocabulary.learn import count_words, learn_vocabulary
+from pipeline_src.vocabulary.learn import learn_vocabulary
 from pipeline_src.vocabulary.wordpiece import UNK, load_tokenizer, save_tokenizer
 
 TEXT, OUTPUT = Path("data/text"), Path("data/vocabulary")
@@ -24,31 +25,19 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams, wikipe
     """Read ``data/text``, write ``data/vocabulary``.
 
     Raises:
-        PipelineError: no training document holds a word.
+        PipelineError: no training document holds a word, or ``vocabulary.size`` has no room for the characters.
     """
-    words = count_words(_paragraphs(wikipedia.parts, seed, corpus.heldout), vocabulary.lowercase)
-    if not words:
-        raise PipelineError("no text to learn a vocabulary from", TEXT, remedy="see the drops in its manifest.json")
-    pieces = learn_vocabulary(words, vocabulary.size, vocabulary.alphabet, vocabulary.min_count)
-    if len(pieces) < vocabulary.size:
-        log.warning("the text holds %d pieces only, fewer than vocabulary.size %d", len(pieces), vocabulary.size)
-    with atomic_directory(OUTPUT) as folder:
-        save_tokenizer(folder, pieces, vocabulary.lowercase)
-        tokenizer = load_tokenizer(folder)
-        encoder, unknown = Encoder(tokenizer), tokenizer.token_to_id(UNK)
-        total = sum(words.values())
-        written = known = 0
-        for word, count in words.items():
-            ids = encoder.encode(word)
-            written += count * len(ids)
-            known += count * (unknown not in ids)
-        manifest = {
-            "entries": len(pieces),
-            "words": total,
-            "distinct_words": len(words),
-            "coverage": round(known / total, 6),
-            "pieces_per_word": round(written / total, 4),
-        }
+    slices = [part for folder in corpus_folders(TEXT, wikipedia.parts) for part in slice_shards(folder)]
+    with atomic_directory(OUTPUT) as folder, TemporaryDirectory(dir=folder) as runs:
+        words = WordCounts(Path(runs))
+        dropped = count_shards(slices, words, vocabulary.lowercase, vocabulary.longest_word, seed, corpus.heldout)
+        if not words:
+            raise PipelineError("no text to learn a vocabulary from", TEXT, remedy="see the drops in its manifest.json")
+        pieces = learn_vocabulary(words, vocabulary.size, vocabulary.alphabet, vocabulary.min_count, vocabulary.unused)
+        if len(pieces) < vocabulary.size:
+            log.warning("the text holds %d pieces only, fewer than vocabulary.size %d", len(pieces), vocabulary.size)
+        save_tokenizer(folder, pieces, vocabulary.lowercase, vocabulary.longest_word)
+        manifest = {"entries": len(pieces), **measure(folder, words, dropped[TOO_LONG])}
         write_json(folder / "manifest.json", manifest)
     log.info(
         "%d entries; %.3f %% of words covered, %.2f pieces a word",
@@ -58,8 +47,28 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams, wikipe
     )
 
 
-def _paragraphs(parts: Sequence[str], seed: int, share: float) -> Iterator[str]:
-    for folder in corpus_folders(TEXT, parts):
-        for document in track(read_documents(folder), f"counting words of {folder.relative_to(TEXT)}", "document"):
-            if not is_heldout(document.id, seed, share):
-                yield from document.text.split("\n")
+def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
+    """How the tokenizer in ``folder`` writes the words: the share of them without [UNK], and pieces a word.
+
+    Args:
+        folder: as ``save_tokenizer`` writes it.
+        words: counts of words that are not too long.
+        too_long: words longer than the tokenizer takes, each of them one [UNK].
+    """
+    tokenizer = load_tokenizer(folder)
+    encoder, unknown = Encoder(tokenizer), tokenizer.token_to_id(UNK)
+    total = written = too_long
+    distinct = known = 0
+    for word, count in track(words.items(), "measuring the vocabulary", "word"):
+        ids = encoder.encode(word)
+        distinct += 1
+        total += count
+        written += count * len(ids)
+        known += count * (unknown not in ids)
+    return {
+        "words": total,
+        "distinct_words": distinct,  # of those that are not too long
+        "coverage": round(known / total, 6),
+        "pieces_per_word": round(written / total, 4),
+        "dropped": {TOO_LONG: too_long},
+    }

@@ -1,11 +1,12 @@
 """Documents to token shards: sentences kept apart, held-out documents apart, only listed parts read."""
 
+import numpy as np
 import pytest
 
-from pipeline_src.corpus.documents import Document, write_manifest, write_shard
+from pipeline_src.corpus.documents import Document, read_documents, slice_shards, write_manifest, write_shard
 from pipeline_src.corpus.heldout import is_heldout
 from pipeline_src.errors import PipelineError
-from pipeline_src.examples.store import TokenStore
+from pipeline_src.examples.store import TokenBlock, TokenStore, TokenWriter
 from pipeline_src.examples.tokens import run
 from pipeline_src.files import hash_file, read_json
 from pipeline_src.params.corpus import CorpusParams
@@ -62,12 +63,86 @@ def test_statistics_count_what_was_written(study):
     assert part["dropped"] == {"redirect": 2} and corpus["vocabulary"]["coverage"] > 0.9
 
 
-def test_same_bytes_again(study):
-    def hashes() -> list[str]:
-        run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
-        return [hash_file(path) for path in sorted((study / "data/tokens").rglob("*")) if path.is_file()]
+def written(folder) -> dict[str, str]:
+    return {str(path.relative_to(folder)): hash_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
-    assert hashes() == hashes()
+
+def test_same_bytes_for_any_number_of_workers_and_size_of_slices(study, monkeypatch):
+    found = []
+    for workers, size in ((1, 1 << 20), (1, 100), (2, 350), (5, 200)):
+        monkeypatch.setenv("PIPELINE_WORKERS", str(workers))
+        monkeypatch.setattr(slice_shards, "__defaults__", (size,))
+        run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+        found.append(written(study / "data/tokens"))
+    assert len(found[0]) == 13 and found == found[:1] * 4
+
+
+def test_same_bytes_for_any_sharding_of_the_documents(study):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    expected = written(study / "data/tokens")
+    folder = study / "data/text/wikipedia/a"
+    documents = list(read_documents(folder))
+    (folder / "x.jsonl").unlink()
+    parts = [documents[:1], [], documents[1:20], documents[20:]]
+    write_manifest(folder, [write_shard(folder / f"{n}.jsonl", part) for n, part in enumerate(parts)], {"redirect": 2})
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert written(study / "data/tokens") == expected
+
+
+def test_short_documents_are_counted(study, monkeypatch):
+    folder = study / "data/text/books"
+    texts = [
+        "",
+        "\n \n",
+        "\u200b\n\ufeff",
+        "One sentence only.",
+        "Another one.\n\u200d",
+        "Two of them. Here it is.",
+    ] * 5
+    documents = [Document(f"books:{n}", "", text) for n, text in enumerate(texts)]
+    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
+    monkeypatch.setattr(slice_shards, "__defaults__", (150,))
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    manifest = read_json("data/tokens/manifest.json")
+    assert manifest["dropped"] == {"document_without_tokens": 15}
+    books = [row for rows in manifest["splits"].values() for row in rows if row["name"] == "books"]
+    assert sum(row["documents"] for row in books) == 15
+    assert sum(row["single_sentence_documents"] for row in books) == 10
+    assert sum(row["sentences"] for row in books) == 20
+    assert all(row["tokens"] for row in books)
+
+
+def test_a_part_without_documents_has_empty_files(study):
+    folder = study / "data/text/books"
+    write_manifest(folder, [write_shard(folder / "x.jsonl", [])], {})
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert [row["tokens"] for row in read_json("data/tokens/manifest.json")["splits"]["train"]][0] == 0
+    assert TokenStore("data/tokens", "train").documents > 10
+
+
+def test_another_vocabulary_in_the_same_place_is_read_anew(study):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    before = TokenStore("data/tokens", "train").tokens
+    vocabulary = VocabularyParams(size=150, alphabet=60, min_count=1000)  # characters only
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert TokenStore("data/tokens", "train").tokens > before
+
+
+def test_files_are_little_endian(tmp_path):
+    writer = TokenWriter(tmp_path, "train", "a")
+    writer.add([[1, 258], [3]])
+    writer.append(TokenBlock(np.array([65535], np.uint16), np.array([1]), np.array([1])))
+    row = writer.close()
+    assert (tmp_path / "train/a.ids").read_bytes() == bytes([1, 0, 2, 1, 3, 0, 255, 255])
+    assert (tmp_path / "train/a.sentences").read_bytes() == bytes([*[0] * 8, 2, *[0] * 7, 3, *[0] * 7])
+    assert (tmp_path / "train/a.documents").read_bytes() == bytes([*[0] * 8, 2, *[0] * 7])
+    assert (row["documents"], row["sentences"], row["tokens"], row["single_sentence_documents"]) == (2, 3, 4, 1)
+
+
+def test_an_id_beyond_16_bits_is_refused(tmp_path):
+    with pytest.raises(OverflowError):
+        TokenWriter(tmp_path, "train", "a").add([[1 << 16]])
 
 
 def test_a_split_without_documents_is_one_clear_error(study):

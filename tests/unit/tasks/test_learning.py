@@ -20,7 +20,8 @@ from pipeline_src.sources.synthetic import write_task
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.spec import load_spec, task_names
 from pipeline_src.training.finetune import Judged, TaskTrainer
-from pipeline_src.vocabulary.learn import count_words, learn_vocabulary
+from pipeline_src.vocabulary.counting import count_words
+from pipeline_src.vocabulary.learn import learn_vocabulary
 from pipeline_src.vocabulary.wordpiece import build_tokenizer
 
 PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")

@@ -17,7 +17,8 @@ from pipeline_src.sources.synthetic import write_task
 from pipeline_src.tasks.features import Features
 from pipeline_src.training.finetune import run
 from pipeline_src.training.task_batches import evaluation_batches, make_batch, training_batches
-from pipeline_src.vocabulary.learn import count_words, learn_vocabulary
+from pipeline_src.vocabulary.counting import count_words
+from pipeline_src.vocabulary.learn import learn_vocabulary
 from pipeline_src.vocabulary.wordpiece import save_tokenizer
 
 CPU = torch.device("cpu")

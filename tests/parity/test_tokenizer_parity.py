@@ -1,0 +1,102 @@
+"""The vocabulary and its tokenizer against `tokenizers`' trainer and `transformers`' BertTokenizer."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
+
+from pipeline_src.files import read_json
+from pipeline_src.vocabulary.counting import count_words
+from pipeline_src.vocabulary.encode import Encoder
+from pipeline_src.vocabulary.learn import learn_vocabulary
+from pipeline_src.vocabulary.spelling import spell
+from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, reserved_tokens, save_tokenizer
+
+transformers = pytest.importorskip("transformers", reason="an extra of the tests")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def text() -> list[str]:
+    """This project's own prose and code: some 100,000 words, most of them rare."""
+    paths = [
+        ROOT / "README.md",
+        *sorted((ROOT / "pipeline_src").rglob("*.py")),
+        *sorted((ROOT / "tests").rglob("*.py")),
+    ]
+    return [line for path in paths for line in path.read_text(encoding="utf-8").split("\n")]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_same_pieces_as_the_trainer_of_tokenizers(text, lowercase):
+    """Given the order of the ## forms, which it leaves to chance, the peer learns the same entries in one order."""
+    words = count_words(text, lowercase, longest=10**9)
+    peer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    peer.normalizer, peer.pre_tokenizer = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
+    forms = [AddedToken(form, special=True) for form in spell(words.items(), 1000, 1).forms]
+    trainer = WordPieceTrainer(
+        vocab_size=3000, limit_alphabet=1000, special_tokens=[*SPECIAL_TOKENS, *forms], show_progress=False
+    )
+    peer.train_from_iterator(text, trainer)
+    theirs = sorted(peer.get_vocab(), key=peer.get_vocab().__getitem__)
+    ours = learn_vocabulary(words, 3000, 1000, 1)
+    assert ours == theirs and len(ours) == 3000
+
+
+@pytest.fixture(
+    scope="module", params=[(True, 0, 100), (True, 994, 100), (False, 7, 100), (True, 7, 12), (False, 0, 200)]
+)
+def saved(request, text, tmp_path_factory):
+    lowercase, unused, longest = request.param
+    folder = tmp_path_factory.mktemp("vocabulary")
+    words = count_words(text, lowercase, longest)
+    pieces = learn_vocabulary(words, 2500, 1000, 1, unused)
+    assert pieces[: 5 + unused] == reserved_tokens(unused)
+    save_tokenizer(folder, pieces, lowercase, longest)
+    peer = transformers.AutoTokenizer.from_pretrained(str(folder))
+    strict = transformers.AutoTokenizer.from_pretrained(str(folder), split_special_tokens=True)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.encode_special_tokens = True
+    return Encoder(tokenizer), peer, strict
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.text() | st.text("aeé Å\u0301[SEP]unused0123 北\u00a0\u200d") | st.just("[unused5] [UNUSED0] x" + "y" * 150)
+)
+def test_transformers_gives_the_same_ids(saved, text):
+    encoder, peer, strict = saved
+    ids = encoder.encode(text)
+    assert strict.encode(text, add_special_tokens=False) == ids
+    if not any(token in text for token in SPECIAL_TOKENS):
+        assert peer.encode(text, add_special_tokens=False) == ids
+        assert peer.encode(text) == [peer.cls_token_id, *ids, peer.sep_token_id]
+
+
+def test_transformers_reads_vocab_txt_alone(text, tmp_path):
+    pieces = learn_vocabulary(count_words(text, True), 2500, 1000, 1, 120)
+    save_tokenizer(tmp_path, pieces, lowercase=True)
+    encoder = Encoder(Tokenizer.from_file(str(tmp_path / "tokenizer.json")))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).unlink()
+    peer = transformers.BertTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True)
+    assert (peer.pad_token_id, peer.unk_token_id, peer.mask_token_id) == (0, 100, 103)
+    for line in text[:2000]:
+        if "[" not in line:
+            assert peer.encode(line, add_special_tokens=False) == encoder.encode(line)
+
+
+def test_the_class_that_files_name_keeps_another_longest_word(pieces_folder):
+    assert read_json(pieces_folder / "tokenizer_config.json")["tokenizer_class"] == "PreTrainedTokenizerFast"
+
+
+@pytest.fixture
+def pieces_folder(tmp_path):
+    save_tokenizer(tmp_path, [*SPECIAL_TOKENS, "a"], lowercase=True, longest_word=200)
+    return tmp_path
