@@ -41,7 +41,12 @@ class TokenWriter:
             ids: all their tokens, [tokens].
             sentences: tokens of each sentence, at least one, int64 [sentences].
             documents: sentences of each document, at least one, int64 [documents].
+
+        Raises:
+            OverflowError: an id does not fit 16 bits.
         """
+        if ids.dtype != TYPES["ids"] and ids.max(initial=0) > np.iinfo(TYPES["ids"]).max:
+            raise OverflowError(f"id {ids.max()} does not fit 16 bits")
         self._write("ids", ids)
         self._write("sentences", self.counts["tokens"] + np.cumsum(sentences) - sentences)
         self._write("documents", self.counts["sentences"] + np.cumsum(documents) - documents)

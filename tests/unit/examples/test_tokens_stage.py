@@ -6,7 +6,7 @@ import pytest
 from pipeline_src.corpus.documents import Document, read_documents, slice_shards, write_manifest, write_shard
 from pipeline_src.corpus.heldout import is_heldout
 from pipeline_src.errors import PipelineError
-from pipeline_src.examples.store import TokenBlock, TokenStore, TokenWriter
+from pipeline_src.examples.store import TokenStore, TokenWriter
 from pipeline_src.examples.tokens import run
 from pipeline_src.files import hash_file, read_json
 from pipeline_src.params.corpus import CorpusParams
@@ -46,21 +46,23 @@ def test_every_document_lands_in_its_split(study):
     for split, wanted in (("train", False), ("heldout", True)):
         store = TokenStore("data/tokens", split)
         expected = [name for name in ids if is_heldout(name, 1, 0.3) is wanted]
-        assert store.documents == len(expected)
+        assert len(store) == len(expected)
         for number, name in enumerate(expected):
-            offsets = store.document(number)
+            offsets = store.sentences[store.documents[number] : store.documents[number + 1] + 1]
             assert len(offsets) == 4  # three sentences
             first = f"Number {name.split(':')[1]} is first."
-            assert store.span(offsets[0], offsets[1]).tolist() == tokenizer.encode(first, add_special_tokens=False).ids
+            assert store.ids[offsets[0] : offsets[1]].tolist() == tokenizer.encode(first, add_special_tokens=False).ids
 
 
-def test_statistics_count_what_was_written(study):
+def test_parts_are_counted(study):
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
-    corpus = read_json("results/corpus.json")
-    assert set(corpus["parts"]) == {"books", "wikipedia-a"}  # the left-over part is not read
-    part = corpus["parts"]["wikipedia-a"]
-    assert part["train"]["documents"] + part["heldout"]["documents"] == 30 == part["documents"]
-    assert part["dropped"] == {"redirect": 2} and corpus["vocabulary"]["coverage"] > 0.9
+    manifest = read_json("data/tokens/manifest.json")
+    for split, whole in manifest["splits"].items():
+        parts = manifest["parts"][split]
+        assert set(parts) == {"books", "wikipedia-a"}  # the left-over part is not read
+        for count in ("documents", "sentences", "tokens"):
+            assert sum(part[count] for part in parts.values()) == whole[count] > 0
+    assert sum(manifest["parts"][split]["wikipedia-a"]["documents"] for split in manifest["parts"]) == 30
 
 
 def written(folder) -> dict[str, str]:
@@ -74,7 +76,7 @@ def test_same_bytes_for_any_number_of_workers_and_size_of_slices(study, monkeypa
         monkeypatch.setattr(slice_shards, "__defaults__", (size,))
         run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
         found.append(written(study / "data/tokens"))
-    assert len(found[0]) == 13 and found == found[:1] * 4
+    assert len(found[0]) == 7 and found == found[:1] * 4
 
 
 def test_same_bytes_for_any_sharding_of_the_documents(study):
@@ -105,44 +107,33 @@ def test_short_documents_are_counted(study, monkeypatch):
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     manifest = read_json("data/tokens/manifest.json")
     assert manifest["dropped"] == {"document_without_tokens": 15}
-    books = [row for rows in manifest["splits"].values() for row in rows if row["name"] == "books"]
+    books = [parts["books"] for parts in manifest["parts"].values()]
     assert sum(row["documents"] for row in books) == 15
     assert sum(row["single_sentence_documents"] for row in books) == 10
     assert sum(row["sentences"] for row in books) == 20
     assert all(row["tokens"] for row in books)
 
 
-def test_a_part_without_documents_has_empty_files(study):
+def test_a_part_without_documents_counts_nothing(study):
     folder = study / "data/text/books"
     write_manifest(folder, [write_shard(folder / "x.jsonl", [])], {})
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
-    assert [row["tokens"] for row in read_json("data/tokens/manifest.json")["splits"]["train"]][0] == 0
-    assert TokenStore("data/tokens", "train").documents > 10
+    assert not any(read_json("data/tokens/manifest.json")["parts"]["train"]["books"].values())
+    assert len(TokenStore("data/tokens", "train")) > 10
 
 
 def test_another_vocabulary_in_the_same_place_is_read_anew(study):
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
-    before = TokenStore("data/tokens", "train").tokens
+    before = len(TokenStore("data/tokens", "train").ids)
     vocabulary = VocabularyParams(size=150, alphabet=60, min_count=1000)  # characters only
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
-    assert TokenStore("data/tokens", "train").tokens > before
-
-
-def test_files_are_little_endian(tmp_path):
-    writer = TokenWriter(tmp_path, "train", "a")
-    writer.add([[1, 258], [3]])
-    writer.append(TokenBlock(np.array([65535], np.uint16), np.array([1]), np.array([1])))
-    row = writer.close()
-    assert (tmp_path / "train/a.ids").read_bytes() == bytes([1, 0, 2, 1, 3, 0, 255, 255])
-    assert (tmp_path / "train/a.sentences").read_bytes() == bytes([*[0] * 8, 2, *[0] * 7, 3, *[0] * 7])
-    assert (tmp_path / "train/a.documents").read_bytes() == bytes([*[0] * 8, 2, *[0] * 7])
-    assert (row["documents"], row["sentences"], row["tokens"], row["single_sentence_documents"]) == (2, 3, 4, 1)
+    assert len(TokenStore("data/tokens", "train").ids) > before
 
 
 def test_an_id_beyond_16_bits_is_refused(tmp_path):
     with pytest.raises(OverflowError):
-        TokenWriter(tmp_path, "train", "a").add([[1 << 16]])
+        TokenWriter(tmp_path, "train").add(np.asarray([1 << 16]), np.asarray([1]), np.asarray([1]))
 
 
 def test_a_split_without_documents_is_one_clear_error(study):
