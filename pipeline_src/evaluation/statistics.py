@@ -81,7 +81,7 @@ def describe(plan: np.ndarray, length: int, marks: int) -> dict[str, Any]:
 
     Returns:
         ``examples``; ``tokens``; ``fill``, how full the examples are; ``random_next``, the share of random pairs; and
-        ``lengths``, the number of examples in each of 16 equal classes of length.
+        ``lengths``, how many ``examples`` there are in each of 16 equal classes of length, and where these end.
     """
     assert plan.dtype == PLAN
     edges = np.linspace(0, length, BINS + 1)
@@ -98,7 +98,7 @@ def describe(plan: np.ndarray, length: int, marks: int) -> dict[str, Any]:
         "tokens": tokens,
         "fill": round(tokens / (len(plan) * length), 4),
         "random_next": round(random / len(plan), 4),
-        "lengths": {f"{edges[i]:g}-{edges[i + 1]:g}": int(count) for i, count in enumerate(histogram)},
+        "lengths": {"up_to": edges[1:].tolist(), "examples": histogram.tolist()},
     }
 
 

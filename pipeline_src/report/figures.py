@@ -57,10 +57,9 @@ def length_bars(results: Results) -> str:
     figure, panels = plt.subplots(1, len(PHASES), figsize=(9, 2.4), layout="constrained")
     for axes, phase, colour in zip(panels, PHASES, (BLUE, ORANGE), strict=True):
         lengths = results.corpus["examples"][phase]["train"]["lengths"]
-        width = results.lengths[phase] / len(lengths)
-        total = sum(lengths.values())
-        shares = [100 * count / total for count in lengths.values()]
-        axes.bar([width * (place + 0.5) for place in range(len(lengths))], shares, 0.92 * width, color=colour)
+        width = lengths["up_to"][0]
+        shares = [100 * count / sum(lengths["examples"]) for count in lengths["examples"]]
+        axes.bar([end - width / 2 for end in lengths["up_to"]], shares, 0.92 * width, color=colour)
         axes.set(title=f"Examples of up to {results.lengths[phase]} tokens", xlabel="tokens", ylabel="share (percent)")
     return _svg(figure, "Lengths of the training examples of both phases")
 

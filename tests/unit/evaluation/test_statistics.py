@@ -89,4 +89,5 @@ def test_a_plan_is_described_by_its_rows():
     found = describe(rows, 128, 3)
     assert (found["examples"], found["tokens"], found["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)
     assert found["fill"] == round(178 / 512, 4)
-    assert sum(found["lengths"].values()) == 4 and found["lengths"]["120-128"] == 1 and found["lengths"]["0-8"] == 1
+    classes = dict(zip(found["lengths"]["up_to"], found["lengths"]["examples"], strict=True))
+    assert sum(classes.values()) == 4 and classes[8] == classes[16] == classes[40] == classes[128] == 1

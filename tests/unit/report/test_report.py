@@ -59,7 +59,8 @@ def results(tmp_path, monkeypatch):
         write_json(folder / "pretrain" / f"{phase}.json", pretrain)
         lines = ["step\tloss\tmlm_loss\tnsp_loss", *(f"{first + i}\t7.{i}\t6.{i}\t0.7" for i in range(5))]
         (folder / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
-    split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": {"0-32": 10, "32-64": 90}}
+    bins = {"up_to": [32.0, 64.0], "examples": [10, 90]}
+    split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": bins}
     lengths = {"short": 64, "long": 128}
     examples = {
         phase: {"length": length, "next_sentence": True, "train": split, "heldout": split}
