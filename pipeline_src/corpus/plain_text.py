@@ -33,8 +33,9 @@ _FRONT_MATTER = re.compile(
 _ILLUSTRATION = re.compile(r"\[(?:illustration|footnote|sidenote|transcriber)[^\]]*\]", re.I)
 _SPEECH_END = frozenset(".!?:;,\"”’')]—-…")
 _SENTENCE_END = frozenset(".!?\"”’')…")
+_CLOSED = _SENTENCE_END | frozenset(":]")  # after which a small letter does not go on with the sentence
 FRONT, FRONT_MIN = 0.05, 2_000  # share of a book, and characters, in which front matter is looked for
-UNWRAPPED = 120  # characters; a longer line was not broken by hand, so each line is a paragraph
+UNWRAPPED = 120  # characters; a longer line was not broken by hand
 FULL = 45  # characters; a line as long as this was broken off because it was full
 LIST_LINES = 100  # a list of sentences has at least so many lines
 SENTENCE_MOST = 1_000  # characters of a line
@@ -61,7 +62,7 @@ def plain_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
             reason = _why_not_prose(paragraph, in_front=position < max(FRONT * len(text), FRONT_MIN))
             if reason:
                 dropped[reason] += 1
-            elif paragraph[-1] in _SPEECH_END:
+            elif paragraph[-1] in _CLOSED:
                 kept.append(paragraph)
             else:
                 open_end = paragraph
@@ -71,8 +72,8 @@ def plain_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
 
 
 def _keep(paragraph: str, kept: list[str], dropped: Counter[str]) -> None:
-    """Keep a paragraph without a stop at its end if it is too long for a title or a line of verse."""
-    if len(paragraph) < UNWRAPPED:
+    """Keep a paragraph without any mark at its end if it is too long for a title or a line of verse."""
+    if len(paragraph) < UNWRAPPED and paragraph[-1] not in _SPEECH_END:
         dropped["fragment"] += 1
     else:
         kept.append(paragraph)
@@ -102,7 +103,7 @@ def _inside_frame(text: str, dropped: Counter[str]) -> str:
 def _split_block(block: str) -> list[list[str]]:
     """The paragraphs of a block between blank lines: one, unless lines are long or the first ones are indented."""
     lines = [line for line in block.split("\n") if line.strip()]
-    unwrapped = any(len(line) > UNWRAPPED for line in lines)
+    unwrapped = max(map(len, lines), default=0) > UNWRAPPED and _mostly_whole(lines)
     indented = [line[0] in " \t" for line in lines]
     if not unwrapped and not 0 < sum(indented) <= len(lines) / 2:
         return [lines]
@@ -116,9 +117,16 @@ def _split_block(block: str) -> list[list[str]]:
     return paragraphs
 
 
+def _mostly_whole(lines: list[str]) -> bool:
+    """Whether at least half of the lines end as sentences do: so many are chance where lines were broken by hand."""
+    return 2 * sum(line.rstrip()[-1] in _SENTENCE_END for line in lines) >= len(lines)
+
+
 def _goes_on(line: str, following: str) -> bool:
     """Whether a sentence runs from one line into the next."""
-    return line[-1] not in _SPEECH_END and (following[0].islower() or len(line) >= FULL) and not _is_heading(line)
+    if following[0].islower():
+        return line[-1] not in _CLOSED and not _is_heading(line)
+    return line[-1] not in _SPEECH_END and len(line) >= FULL and not _is_heading(line)
 
 
 def _is_heading(text: str) -> bool:

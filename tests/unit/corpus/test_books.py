@@ -123,14 +123,18 @@ def test_markdown_prose_loses_its_marks() -> None:
 
 def test_lines_that_break_a_sentence_are_joined() -> None:
     text = "He went to the\n dark house and looked at it.\n\nThen he turned\n\nround and left.\n\n"
-    text += "The Dark House\n\nIt was empty."
+    text += "The Dark House\n\nIt was empty, and,\n\ncertainly, cold.\n\nYours,\n\nAda."
     dropped: Counter[str] = Counter()
     assert plain_paragraphs(text, dropped) == [
         "He went to the dark house and looked at it.",
         "Then he turned round and left.",
-        "It was empty.",
+        "It was empty, and, certainly, cold.",
+        "Yours,",
+        "Ada.",
     ]
     assert dropped == {"fragment": 1}
+    wrapped = ["He said to Mrs.", "Dale, who had come", "word " * 30, "in spite of all, that", "it was late."]
+    assert plain_paragraphs("\n".join(wrapped), dropped) == [" ".join(" ".join(wrapped).split())]
     long = "word " * 30 + "and so on\nto the end.\nCHAPTER TWENTY-ONE\nA second one."
     assert plain_paragraphs(long, dropped) == ["word " * 30 + "and so on to the end.", "A second one."]
 
