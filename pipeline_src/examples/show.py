@@ -19,7 +19,7 @@ from pipeline_src.vocabulary.wordpiece import load_tokenizer
 VOCABULARY = Path("data/vocabulary")
 STYLES = {"mask": "\033[1;31m", "random": "\033[1;33m", "keep": "\033[1;32m"}
 RESET = "\033[0m"
-KEY = "in brackets what must be predicted: {[MASK] was}, {other was}, {same=}"
+KEY = "what must be predicted stands in braces: {[MASK] word}, {other word} in place of a word, {word=} left as it is"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,10 +51,8 @@ def main(arguments: argparse.Namespace) -> None:
     print(KEY)
     for number in numbers:
         batch = examples.batch(np.asarray([number]), arguments.epoch)
-        pair = (
-            " ".join(("random next" if batch.is_random[0] else "true next").split()) if examples.next_sentence else ""
-        )
-        counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted{', ' if pair else ''}{pair}"
+        label = f", {'random' if batch.is_random[0] else 'true'} next" if examples.next_sentence else ""
+        counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted{label}"
         print(f"\nexample {number} ({arguments.phase}, {arguments.split}): {counts}")
         for name, line in zip("AB", readable(batch, tokenizer, colour=sys.stdout.isatty()), strict=False):
             print(f"  {name}: {line}")

@@ -92,7 +92,7 @@ def describe(name: str, about: dict[str, str], folder: Path) -> None:
 
 def _own_files(name: str, file: SourceFile) -> list[Obtained]:
     pattern = file.url.removeprefix("file:")
-    found = [Path(path) for path in sorted(glob.glob(pattern)) if Path(path).is_file()]
+    found = [Path(path) for path in sorted(glob.glob(pattern, recursive=True)) if Path(path).is_file()]
     if not found:
         raise PipelineError(
             "your own file is not there", pattern, where=f"{name} in the catalogue",
@@ -101,7 +101,10 @@ def _own_files(name: str, file: SourceFile) -> list[Obtained]:
     if glob.escape(pattern) == pattern:  # no wildcard: one file, under the name that the catalogue gives it
         _verify(name, file, found[0], Checksum.parse(file.checksum) if file.checksum else None, delete=False)
         return [Obtained(file, found[0], shared=False)]
-    renamed = [file.model_copy(update={"path": (Path(file.path) / path.name).as_posix()}) for path in found]
+    base = os.path.dirname(pattern[: min(pattern.find(mark) % len(pattern) for mark in "*?[")])
+    renamed = [
+        file.model_copy(update={"path": (Path(file.path) / path.relative_to(base)).as_posix()}) for path in found
+    ]
     return [Obtained(one, path, shared=False) for one, path in zip(renamed, found, strict=True)]
 
 

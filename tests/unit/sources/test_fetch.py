@@ -161,6 +161,15 @@ def test_own_files_one_and_many(project: Path) -> None:
     assert not (project / "sources.lock").exists()
 
 
+def test_own_files_keep_their_folders(project: Path) -> None:
+    for name in ("a.txt", "shelf/a.txt", "shelf/deep/b.md"):
+        (project / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / "own" / name).write_text(name)
+    run(source({"path": ".", "url": "file:own/**/*"}))
+    found = sorted(path.relative_to(project / "out").as_posix() for path in (project / "out").rglob("*.*"))
+    assert found == ["a.txt", "shelf/a.txt", "shelf/deep/b.md", "source.json"]
+
+
 def test_own_file_missing_or_wrong_is_never_deleted(project: Path) -> None:
     with pytest.raises(PipelineError, match="your own file is not there: own/a"):
         run(source({"path": "a", "url": "file:own/a"}))
