@@ -2,7 +2,7 @@
 
 The merges of `tokenizers`' WordPieceTrainer, in a fixed order: of equally frequent pairs the one whose left piece
 stands earlier in the vocabulary is merged first, then the one whose right piece does. The letters of all words lie end
-to end in one array, and a merge is a few operations on arrays of places in it: some 20 bytes of memory a letter of the
+to end in one array, and a merge is a few operations on arrays of places in it: some 40 bytes of memory a letter of the
 distinct words, whatever the size of the text.
 """
 

@@ -58,6 +58,7 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     inner = characters[continues[characters]]
 
     text, count = np.concatenate(texts), np.concatenate(counts)
+    del texts
     known = np.zeros(CODES, bool)
     known[characters] = known[END] = True
     word = _word_of_letter(text)

@@ -1,0 +1,121 @@
+"""Encoding real sentences from a cold start, against `tokenizers`' batch encoder; all text gets the same ids."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from benchmarks.material import MORE, articles_text, books_text
+from benchmarks.measure import race, report
+from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.vocabulary.counting import count_words
+from pipeline_src.vocabulary.encode import Encoder
+from pipeline_src.vocabulary.learn import learn_vocabulary
+from pipeline_src.vocabulary.wordpiece import build_tokenizer
+
+TIMED = 30 << 20  # bytes of sentences that the race runs on
+BATCH = 20_000
+ROUNDS = 3
+
+
+def other_lines() -> Iterator[tuple[str, list[str]]]:
+    """Real lines that were never cleaned, where a machine has them: markup, other scripts, tables."""
+    italian = MORE / "wiki_xml" / "itwiki-small-dump.xml.gz"
+    if italian.exists():
+        yield "Italian dump", gzip.open(italian, "rt", encoding="utf-8").read().split("\n")
+    for name in ("valid", "test"):
+        path = MORE / "wikitext2" / f"{name}.txt.xz"
+        if path.exists():
+            yield f"WikiText-2 {name}", lzma.open(path, "rt", encoding="utf-8").read().split("\n")
+
+
+def count_differences(tokenizer: Tokenizer, lines: list[str]) -> int:
+    """Lines whose ids differ between ours and the peer."""
+    encoder = Encoder(tokenizer)
+    different = 0
+    for start in range(0, len(lines), BATCH):
+        batch = lines[start : start + BATCH]
+        theirs = tokenizer.encode_batch(batch, add_special_tokens=False)
+        different += sum(encoder.encode(line) != found.ids for line, found in zip(batch, theirs, strict=True))
+    return different
+
+
+def main() -> None:
+    """Race both on the first sentences, then compare ids on everything."""
+    texts = articles_text() + books_text()
+    paragraphs = [paragraph for text in texts for paragraph in text.split("\n")]
+    pieces = learn_vocabulary(count_words(paragraphs, lowercase=True), 30_522, 1000, 2)
+    tokenizer = build_tokenizer(pieces, lowercase=True)
+    sentences: list[str] = []
+    size = 0
+    for paragraph in paragraphs:
+        if size >= TIMED:
+            break
+        found = split_sentences(paragraph)
+        sentences += found
+        size += sum(len(sentence.encode()) for sentence in found)
+
+    def ours() -> None:
+        Encoder(tokenizer).encode_batch(sentences)
+
+    def one_by_one() -> None:  # as the stage `tokens` does
+        encoder = Encoder(tokenizer)
+        for sentence in sentences:
+            encoder.encode_bytes(sentence)
+
+    def as_lists() -> None:
+        encoder = Encoder(tokenizer)
+        for sentence in sentences:
+            encoder.encode(sentence)
+
+    warm = Encoder(tokenizer)
+    warm.encode_batch(sentences)
+
+    def peer() -> None:
+        for start in range(0, len(sentences), BATCH):
+            tokenizer.encode_batch(sentences[start : start + BATCH], add_special_tokens=False)
+
+    seconds = race(
+        {"ours": ours, "one_by_one": one_by_one, "as_lists": as_lists, "peer": peer,
+         "warm": lambda: warm.encode_batch(sentences)}, ROUNDS
+    )  # fmt: skip
+    rates = {name: size / 1e6 / time for name, time in seconds.items()}
+
+    cased = build_tokenizer(
+        learn_vocabulary(count_words(articles_text(), lowercase=False), 30_522, 1000, 2), lowercase=False
+    )
+    compared: dict[str, int] = {}
+    different = 0
+    for name, lines in [("articles and books", paragraphs), *other_lines()]:
+        compared[name] = len(lines)
+        different += count_differences(tokenizer, lines)
+        different += count_differences(cased, lines)
+        print(f"compared {name}: {len(lines)} lines, uncased and cased", file=sys.stderr)
+    ids, lengths = Encoder(tokenizer).encode_batch(sentences[:BATCH])
+    theirs = tokenizer.encode_batch(sentences[:BATCH], add_special_tokens=False)
+    different += not np.array_equal(np.concatenate([found.ids for found in theirs]), ids)
+    name = "tokenizers encode_batch"
+    report(
+        "encode",
+        "MB of sentences per CPU-second, cold start",
+        rates["ours"],
+        {name: rates["peer"]},
+        {name: 4.0},
+        met_more=different == 0,
+        megabytes=round(size / 1e6, 1),
+        sentences=len(sentences),
+        one_by_one=round(rates["one_by_one"], 2),
+        as_lists=round(rates["as_lists"], 2),
+        warm=round(rates["warm"], 2),
+        lines_compared=compared,
+        lines_with_other_ids=different,
+    )
+
+
+if __name__ == "__main__":
+    main()
