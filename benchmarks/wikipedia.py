@@ -1,0 +1,140 @@
+"""A dump of 300 MB of XML to shards of prose through Beam, beside the published topology and a plain loop.
+
+The sample's pages are repeated under new ids and titles and packed as Wikimedia packs a dump, 100 pages a bz2 stream.
+Every run is a process of its own, so that CPU time and peak memory hold all it needs, Beam's import included.
+"""
+
+from __future__ import annotations
+
+import bz2
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks._wikipedia_sides import TEXT
+from benchmarks.material import CACHE, sample_dump
+from benchmarks.measure import report
+from pipeline_src.corpus.documents import read_manifest
+from pipeline_src.files import atomic_file
+from pipeline_src.parallel import map_in_order
+
+FEW, MANY, TWICE = 4, 50, 100  # copies of the sample's 6.1 MB: for the published topology, for us, for memory
+ROUNDS = 3
+FASTER = 10.0  # times the published topology
+OVERHEAD = 0.08  # of CPU over the plain loop
+PEAK = 300.0  # MB
+GROWTH = 1.05  # of peak memory at twice the input
+PAGES_A_STREAM = 100
+
+
+def main() -> None:
+    """Run all sides in turn, then ours at twice the input and with two workers, and report."""
+    few, many, twice = (make_dump(copies) for copies in (FEW, MANY, TWICE))
+    runs: dict[str, list[dict[str, float]]] = {"beam": [], "loop": [], "published": []}
+    for turn in range(ROUNDS):
+        for side in list(runs) if turn % 2 == 0 else list(runs)[::-1]:
+            runs[side].append(run_apart(side, few if side == "published" else many))
+    if shards("beam") != shards("loop"):
+        sys.exit("error: Beam and the plain loop wrote different shards")
+    large, two = run_apart("beam", twice), run_apart("beam", many, workers=2)
+    cpu = {side: statistics.median(run["cpu_s"] for run in those) for side, those in runs.items()}
+    # other work on the machine can only add to CPU time, so a difference of few per cent shows in the least of each
+    least = {side: min(run["cpu_s"] for run in those) for side, those in runs.items()}
+    overhead, overhead_two = (seconds / least["loop"] - 1 for seconds in (least["beam"], two["cpu_s"]))
+    peak = {side: max(run["peak_mb"] for run in those) for side, those in runs.items()}
+    print(f"CPU over the plain loop {overhead:.1%} (at most {OVERHEAD:.0%}); with two workers {overhead_two:.1%}")
+    print(f"peak memory {peak['beam']:.0f} MB, at twice the input {large['peak_mb']:.0f} MB (at most {PEAK:.0f})")
+    report(
+        "wikipedia",
+        "MB of XML per CPU-second",
+        megabytes(MANY) / cpu["beam"],
+        {
+            "TFDS / Hugging Face wikipedia": megabytes(FEW) / cpu["published"],
+            "plain loop": megabytes(MANY) / cpu["loop"],
+        },
+        {"TFDS / Hugging Face wikipedia": FASTER},
+        met_more=overhead <= OVERHEAD and large["peak_mb"] <= min(PEAK, GROWTH * peak["beam"]),
+        xml_mb=round(megabytes(MANY), 1),
+        overhead=round(overhead, 4),
+        overhead_at_most=OVERHEAD,
+        overhead_two_workers=round(overhead_two, 4),
+        peak_mb=round(peak["beam"], 1),
+        peak_mb_twice=round(large["peak_mb"], 1),
+        peak_mb_at_most=PEAK,
+        peak_mb_loop=round(peak["loop"], 1),
+        peak_mb_published=round(peak["published"], 1),
+        published_xml_mb=round(megabytes(FEW), 1),
+    )
+
+
+def run_apart(side: str, dump: Path, workers: int = 1) -> dict[str, float]:
+    """One run in a process of its own: ``cpu_s`` and ``peak_mb`` (of the process itself, not of its workers)."""
+    shutil.rmtree(_folder(side), ignore_errors=True)
+    _folder(side).mkdir(parents=True)
+    command = [sys.executable, "-m", "benchmarks._wikipedia_sides", side, str(dump), str(_folder(side))]
+    done = subprocess.run(command, env=os.environ | {"PIPELINE_WORKERS": str(workers)}, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{done.stderr}\nerror: the run of {side} on {dump} failed, see above")
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(f"  {side:<10} {dump.name:<32} {measured['cpu_s']:7.2f} CPU-s {measured['peak_mb']:7.1f} MB", flush=True)
+    return measured
+
+
+def _folder(side: str) -> Path:
+    return CACHE / "wikipedia" / side
+
+
+def shards(side: str) -> list[dict[str, Any]]:
+    """Name, size and sha256 of every shard that a side wrote last."""
+    found: list[dict[str, Any]] = read_manifest(_folder(side) / TEXT)["shards"]
+    return found
+
+
+@lru_cache
+def _sample() -> tuple[bytes, list[bytes]]:
+    """The opening of the sample's dump and its pages."""
+    xml = bz2.decompress(sample_dump().read_bytes())
+    return xml[: xml.index(b"<page>")], re.findall(rb"<page>.*?</page>", xml, re.DOTALL)
+
+
+def _streams(copies: int) -> Iterator[bytes]:
+    """The XML of each stream of a dump that repeats the sample."""
+    opening, pages = _sample()
+    yield opening
+    held = []
+    for number in range(1, copies + 1):
+        for page in pages:
+            page = re.sub(rb"<title>(.*?)</title>", rb"<title>\1, copy %d</title>" % number, page, count=1)
+            held.append(re.sub(rb"<id>(\d+)</id>", rb"<id>%d0\1</id>" % number, page, count=1))
+            if len(held) == PAGES_A_STREAM:
+                yield b"\n  ".join(held)
+                held.clear()
+    yield b"\n  ".join(held) + b"\n"
+    yield b"</mediawiki>\n"
+
+
+@lru_cache
+def megabytes(copies: int) -> float:
+    """Size of the dump's XML."""
+    return sum(map(len, _streams(copies))) / 1e6
+
+
+def make_dump(copies: int) -> Path:
+    """The dump that repeats the sample; written once."""
+    path = CACHE / f"enwiki-repeated-{copies}.xml.bz2"
+    if not path.exists():
+        with atomic_file(path, "wb") as file:
+            file.writelines(map_in_order(bz2.compress, _streams(copies)))
+    return path
+
+
+if __name__ == "__main__":
+    main()
