@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline_src.params.base import Block
 
@@ -27,3 +27,9 @@ class VocabularyParams(Block):
     alphabet: int = Field(default=1000, ge=26)
     unused: int = Field(default=0, ge=0, le=60_000)
     longest_word: int = Field(default=100, ge=1, le=10_000)
+
+    @model_validator(mode="after")
+    def _reserved_entries_fit(self) -> VocabularyParams:
+        if self.unused + 5 >= self.size:
+            raise ValueError(f"unused ({self.unused}) and the five special tokens leave no room in size ({self.size})")
+        return self

@@ -41,7 +41,10 @@ def study(tmp_path, monkeypatch):
     tokens.run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     plan.run(seed=1, examples=ExamplesParams(lengths=Lengths(short=64, long=128), duplicates=2))
     seen = next(n for n in range(30) if not is_heldout(f"wikipedia/a:{n}", 1, CORPUS.heldout))
-    passages = [sentence(10 * seen + 2), "A passage of which no word stands in the corpus, nor will it ever do so at all."]
+    passages = [
+        sentence(10 * seen + 2),
+        "A passage of which no word stands in the corpus, nor will it ever do so at all.",
+    ]
     questions = [{"id": "1", "question": "Where?", "answers": [{"text": "A", "answer_start": 0}]}]
     for name in ("train", "dev"):
         paragraphs = [{"context": passage, "qas": questions} for passage in passages * 2]
