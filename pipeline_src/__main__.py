@@ -57,9 +57,6 @@ STAGES = {
     "examples": Stage(
         "pipeline_src.examples.plan", "token ids -> sentence pairs for both lengths", ("seed", "examples")
     ),
-    "statistics": Stage(
-        "pipeline_src.evaluation.statistics", "what the corpus is, and shares with the tasks", ("wikipedia", "tasks")
-    ),
     "pretrain": Stage(
         "pipeline_src.training.pretrain",
         "masked words + next sentences, one phase",
@@ -70,7 +67,9 @@ STAGES = {
         "pipeline_src.training.finetune", "train and predict one task", ("seed", "finetune"), ("task", "restart")
     ),
     "evaluate": Stage(
-        "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
+        "pipeline_src.evaluation.evaluate",
+        "predictions -> scores; the corpus counted",
+        ("task_source", "tasks", "finetune", "wikipedia"),
     ),
     "report": Stage("pipeline_src.report.report", "results -> report.html, report.md, summary.json"),
 }
@@ -80,6 +79,7 @@ TOOLS = {
     "show": ("pipeline_src.examples.show", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.examples.export", "write pretraining examples as TFRecord or Parquet"),
     "parts": ("pipeline_src.sources.parts", "list the parts of a dump of one date in params.yaml"),
+    "statistics": ("pipeline_src.evaluation.show", "print what the corpus stages have made so far"),
     "table": ("pipeline_src.report.table", "print the results table"),
 }
 

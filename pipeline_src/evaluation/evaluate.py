@@ -1,5 +1,7 @@
 """Stage ``evaluate``: scores computed from prediction files and the tasks' own files, without a model.
 
+Also what the corpus was that all of it was learnt from (statistics.py).
+
 ``results/scores.json`` is a list of rows, one per task, score row and metric: the score of every restart, their mean
 and deviation, the chance level and the same training from random weights.
 """
@@ -13,27 +15,32 @@ from statistics import fmean, stdev
 from typing import Any
 
 from pipeline_src.errors import PipelineError
+from pipeline_src.evaluation.statistics import corpus_statistics
 from pipeline_src.files import write_json
 from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.progress import log
 from pipeline_src.sources.synthetic import RULES
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.spec import load_spec
 
-PREDICTIONS, TASKS, OUTPUT = Path("results/predictions"), Path("data/tasks"), Path("results/scores.json")
+PREDICTIONS, TASKS = Path("results/predictions"), Path("data/tasks")
+SCORES, CORPUS = Path("results/scores.json"), Path("results/corpus.json")
 REMEDY = "run the stage `finetune` for this task again"
 
 
-def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
-    """Read ``results/predictions`` and ``data/tasks``, write ``results/scores.json``.
+def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams, wikipedia: WikipediaParams) -> None:
+    """Read ``results/predictions``, ``data/``; write ``results/scores.json`` and ``results/corpus.json``.
 
     Raises:
-        PipelineError: a prediction file is missing, malformed, or does not belong to the task's file.
+        PipelineError: a prediction file is missing, malformed, or does not belong to the task's file; or what a
+            corpus stage left is.
     """
     rows = [row for task in tasks for row in score_task(task, finetune.restarts)]
     synthetic = task_source == "synthetic"
     rules = {task: RULES[task] for task in tasks} if synthetic else {}
-    write_json(OUTPUT, {"synthetic": synthetic, "task_source": task_source, "rules": rules, "rows": rows})
+    write_json(CORPUS, corpus_statistics(wikipedia.parts, tasks))
+    write_json(SCORES, {"synthetic": synthetic, "task_source": task_source, "rules": rules, "rows": rows})
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
 

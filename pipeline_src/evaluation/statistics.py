@@ -1,4 +1,8 @@
-"""Stage ``statistics``: what the corpus is, stage by stage, and what it holds of the tasks and of the held-out text."""
+"""What the corpus is, stage by stage, and what it holds of the tasks and of the held-out text.
+
+The stage ``evaluate`` keeps it as ``results/corpus.json``; the tool ``statistics`` prints it as soon as there are
+examples, before any training is paid for (show.py).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,7 @@ from pipeline_src.corpus.documents import corpus_folders, read_manifest
 from pipeline_src.evaluation.overlap import Words, end_to_end, measure_overlap
 from pipeline_src.examples.pairs import PLAN
 from pipeline_src.examples.store import SPLITS, TokenStore
-from pipeline_src.files import read_json, write_json
-from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.progress import log
+from pipeline_src.files import read_json
 from pipeline_src.tasks.reading import read_columns, tab_separated
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tasks.squad import read_questions
@@ -23,31 +25,32 @@ from pipeline_src.vocabulary.encode import Encoder
 from pipeline_src.vocabulary.wordpiece import load_tokenizer
 
 TEXT, VOCABULARY, TOKENS = Path("data/text"), Path("data/vocabulary"), Path("data/tokens")
-EXAMPLES, TASKS, OUTPUT = Path("data/examples"), Path("data/tasks"), Path("results/corpus.json")
+EXAMPLES, TASKS = Path("data/examples"), Path("data/tasks")
 PHASES = ("short", "long")
 BINS = 16  # of the histogram of lengths
 ROWS = 1 << 20  # of a plan, read at once
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
 
 
-def run(*, wikipedia: WikipediaParams, tasks: tuple[str, ...]) -> None:
-    """Read the manifests of all corpus stages, the plans and the tasks made from Wikipedia; write ``corpus.json``.
+def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, Any]:
+    """Read the manifests of all corpus stages, the plans and the tasks made from Wikipedia.
+
+    Args:
+        parts: of Wikipedia, as params.yaml lists them.
+        tasks: of the study; looked at are those of them made from Wikipedia.
 
     Raises:
         PipelineError: a manifest, a plan or a task file is missing or malformed.
     """
     tokens = read_json(TOKENS / "manifest.json")
     tokenizer = load_tokenizer(VOCABULARY)
-    statistics = {
-        "parts": {name: _part(folder, name, tokens) for name, folder in _folders(wikipedia.parts).items()},
+    return {
+        "parts": {name: _part(folder, name, tokens) for name, folder in _folders(parts).items()},
         "vocabulary": read_json(VOCABULARY / "manifest.json"),
         "dropped": tokens["dropped"],
         "examples": {phase: _plans(phase) for phase in PHASES},
         "overlap": _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks]),
     }
-    write_json(OUTPUT, statistics)
-    for name, figures in statistics["overlap"].items():
-        log.info("%s: %d of %d texts share 13 words with the corpus", name, figures["found"], figures["texts"])
 
 
 def _folders(parts: Sequence[str]) -> dict[str, Path]:

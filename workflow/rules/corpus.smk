@@ -146,24 +146,3 @@ rule examples:
         cmd=dag["examples"].cmd,
     shell:
         "PIPELINE_WORKERS={threads} {params.cmd}"
-
-
-rule statistics:
-    input:
-        dag["statistics"].input,
-    output:
-        dag["statistics"].output,
-    log:
-        "logs/statistics/all.log",
-    benchmark:
-        "logs/benchmarks/statistics/all.tsv"
-    conda:
-        "../envs/pipeline.yaml"
-    threads: 4
-    resources:
-        mem_mb=8000,
-        runtime=240,
-    params:
-        cmd=dag["statistics"].cmd,
-    shell:
-        "PIPELINE_WORKERS={threads} {params.cmd}"

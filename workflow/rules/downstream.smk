@@ -55,11 +55,11 @@ rule evaluate:
         "logs/benchmarks/evaluate/all.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 1
+    threads: 4
     resources:
-        mem_mb=2000,
+        mem_mb=8000,
         runtime=60,
     params:
         cmd=dag["evaluate"].cmd,
     shell:
-        "{params.cmd}"
+        "PIPELINE_WORKERS={threads} {params.cmd}"

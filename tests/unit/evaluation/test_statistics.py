@@ -5,10 +5,10 @@ import pytest
 
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.corpus.heldout import is_heldout
-from pipeline_src.evaluation.statistics import describe, run
+from pipeline_src.evaluation.statistics import corpus_statistics, describe
 from pipeline_src.examples import plan, tokens
 from pipeline_src.examples.pairs import PLAN
-from pipeline_src.files import read_json, write_json
+from pipeline_src.files import write_json
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.vocabulary import VocabularyParams
@@ -58,8 +58,7 @@ def study(tmp_path, monkeypatch):
 
 
 def test_every_stage_is_counted(study):
-    run(wikipedia=WIKIPEDIA, tasks=("squad1", "qnli", "cola"))
-    found = read_json("results/corpus.json")
+    found = corpus_statistics(("a",), ("squad1", "qnli", "cola"))
     part = found["parts"]["wikipedia-a"]
     assert part["documents"] == part["train"]["documents"] + part["heldout"]["documents"] == 30
     assert (part["dropped"], part["dropped_inside"]) == ({"redirect": 2}, {"list": 7})
@@ -72,8 +71,7 @@ def test_every_stage_is_counted(study):
 
 
 def test_shared_passages_are_found(study):
-    run(wikipedia=WIKIPEDIA, tasks=("squad1", "qnli", "cola"))
-    overlap = read_json("results/corpus.json")["overlap"]
+    overlap = corpus_statistics(("a",), ("squad1", "qnli", "cola"))["overlap"]
     train_text = {"squad1/train-v1.1.json", "squad1/dev-v1.1.json", "qnli/train.tsv", "qnli/dev.tsv"}
     assert set(overlap) == {"held-out documents"} | train_text
     assert overlap["held-out documents"]["found"] == 0  # no sentence stands in two documents
@@ -82,8 +80,7 @@ def test_shared_passages_are_found(study):
 
 
 def test_a_study_without_such_tasks_has_statistics_too(study):
-    run(wikipedia=WIKIPEDIA, tasks=("cola",))
-    assert list(read_json("results/corpus.json")["overlap"]) == ["held-out documents"]
+    assert list(corpus_statistics(("a",), ("cola",))["overlap"]) == ["held-out documents"]
 
 
 def test_a_plan_is_described_by_its_rows():
