@@ -11,6 +11,7 @@ SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of ta
 SURE = 120  # characters from which a line counts as prose even without a full stop
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
+ROUNDS = 4  # of mending a line: each hole closed may show another
 INTERRUPTIONS = frozenset(("formula", "list", "table"))
 COMPLETE = frozenset(".!?…。" + CLOSERS)
 SENTENCE_ENDS = COMPLETE | frozenset(":;" + GAP)
@@ -26,13 +27,24 @@ _PRONOUNCED = re.compile(r"\((?:pronounced|pronunciation|pronounced as|IPA|liste
 _COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
 _TWO_STOPS = re.compile(r"\.\.(?<=[^.\s]\.\.)(?= [A-Z0-9]|\n|\Z)")  # Sr.{{ref}}. Then
 _LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
-_BRACES = re.compile(r"\{\{+|\}\}+|\{+\||\|\}+")
-_BRACKETS = re.compile(r"\[\[+|\]\]+")
+_MARKUP = tuple(map(re.compile, (r"\{[{|]++", r"\}\}++", r"\|\}++", r"\[\[++", r"\]\]++")))
 _FOOTNOTE = re.compile(r"\[\d{1,3}\]")
 _EQUALS = re.compile(r"==+")
 _APOSTROPHES = re.compile("''+")
 _COMMENT = re.compile(r"<!-[<!-]*+")
 _REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
+
+
+def mend(text: str) -> str:
+    """Close the holes that removed markup left, and take out what still looks like markup, until no line changes."""
+    lines = without_markup(repair(text)).split("\n")
+    for number, before in enumerate(text.split("\n")):
+        for _ in range(ROUNDS):
+            if lines[number] == before:
+                break
+            before = lines[number]
+            lines[number] = without_markup(repair(before))
+    return "\n".join(lines)
 
 
 def repair(text: str) -> str:
@@ -138,10 +150,10 @@ def is_whole(line: str) -> bool:
 
 def without_markup(text: str) -> str:
     """Take out the marks themselves where a page shows them as text, so that no reader mistakes them for markup."""
-    if "{" in text or "}" in text:
-        text = _SPACES.sub(" ", _BRACES.sub(" ", text))
-    if "[[" in text or "]]" in text:
-        text = _SPACES.sub(" ", _BRACKETS.sub(" ", text))
+    if any(mark in text for mark in "{}[]"):
+        for pattern in _MARKUP:
+            text = pattern.sub(" ", text)
+        text = _SPACES.sub(" ", text)
     if "=" in text:
         text = _EQUALS.sub("=", text)
     if "<" in text:

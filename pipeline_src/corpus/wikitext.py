@@ -8,7 +8,7 @@ from html import unescape
 
 from pipeline_src.corpus.gaps import GAP, resolve_sounds, without_marks
 from pipeline_src.corpus.measures import RAISED
-from pipeline_src.corpus.prose import is_whole, paragraphs, repair, without_markup
+from pipeline_src.corpus.prose import is_whole, mend, paragraphs
 from pipeline_src.corpus.scanner import drop_elements, resolve
 from pipeline_src.corpus.site import ENGLISH, Site
 from pipeline_src.corpus.templates import expand
@@ -77,7 +77,7 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
         if blank in text:
             text = text.replace(blank, plain)
     text = "\n".join(paragraphs(resolve_sounds(text), dropped, site.language))
-    text = without_markup(repair(without_marks(text)))
+    text = mend(without_marks(text))
     return "\n".join(stripped for line in text.split("\n") if is_whole(stripped := line.strip()))
 
 
