@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from pipeline_src.corpus.gaps import GAP
 
@@ -20,6 +21,7 @@ _READABLE = re.compile(r"[\w+\-=.,()/ ^≤≥≠×·∞→…±−≈∈∼%°]+
 _CODE = re.compile(r"[\w+\-.,/ :\"%$@^~]*\w[\w+\-,/ :\"%$@^~]*")
 
 
+@lru_cache(10_000)  # a page of mathematics says the same short ones over and over
 def formula_text(formula: str) -> str:
     """``formula`` (TeX) as characters where it is short and flat, else :data:`~pipeline_src.corpus.gaps.GAP`."""
     formula = formula.strip()

@@ -76,9 +76,8 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     for blank, plain in _BLANKS.items():
         if blank in text:
             text = text.replace(blank, plain)
-    text = "\n".join(paragraphs(resolve_sounds(text), dropped, site.language))
-    text = mend(without_marks(text))
-    return "\n".join(stripped for line in text.split("\n") if is_whole(stripped := line.strip()))
+    mended = (mend(without_marks(paragraph)) for paragraph in paragraphs(resolve_sounds(text), dropped, site.language))
+    return "\n".join(paragraph for paragraph in mended if is_whole(paragraph))
 
 
 def _elision(match: re.Match[str]) -> str:
