@@ -40,7 +40,7 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     without prose; templates that are part of a sentence are expanded. Never raises; takes time linear in ``text``.
 
     Args:
-        text: wikitext as the editor typed it (the XML's escapes already undone).
+        text: wikitext as the editor typed it (the XML's escapes already undone), without lone surrogates.
         site: the wiki it comes from.
         dropped: is given the number of sections and lines left out, by reason.
 

@@ -96,6 +96,7 @@ def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
         (r"It is known. Here <math>\frac{a}{b}</math> is small. The rest follows.", "It is known. The rest follows."),
         (r"The mean (that is <math>\bar{x}</math>) is known to all.", "The mean is known to all."),
         (r"If <math>\alpha \le x_{12}</math>, then it is small.", "If α ≤ x_12, then it is small."),
+        (r"The sum <math>\pi^2 + x^{-10}</math> is no whole number.", "The sum π² + x⁻¹⁰ is no whole number."),
         ("The command <code>ls -l</code> lists the files there.", "The command ls -l lists the files there."),
         ("First fact here. Use <code>a[[b]]</code> now. Last fact here.", "First fact here. Last fact here."),
         (

@@ -33,7 +33,8 @@ AROUND = [("", ""), (f"{PLAIN}\n\n", f"\n\n{PLAIN}"), (f"{PLAIN} ", f" {PLAIN}")
 
 def pages(*kinds: list[str]) -> st.SearchStrategy[str]:
     """Pages of such fragments and a little other text, alone or amid prose."""
-    fragments = st.one_of(*map(st.sampled_from, kinds), st.text(st.characters(exclude_characters="&"), max_size=6))
+    other = st.characters(exclude_characters="&", exclude_categories=["Cs"])  # a decoded dump holds no lone surrogates
+    fragments = st.one_of(*map(st.sampled_from, kinds), st.text(other, max_size=6))
     body = st.lists(fragments, max_size=40).map("".join)
     return st.builds(lambda around, text: around[0] + text + around[1], st.sampled_from(AROUND), body)
 
