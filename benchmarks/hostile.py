@@ -1,6 +1,7 @@
 """Pages made to hang a cleaner: CPU seconds of the worst, which must stay linear in the page's length.
 
-No peer runs beside: wikiextractor and mwparserfromhell need minutes for several of these, or give up.
+No peer runs beside: 20,000 times ``[http://a.b `` keeps wikiextractor and mwparserfromhell busy for longer than 15 s,
+20,000 times ``<!--`` for 7 s and 4 s.
 """
 
 from __future__ import annotations
