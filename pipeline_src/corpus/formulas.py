@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from pipeline_src.corpus.gaps import GAP
+from pipeline_src.corpus.measures import RAISED
 
 LONGEST = 60  # characters of a formula or a piece of code that may stand in a sentence
 _COMMANDS = {
@@ -16,10 +18,12 @@ _COMMANDS = {
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _SPACE = re.compile(r"\\[,;:! ]")
 _GROUP = re.compile(r"\{([\w+−-]{1,6})\}")
+_EXPONENT = re.compile(r"\^([+−-]?\d+)")
 _READABLE = re.compile(r"[\w+\-=.,()/ ^≤≥≠×·∞→…±−≈∈∼%°]+")
 _CODE = re.compile(r"[\w+\-.,/ :\"%$@^~]*\w[\w+\-,/ :\"%$@^~]*")
 
 
+@lru_cache(10_000)  # a page of mathematics says the same short ones over and over
 def formula_text(formula: str) -> str:
     """``formula`` (TeX) as characters where it is short and flat, else :data:`~pipeline_src.corpus.gaps.GAP`."""
     formula = formula.strip()
@@ -30,7 +34,9 @@ def formula_text(formula: str) -> str:
     if "\\" in formula or "{" in formula:
         formula = _SPACE.sub(" ", formula)
         formula = _GROUP.sub(r"\1", _COMMAND.sub(_command, formula))
-    return formula if _READABLE.fullmatch(formula) else GAP
+    if not _READABLE.fullmatch(formula):
+        return GAP
+    return _EXPONENT.sub(lambda power: power[1].translate(RAISED), formula) if "^" in formula else formula
 
 
 def code_text(code: str) -> str:

@@ -11,6 +11,7 @@ SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of ta
 SURE = 120  # characters from which a line counts as prose even without a full stop
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
+ROUNDS = 4  # of mending a paragraph: each hole closed may show another
 INTERRUPTIONS = frozenset(("formula", "list", "table"))
 COMPLETE = frozenset(".!?…。" + CLOSERS)
 SENTENCE_ENDS = COMPLETE | frozenset(":;" + GAP)
@@ -26,8 +27,7 @@ _PRONOUNCED = re.compile(r"\((?:pronounced|pronunciation|pronounced as|IPA|liste
 _COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
 _TWO_STOPS = re.compile(r"\.\.(?<=[^.\s]\.\.)(?= [A-Z0-9]|\n|\Z)")  # Sr.{{ref}}. Then
 _LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
-_BRACES = re.compile(r"\{\{+|\}\}+|\{+\||\|\}+")
-_BRACKETS = re.compile(r"\[\[+|\]\]+")
+_MARKUP = tuple(map(re.compile, (r"\{[{|]++", r"\}\}++", r"\|\}++", r"\[\[++", r"\]\]++")))
 _FOOTNOTE = re.compile(r"\[\d{1,3}\]")
 _EQUALS = re.compile(r"==+")
 _APOSTROPHES = re.compile("''+")
@@ -35,9 +35,20 @@ _COMMENT = re.compile(r"<!-[<!-]*+")
 _REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
 
 
+def mend(paragraph: str) -> str:
+    """Close the holes that removed markup left and take out what still looks like markup, until nothing changes."""
+    if "  " in paragraph:
+        paragraph = _SPACES.sub(" ", paragraph)
+    for _ in range(ROUNDS):
+        before = paragraph
+        paragraph = without_markup(repair(paragraph)).strip()
+        if paragraph == before:
+            break
+    return paragraph
+
+
 def repair(text: str) -> str:
     """Close the holes that removed templates leave: ``( ; born 1900 )`` -> ``(born 1900)``, `` ,`` -> ``,``."""
-    text = _SPACES.sub(" ", text)
     if "(" in text:
         text = _AFTER_OPENING.sub("(", text)
         text = ")".join([part.rstrip(" ,;:") for part in text.split(")")[:-1]] + [text[text.rfind(")") + 1 :]])
@@ -47,7 +58,9 @@ def repair(text: str) -> str:
     text = _SEMICOLONS.sub("; ", _COMMAS.sub(", ", text))
     if '""' in text:
         text = text.replace('""', "")
-    text = _LOOSE.sub("", _SPACES.sub(" ", text))
+    if "  " in text:
+        text = _SPACES.sub(" ", text)
+    text = _LOOSE.sub("", text)
     return _TWO_STOPS.sub(".", text) if ".." in text else text
 
 
@@ -138,10 +151,10 @@ def is_whole(line: str) -> bool:
 
 def without_markup(text: str) -> str:
     """Take out the marks themselves where a page shows them as text, so that no reader mistakes them for markup."""
-    if "{" in text or "}" in text:
-        text = _SPACES.sub(" ", _BRACES.sub(" ", text))
-    if "[[" in text or "]]" in text:
-        text = _SPACES.sub(" ", _BRACKETS.sub(" ", text))
+    if "{" in text or "}" in text or "[" in text or "]" in text:
+        for pattern in _MARKUP:
+            text = pattern.sub(" ", text)
+        text = _SPACES.sub(" ", text)
     if "=" in text:
         text = _EQUALS.sub("=", text)
     if "<" in text:

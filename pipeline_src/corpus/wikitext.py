@@ -8,7 +8,7 @@ from html import unescape
 
 from pipeline_src.corpus.gaps import GAP, resolve_sounds, without_marks
 from pipeline_src.corpus.measures import RAISED
-from pipeline_src.corpus.prose import is_whole, paragraphs, repair, without_markup
+from pipeline_src.corpus.prose import is_whole, mend, paragraphs
 from pipeline_src.corpus.scanner import drop_elements, resolve
 from pipeline_src.corpus.site import ENGLISH, Site
 from pipeline_src.corpus.templates import expand
@@ -40,7 +40,7 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     without prose; templates that are part of a sentence are expanded. Never raises; takes time linear in ``text``.
 
     Args:
-        text: wikitext as the editor typed it (the XML's escapes already undone).
+        text: wikitext as the editor typed it (the XML's escapes already undone), without lone surrogates.
         site: the wiki it comes from.
         dropped: is given the number of sections and lines left out, by reason.
 
@@ -76,9 +76,8 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     for blank, plain in _BLANKS.items():
         if blank in text:
             text = text.replace(blank, plain)
-    text = "\n".join(paragraphs(resolve_sounds(text), dropped, site.language))
-    text = without_markup(repair(without_marks(text)))
-    return "\n".join(stripped for line in text.split("\n") if is_whole(stripped := line.strip()))
+    mended = (mend(without_marks(paragraph)) for paragraph in paragraphs(resolve_sounds(text), dropped, site.language))
+    return "\n".join(paragraph for paragraph in mended if is_whole(paragraph))
 
 
 def _elision(match: re.Match[str]) -> str:

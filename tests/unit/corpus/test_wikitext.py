@@ -1,18 +1,14 @@
-"""Wikitext to prose: what goes, what stays, and that no page is too strange or too slow."""
+"""Wikitext to prose: what goes and what stays."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipeline_src.corpus.site import make_site
 from pipeline_src.corpus.wikitext import clean
 
-FORBIDDEN = ("{{", "}}", "[[", "]]", "{|", "|}", "==", "<ref")
 PLAIN = "The river runs north through two counties before it meets the sea."
 
 
@@ -100,6 +96,7 @@ def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
         (r"It is known. Here <math>\frac{a}{b}</math> is small. The rest follows.", "It is known. The rest follows."),
         (r"The mean (that is <math>\bar{x}</math>) is known to all.", "The mean is known to all."),
         (r"If <math>\alpha \le x_{12}</math>, then it is small.", "If α ≤ x_12, then it is small."),
+        (r"The sum <math>\pi^2 + x^{-10}</math> is no whole number.", "The sum π² + x⁻¹⁰ is no whole number."),
         ("The command <code>ls -l</code> lists the files there.", "The command ls -l lists the files there."),
         ("First fact here. Use <code>a[[b]]</code> now. Last fact here.", "First fact here. Last fact here."),
         (
@@ -130,6 +127,29 @@ def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
     ],
 )
 def test_a_sentence_that_lost_a_part_goes(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("&lt;!-- A comment in a comment that is none.", "A comment in a comment that is none."),
+        ("The end of a note is &lt;&lt;/ref in this language.", "The end of a note is ref in this language."),
+        ("Two brackets &#91;&#91;a&#93;&#93; make a link of a word.", "Two brackets a make a link of a word."),
+        ("It is 5&#39;&#39; long and as wide as that, they say.", 'It is 5" long and as wide as that, they say.'),
+        ("The tag '<b></b>' makes a word bold in this language.", "The tag ' makes a word bold in this language."),
+        ("The end is near . {{foo}}. The end is here for everyone.", "The end is near. The end is here for everyone."),
+        ("The end is near {|)(and here is the rest of the line.", "The end is near)(and here is the rest of the line."),
+        (
+            'The end is near (""and here is the rest of the line).',
+            "The end is near (and here is the rest of the line).",
+        ),
+        ("The first line\u2028goes on\fand on\x85in one paragraph.", "The first line goes on and on in one paragraph."),
+        ("\x1fThe line is short here.", ""),
+        ("The line is ((short)) ( ; ).", ""),
+    ],
+)
+def test_what_is_left_is_no_markup_and_has_no_holes(markup: str, prose: str) -> None:
     assert cleaned(markup) == prose
 
 
@@ -211,49 +231,3 @@ def test_a_block_quotation_ends_its_paragraph() -> None:
 def test_an_unclosed_opener_costs_a_line_not_the_page() -> None:
     for opener in ("{{Infobox", "{| class=x", "[[File:a.jpg|thumb", "<ref name=x", "<gallery>", "'''"):
         assert clean(f"{PLAIN}\n\n{opener}\n\n{PLAIN}\n\n{PLAIN}").count(PLAIN) >= 2, opener
-
-
-PIECES = st.sampled_from(
-    ["{{", "}}", "[[", "]]", "{|", "|}", "|", "==", "\n", "\n\n", "<ref>", "</ref>", "<ref name=a/>", "<!--", "-->",
-     "'''",
-     "{{{", "}}}", "[http://a.b ", "]", "<nowiki>", "</nowiki>", "<math>", "</math>",
-     "&lt;ref&gt;", "&#123;&#123;", "&#91;",
-     "File:", "(", ")", ",", ";", " ", "=", "{", "}", "<", ">", "&amp;",
-     "<math>\\frac</math>", "IPA|/a/", "ordered list|", "<li>", "<sub>", "<sup>2</sup>", "l'''a''",
-     "convert|5|km", "lang|x|", "as of|", "frac|", ":", "*",
-     '""', "A sentence of more than twenty-five characters stands here."]
-)  # fmt: skip
-
-
-@settings(max_examples=400, deadline=None, derandomize=True)
-@given(st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=40).map("".join))
-def test_never_raises_and_never_leaves_markup(text: str) -> None:
-    for wrapped in (text, page(text)):
-        result = clean(wrapped)
-        assert not any(mark in result.lower() for mark in FORBIDDEN)
-        assert all(line == line.strip() and line for line in result.split("\n")) or result == ""
-
-
-HOSTILE = {
-    **{
-        opener: opener * 20_000
-        for opener in (
-            "{{", "[[", "{|", "\n{|", "{{{", "<ref>", "<ref ", "<!--", "[http://a.b ", "<div ", "((",
-            "<nowiki>", "<math>",
-            "( ,", ", ", "''", "''a", "&lt;", "\n==", "\n== References ==", "{{a", "[[a|", "}}", "]]", "|}",
-            "<REF>", "[", '"" ',
-            "<math>\\frac</math>", "(<math>\\frac</math>", "{{IPA|a}}", "({{IPA|a}}", "<li>", "l'''a", "a..",
-            "<sub>", "<code>a", "<math>a</math>. ", "x <hiero>a</hiero>. X", "<math>a", "<math>{", "x~", "''x",
-        )
-    },
-    "nested templates": "{{nowrap|a " * 5_000 + "}}" * 5_000,
-    "nested links": "[[a|" * 5_000 + "]]" * 5_000,
-    "links in templates": "{{a [[b " * 20_000 + "}}" * 20_000,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pages_take_linear_time(name: str) -> None:
-    start = time.process_time()
-    clean(page(HOSTILE[name]))
-    assert time.process_time() - start < 0.5

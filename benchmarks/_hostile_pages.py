@@ -1,0 +1,40 @@
+"""Pages made to hang a cleaner: long runs of every mark of wikitext, deep nests, and text without an end."""
+
+from __future__ import annotations
+
+RUN = 20_000  # openers in a row
+NESTED = 5_000
+OPENERS = (
+    "<ref>", "<ref ", "<ref name=a>", "<REF>", "{|", "\n{|", "{{{", "{{", "{{a", "{{a|", "[[", "[[a|", "[", "<!--",
+    "[http", "[http://a.b ", "<div", "<div ", "<div>", "((", "( ,", "(", "<math>", "<math>{", "<math>\\frac</math>",
+    "(<math>\\frac</math>", "<math>a</math>. ", "<math>a", "<code>a", "<nowiki>", "<nowiki/>", "'''", "''", "''a",
+    "'", "l'''a", "==", "\n==", "=", "\n=", "\n== References ==", "\n== a ==", "&lt;", "&", "&#", "&amp;", "[[File:",
+    "[[File:a|", "[[a:", "{{convert|", "{{IPA|a}}", "({{IPA|a}}", "{{quote|", "{{Bio|", "{{nowrap|", "\n*", "\n;",
+    "\n:", "\n ", "\n", " ", "  ", "\t", ", ", ",", ";", "; ,", "..", "a..", ". ", "a. ", " .", '"" ', '"', "<li>",
+    "<sub>", "<sup>", "<br>", "<", ">", "</", "<!", "<!-", "</ref", "x <hiero>a</hiero>. X", "<gallery>", "<pre>",
+    "__", "__A", "x~", "|", "{", "-", "mailto:", "//", "https://a", "\ue000", "\ue001", "\ue000(", "Mr. ", "ä", "İ",
+)  # fmt: skip
+CLOSERS = ("}}", "}", "]]", "]", "|}", "-->", "</ref>", "</math>", "))", ")", "/>", "|}}", "}}}")
+
+
+def pages() -> dict[str, str]:
+    """The hostile pages by name, without the large ones."""
+    return {
+        **{opener: opener * RUN for opener in OPENERS + CLOSERS},
+        "nested templates": "{{nowrap|a " * NESTED + "}}" * NESTED,
+        "nested unknown templates": "{{a|" * NESTED + "}}" * NESTED,
+        "nested parameters": "{{{a|" * NESTED + "}}}" * NESTED,
+        "nested links": "[[a|" * NESTED + "]]" * NESTED,
+        "nested files": "[[File:a|" * NESTED + "]]" * NESTED,
+        "nested tables": "\n{|\n|\n" * NESTED + "\n|}" * NESTED,
+        "links in templates": "{{a [[b " * RUN + "}}" * RUN,
+        "templates in links": "[[a {{b " * RUN + "]]" * RUN,
+        "one long line": "The river runs north. " * RUN,
+        "one long sentence": "the river runs north and " * RUN,
+        "one long word": "a" * RUN * 10,
+        "one broken sentence": "the river <math>\\frac</math> runs " * NESTED,
+        "references in comments": "<!-- <ref> " * RUN + "--> </ref>" * RUN,
+        "list lines": "\n* The river runs north." * RUN,
+        "leads": "\n\nThe rivers of the north are these:\n* a" * NESTED,
+        "headings": "\n== See also ==\n=== a ===\n" * RUN,
+    }

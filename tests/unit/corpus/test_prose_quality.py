@@ -1,0 +1,67 @@
+"""The judge of the cleaning benchmark: that it praises the prose itself and sees each fault."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("mwparserfromhell", reason="the peers of the benchmarks are not installed")
+
+from benchmarks._prose_quality import Quality, judge, read_truth
+
+FIRST = "The river Long runs north through two counties and three towns before it meets the cold grey sea."
+SECOND = "In winter it freezes for a week or two, and the people of all the towns around skate on it."
+THIRD = "Nobody knows how old the stone bridge is, but monks wrote of it more than eight hundred years ago."
+PAGE = (
+    f"{{{{Infobox|length=a number of miles that nobody has counted yet}}}}\n{FIRST}<ref>A book by somebody.</ref>\n\n"
+    f"== Its early history ==\n[[File:a.jpg|thumb|The river as seen from the old bridge]]\n{SECOND} It has:\n"
+    f"* one mill that grinds corn for everyone\n\n''{THIRD}\n\n"
+    "== References ==\nA source that has words enough to count."
+)
+PROSE = f"{FIRST}\n{SECOND}\n{THIRD}"
+
+
+def score(output: str) -> Quality:
+    """The figures of ``output`` as a rendering of the page."""
+    return judge([read_truth(PAGE)], [output])[0]
+
+
+def test_the_prose_itself_is_without_fault() -> None:
+    quality = score(PROSE)
+    assert quality.markup_per_mb == quality.holes_per_mb == quality.headings == quality.non_prose_percent == 0
+    assert quality.paragraphs_lost_percent == quality.lead_ins_too_percent == 0
+    assert 0 < quality.ngrams_lost_percent < 20  # those of "It has:"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Its early history.",
+        "one mill that grinds corn for everyone",
+        "The river as seen from the old bridge",
+        "A book by somebody.",
+        "a number of miles that nobody has counted yet",
+        "A source that has words enough to count.",
+    ],
+)
+def test_what_is_not_prose_is_seen(line: str) -> None:
+    quality = score(f"{PROSE}\n{line}")
+    assert quality.non_prose_percent == pytest.approx(100 * len(line) / len(PROSE.replace("\n", "") + line))
+    assert quality.headings == (line == "Its early history.")
+
+
+def test_a_lost_paragraph_is_seen() -> None:
+    assert score(f"{FIRST}\n{THIRD}").paragraphs_lost_percent == pytest.approx(100 / 3)
+
+
+@pytest.mark.parametrize(
+    "mark", ["{{", "]]", "==", "''", "&nbsp;", "<br />", "<ref>", "[http://a.b", "__TOC__", "thumb|"]
+)
+def test_marks_are_seen(mark: str) -> None:
+    assert score(f"{PROSE} and {mark} more.").markup_per_mb > 0
+
+
+@pytest.mark.parametrize(
+    "hole", ["( ; born 1900)", "a river () there", "a river , and", "a river  and", "a river,, and"]
+)
+def test_holes_are_seen(hole: str) -> None:
+    assert score(f"{PROSE} {hole} so on.").holes_per_mb > 0
