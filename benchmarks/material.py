@@ -42,9 +42,10 @@ def sample_dump() -> Path:
 
 @lru_cache
 def sample_articles() -> tuple[Site, list[Page]]:
-    """The wiki and the articles of the sample's dump: what is left of its pages before cleaning."""
+    """The wiki and the 106 articles of the sample's dump, lists of meanings among them."""
     site = read_site(read_head(sample_dump()))
-    return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) is None]
+    kept = (None, "disambiguation")  # the stage leaves those lists out; a cleaner should cope with them
+    return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) in kept]
 
 
 @lru_cache
