@@ -28,13 +28,12 @@ def clean_range(dump: Path, start: int, end: int, site: Site, folder: Path, min_
             counts["pages"] += 1
             reason = why_not_an_article(page, site)
             if reason is None:
-                text = clean(page.text, site, lines)
-                words = len(text.split())
-                reason = "empty" if not words else "too_short" if words < min_words else None
-            if reason is not None:
-                dropped[reason] += 1
-                continue
-            yield Document(f"{site.name}:{page.id}", page.title, text, page.revision)
+                article = Document(f"{site.name}:{page.id}", page.title, clean(page.text, site, lines), page.revision)
+                if article.words >= max(min_words, 1):
+                    yield article
+                    continue
+                reason = "too_short" if article.words else "empty"
+            dropped[reason] += 1
 
     name = shard_name(start)
     partial = folder / f".{name}"  # a retried range overwrites its own file alone

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ class Document:
     text: str
     revision: int | None = None
 
+    @cached_property
+    def words(self) -> int:
+        """How many words its text has, between white space."""
+        return len(self.text.split())
+
 
 def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
     """Write one shard and return its row of the manifest: name, documents, words, bytes, sha256.
@@ -49,7 +55,7 @@ def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
             if document.revision is not None:
                 record["revision"] = document.revision  # type: ignore[assignment]
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            counts.update(documents=1, words=len(document.text.split()))
+            counts.update(documents=1, words=document.words)
     return {
         "name": path.name,
         "documents": counts["documents"],

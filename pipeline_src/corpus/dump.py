@@ -15,6 +15,8 @@ from pipeline_src.errors import PipelineError
 
 HEAD_BYTES = 1 << 20  # <siteinfo> ends long before
 PAGE, PAGE_END, END = b"<page>", b"</page>", b"</mediawiki>"
+ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#039;": "'", "&amp;": "&"}
+ESCAPE = re.compile("|".join(ESCAPED))
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,4 @@ def _field(xml: bytes, name: bytes) -> str | None:
 
 def _unescape(text: str) -> str:
     """Undo XML's escapes and no others: &nbsp; and the like belong to the wikitext."""
-    if "&" not in text:
-        return text
-    text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&#039;", "'")
-    return text.replace("&amp;", "&")
+    return ESCAPE.sub(lambda escape: ESCAPED[escape[0]], text)

@@ -85,7 +85,7 @@ def dask_cluster() -> Iterator[str]:
         distributed.default_client().close()  # Beam's, which would go on asking for the cluster
 
 
-@pytest.mark.parametrize("corrupt", [None, 7, 1])  # 1 begins where a range does, with ranges of 1,000 bytes and of 1
+@pytest.mark.parametrize("corrupt", [None, 7, 1])
 def test_the_same_bytes_whatever_the_workers_the_ranges_and_the_runner(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, corrupt: int | None, request
 ) -> None:
@@ -96,6 +96,7 @@ def test_the_same_bytes_whatever_the_workers_the_ranges_and_the_runner(
         streams[corrupt] = streams[corrupt][:60] + b"\xff\xff" + streams[corrupt][62:]
     out = put(root, b"".join(streams))
     split = stage.split_ranges
+    assert hole in dict(split(next(root.rglob("dump.xml.bz2")), 1))  # a range begins with the corrupt stream, below
     monkeypatch.setenv("PYTHONPATH", "")  # the stage itself tells its worker processes where the package is
     results = []
     runs: list[tuple[int, str, tuple[str, ...]]] = [(1_000, "1", ()), (1_000, "2", ())]
