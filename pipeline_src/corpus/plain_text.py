@@ -38,6 +38,7 @@ FRONT, FRONT_MIN = 0.05, 2_000  # share of a book, and characters, in which fron
 UNWRAPPED = 120  # characters; a longer line was not broken by hand
 FULL = 45  # characters; a line as long as this was broken off because it was full
 LIST_LINES = 100  # a list of sentences has at least so many lines
+PARTED = 3  # sentences of a document, on average, in a list whose blank lines part documents
 SENTENCE_MOST = 1_000  # characters of a line
 LIST_SENTENCES = 1.5  # and at most so many sentences to a line; a paragraph has two or more
 
@@ -88,6 +89,15 @@ def is_sentence_list(text: str) -> bool:
     if len(lines) < LIST_LINES or sum(line.rstrip()[-1] in _SENTENCE_END for line in lines) <= 0.8 * len(lines):
         return False
     return sum(len(split_sentences(line)) for line in lines) <= LIST_SENTENCES * len(lines)
+
+
+def blank_lines_part(text: str) -> bool:
+    """Whether blank lines part the documents of a list of sentences (google-research/bert's input).
+
+    Not where fewer than :data:`PARTED` sentences stand between two of them on average: then they mean nothing.
+    """
+    documents = [block for block in _BLANK_LINES.split(text.strip("\n")) if block.strip()]
+    return len(documents) > 1 and sum(block.count("\n") + 1 for block in documents) >= PARTED * len(documents)
 
 
 def _inside_frame(text: str, dropped: Counter[str]) -> str:

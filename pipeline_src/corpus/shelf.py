@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from pipeline_src.corpus.encodings import BLOCK, MARKS, decode_blocks, find_encoding, name_of
-from pipeline_src.corpus.plain_text import LIST_LINES, SENTENCE_MOST, is_sentence_list
+from pipeline_src.corpus.plain_text import LIST_LINES, SENTENCE_MOST, blank_lines_part, is_sentence_list
 from pipeline_src.corpus.rows import ROW_READERS, Row, read_rows
 from pipeline_src.errors import PipelineError
 
@@ -107,10 +107,11 @@ def read_shelf(
             if suffix_of(path) != ".parquet":
                 encodings["utf-8"] += 1
             continue
-        found = _list_encoding(path, encoding) if suffix_of(path) == ".txt" else None
+        found = _list_layout(path, encoding) if suffix_of(path) == ".txt" else None
         if found:
-            yield from _parts(path, _lines(decode_blocks(path, found, encoding)), sentences_per_document)
-            encodings[name_of(found)] += 1
+            name, parted = found
+            yield from _parts(path, _lines(decode_blocks(path, name, encoding)), sentences_per_document, parted)
+            encodings[name_of(name)] += 1
         elif path.stat().st_size > LARGEST_BOOK:
             raise PipelineError(
                 "too large for one book", path, where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
@@ -120,14 +121,18 @@ def read_shelf(
             yield Piece(f"books:{stem_of(path)}", _title(path), path)
 
 
-def _list_encoding(path: Path, declared: str | None) -> str | None:
-    """The encoding of a file that is a list of sentences, to judge by its start; None for any other."""
+def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
+    """Of a list of sentences, to judge by its start, the encoding and whether blank lines part documents.
+
+    None for any other file.
+    """
     with open(path, "rb") as file:
         head = file.read(BLOCK)
     likely = next((encoding for mark, encoding in MARKS if head.startswith(mark)), declared or "utf-8")
-    if not is_sentence_list(head.decode(likely, "replace")):
+    text = head.decode(likely, "replace")
+    if not is_sentence_list(text):
         return None
-    return find_encoding(head, path, declared, whole=len(head) < BLOCK)
+    return find_encoding(head, path, declared, whole=len(head) < BLOCK), blank_lines_part(text)
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str]:
@@ -162,19 +167,24 @@ def _all(start: list[Row], rows: Iterator[Row]) -> Iterator[Row]:
     yield from rows
 
 
-def _parts(path: Path, lines: Iterable[str], size: int) -> Iterator[Piece]:
-    """Pieces of ``size`` lines; blank lines do not count, since there may be one between every two sentences."""
-    full = (line for line in lines if line and not line.isspace())
-    number = 0
-    while part := list(islice(full, size)):
-        yield Piece(
-            f"books:{stem_of(path)}-{number:06d}",
-            f"{_title(path)}, part {number + 1}",
-            path,
-            "\n".join(part),
-            len(part),
-        )
-        number += 1
+def _parts(path: Path, lines: Iterable[str], size: int, parted: bool = False) -> Iterator[Piece]:
+    """Pieces of up to ``size`` lines; blank lines end one where documents are ``parted`` by them, else do not count."""
+    for number, part in enumerate(_lots(lines, size, parted)):
+        name, title = f"books:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
+        yield Piece(name, title, path, "\n".join(part), len(part))
+
+
+def _lots(lines: Iterable[str], size: int, parted: bool) -> Iterator[list[str]]:
+    part: list[str] = []
+    for line in lines:
+        blank = not line or line.isspace()
+        if not blank:
+            part.append(line)
+        if part and (len(part) == size or (blank and parted)):
+            yield part
+            part = []
+    if part:
+        yield part
 
 
 def _title(path: Path) -> str:

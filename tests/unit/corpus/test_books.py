@@ -158,6 +158,17 @@ def test_sentences_without_boundaries_become_documents_of_so_many(shelf: Path, b
     assert [document.text.split("\n") for document in documents] == [lines[:100], lines[100:200], lines[200:]]
 
 
+def test_blank_lines_part_the_documents_of_a_list_where_they_are_few(shelf: Path) -> None:
+    """google-research/bert's input: a sentence a line, a blank line after each document."""
+    lines = [f"This is sentence number {number} of the whole." for number in range(240)]
+    documents = [lines[start : start + 12] for start in range(0, 240, 12)]
+    (shelf / "all.txt").write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
+    run(sentences_per_document=10)
+    texts = [document.text.split("\n") for document in read_documents(stage.TEXT)]
+    expected = [part for document in documents for part in (document[:10], document[10:])]
+    assert texts == expected
+
+
 def test_what_is_a_list_of_sentences() -> None:
     line = "\u201cIt is a fine day,\u201d he said."
     assert is_sentence_list(f"{line}\n" * 120)
