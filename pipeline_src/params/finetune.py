@@ -25,6 +25,8 @@ class FinetuneParams(Block):
             development set is kept.
         tasks: recipes of single tasks.
         random_baseline: also train each task from random weights, the score every other is read against.
+        bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
+            left-to-right model's).
         warmup_share: share of the steps spent in warm-up (0.1 in google-research/bert).
         weight_decay: as in pretraining.
         threads: CPU threads of one run; part of the result.
@@ -34,6 +36,7 @@ class FinetuneParams(Block):
     default: Recipe = Recipe()
     tasks: dict[str, Recipe] = {}
     random_baseline: bool = False
+    bilstm: bool = False
     warmup_share: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
     threads: int = Field(default=1, ge=1)
