@@ -63,10 +63,10 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
             return torch.from_numpy(getattr(batch, name)).to(device, non_blocking=True)
 
         words, pairs = bert(tensor("ids"), tensor("segments"), tensor("starts"), tensor("predicted"))
-        mlm_loss, mlm_accuracy = masked_words(words, tensor("labels"))
+        mlm_loss, mlm_accuracy = (total / len(batch.labels) for total in masked_words(words, tensor("labels")))
         if not training.next_sentence:
             return {"loss": mlm_loss, "mlm_loss": mlm_loss, "mlm_accuracy": mlm_accuracy}
-        nsp_loss, nsp_accuracy = next_sentence(pairs, tensor("is_random"))
+        nsp_loss, nsp_accuracy = (total / len(pairs) for total in next_sentence(pairs, tensor("is_random")))
         return {
             "loss": mlm_loss + nsp_loss,  # paper, appendix A.2: the sum of the mean likelihoods
             "mlm_loss": mlm_loss,

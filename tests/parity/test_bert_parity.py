@@ -57,7 +57,8 @@ def test_outputs_losses_and_gradients(both, lengths):
     ours.zero_grad(), theirs.zero_grad()
     hidden, pooled = ours.bert(ids[keep], segments[keep], starts)
     words, pairs = ours(ids[keep], segments[keep], starts, flat_predicted)
-    loss = masked_words(words, torch.tensor([17, 42] * count))[0] + next_sentence(pairs, is_random)[0]
+    loss = masked_words(words, torch.tensor([17, 42] * count))[0] / len(words)
+    loss = loss + next_sentence(pairs, is_random)[0] / count
     loss.backward()
 
     reference = theirs(
