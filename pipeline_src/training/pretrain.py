@@ -115,8 +115,8 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
     )
 
 
-def make_config(model: ModelParams, entries: int) -> BertConfig:
-    """Sizes of the encoder over a vocabulary of ``entries``; heads = H / 64, feed-forward = 4 H (paper, section 3)."""
+def make_config(model: ModelParams, entries: int, causal: bool = False, recompute: bool = False) -> BertConfig:
+    """The encoder over a vocabulary of ``entries``; heads = H / 64, feed-forward = 4 H (paper, section 3)."""
     return BertConfig(
         vocab_size=entries,
         hidden_size=model.hidden,
@@ -126,4 +126,8 @@ def make_config(model: ModelParams, entries: int) -> BertConfig:
         max_position_embeddings=model.positions,
         hidden_dropout_prob=model.dropout,
         hidden_act=model.activation,
+        attention_probs_dropout_prob=model.attention_dropout,
+        is_decoder=causal,
+        attention=model.attention,
+        recompute=recompute,
     )
