@@ -90,9 +90,7 @@ def nested(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: f
             flat, layout.offsets, min_seqlen=1, max_seqlen=layout.longest
         ).transpose(1, 2)
 
-    context = F.scaled_dot_product_attention(
-        nest(query), nest(key), nest(value), dropout_p=dropout, is_causal=causal
-    )
+    context = F.scaled_dot_product_attention(nest(query), nest(key), nest(value), dropout_p=dropout, is_causal=causal)
     return context.transpose(1, 2).values()
 
 
