@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +11,14 @@ from tokenizers import Tokenizer
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.examples.keyed import key, shuffled
+from pipeline_src.examples.left_to_right import LeftToRight
 from pipeline_src.examples.masking import MaskedLM
 from pipeline_src.examples.store import TokenStore
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.vocabulary.wordpiece import CLS, MASK, PAD, SEP
 
 TOKENS, EXAMPLES = Path("data/tokens"), Path("data/examples")
+Objective = MaskedLM | LeftToRight  # what is predicted
 AHEAD = 64  # batches whose examples are looked up at once; for speed alone
 
 
@@ -28,8 +30,8 @@ class PretrainingBatch:
         ids: what the model sees, int64 [tokens].
         segments: 0 up to the first [SEP], 1 after it, int64 [tokens].
         starts: where each sequence starts, and the number of tokens, int64 [sequences + 1].
-        predicted: places whose token is predicted, int64 [predictions].
-        labels: the tokens that stood there, int64 [predictions].
+        predicted: places at which a token is predicted, int64 [predictions].
+        labels: the tokens that belong there, int64 [predictions].
         is_random: 1 where segment B is a random one (google-research/bert's label), int64 [sequences].
     """
 
@@ -40,6 +42,11 @@ class PretrainingBatch:
     labels: np.ndarray
     is_random: np.ndarray
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return int(np.diff(self.starts).max())
+
 
 class PretrainingExamples:
     """The examples of one phase and split.
@@ -47,18 +54,18 @@ class PretrainingExamples:
     Args:
         plan: ``data/examples/<phase>/<split>.npy``.
         store: the split's tokens.
-        masked_lm: how to mask.
+        objective: what is predicted.
         cls_id, sep_id: ids of [CLS] and [SEP].
 
     Attributes:
         next_sentence: whether examples are pairs; else they are single segments.
     """
 
-    def __init__(self, plan: Path, store: TokenStore, masked_lm: MaskedLM, cls_id: int, sep_id: int) -> None:
+    def __init__(self, plan: Path, store: TokenStore, objective: Objective, cls_id: int, sep_id: int) -> None:
         if not plan.exists():
             raise PipelineError("no plan of examples", plan, remedy="run the stage `examples`")
         self.plan = np.load(plan, mmap_mode="r").view(np.ndarray)
-        self.store, self.masked_lm, self.cls_id, self.sep_id = store, masked_lm, cls_id, sep_id
+        self.store, self.objective, self.cls_id, self.sep_id = store, objective, cls_id, sep_id
         self.next_sentence = bool(self.plan["b_length"][0])  # pairs have both segments, single segments never B
 
     def __len__(self) -> int:
@@ -85,21 +92,21 @@ class PretrainingExamples:
                 yield self.batch(picked[start : start + size], epochs[start : start + size])
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
-        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples of these numbers, and mask them.
+        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples of these numbers, and what is predicted.
 
         The epoch in which each stands decides its masks where masking is dynamic.
         """
         rows = self.plan[examples]
         ids, both = self._assemble(rows)
         lengths = both.sum(axis=1)
-        passes = epochs if self.masked_lm.masking.dynamic else 0
-        seen, predicted = self.masked_lm.apply(ids, lengths, examples + passes * len(self.plan))
+        passes = epochs if self.objective.dynamic else 0
+        seen, predicted = self.objective.apply(ids, lengths, examples + passes * len(self.plan))
         return PretrainingBatch(
             ids=seen,
             segments=np.repeat(np.tile([0, 1], len(examples)), both.ravel()),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
             predicted=predicted,
-            labels=ids[predicted],
+            labels=ids[predicted + self.objective.ahead],
             is_random=rows["is_random"].astype(np.int64),
         )
 
@@ -124,18 +131,45 @@ class PretrainingExamples:
         return ids, np.stack([pieces[:, :3].sum(axis=1), pieces[:, 3:].sum(axis=1)], axis=1)
 
 
+def _masked(ids: dict[str, int], mask_prob: float, masking: Masking, seed: int) -> Objective:
+    special, inner = np.zeros(len(ids), bool), np.zeros(len(ids), bool)
+    special[[ids[CLS], ids[SEP], ids[PAD]]] = True
+    inner[[number for piece, number in ids.items() if piece.startswith("##")]] = True
+    return MaskedLM(mask_prob, masking, ids[MASK], special, inner, seed)
+
+
+def _left_to_right(ids: dict[str, int], mask_prob: float, masking: Masking, seed: int) -> Objective:
+    return LeftToRight(ids[SEP])
+
+
+# From the ids of all entries, and how to mask and draw.
+OBJECTIVES: dict[str, Callable[[dict[str, int], float, Masking, int], Objective]] = {
+    "masked": _masked,
+    "left_to_right": _left_to_right,
+}
+
+
 def open_examples(
-    phase: str, split: str, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int
+    phase: str,
+    split: str,
+    tokenizer: Tokenizer,
+    mask_prob: float,
+    masking: Masking,
+    seed: int,
+    objective: str = "masked",
 ) -> PretrainingExamples:
-    """The examples that the stage ``examples`` planned for one phase and split, masked as asked for.
+    """The examples that the stage ``examples`` planned for one phase and split.
+
+    Args:
+        phase, split: which.
+        tokenizer: of the vocabulary that their tokens are of.
+        mask_prob, masking, seed: how to mask, where the objective is ``masked``.
+        objective: a key of ``OBJECTIVES``.
 
     Raises:
         PipelineError: there is no such plan, or the tokens are damaged.
     """
     ids = tokenizer.get_vocab()
-    special, inner = np.zeros(len(ids), bool), np.zeros(len(ids), bool)
-    special[[ids[CLS], ids[SEP], ids[PAD]]] = True
-    inner[[number for piece, number in ids.items() if piece.startswith("##")]] = True
-    masked_lm = MaskedLM(mask_prob, masking, ids[MASK], special, inner, seed)
     plan = EXAMPLES / phase / f"{split}.npy"
-    return PretrainingExamples(plan, TokenStore(TOKENS, split), masked_lm, ids[CLS], ids[SEP])
+    predicted = OBJECTIVES[objective](ids, mask_prob, masking, seed)
+    return PretrainingExamples(plan, TokenStore(TOKENS, split), predicted, ids[CLS], ids[SEP])

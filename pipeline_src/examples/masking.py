@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class MaskedLM:
         special: whether an id is never predicted ([CLS], [SEP], [PAD]), bool [entries].
         inner: whether an id continues a word (``##``), bool [entries].
         seed: keys every draw.
+        ahead: how many tokens after a place the one stands that is predicted there; 0, it stood there itself.
     """
 
     mask_prob: float
@@ -37,6 +39,12 @@ class MaskedLM:
     special: np.ndarray
     inner: np.ndarray
     seed: int
+    ahead: ClassVar[int] = 0
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether every epoch draws new masks."""
+        return self.masking.dynamic
 
     def predictions(self, lengths: np.ndarray) -> np.ndarray:
         """How many tokens of an example of each length are predicted, int64, at least one (google-research/bert)."""
@@ -68,6 +76,15 @@ class MaskedLM:
         seen[chosen[fate < self.masking.mask]] = self.mask_id
         seen[chosen[random]] = np.minimum(word * len(self.special), len(self.special) - 1).astype(np.int64)
         return seen, chosen
+
+    def unseen(self, seen: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """True where a prediction is made from the context alone, bool [predictions].
+
+        Args:
+            seen: what the model sees at the places to predict, int64 [predictions].
+            labels: the tokens that stand there, int64 [predictions].
+        """
+        return seen == self.mask_id
 
     def _choose(
         self, ids: np.ndarray, lengths: np.ndarray, starts: np.ndarray, examples: np.ndarray, stream: int

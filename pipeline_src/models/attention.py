@@ -1,34 +1,118 @@
-"""Self-attention over flat, unpadded sequences: the one place that knows of padding."""
+"""Self-attention over flat, unpadded sequences: one function, and the back ends it runs on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline_src.errors import PipelineError
 from pipeline_src.models.layout import Layout
 
+BackEnd = Callable[[Tensor, Tensor, Tensor, Layout, float, bool], Tensor]
 
-def attention(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: Layout,
+    dropout: float = 0.0,
+    causal: bool = False,
+    back_end: str = "auto",
+) -> Tensor:
     """Scaled dot-product attention of each sequence with itself (Vaswani et al. 2017, section 3.2.1).
 
     Args:
         query, key, value: [T, heads, head size].
         layout: where the sequences lie.
-        dropout: on the attention weights.
+        dropout: on the attention weights; above 0 in training alone.
+        causal: whether a token sees those before it and itself alone.
+        back_end: a key of ``BACK_ENDS``, or ``auto``.
 
     Returns:
         [T, heads, head size].
+
+    Raises:
+        PipelineError: the back end cannot do what is asked for; see :func:`choose`.
     """
-    tokens, heads, size = query.shape
-    shape = (layout.sequences, layout.longest, heads, size)
+    chosen = choose(back_end, query.device.type, query.dtype, dropout)
+    return BACK_ENDS[chosen](query, key, value, layout, dropout, causal)
 
-    def pad(flat: Tensor) -> Tensor:  # [T, heads, size] -> [B, heads, L, size]
-        if layout.keep is None:
-            return flat.view(shape).transpose(1, 2)
-        rectangle = flat.new_zeros(layout.sequences * layout.longest, heads, size)
-        return rectangle.index_copy(0, layout.padded, flat).view(shape).transpose(1, 2)
 
-    mask = None if layout.keep is None else layout.keep[:, None, None, :]
-    context = F.scaled_dot_product_attention(pad(query), pad(key), pad(value), attn_mask=mask, dropout_p=dropout)
-    context = context.transpose(1, 2).reshape(-1, heads, size)
-    return context if layout.keep is None else context.index_select(0, layout.padded)
+def choose(wanted: str, device: str, dtype: torch.dtype, dropout: float) -> str:
+    """The back end that runs: the one wanted, or with ``auto`` the fastest that can.
+
+    Raises:
+        PipelineError: there is no such back end, it needs a GPU, or it has no dropout and dropout is above 0.
+    """
+    if wanted == "auto":
+        if device != "cuda":
+            return "padded"
+        return "nested" if dropout or dtype == torch.float32 else "varlen"
+    if wanted not in BACK_ENDS:
+        known = ", ".join(["auto", *BACK_ENDS])
+        raise PipelineError("unknown attention", wanted, where="model.attention", remedy=f"give one of {known}")
+    if dropout and wanted in WITHOUT_DROPOUT:
+        raise PipelineError(
+            "this attention has no dropout",
+            f"{wanted}, with attention dropout {dropout:g}",
+            where="model.attention",
+            remedy="set model.attention_dropout to 0, or model.attention to nested or auto",
+        )
+    if device != "cuda" and wanted in ON_GPU:
+        raise PipelineError(
+            "this attention needs a GPU",
+            f"{wanted}, on {device}",
+            where="model.attention",
+            remedy="set model.attention to auto or padded",
+        )
+    return wanted
+
+
+def padded(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
+    """Through a [B, heads, L, head size] rectangle, on any device."""
+    # With padding at the end, a causal mask alone already hides it from every token.
+    mask = None if layout.keep is None or causal else layout.keep[:, None, None, :]
+    query, key, value = (layout.pad(flat).transpose(1, 2) for flat in (query, key, value))
+    context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
+    return layout.unpad(context.transpose(1, 2))
+
+
+def nested(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
+    """Through nested tensors of the jagged layout; on a CPU only without causal mask, and slowly."""
+
+    def nest(flat: Tensor) -> Tensor:  # [T, heads, size] -> [B, heads, (length), size]
+        # the shortest length is asked for to rule out empty sequences alone: 1 spares a GPU the wait for it
+        return torch.nested.nested_tensor_from_jagged(
+            flat, layout.offsets, min_seqlen=1, max_seqlen=layout.longest
+        ).transpose(1, 2)
+
+    context = F.scaled_dot_product_attention(nest(query), nest(key), nest(value), dropout_p=dropout, is_causal=causal)
+    return context.transpose(1, 2).values()
+
+
+def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
+    """Through the variable-length flash kernel (Dao 2023), which takes half precision: float32 becomes bfloat16."""
+    # Imported where it is used: it brings torch's compiler along, which takes two seconds.
+    from torch.nn.attention.varlen import varlen_attn
+
+    dtype = torch.bfloat16 if query.dtype == torch.float32 else query.dtype
+    context = varlen_attn(
+        query.to(dtype),
+        key.to(dtype),
+        value.to(dtype),
+        layout.offsets_32,
+        layout.offsets_32,
+        layout.longest,
+        layout.longest,
+        window_size=(-1, 0) if causal else (-1, -1),
+    )
+    return context.to(query.dtype)
+
+
+BACK_ENDS: dict[str, BackEnd] = {"padded": padded, "nested": nested, "varlen": varlen}
+WITHOUT_DROPOUT = ("varlen",)
+ON_GPU = ("nested", "varlen")

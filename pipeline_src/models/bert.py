@@ -12,17 +12,26 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.models.attention import attention
 from pipeline_src.models.layout import Layout
 
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert
+HOW_IT_RUNS = ("attention", "recompute")  # fields of a config that belong to a run, not to the model
 
 
 @dataclass(frozen=True)
 class BertConfig:
-    """Sizes of one encoder; see :class:`pipeline_src.params.model.ModelParams`."""
+    """One encoder, by Hugging Face's names; see :class:`pipeline_src.params.model.ModelParams`.
+
+    Attributes:
+        attention_probs_dropout_prob: on the attention weights; None means ``hidden_dropout_prob``.
+        is_decoder: a causal mask: a token sees those before it and itself alone, and the pooler reads the last token.
+        attention: back end, see :func:`pipeline_src.models.attention.attention`; not saved.
+        recompute: compute activations again in the backward pass instead of keeping them; not saved.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -33,6 +42,16 @@ class BertConfig:
     type_vocab_size: int = 2
     hidden_dropout_prob: float = 0.1
     hidden_act: str = "gelu"
+    attention_probs_dropout_prob: float | None = None
+    is_decoder: bool = False
+    attention: str = "auto"
+    recompute: bool = False
+
+    @property
+    def attention_dropout(self) -> float:
+        """On the attention weights."""
+        own = self.attention_probs_dropout_prob
+        return self.hidden_dropout_prob if own is None else own
 
     @property
     def gelu(self) -> str:
@@ -40,8 +59,9 @@ class BertConfig:
         return "tanh" if self.hidden_act == "gelu_tanh" else "none"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, by Hugging Face's names."""
-        return asdict(self)
+        """What is saved: plain values, by Hugging Face's names."""
+        values = {**asdict(self), "attention_probs_dropout_prob": self.attention_dropout}
+        return {name: value for name, value in values.items() if name not in HOW_IT_RUNS}
 
 
 class Embeddings(nn.Module):
@@ -69,7 +89,7 @@ class SelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
-        self.dropout = config.hidden_dropout_prob
+        self.dropout, self.causal, self.back_end = config.attention_dropout, config.is_decoder, config.attention
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
@@ -79,7 +99,8 @@ class SelfAttention(nn.Module):
         query, key, value = (
             projection(hidden).view(len(hidden), self.heads, -1) for projection in (self.query, self.key, self.value)
         )
-        context = attention(query, key, value, layout, self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        context = attention(query, key, value, layout, dropout, self.causal, self.back_end)
         return context.reshape(len(hidden), -1)
 
 
@@ -122,16 +143,24 @@ class Encoder(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.layer = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.recompute = config.recompute
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """[T, H] -> [T, H]."""
         for block in self.layer:
-            hidden = block(hidden, layout)
+            if self.recompute and torch.is_grad_enabled():
+                hidden = checkpoint(block, hidden, layout, use_reentrant=False)  # dropout is drawn the same again
+            else:
+                hidden = block(hidden, layout)
         return hidden
 
 
 class Bert(nn.Module):
-    """Embeddings, encoder and the tanh pooler over [CLS]."""
+    """Embeddings, encoder and the tanh pooler over [CLS].
+
+    With a causal mask [CLS] sees nothing but itself, so the pooler reads the last token of each sequence, its last
+    [SEP], which sees all of it; this is the project's choice, transformers' pooler reads [CLS] there too.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -140,24 +169,39 @@ class Bert(nn.Module):
         self.encoder = Encoder(config)
         self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)})
 
-    def forward(self, ids: Tensor, segments: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, ids: Tensor, segments: Tensor, starts: Tensor, longest: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
         Args:
             ids: int64 [T].
             segments: int64 [T].
             starts: start of each sequence and T, int64 [B + 1].
+            longest: tokens of the longest sequence, where known; see :meth:`Layout.of`.
 
         Returns:
-            Hidden states of the last layer [T, H] and pooled [CLS] vectors [B, H].
+            Hidden states of the last layer [T, H] and pooled vectors [B, H].
         """
-        layout = Layout.of(starts)
-        hidden = self.encoder(self.embeddings(ids, segments, layout), layout)
-        return hidden, torch.tanh(self.pooler["dense"](hidden[layout.starts]))
+        layout = Layout.of(starts, len(ids), longest)
+        hidden = self.encode(ids, segments, layout)
+        return hidden, self.pool(hidden, layout)
+
+    def encode(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+        """[T] ids and segments -> hidden states of the last layer [T, H]."""
+        return self.encoder(self.embeddings(ids, segments, layout), layout)
+
+    def pool(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Hidden states [T, H] -> one vector per sequence [B, H]."""
+        places = layout.last if self.config.is_decoder else layout.first
+        return torch.tanh(self.pooler["dense"](hidden.index_select(0, places)))
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Weights from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert)."""
+    """Weights from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert).
+
+    Those of an LSTM, which google-research/bert has none of, from a uniform one.
+    """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             nn.init.trunc_normal_(
@@ -165,3 +209,6 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             )
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LSTM):
+            for weight in part.parameters():  # as torch does it
+                nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)

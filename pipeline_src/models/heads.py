@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline_src.models.bert import LAYER_NORM_EPS, Bert, BertConfig
+from pipeline_src.models.layout import Layout
 
-OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_outputs"}  # Hugging Face's names
+OUTPUT_LAYERS = {  # Hugging Face's names
+    "sequence": "classifier",
+    "choice": "classifier",
+    "span": "qa_outputs",
+    "token": "classifier",
+}
+POOLED = ("sequence", "choice")  # heads that read one vector per sequence
 
 
 class MaskedWords(nn.Module):
@@ -44,28 +52,51 @@ class BertForPretraining(nn.Module):
             }
         )
 
-    def forward(self, ids: Tensor, segments: Tensor, starts: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the tokens at ``predicted`` [P, entries] and of "next" and "random" [B, 2]."""
-        hidden, pooled = self.bert(ids, segments, starts)
-        return self.cls["predictions"](hidden[predicted]), self.cls["seq_relationship"](pooled)
+    def forward(
+        self, ids: Tensor, segments: Tensor, starts: Tensor, predicted: Tensor, longest: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of the tokens at ``predicted`` [P, entries] and of "next" and "random" [B, 2]; see :class:`Bert`."""
+        hidden, pooled = self.bert(ids, segments, starts, longest)
+        return self.cls["predictions"](hidden.index_select(0, predicted)), self.cls["seq_relationship"](pooled)
+
+
+class BiLSTM(nn.LSTM):
+    """One layer of LSTM in both directions, half as wide each, so that what reads it stays as wide."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config.hidden_size, config.hidden_size // 2, batch_first=True, bidirectional=True)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """[T, H] -> [T, H]; each sequence is read by itself, from its first token and from its last."""
+        lengths = layout.offsets.diff().cpu()
+        packed = pack_padded_sequence(layout.pad(hidden), lengths, batch_first=True, enforce_sorted=False)
+        both, _ = pad_packed_sequence(super().forward(packed)[0], batch_first=True)
+        return layout.unpad(both)
 
 
 class BertForTask(nn.Module):
     """The encoder with the output layer of one task (paper, figure 4).
 
-    ``sequence`` and ``choice`` read the pooled [CLS] (``choice`` one score per sequence), ``span`` reads every token.
+    ``sequence`` and ``choice`` read the pooled vector (``choice`` one score per sequence), ``span`` and ``token`` read
+    every token. With ``bilstm``, both read the encoder through a new LSTM, which lets the tokens of a left-to-right
+    model see what follows them (paper, section 5.1).
     """
 
-    def __init__(self, config: BertConfig, head: str, outputs: int) -> None:
+    def __init__(self, config: BertConfig, head: str, outputs: int, bilstm: bool = False) -> None:
         super().__init__()
         self.bert = Bert(config)
         self.head = head
+        self.bilstm = BiLSTM(config) if bilstm else None
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.add_module(OUTPUT_LAYERS[head], nn.Linear(config.hidden_size, outputs))
 
-    def forward(self, ids: Tensor, segments: Tensor, starts: Tensor) -> Tensor:
-        """[B, outputs], or [T, outputs] for spans."""
-        hidden, pooled = self.bert(ids, segments, starts)
+    def forward(self, ids: Tensor, segments: Tensor, starts: Tensor, longest: int | None = None) -> Tensor:
+        """[B, outputs], or [T, outputs] for spans and tokens."""
+        layout = Layout.of(starts, len(ids), longest)
+        hidden = self.bert.encode(ids, segments, layout)
+        if self.bilstm is not None:
+            hidden = self.bilstm(hidden, layout)
+        read = self.bert.pool(hidden, layout) if self.head in POOLED else hidden
         layer = self.get_submodule(OUTPUT_LAYERS[self.head])
         # No dropout before span scores (google-research/bert, run_squad.py).
-        return layer(hidden) if self.head == "span" else layer(self.dropout(pooled))
+        return layer(read) if self.head == "span" else layer(self.dropout(read))

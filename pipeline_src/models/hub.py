@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import read_json, write_json
-from pipeline_src.models.bert import INITIAL_STD, LAYER_NORM_EPS, BertConfig
+from pipeline_src.models.bert import HOW_IT_RUNS, INITIAL_STD, LAYER_NORM_EPS, BertConfig
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 TIED = "cls.predictions.decoder.weight"  # is the word embedding; stored once
@@ -34,7 +34,6 @@ def save_model(folder: Path, model: nn.Module, config: BertConfig, architecture:
         {
             **config.as_dict(),
             "hidden_act": activation,
-            "attention_probs_dropout_prob": config.hidden_dropout_prob,
             "layer_norm_eps": LAYER_NORM_EPS,
             "initializer_range": INITIAL_STD,
             "pad_token_id": 0,
@@ -51,13 +50,13 @@ def save_model(folder: Path, model: nn.Module, config: BertConfig, architecture:
 
 
 def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
-    """Read ``config.json``; ``dropout`` overrides the one written there."""
+    """Read ``config.json``; ``dropout`` overrides both that are written there."""
     raw = read_json(folder / "config.json")
-    known = {name: raw[name] for name in BertConfig.__dataclass_fields__ if name in raw}
+    known = {name: raw[name] for name in BertConfig.__dataclass_fields__ if name in raw and name not in HOW_IT_RUNS}
     if known.get("hidden_act") in ("gelu_new", "gelu_pytorch_tanh"):
         known["hidden_act"] = "gelu_tanh"
     if dropout is not None:
-        known["hidden_dropout_prob"] = dropout
+        known["hidden_dropout_prob"] = known["attention_probs_dropout_prob"] = dropout
     try:
         return BertConfig(**known)
     except TypeError as error:

@@ -8,12 +8,14 @@ from torch import Tensor
 
 
 def masked_words(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy (nats) and share of right first guesses.
+    """Sum of the cross-entropies (nats, float32) and number of right first guesses (int64), both scalars.
+
+    Sums, because a mean over a batch cut into pieces is a sum over all pieces divided by the count of the whole.
 
     Args:
-        scores: [P, entries] at the predicted places alone.
-        labels: the tokens that stood there, int64 [P].
+        scores: [P, entries] at the predicted places alone; P may be 0.
+        labels: the tokens that stand there, int64 [P].
     """
     with torch.no_grad():
         best = scores.gather(1, labels[:, None]).squeeze(1) >= scores.amax(dim=1)  # half the time of argmax
-    return F.cross_entropy(scores.float(), labels), best.float().mean()
+    return F.cross_entropy(scores.float(), labels, reduction="sum"), best.sum()

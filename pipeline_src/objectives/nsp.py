@@ -8,7 +8,12 @@ from torch import Tensor
 
 
 def next_sentence(scores: Tensor, is_random: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy (nats) and share of right guesses, from scores [B, 2] and labels int64 [B]."""
+    """Sum of the cross-entropies (nats, float32) and number of right guesses (int64), both scalars.
+
+    Args:
+        scores: of "next" and "random", [B, 2].
+        is_random: int64 [B].
+    """
     with torch.no_grad():
-        accuracy = (scores.argmax(dim=-1) == is_random).float().mean()
-    return F.cross_entropy(scores.float(), is_random), accuracy
+        right = (scores.argmax(dim=-1) == is_random).sum()
+    return F.cross_entropy(scores.float(), is_random, reduction="sum"), right

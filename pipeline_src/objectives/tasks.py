@@ -39,11 +39,20 @@ def span(outputs: Tensor, labels: Tensor, starts: Tensor) -> Tensor:
         labels: places of the first and last token in their sequence, int64 [B, 2].
         starts: start of each sequence and T, int64 [B + 1].
     """
-    layout = Layout.of(starts)
-    rectangle = outputs.new_full((layout.sequences * layout.longest, 2), -torch.inf).float()
-    rectangle = rectangle.index_copy(0, layout.padded, outputs.float())
-    scores = rectangle.view(layout.sequences, layout.longest, 2).transpose(1, 2)  # [B, 2, L]
+    layout = Layout.of(starts, len(outputs))
+    scores = layout.pad(outputs.float(), -torch.inf).transpose(1, 2)  # [B, 2, L]
     return F.cross_entropy(scores.reshape(-1, layout.longest), labels.reshape(-1))
 
 
-LOSSES: dict[str, Loss] = {"sequence": sequence, "choice": choice, "span": span}
+def token(outputs: Tensor, labels: Tensor, starts: Tensor) -> Tensor:
+    """Cross-entropy over the tags of the tokens that have one.
+
+    Args:
+        outputs: [T, tags].
+        labels: int64 [T], -100 where a token has no tag, as all pieces of a word but its first.
+        starts: unused here; every loss takes it.
+    """
+    return F.cross_entropy(outputs.float(), labels)
+
+
+LOSSES: dict[str, Loss] = {"sequence": sequence, "choice": choice, "span": span, "token": token}

@@ -40,6 +40,7 @@ ARCHITECTURES = {  # Hugging Face's names of what is saved
     "sequence": "BertForSequenceClassification",
     "choice": "BertForMultipleChoice",
     "span": "BertForQuestionAnswering",
+    "token": "BertForTokenClassification",
 }
 
 
@@ -137,7 +138,7 @@ class TaskTrainer:
 
     def _train(self, weights: str, learning_rate: float) -> tuple[BertForTask, float]:
         torch.manual_seed(self.stream)
-        model = BertForTask(self.config, self.handler.head, self.handler.outputs(self.spec))
+        model = BertForTask(self.config, self.handler.head, self.handler.outputs(self.spec), self.params.bilstm)
         initialise(model, torch.Generator().manual_seed(self.stream))
         if weights == "pretrained":
             load_weights(model, PRETRAINED, only="bert.")

@@ -63,10 +63,10 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
             return torch.from_numpy(getattr(batch, name)).to(device, non_blocking=True)
 
         words, pairs = bert(tensor("ids"), tensor("segments"), tensor("starts"), tensor("predicted"))
-        mlm_loss, mlm_accuracy = masked_words(words, tensor("labels"))
+        mlm_loss, mlm_accuracy = (total / len(batch.labels) for total in masked_words(words, tensor("labels")))
         if not training.next_sentence:
             return {"loss": mlm_loss, "mlm_loss": mlm_loss, "mlm_accuracy": mlm_accuracy}
-        nsp_loss, nsp_accuracy = next_sentence(pairs, tensor("is_random"))
+        nsp_loss, nsp_accuracy = (total / len(pairs) for total in next_sentence(pairs, tensor("is_random")))
         return {
             "loss": mlm_loss + nsp_loss,  # paper, appendix A.2: the sum of the mean likelihoods
             "mlm_loss": mlm_loss,
@@ -115,8 +115,8 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
     )
 
 
-def make_config(model: ModelParams, entries: int) -> BertConfig:
-    """Sizes of the encoder over a vocabulary of ``entries``; heads = H / 64, feed-forward = 4 H (paper, section 3)."""
+def make_config(model: ModelParams, entries: int, causal: bool = False, recompute: bool = False) -> BertConfig:
+    """The encoder over a vocabulary of ``entries``; heads = H / 64, feed-forward = 4 H (paper, section 3)."""
     return BertConfig(
         vocab_size=entries,
         hidden_size=model.hidden,
@@ -126,4 +126,8 @@ def make_config(model: ModelParams, entries: int) -> BertConfig:
         max_position_embeddings=model.positions,
         hidden_dropout_prob=model.dropout,
         hidden_act=model.activation,
+        attention_probs_dropout_prob=model.attention_dropout,
+        is_decoder=causal,
+        attention=model.attention,
+        recompute=recompute,
     )

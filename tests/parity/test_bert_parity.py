@@ -1,88 +1,196 @@
 """The encoder and its heads against transformers: same weights, same input, same outputs, losses and gradients."""
 
+from __future__ import annotations
+
 import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.heads import BertForPretraining, BertForTask
 from pipeline_src.models.hub import load_config, load_weights, save_model
 from pipeline_src.objectives.mlm import masked_words
 from pipeline_src.objectives.nsp import next_sentence
+from pipeline_src.objectives.tasks import token
 from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
+ENTRIES, PAD = 500, 0
 SIZES = [(1, 64, 1), (2, 128, 2), (4, 256, 4)]
-LENGTHS = [[24, 24, 24], [24, 7, 15]]  # all equal, and unequal
+WORDS = "bert.embeddings.word_embeddings.weight"
+TIED = "cls.predictions.decoder.bias"  # is cls.predictions.bias there
 
 
-def build(layers: int, hidden: int, heads: int) -> tuple[BertForPretraining, BertConfig]:
-    config = BertConfig(500, hidden, layers, heads, 4 * hidden, 64, hidden_dropout_prob=0.0)
-    model = BertForPretraining(config)
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def shake(model: nn.Module) -> nn.Module:
+    """Initial weights with biases and LayerNorms moved too, or a swapped one would not show."""
     initialise(model, torch.Generator().manual_seed(3))
-    with torch.no_grad():  # biases and LayerNorms too, or a swapped one would not show
+    with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
-    return model.eval(), config
+    return model.eval()
+
+
+def config(size: tuple[int, int, int], activation: str = "gelu", causal: bool = False) -> BertConfig:
+    layers, hidden, heads = size
+    return BertConfig(ENTRIES, hidden, layers, heads, 4 * hidden, 64, 2, 0.0, activation, is_decoder=causal)
+
+
+def theirs(ours: nn.Module, sizes: BertConfig, architecture: str, folder: Path, **more: int) -> nn.Module:
+    """The model that transformers makes of ours, saved: every parameter of theirs is found."""
+    transformers = pytest.importorskip("transformers")
+    (folder / "v").mkdir()
+    save_tokenizer(folder / "v", [*SPECIAL_TOKENS, *"abcdefghij"], lowercase=True)
+    save_model(folder, ours, sizes, architecture, folder / "v")
+    loaded, info = getattr(transformers, architecture).from_pretrained(folder, output_loading_info=True, **more)
+    assert not info["missing_keys"] and not info["mismatched_keys"]
+    return loaded.eval()
+
+
+def equal_gradients(ours: nn.Module, reference: nn.Module) -> None:
+    gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        expected = gradients.get({TIED: "cls.predictions.bias"}.get(name, name))
+        if parameter.grad is None:
+            assert expected is None or not expected.any(), name
+        elif (
+            name == WORDS
+        ):  # transformers holds the vector of [PAD] still, google-research/bert trains it like any other
+            close(parameter.grad[PAD + 1 :], expected[PAD + 1 :])
+        else:
+            close(parameter.grad, expected)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Three sequences, as a rectangle and flat."""
+
+    ids: Tensor
+    segments: Tensor
+    keep: Tensor
+    starts: Tensor
+    attention_mask: Tensor | None
+
+    @property
+    def flat(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.ids[self.keep], self.segments[self.keep], self.starts
+
+    @property
+    def padded(self) -> dict[str, Tensor | None]:
+        return {"input_ids": self.ids, "token_type_ids": self.segments, "attention_mask": self.attention_mask}
+
+
+def make_batch(kind: str) -> Batch:
+    """``equal`` lengths; ``unequal`` ones, padded for transformers alone; or [PAD] as a token like any other."""
+    lengths = [24, 7, 15] if kind == "unequal" else [24, 24, 24]
+    ids = torch.randint(5, ENTRIES, (3, 24), generator=torch.Generator().manual_seed(1))
+    if kind == "pad tokens":
+        ids[1, 7:] = ids[2, 15:] = PAD
+    segments = (torch.arange(24) >= 5).long().expand(3, -1)
+    keep = torch.arange(24) < torch.tensor(lengths)[:, None]
+    mask = torch.ones_like(ids) if kind == "pad tokens" else keep.long()
+    return Batch(ids, segments, keep, torch.tensor([0, *lengths]).cumsum(0), mask)
+
+
+BATCHES = {kind: make_batch(kind) for kind in ("equal", "unequal", "pad tokens")}
+
+
+@pytest.fixture(scope="module", params=["gelu", "gelu_tanh"])
+def activation(request) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda size: f"L{size[0]}-H{size[1]}")
-def both(request, tmp_path_factory):
-    transformers = pytest.importorskip("transformers")
+def both(request, activation, tmp_path_factory) -> tuple[BertForPretraining, Any, Path]:
     folder = tmp_path_factory.mktemp("model")
-    model, config = build(*request.param)
-    (folder / "v").mkdir()
-    save_tokenizer(folder / "v", [*SPECIAL_TOKENS, *"abcdefghij"], lowercase=True)
-    save_model(folder, model, config, "BertForPreTraining", folder / "v")
-    theirs, info = transformers.BertForPreTraining.from_pretrained(folder, output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
-    return model, theirs.eval(), folder
+    sizes = config(request.param, activation)
+    model = shake(BertForPretraining(sizes))
+    return model, theirs(model, sizes, "BertForPreTraining", folder), folder
 
 
-@pytest.mark.parametrize("lengths", LENGTHS, ids=["equal", "unequal"])
-def test_outputs_losses_and_gradients(both, lengths):
-    ours, theirs, _ = both
-    generator = torch.Generator().manual_seed(1)
-    longest, count = max(lengths), len(lengths)
-    ids = torch.randint(5, 500, (count, longest), generator=generator)
-    segments = (torch.arange(longest) >= 5).long().expand(count, -1)
-    keep = torch.arange(longest) < torch.tensor(lengths)[:, None]
-    starts = torch.tensor([0, *lengths]).cumsum(0)
-    flat_predicted = torch.tensor([starts[row] + place for row in range(count) for place in (1, 5)])
-    labels = torch.full((count, longest), -100)
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_outputs_losses_and_gradients(both, batch):
+    ours, reference, _ = both
+    predicted = (batch.starts[:-1, None] + torch.tensor([1, 5])).ravel()
+    labels = torch.full((3, 24), -100)
     labels[:, 1], labels[:, 5] = 17, 42
     is_random = torch.tensor([0, 1, 0])
 
-    ours.zero_grad(), theirs.zero_grad()
-    hidden, pooled = ours.bert(ids[keep], segments[keep], starts)
-    words, pairs = ours(ids[keep], segments[keep], starts, flat_predicted)
-    loss = masked_words(words, torch.tensor([17, 42] * count))[0] + next_sentence(pairs, is_random)[0]
+    ours.zero_grad(), reference.zero_grad()
+    hidden, pooled = ours.bert(*batch.flat)
+    words, pairs = ours(*batch.flat, predicted)
+    loss = masked_words(words, torch.tensor([17, 42] * 3))[0] / 6 + next_sentence(pairs, is_random)[0] / 3
     loss.backward()
+    base = reference.bert(**batch.padded)
+    expected = reference(**batch.padded, labels=labels, next_sentence_label=is_random)
+    expected.loss.backward()
 
-    reference = theirs(
-        input_ids=ids,
-        token_type_ids=segments,
-        attention_mask=keep.long(),
-        labels=labels,
-        next_sentence_label=is_random,
-        output_hidden_states=True,
-    )
-    base = theirs.bert(input_ids=ids, token_type_ids=segments, attention_mask=keep.long())
-    reference.loss.backward()
-
-    def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-    close(hidden, base.last_hidden_state[keep])
+    close(hidden, base.last_hidden_state[batch.keep])
     close(pooled, base.pooler_output)
-    close(words, reference.prediction_logits[labels >= 0])
-    close(pairs, reference.seq_relationship_logits)
-    close(loss, reference.loss)
-    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    for name, parameter in ours.named_parameters():
-        name = {"cls.predictions.decoder.bias": "cls.predictions.bias"}.get(name, name)
-        close(parameter.grad, gradients[name])
+    close(words, expected.prediction_logits[labels >= 0])
+    close(pairs, expected.seq_relationship_logits)
+    close(loss, expected.loss)
+    equal_gradients(ours, reference)
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_the_hidden_states_of_every_layer(both, batch):
+    ours, reference, _ = both
+    found: list[Tensor] = []
+    hooks = [block.register_forward_hook(lambda _, __, out: found.append(out)) for block in ours.bert.encoder.layer]
+    ours.bert(*batch.flat)
+    for hook in hooks:
+        hook.remove()
+    expected = reference.bert(**batch.padded, output_hidden_states=True).hidden_states[1:]
+    for one, two in zip(found, expected, strict=True):
+        close(one, two[batch.keep])
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"L{size[0]}-H{size[1]}")
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_left_to_right(size, batch, tmp_path):
+    """A causal mask and every next token, against transformers' decoder with its own shift of the labels."""
+    sizes = config(size, causal=True)
+    ours = shake(BertForPretraining(sizes))
+    reference = theirs(ours, sizes, "BertLMHeadModel", tmp_path)
+    predicted = torch.cat([torch.arange(a, b - 1) for a, b in zip(batch.starts, batch.starts[1:], strict=False)])
+    labels = batch.flat[0][predicted + 1]
+
+    words, _ = ours(*batch.flat, predicted)
+    loss = masked_words(words, labels)[0] / len(labels)
+    loss.backward()
+    expected = reference(**batch.padded, labels=batch.ids.masked_fill(~batch.keep, -100))
+    expected.loss.backward()
+
+    assert reference.config.is_decoder
+    close(words, expected.logits[batch.keep][predicted])
+    close(loss, expected.loss)
+    equal_gradients(ours, reference)
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_token_head(batch, tmp_path):
+    sizes = config(SIZES[1])
+    ours = shake(BertForTask(sizes, "token", 7))
+    reference = theirs(ours, sizes, "BertForTokenClassification", tmp_path, num_labels=7)
+    labels = torch.randint(0, 7, batch.ids.shape, generator=torch.Generator().manual_seed(2))
+    labels[:, ::3] = -100
+    outputs = ours(*batch.flat)
+    loss = token(outputs, labels[batch.keep], batch.starts)
+    loss.backward()
+    expected = reference(**batch.padded, labels=labels.masked_fill(~batch.keep, -100))
+    expected.loss.backward()
+    close(outputs, expected.logits[batch.keep])
+    close(loss, expected.loss)
+    equal_gradients(ours, reference)
 
 
 def test_auto_classes_load_a_saved_model(both):

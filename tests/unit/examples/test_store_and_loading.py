@@ -110,4 +110,4 @@ def test_every_example_once_an_epoch_and_resuming_changes_nothing(examples):
 
 def test_a_missing_plan_is_one_clear_error(tmp_path, store, examples):
     with pytest.raises(PipelineError, match="no plan of examples"):
-        PretrainingExamples(tmp_path / "none.npy", store, examples.masked_lm, CLS, SEP)
+        PretrainingExamples(tmp_path / "none.npy", store, examples.objective, CLS, SEP)

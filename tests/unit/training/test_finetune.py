@@ -1,14 +1,16 @@
 """Fine-tuning as a stage: every prediction file, the best of the grid, and the same bytes again."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from pipeline_src.errors import PipelineError
-from pipeline_src.files import hash_file, read_json
+from pipeline_src.files import hash_file, read_json, write_json
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import save_model
@@ -74,6 +76,18 @@ def test_every_kind_of_task_goes_through(study, monkeypatch, task):
     name = {"squad2": "BertForQuestionAnswering", "swag": "BertForMultipleChoice"}[task]
     _, info = getattr(transformers, name).from_pretrained(f"models/finetuned/{task}/1", output_loading_info=True)
     assert not info["missing_keys"]
+
+
+def test_a_left_to_right_model_stays_one_and_gets_an_lstm(study, tmp_path, monkeypatch):
+    shutil.copytree(study / "data", tmp_path / "data")
+    shutil.copytree(study / "models/pretrained", tmp_path / "models/pretrained")
+    config = tmp_path / "models/pretrained/long/config.json"
+    write_json(config, {**read_json(config), "is_decoder": True})
+    monkeypatch.chdir(tmp_path)
+    run(seed=1, finetune=params().model_copy(update={"bilstm": True}), task="sst2", restart="1")
+    assert read_json("models/finetuned/sst2/1/config.json")["is_decoder"]
+    names = load_file("models/finetuned/sst2/1/model.safetensors").keys()
+    assert sum(name.startswith("bilstm.") for name in names) == 8
 
 
 def test_same_bytes_again_and_another_restart_differs(study, monkeypatch):

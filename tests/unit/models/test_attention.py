@@ -1,0 +1,100 @@
+"""Every back end against the definition of attention, sequence by sequence; and which one runs where."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.models.attention import BACK_ENDS, attention, choose
+from pipeline_src.models.layout import Layout
+
+LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
+
+
+def inputs(lengths: list[int], device: str = "cpu", dtype: torch.dtype = torch.float32) -> tuple[list[Tensor], Layout]:
+    generator = torch.Generator().manual_seed(0)
+    starts = torch.tensor([0, *lengths]).cumsum(0).to(device)
+    parts = [torch.randn(sum(lengths), 2, 16, generator=generator).to(device, dtype) for _ in range(3)]
+    return [part.requires_grad_() for part in parts], Layout.of(starts, sum(lengths), max(lengths))
+
+
+def by_definition(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], causal: bool) -> Tensor:
+    found = []
+    for q, k, v in zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True):
+        scores = torch.einsum("qhs,khs->hqk", q, k) / q.shape[-1] ** 0.5
+        if causal:
+            scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+        found.append(torch.einsum("hqk,khs->qhs", scores.softmax(-1), v))
+    return torch.cat(found)
+
+
+def check(back_end: str, lengths: list[int], causal: bool, tolerance: float = 1e-5, **where) -> None:
+    parts, layout = inputs(lengths, **where)
+    found = BACK_ENDS[back_end](*parts, layout, 0.0, causal)
+    weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
+    gradients = torch.autograd.grad((found * weight).sum(), parts)
+    expected = by_definition(*parts, lengths, causal)
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    for one, two in zip(gradients, torch.autograd.grad((expected * weight).sum(), parts), strict=True):
+        torch.testing.assert_close(one, two, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
+def test_padded(lengths, causal):
+    check("padded", lengths, causal)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_nested(lengths):
+    check("nested", lengths, causal=False)  # on a CPU torch has no causal mask for it
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="its kernels run on a GPU alone, and there is none")
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
+@pytest.mark.parametrize("back_end", ["nested", "varlen"])
+def test_on_a_gpu(back_end, lengths, causal):
+    check(back_end, lengths, causal, tolerance=3e-2, device="cuda", dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("back_end", ["padded", "nested"])
+def test_dropout_is_on_the_weights(back_end):
+    """With values of one, a context is the sum of the weights kept, each scaled by 1 / (1 - dropout)."""
+    (query, key, value), layout = inputs([400, 300])
+    query, value = torch.zeros_like(query), torch.ones_like(value)
+    torch.manual_seed(0)
+    found = BACK_ENDS[back_end](query, key, value, layout, 0.5, False)
+    assert found.mean().item() == pytest.approx(1, abs=0.01) and 0.03 < found[..., 0].std() < 0.08
+    torch.manual_seed(0)
+    assert torch.equal(found, BACK_ENDS[back_end](query, key, value, layout, 0.5, False))
+
+
+def test_auto_takes_the_fastest_that_can_run():
+    half = torch.bfloat16
+    assert choose("auto", "cpu", torch.float32, 0.1) == "padded"
+    assert choose("auto", "cuda", half, 0.1) == "nested"
+    assert choose("auto", "cuda", half, 0.0) == "varlen"
+    assert choose("auto", "cuda", torch.float32, 0.0) == "nested"  # varlen would round
+    assert choose("padded", "cuda", half, 0.1) == "padded"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "dropout", "message"),
+    [
+        ("varlen", "cuda", 0.1, "no dropout"),
+        ("varlen", "cpu", 0.0, "needs a GPU"),
+        ("nested", "cpu", 0.1, "needs a GPU"),
+        ("flash", "cuda", 0.0, "give one of auto, padded, nested, varlen"),
+    ],
+)
+def test_what_a_back_end_cannot_do_is_refused(wanted, device, dropout, message):
+    with pytest.raises(PipelineError, match=message):
+        choose(wanted, device, torch.bfloat16, dropout)
+
+
+def test_it_is_refused_where_it_would_run():
+    parts, layout = inputs([3, 2])
+    with pytest.raises(PipelineError, match="no dropout"):
+        attention(*parts, layout, dropout=0.1, back_end="varlen")
+    assert attention(*parts, layout).shape == (5, 2, 16)

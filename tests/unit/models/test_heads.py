@@ -1,0 +1,54 @@
+"""Task heads: which vectors they read, and the LSTM between them and the encoder."""
+
+import pytest
+import torch
+
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.heads import BertForTask, BiLSTM
+from pipeline_src.models.layout import Layout
+
+CONFIG = BertConfig(60, 64, 1, 1, 128, 32, hidden_dropout_prob=0.0)
+BATCH = (torch.arange(14) + 5, torch.zeros(14, dtype=torch.int64), torch.tensor([0, 5, 6, 14]))
+
+
+def build(head: str, outputs: int, bilstm: bool = False, seed: int = 0) -> BertForTask:
+    model = BertForTask(CONFIG, head, outputs, bilstm)
+    initialise(model, torch.Generator().manual_seed(seed))
+    return model.eval()
+
+
+@pytest.mark.parametrize("bilstm", [False, True], ids=["alone", "with LSTM"])
+@pytest.mark.parametrize(
+    ("head", "outputs", "rows"), [("sequence", 3, 3), ("choice", 1, 3), ("span", 2, 14), ("token", 9, 14)]
+)
+def test_what_comes_out(head, outputs, rows, bilstm):
+    found = build(head, outputs, bilstm)(*BATCH)
+    assert found.shape == (rows, outputs)
+    assert torch.equal(found, build(head, outputs, bilstm)(*BATCH, 8))
+    assert not torch.equal(found, build(head, outputs, bilstm, seed=1)(*BATCH))
+
+
+@pytest.mark.parametrize("head", ["token", "sequence"])
+def test_a_sequence_gets_the_same_alone_and_in_a_batch(head):
+    """Neither padding nor another sequence reaches it through the LSTM."""
+    model = build(head, 4, bilstm=True)
+    ids, segments, starts = BATCH
+    alone = [model(ids[a:b], segments[a:b], torch.tensor([0, b - a])) for a, b in zip(starts, starts[1:], strict=False)]
+    torch.testing.assert_close(model(*BATCH), torch.cat(alone), rtol=1e-5, atol=1e-6)
+
+
+def test_the_lstm_reads_both_ways_and_stays_in_its_sequence():
+    lstm = BiLSTM(CONFIG)
+    hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    found = lstm(hidden, Layout.of(BATCH[2], 14))
+    assert found.shape == hidden.shape
+    for half, reached in ((slice(32), range(6, 9)), (slice(32, 64), range(8, 14))):  # forward, backward
+        gradient = torch.autograd.grad(found[8, half].sum(), hidden, retain_graph=True)[0]
+        assert torch.nonzero(gradient.abs().sum(dim=1)).squeeze(1).tolist() == list(reached)
+
+
+def test_lstm_weights_come_from_the_generator():
+    one, two = build("span", 2, bilstm=True), build("span", 2, bilstm=True)
+    for (name, first), (_, second) in zip(one.named_parameters(), two.named_parameters(), strict=True):
+        assert torch.equal(first, second), name
+    assert one.bilstm.weight_hh_l0.abs().max() <= 32**-0.5
