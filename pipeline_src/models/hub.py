@@ -128,20 +128,24 @@ def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "
     Raises:
         PipelineError: the file is missing, damaged, or lacks a parameter or has one of another shape.
     """
-    stored = read_tensors(folder)
+    fill(model, read_tensors(folder), folder, only)
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: str | tuple[str, ...] = "") -> None:
+    """Fill ``model`` with tensors by their canonical names (``models.tensors``); errors as :func:`load_weights`."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.startswith(only):
-                _copy(parameter, stored.get(canonical(name)), name, folder)
+                _copy(parameter, tensors.get(canonical(name)), name, where)
 
 
-def _copy(parameter: Tensor, stored: Tensor | None, name: str, folder: Path) -> None:
+def _copy(parameter: Tensor, stored: Tensor | None, name: str, where: object) -> None:
     if stored is None or stored.shape != parameter.shape:
         found = "missing" if stored is None else f"shape {tuple(stored.shape)}"
         raise PipelineError(
             "weights do not fit the model",
             f"{name}: {found}, {tuple(parameter.shape)} expected",
-            where=folder,
+            where=where,
             remedy="use the config.json that was saved beside them, and a model that has this part",
         )
     parameter.copy_(stored)
