@@ -129,7 +129,7 @@ def write_lines(vectors: Iterable[tuple[str, np.ndarray]], file: IO[str]) -> Non
 
 
 def write_array(vectors: Iterable[tuple[str, np.ndarray]], file: IO[bytes]) -> None:
-    """NumPy's format: float32 [texts, H]."""
+    """NumPy's format: float32 [texts, H]; [0, 0] where there are none."""
     rows = [vector for _, vector in vectors]
     np.save(file, np.stack(rows) if rows else np.empty((0, 0), np.float32))
 

@@ -15,6 +15,7 @@ UNKNOWN = "other"  # Hugging Face's word for a licence that is none of its list
 PIPELINES = {  # Hugging Face's kinds of task by class
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
+    "BertLMHeadModel": "text-generation",
     "BertModel": "feature-extraction",
     "BertForSequenceClassification": "text-classification",
     "BertForMultipleChoice": "multiple-choice",

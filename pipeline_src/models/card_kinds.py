@@ -15,6 +15,7 @@ OBJECTIVES = {  # name in params.yaml and whether next sentences were learnt -> 
     ("left_to_right", True): "the next word from those before it, and next sentences",
     ("left_to_right", False): "the next word from those before it",
 }
+PRETRAINED = {"masked": "BertForPreTraining", "left_to_right": "BertLMHeadModel"}  # Hugging Face's class
 ENCODER_USE = (
     "To be fine-tuned on tasks that read a whole sentence or a pair of them: classification, choice, question "
     "answering. Not for writing text."
@@ -50,7 +51,7 @@ def pretrained_card(
     return Card(
         title=f"BERT, {_size(config)}",
         about=f"A BERT encoder ({BERT}) with {parameters:,} parameters, trained from scratch on {learnt}.",
-        architecture="BertForPreTraining",
+        architecture=PRETRAINED[objective],
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
         tags=("bert", "pretraining"),

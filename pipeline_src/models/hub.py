@@ -94,10 +94,10 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
         known["hidden_act"] = ACTIVATIONS[known["hidden_act"]]
     if dropout is not None:
         known["hidden_dropout_prob"] = dropout
-    return make_config(known, folder)
+    return checked_config(known, folder)
 
 
-def make_config(values: Mapping[str, Any], where: object) -> BertConfig:
+def checked_config(values: Mapping[str, Any], where: object) -> BertConfig:
     """A config of ``values``, checked.
 
     Raises:

@@ -13,7 +13,7 @@ from torch import Tensor
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import read_json
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.hub import make_config
+from pipeline_src.models.hub import checked_config
 
 CONFIG, CHECKPOINT = "bert_config.json", "bert_model.ckpt"
 # Names of google-research/bert's modeling.py and run_pretraining.py -> ours, each rule applied in turn.
@@ -83,7 +83,7 @@ def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConf
             "not a BERT model", f"hidden_act is {activation}", where=where, remedy="give a checkpoint with gelu"
         )
     known = {name: raw[name] for name in BertConfig.__dataclass_fields__ if name in raw}
-    return make_config({**known, "hidden_act": ACTIVATIONS[str(activation)]}, where)
+    return checked_config({**known, "hidden_act": ACTIVATIONS[str(activation)]}, where)
 
 
 def read_variables(prefix: Path) -> dict[str, np.ndarray]:

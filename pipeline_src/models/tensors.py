@@ -90,7 +90,7 @@ def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> d
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     # weights_only: nothing in the file is run; torch before 1.6 wrote a format that cannot be mapped
     stored = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    if not all(isinstance(tensor, Tensor) for tensor in stored.values()):
+    if not (isinstance(stored, dict) and all(isinstance(tensor, Tensor) for tensor in stored.values())):
         raise TypeError("not a state dict")
     return stored
 
