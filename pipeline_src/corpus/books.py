@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_src.corpus.documents import Document, write_manifest, write_shard
+from pipeline_src.corpus.documents import Document, read_source, write_manifest, write_shard
 from pipeline_src.corpus.duplicates import Copies, digest, normal_words, signature
 from pipeline_src.corpus.encodings import check_encoding, decode
 from pipeline_src.corpus.markdown import markdown_paragraphs
@@ -78,6 +78,7 @@ def run(books: BooksParams) -> None:
             encodings=dict(sorted(shelf.encodings.items())),
             pseudo_documents=dict(sorted(shelf.parts.items())),
             copies=shelf.copies,
+            sources=read_source(RAW),
         )  # fmt: skip
         if not manifest["documents"]:
             raise PipelineError(

@@ -74,6 +74,16 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
     return manifest
 
 
+def read_source(raw: Path) -> list[dict[str, str]]:
+    """Name, title, licence and citation of raw data, as its download wrote them; empty where nothing is known of it."""
+    path = raw / "source.json"
+    if not path.exists():
+        return []
+    about = read_json(path)
+    known = {"name": "name", "title": "description", "licence": "licence", "citation": "citation"}
+    return [{key: str(about.get(said, "unknown")) for key, said in known.items()}]
+
+
 def read_manifest(folder: str | Path) -> dict[str, Any]:
     """The manifest of one corpus folder."""
     return read_json(Path(folder) / "manifest.json")

@@ -19,7 +19,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline_src.corpus.articles import Row, clean_range, shard_name
-from pipeline_src.corpus.documents import write_manifest
+from pipeline_src.corpus.documents import read_source, write_manifest
 from pipeline_src.corpus.dump import find_dump, read_head
 from pipeline_src.corpus.site import Site, read_site
 from pipeline_src.corpus.streams import split_ranges
@@ -64,6 +64,7 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
             pages=counts["pages"],
             dropped_lines=dict(sorted(lines.items())),
             corrupt_streams=corrupt,
+            sources=[{**source, "language": site.language} for source in read_source(RAW / part)],
         )
         if not manifest["documents"]:
             raise PipelineError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_src.corpus.documents import ShardSlice, corpus_folders, read_slice, slice_shards
+from pipeline_src.corpus.documents import ShardSlice, corpus_folders, read_manifest, read_slice, slice_shards
 from pipeline_src.corpus.heldout import is_heldout
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.errors import PipelineError
@@ -63,9 +63,16 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
                     f"no document in split {split!r}", f"corpus.heldout = {corpus.heldout:g}", where=TEXT,
                     remedy="give more documents, or another corpus.heldout or seed",
                 )  # fmt: skip
-        write_json(folder / "manifest.json", {"splits": splits, "parts": parts, "dropped": dict(dropped)})
+        manifest = {"splits": splits, "parts": parts, "dropped": dict(dropped), "sources": _sources(folders)}
+        write_json(folder / "manifest.json", manifest)
     for split, counted in splits.items():
         log.info("%s: %d documents, %d tokens", split, counted["documents"], counted["tokens"])
+
+
+def _sources(folders: list[Path]) -> list[dict[str, str]]:
+    """Whose text it is: every source of the folders once, for the card of a model that learns from it."""
+    named = {source["name"]: source for folder in folders for source in read_manifest(folder).get("sources", [])}
+    return list(named.values())
 
 
 def encode_slice(

@@ -124,6 +124,9 @@ def load_source(name: str, catalogue: Path = CATALOGUE) -> Source:
 def resolve(name: str, source: Source, *, date: str | None = None, part: str | None = None) -> Source:
     """Fill ``{date}``, ``{part}``, ``{path}`` and the named groups of the part into every path and address.
 
+    The description may hold them too, but for ``{path}``.
+
+
     Raises:
         PipelineError: the part is not one of this entry's, or a date is needed and there is none.
     """
@@ -160,4 +163,5 @@ def resolve(name: str, source: Source, *, date: str | None = None, part: str | N
         }
         return file.model_copy(update=filled)
 
-    return source.model_copy(update={"files": tuple(fill_file(file) for file in source.files)})
+    files = tuple(fill_file(file) for file in source.files)
+    return source.model_copy(update={"description": fill(source.description), "files": files})

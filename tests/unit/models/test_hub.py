@@ -1,0 +1,207 @@
+"""Folders of any BERT class, of any age and cut, come in; what is no BERT is one clear error."""
+
+import io
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.models.bert import Bert
+from pipeline_src.models.heads import BertForPretraining, BertForTask
+from pipeline_src.models.hub import load_config, load_weights, save_model
+from pipeline_src.models.tensors import canonical, read_tensors
+
+
+@pytest.fixture
+def folder(tmp_path, model, config, vocabulary):
+    (tmp_path / "model").mkdir()
+    save_model(tmp_path / "model", model, config, "BertForPreTraining", vocabulary, card="# A card\n")
+    return tmp_path / "model"
+
+
+def same(one, two) -> bool:
+    return all(torch.equal(a, b) for (_, a), (_, b) in zip(one.named_parameters(), two.named_parameters(), strict=True))
+
+
+def rewrite(folder, change, name="model.safetensors") -> None:
+    """Put the tensors back under other names or in another file."""
+    tensors = change(load_file(folder / "model.safetensors"))
+    (folder / "model.safetensors").unlink()
+    if name.endswith(".safetensors"):
+        save_file(tensors, folder / name)
+    else:
+        torch.save(tensors, folder / name)
+
+
+def older(tensors):
+    """As the first releases wrote it: gamma and beta, the decoder stored too, numbers of places."""
+    names = {name: name.replace("LayerNorm.weight", "LayerNorm.gamma") for name in tensors}
+    names = {name: new.replace("LayerNorm.bias", "LayerNorm.beta") for name, new in names.items()}
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    return {new: tensors[name] for name, new in names.items()} | {
+        "cls.predictions.decoder.weight": words.clone(),
+        "bert.embeddings.position_ids": torch.arange(24)[None],
+    }
+
+
+def half(tensors):
+    return {name: tensor.half() for name, tensor in tensors.items()}
+
+
+def test_a_model_comes_back_bit_for_bit_with_its_card(folder, model, config):
+    assert load_config(folder).as_dict() == config.as_dict()
+    assert (folder / "README.md").read_text() == "# A card\n"
+    again = BertForPretraining(config)
+    load_weights(again, folder)
+    assert same(again, model)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_old_names_and_a_stored_decoder(folder, model, config, name):
+    rewrite(folder, older, name)
+    again = BertForPretraining(config)
+    load_weights(again, folder)
+    assert same(again, model)
+
+
+def test_the_format_of_torch_before_1_6(folder, model, config):
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    again = BertForPretraining(config)
+    load_weights(again, folder)
+    assert same(again, model)
+
+
+@pytest.mark.parametrize("form", ["model.safetensors", "pytorch_model.bin"])
+def test_shards(folder, model, config, form):
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    stem, suffix = form.split(".")
+    where = {name: f"{stem}-{1 + number % 2:05d}-of-00002.{suffix}" for number, name in enumerate(sorted(tensors))}
+    for shard in set(where.values()):
+        part = {name: tensor for name, tensor in tensors.items() if where[name] == shard}
+        (save_file if suffix == "safetensors" else torch.save)(part, folder / shard)
+    (folder / f"{form}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    again = BertForPretraining(config)
+    load_weights(again, folder)
+    assert same(again, model)
+    (folder / f"{stem}-00002-of-00002.{suffix}").unlink()
+    with pytest.raises(PipelineError, match="no weights to read"):
+        load_weights(again, folder)
+    where["bert.pooler.dense.bias"] = "../elsewhere.bin"
+    (folder / f"{form}.index.json").write_text(json.dumps({"weight_map": where}))
+    with pytest.raises(PipelineError, match="not an index of weights"):
+        load_weights(again, folder)
+
+
+def test_a_bare_encoder_fills_a_model_with_a_head_and_the_other_way_round(folder, model, config):
+    bare = Bert(config)
+    load_weights(bare, folder)  # from a folder with heads
+    assert same(bare, model.bert)
+    kept = ("embeddings.", "encoder.", "pooler.")
+    rewrite(folder, lambda tensors: {n[5:]: t for n, t in tensors.items() if n[5:].startswith(kept)})
+    task = BertForTask(config, "sequence", 2)
+    before = task.classifier.weight.clone()
+    load_weights(task, folder, only="bert.")
+    assert same(task.bert, model.bert) and torch.equal(task.classifier.weight, before)
+    with pytest.raises(PipelineError, match="classifier.weight: missing"):
+        load_weights(task, folder)
+    with pytest.raises(PipelineError, match="cls.predictions.*missing"):
+        load_weights(BertForPretraining(config), folder)
+
+
+def test_half_precision_becomes_single(folder, model, config):
+    rewrite(folder, half)
+    again = BertForPretraining(config)
+    load_weights(again, folder)
+    assert all(parameter.dtype == torch.float32 for parameter in again.parameters())
+    assert torch.equal(again.bert.pooler["dense"].weight, model.bert.pooler["dense"].weight.half().float())
+
+
+def test_a_decoder_of_its_own_is_refused(folder, config):
+    rewrite(folder, lambda tensors: {**tensors, "cls.predictions.decoder.weight": torch.zeros(18, 16)})
+    with pytest.raises(PipelineError, match="the decoder is not the embedding matrix"):
+        load_weights(BertForPretraining(config), folder)
+
+
+def test_every_name_is_its_own_canonical_name(model):
+    assert all(canonical(name) == name for name, _ in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "roberta"}, "model_type is roberta, not bert"),
+        ({"model_type": "distilbert"}, "model_type is distilbert"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is relative_key"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05"),
+        ({"hidden_act": "relu"}, "hidden_act is relu"),
+        ({"hidden_size": "16"}, "hidden_size is '16'"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_attention_heads": 3}, "hidden_size 16 over 3 heads"),
+    ],
+)
+def test_what_is_not_this_encoder_is_one_clear_error(folder, change, said):
+    raw = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(PipelineError, match="not a BERT model") as caught:
+        load_config(folder)
+    assert said in str(caught.value) and "remedy" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"model_type": "bert"}'])
+def test_a_config_without_sizes(folder, content):
+    (folder / "config.json").write_text(content)
+    with pytest.raises(PipelineError, match="not a BERT model"):
+        load_config(folder)
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("run",)
+
+
+def pickled(value) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", b"damaged"),
+        ("model.safetensors", b""),
+        ("pytorch_model.bin", b"damaged"),
+        ("pytorch_model.bin", b""),
+        ("pytorch_model.bin", pickled({"bert.pooler.dense.bias": Evil()})),
+        ("pytorch_model.bin", pickled([torch.zeros(2)])),
+        ("pytorch_model.bin", pickled({"epoch": 3})),
+    ],
+    ids=["no safetensors", "empty safetensors", "no pickle", "empty pickle", "evil", "list", "numbers"],
+)
+def test_damaged_weights_are_one_clear_error_and_no_code_is_run(folder, capsys, name, content):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(content)
+    with pytest.raises(PipelineError, match="no weights to read"):
+        read_tensors(folder)
+    assert "run" not in capsys.readouterr().out
+
+
+def test_a_cut_file_and_a_missing_one(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(PipelineError, match="no weights to read"):
+        read_tensors(folder)
+    path.unlink()
+    with pytest.raises(PipelineError, match="no weights to read: model.safetensors or pytorch_model.bin"):
+        read_tensors(folder)
+
+
+def test_other_sizes_name_the_first_that_differs(folder, config):
+    wider = BertForPretraining(type(config)(**{**config.as_dict(), "intermediate_size": 48}))
+    with pytest.raises(PipelineError, match=r"intermediate.dense.weight: shape \(32, 16\), \(48, 16\) expected"):
+        load_weights(wider, folder)
