@@ -13,7 +13,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 @dataclass(frozen=True)
 class Counter:
-    """A running total of joules that starts again from 0 at ``wraps_at``."""
+    """A running total of joules that starts again from 0 at ``wraps_at``; 0 where it never does."""
 
     read: Callable[[], float]
     wraps_at: float
@@ -48,7 +48,7 @@ class EnergyCounter:
         if not self._counters:
             return None
         for counter, before, after in zip(self._counters, self._last, now, strict=True):
-            self._joules += after - before if after >= before else after - before + counter.wraps_at
+            self._joules += max(0.0, after - before if after >= before else after - before + counter.wraps_at)
         self._last = now
         return self._joules
 

@@ -1,7 +1,9 @@
 """What training costs: formulas against outside figures, peaks, energy, and the meter's arithmetic."""
 
 import json
+import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -123,6 +125,23 @@ def test_energy_that_cannot_be_read_is_none(tmp_path):
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("")  # or no permission any more
     assert counter.joules() is None and counter.joules() is None
     assert EnergyCounter(torch.device("cuda")).joules() is None or torch.cuda.is_available()
+
+
+def test_a_gpu_is_asked_by_its_own_name(monkeypatch):
+    """NVML numbers all GPUs, CUDA the visible ones; NVML itself is stood in for."""
+    millijoules = iter((5000, 7500, 1000))
+    asked = []
+    nvml = types.SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: asked.append(uuid),
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(millijoules),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="0f-1"))
+    counter = EnergyCounter(torch.device("cuda", 0))
+    assert asked == ["GPU-0f-1"] and counter.joules() == pytest.approx(2.5)
+    assert counter.joules() == pytest.approx(2.5)  # a driver started anew counts from 0: nothing is taken away
+    assert counter.joules() is None  # it stopped answering
 
 
 class Clock:
