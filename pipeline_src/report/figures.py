@@ -76,9 +76,7 @@ def _draw_panel(axes: Axes, results: Results, name: str) -> None:
         )
         level = panel.factor * results.pretrain[phase]["heldout"].get(panel.simplest, float("nan"))
         ends = curve["step"].min(), curve["step"].max()
-        axes.hlines(
-            level, *ends, color=GREY, linestyle="--", linewidth=1.2, label=panel.simplest_label if once else None
-        )
+        axes.hlines(level, *ends, color=GREY, linestyle="--", linewidth=1.2, label=panel.simplest_label if once else "")
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
     axes.legend(frameon=False, fontsize=9)
 
