@@ -64,7 +64,8 @@ def peak_flops(device: torch.device) -> Peak:
     """Peak of ``device``: from its datasheet where it is known, else of a matrix product measured here and now.
 
     On a CPU the product is of float32, with the threads in force, so that a share of it says how near training comes to
-    what this machine's own matrix product reaches. No random number of the global generators is drawn.
+    what this machine's own matrix product reaches; other work on the machine while it runs lowers it. No random
+    number of the global generators is drawn.
     """
     if device.type != "cuda":
         return Peak(_measure(device, CPU_SIZE, torch.float32), "float32 matrix product measured on this machine")
