@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +16,10 @@ log = logging.getLogger("pipeline_src")
 T = TypeVar("T")
 PLAIN = "PIPELINE_PLAIN_PROGRESS"  # set by the Snakefile: bars of jobs side by side would overwrite each other
 LINE_EVERY = 20.0  # seconds between progress lines where there is no terminal
+NOTES: dict[str, Callable[[float], str]] = {  # how numbers read that are no plain "name value"
+    "tokens_per_second": lambda value: f"tok/s {tqdm.format_sizeof(value)}",
+    "mfu": lambda value: f"MFU {100 * value:.0f} %",
+}
 
 
 def open_log(stage: str, item: str) -> Path:
@@ -51,16 +55,25 @@ class Progress:
         what: the work in a word or two ("masking", "fine-tuning cola").
         total: units of work in all; None when unknown.
         unit: name of one unit ("article", "step", "B" for bytes).
+        initial: units that an earlier run did, which count as done but not into rate and ETA.
     """
 
-    def __init__(self, what: str, total: float | None, unit: str) -> None:
-        self.what, self.total, self.unit = what, total, unit
-        self.done: float = 0
+    def __init__(self, what: str, total: float | None, unit: str, initial: float = 0) -> None:
+        self.what, self.total, self.unit, self.initial = what, total, unit, initial
+        self.done = initial
         self.note = ""
         self._start = self._last = time.monotonic()
         interactive = sys.stderr.isatty() and PLAIN not in os.environ
         self._bar = (
-            tqdm(desc=what, total=total, unit=unit, unit_scale=unit == "B", file=sys.stderr, dynamic_ncols=True)
+            tqdm(
+                desc=what,
+                total=total,
+                unit=unit,
+                unit_scale=unit == "B",
+                initial=initial,
+                file=sys.stderr,
+                dynamic_ncols=True,
+            )
             if interactive
             else None
         )
@@ -73,10 +86,15 @@ class Progress:
             self._bar.close()
 
     def advance(self, amount: float = 1, **numbers: float) -> None:
-        """Count ``amount`` more units as done; ``numbers`` (loss=…, …) stand at the end of the bar or line."""
+        """Count ``amount`` more units as done; ``numbers`` (loss=…, …) stand at the end of the bar or line.
+
+        Names in :data:`NOTES` are written in their own way, such as ``tok/s 12.3k, MFU 41 %``.
+        """
         self.done += amount
         if numbers:
-            self.note = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+            self.note = ", ".join(
+                NOTES[name](value) if name in NOTES else f"{name} {value:.4g}" for name, value in numbers.items()
+            )
         if self._bar is not None:
             if numbers:
                 self._bar.set_postfix_str(self.note, refresh=False)
@@ -88,14 +106,22 @@ class Progress:
             log.info(self._line(now - self._start))
 
     def _line(self, seconds: float) -> str:
-        rate = self.done / seconds if seconds else 0.0
+        rate = (self.done - self.initial) / seconds if seconds else 0.0
         text = f"{self.what}: {self.done:,.0f}"
         if self.total:
-            left = (self.total - self.done) / rate if rate else float("inf")
-            text += f"/{self.total:,.0f} {self.unit}, {rate:,.1f}/s, {left:,.0f} s left"
+            left = duration((self.total - self.done) / rate) if rate else "unknown time"
+            text += f"/{self.total:,.0f} {self.unit}, {rate:,.1f}/s, {left} left"
         else:
             text += f" {self.unit}, {rate:,.1f}/s"
         return f"{text}, {self.note}" if self.note else text
+
+
+def duration(seconds: float) -> str:
+    """``59 s``; from two minutes on hours, minutes and seconds: ``0:02:30``, ``1:02:33``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def track(items: Iterable[T], what: str, unit: str, total: float | None = None) -> Iterator[T]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -35,21 +36,61 @@ plt.rcParams.update(
 )
 
 
-def loss_curves(results: Results) -> str:
-    """Masked-word and next-sentence loss by step over both phases, beside the unigram loss of held-out text."""
-    titles = {"mlm_loss": "Masked words", "nsp_loss": "Next sentence"}
-    shown = [name for name in titles if results.curves["long"][name].notna().any()]  # there may be no next sentences
-    figure, panels = plt.subplots(1, len(shown), figsize=(9, 3.2), layout="constrained", squeeze=False)
-    for axes, name in zip(panels[0], shown, strict=True):
-        for phase, colour in zip(PHASES, (BLUE, ORANGE), strict=True):
-            curve, label = results.curves[phase], f"{phase}, {results.lengths[phase]} tokens"
-            axes.plot(curve["step"], curve[name], color=colour, linewidth=1.3, label=label)
-        axes.set(title=titles[name], xlabel="step", ylabel="training loss (nats)")
-    unigrams = results.pretrain["long"]["heldout"]["unigram_loss"]
-    panels[0, 0].axhline(unigrams, color=GREY, linestyle="--", linewidth=1, label="unigrams")
-    for axes in panels[0]:
-        axes.legend(frameon=False)
-    return _svg(figure, "Training losses by step, for both phases of pretraining")
+@dataclass(frozen=True)
+class Panel:
+    """One figure of pretraining by step, beside what the simplest predictor reaches on held-out text."""
+
+    title: str
+    label: str
+    factor: int
+    simplest: str
+    simplest_label: str
+
+
+PANELS = {  # by column of the curve
+    "mlm_loss": Panel("Masked words", "loss (nats)", 1, "unigram_loss", "unigrams"),
+    "nsp_accuracy": Panel("Next sentence", "accuracy (percent)", 100, "nsp_majority", "larger class"),
+}
+
+
+def pretraining_curves(results: Results) -> str:
+    """Training and held-out curves over both phases."""
+    measured = [name for name in PANELS if all(name in curve for curve in results.curves.values())]
+    shown = [name for name in measured if results.curves["long"][name].notna().any()]  # there may be no next sentences
+    figure, axes = plt.subplots(1, len(shown), figsize=(9, 3.6), layout="constrained", squeeze=False)
+    for name, panel in zip(shown, axes[0], strict=True):
+        _draw_panel(panel, results, name)
+    return _svg(figure, "Training and held-out figures by step, for both phases of pretraining")
+
+
+def _draw_panel(axes: Axes, results: Results, name: str) -> None:
+    panel = PANELS[name]
+    for phase, colour in zip(PHASES, (BLUE, ORANGE), strict=True):
+        curve, heldout = results.curves[phase], heldout_curve(results, phase, name)
+        once = phase == PHASES[-1]  # in the legend
+        label = f"training, {results.lengths[phase]} tokens"
+        axes.plot(curve["step"], panel.factor * curve[name], color=colour, linewidth=1.3, label=label)
+        values = [panel.factor * value for value in heldout.values()]
+        axes.plot(
+            list(heldout), values, "o-", color=INK, linewidth=1, markersize=3.5, label="held out" if once else None
+        )
+        level = panel.factor * results.pretrain[phase]["heldout"].get(panel.simplest, float("nan"))
+        ends = curve["step"].min(), curve["step"].max()
+        axes.hlines(level, *ends, color=GREY, linestyle="--", linewidth=1.2, label=panel.simplest_label if once else "")
+    axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
+    axes.legend(frameon=False, fontsize=9)
+
+
+def heldout_curve(results: Results, phase: str, name: str) -> dict[int, float]:
+    """Step -> held-out figure: those measured on the way, where they were, and that at the phase's end."""
+    curve, found = results.curves[phase], results.pretrain[phase]
+    points: dict[int, float] = {}
+    if f"heldout_{name}" in curve:
+        known = curve[curve[f"heldout_{name}"].notna()]
+        points = dict(zip(known["step"].tolist(), known[f"heldout_{name}"].tolist(), strict=True))
+    if name in found["heldout"]:
+        points[found.get("steps_before", 0) + found["steps"]] = found["heldout"][name]
+    return dict(sorted(points.items()))
 
 
 def length_bars(results: Results) -> str:

@@ -9,7 +9,8 @@ import pandas as pd
 
 from pipeline_src.files import atomic_file, write_json
 from pipeline_src.progress import log
-from pipeline_src.report.figures import length_bars, loss_curves, score_bars
+from pipeline_src.report.cost import arithmetic_rows, measured_rows
+from pipeline_src.report.figures import length_bars, pretraining_curves, score_bars
 from pipeline_src.report.provenance import provenance, stage_costs
 from pipeline_src.report.results import RESULTS, Results, read_results, summarise
 from pipeline_src.report.table import (
@@ -79,9 +80,11 @@ def render_page(results: Results, summary: dict[str, float]) -> str:
         average=average_line(results.scores),
         rules=results.scores["rules"],
         score_bars=score_bars(results),
-        loss_curves=loss_curves(results),
+        pretraining_curves=pretraining_curves(results),
         length_bars=length_bars(results),
         pretrain={phase: {**found, "length": results.lengths[phase]} for phase, found in results.pretrain.items()},
+        arithmetic=arithmetic_rows(results),
+        measured=measured_rows(results),
         corpus=results.corpus,
         provenance=provenance(),
         stages=stage_costs(),

@@ -8,6 +8,8 @@ import pytest
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import read_json, write_json
 from pipeline_src.report import report
+from pipeline_src.report.cost import PUBLISHED, PUBLISHED_STEPS, arithmetic_rows, measured_rows, scientific
+from pipeline_src.report.figures import heldout_curve
 from pipeline_src.report.results import glue_average, main_scores, read_results, summarise
 from pipeline_src.report.table import text_table
 
@@ -51,13 +53,14 @@ def results(tmp_path, monkeypatch):
         pretrain = {
             "phase": phase,
             "steps": 10,
+            "steps_before": first - 1,
             "parameters": 1_000_000,
             "mask_prob": 0.15,
             "config": {"num_hidden_layers": 2, "hidden_size": 128},
             "heldout": heldout,
         }
         write_json(folder / "pretrain" / f"{phase}.json", pretrain)
-        lines = ["step\tloss\tmlm_loss\tnsp_loss", *(f"{first + i}\t7.{i}\t6.{i}\t0.7" for i in range(5))]
+        lines = ["step\tloss\tmlm_loss\tnsp_accuracy", *(f"{first + i}\t7.{i}\t6.{i}\t0.7" for i in range(5))]
         (folder / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
     bins = {"up_to": [32.0, 64.0], "examples": [10, 90]}
     split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": bins}
@@ -153,7 +156,7 @@ def test_a_study_without_next_sentences_has_its_report_too(results):
         pretrain = read_json(results / "pretrain" / f"{phase}.json")
         figures = {name: value for name, value in pretrain["heldout"].items() if not name.startswith("nsp")}
         write_json(results / "pretrain" / f"{phase}.json", pretrain | {"heldout": figures})
-        lines = ["step\tloss\tmlm_loss\tnsp_loss", *(f"{i}\t7.{i}\t6.{i}\t" for i in range(5))]
+        lines = ["step\tloss\tmlm_loss\tnsp_accuracy", *(f"{i}\t7.{i}\t6.{i}\t" for i in range(5))]
         (results / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
     report.run()
     assert "nsp_accuracy" not in read_json(results / "summary.json")
@@ -192,3 +195,82 @@ def test_numbers_line_up():
         "| a    |   5.0 |",
         "| long | 100.0 |",
     ]
+
+
+def add_cost(results):
+    for phase, flops in (("short", 1_208_000), ("long", 2_000_000)):
+        path = results / "pretrain" / f"{phase}.json"
+        cost = {"steps": 10, "sequences": 320, "tokens": 4000, "predictions": 600, "flops": flops}
+        write_json(path, read_json(path) | {"cost": cost | {"tokens_per_batch": 640, "normalised_computation": 6.4e9}})
+
+
+def measured(flops: int, **more) -> dict:
+    numbers = {"seconds": 3753.0, "training_seconds": 59.0, "tokens_per_second": 12_345.6, "mfu": 0.4123}
+    machine = {"peak_memory": 812e6, "processes": 2, "peak_flops": 1.978e15, "peak_source": "datasheet"}
+    return {"flops": flops, **numbers, **machine, "joules": 5e5, **more}
+
+
+def test_what_training_took_stands_beside_the_paper(results):
+    add_cost(results)
+    logs = results.parent / "logs" / "pretrain"
+    write_json(logs / "short.cost.json", measured(1_208_000))
+    write_json(logs / "long.cost.json", measured(77))  # of another run than these results
+    report.run()
+    page = (results / "report.html").read_text(encoding="utf-8")
+    assert not Page(page).open
+    for shown in ("1.408e19", "4.352e19", "1.280e10", "3.208e6", "8,000", "445.9", "on this machine"):
+        assert shown in page, shown
+    rows = measured_rows(read_results(results))
+    assert [row["name"] for row in rows] == ["short"]
+    assert rows[0] | {"source": "", "name": ""} == {
+        "name": "",
+        "time": "1:02:33",
+        "training": "59 s",
+        "speed": "12,346",
+        "mfu": "41.2 %",
+        "energy": "0.14 kWh",
+        "memory": "812",
+        "peak": "1,978",
+        "source": "",
+        "processes": "2",
+    }
+
+
+def test_energy_that_was_not_read_is_a_dash(results):
+    add_cost(results)
+    write_json(results.parent / "logs" / "pretrain" / "short.cost.json", measured(1_208_000, joules=None))
+    write_json(results.parent / "logs" / "pretrain" / "long.cost.json", measured(2_000_000, joules=2e4))
+    assert [row["energy"] for row in measured_rows(read_results(results))] == ["–", "20.0 kJ"]
+
+
+def test_results_without_costs_have_their_report_too(results):
+    write_json(results.parent / "logs" / "pretrain" / "short.cost.json", measured(1_208_000))
+    found = read_results(results)
+    assert arithmetic_rows(found) == [] and measured_rows(found) == []
+    report.run()
+    assert "1.408e19" not in (results / "report.html").read_text(encoding="utf-8")
+
+
+def test_published_computation_is_the_products_it_says(root):
+    for name, (parameters, computation) in PUBLISHED.items():
+        slots = PUBLISHED_STEPS * 128_000 if "published" in name else 256 * (900_000 * 128 + 100_000 * 512)
+        assert scientific(parameters * slots) == scientific(computation)
+    assert scientific(6.4e9) == "6.400e9" and scientific(0.5) == "5.000e-1"
+
+
+def test_the_heldout_curve_joins_points_on_the_way_with_the_last(results):
+    assert heldout_curve(read_results(results), "long", "mlm_loss") == {20: 6.1}
+    path = results / "pretrain" / "long.tsv"
+    lines = ["step\tmlm_loss\tnsp_accuracy\theldout_mlm_loss", "11\t7\t0.5\t", "12\t7\t0.5\t6.9", "20\t7\t0.5\t6.2"]
+    path.write_text("\n".join(lines) + "\n")
+    found = read_results(results)
+    assert heldout_curve(found, "long", "mlm_loss") == {12: 6.9, 20: 6.1}  # the phase's own figure is the exact one
+    assert heldout_curve(found, "long", "nsp_accuracy") == {20: 0.61}
+    report.run()
+
+
+def test_a_curve_without_next_sentence_accuracy_is_drawn_without(results):
+    for phase in ("short", "long"):
+        (results / "pretrain" / f"{phase}.tsv").write_text("step\tloss\tmlm_loss\n1\t7\t6\n2\t6\t5\n")
+    report.run()
+    assert "Next sentence</text>" not in (results / "report.html").read_text(encoding="utf-8")
