@@ -11,7 +11,7 @@ class VocabularyParams(Block):
     """Size and spelling of the vocabulary.
 
     Attributes:
-        size: entries in all, special tokens and single characters included; 30,000 in the paper (section 3),
+        entries: how many in all, special tokens and single characters included; 30,000 in the paper (section 3),
             30,522 in the released uncased vocabulary. Ids are stored in 16 bits, hence the limit.
         lowercase: lower-case text and strip accents (the uncased models).
         min_count: words rarer than this are not learnt from.
@@ -21,7 +21,7 @@ class VocabularyParams(Block):
         longest_word: characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert.
     """
 
-    size: int = Field(ge=100, le=65_536)
+    entries: int = Field(ge=100, le=65_536)
     lowercase: bool = True
     min_count: int = Field(default=2, ge=1)
     alphabet: int = Field(default=1000, ge=26)
@@ -30,6 +30,6 @@ class VocabularyParams(Block):
 
     @model_validator(mode="after")
     def _reserved_entries_fit(self) -> VocabularyParams:
-        if self.unused + 5 >= self.size:
-            raise ValueError(f"unused ({self.unused}) and the five special tokens leave no room in size ({self.size})")
+        if self.unused + 5 >= self.entries:
+            raise ValueError(f"unused ({self.unused}) and the five special tokens leave none of {self.entries} entries")
         return self

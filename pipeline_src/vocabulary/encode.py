@@ -34,7 +34,7 @@ class Encoder:
                 "too many entries in the vocabulary",
                 entries,
                 where=f"ids are stored in 16 bits, {MOST_ENTRIES} at most",
-                remedy="train a smaller vocabulary (vocabulary.size)",
+                remedy="train a smaller vocabulary (vocabulary.entries)",
             )
         self._chunks = _Chunks(tokenizer)
 

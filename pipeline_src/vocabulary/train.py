@@ -25,7 +25,7 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams, wikipe
     """Read ``data/text``, write ``data/vocabulary``.
 
     Raises:
-        PipelineError: no training document holds a word, or ``vocabulary.size`` has no room for the characters.
+        PipelineError: no training document holds a word, or ``vocabulary.entries`` has no room for the characters.
     """
     slices = [part for folder in corpus_folders(TEXT, wikipedia.parts) for part in slice_shards(folder)]
     with atomic_directory(OUTPUT) as folder, TemporaryDirectory(dir=folder) as runs:
@@ -33,9 +33,13 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams, wikipe
         dropped = count_shards(slices, words, vocabulary.lowercase, vocabulary.longest_word, seed, corpus.heldout)
         if not words:
             raise PipelineError("no text to learn a vocabulary from", TEXT, remedy="see the drops in its manifest.json")
-        pieces = learn_vocabulary(words, vocabulary.size, vocabulary.alphabet, vocabulary.min_count, vocabulary.unused)
-        if len(pieces) < vocabulary.size:
-            log.warning("the text holds %d pieces only, fewer than vocabulary.size %d", len(pieces), vocabulary.size)
+        pieces = learn_vocabulary(
+            words, vocabulary.entries, vocabulary.alphabet, vocabulary.min_count, vocabulary.unused
+        )
+        if len(pieces) < vocabulary.entries:
+            log.warning(
+                "the text holds %d pieces only, fewer than vocabulary.entries %d", len(pieces), vocabulary.entries
+            )
         save_tokenizer(folder, pieces, vocabulary.lowercase, vocabulary.longest_word)
         manifest = {"entries": len(pieces), **measure(folder, words, dropped[TOO_LONG])}
         write_json(folder / "manifest.json", manifest)

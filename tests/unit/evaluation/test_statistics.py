@@ -36,7 +36,7 @@ def study(tmp_path, monkeypatch):
             Document(f"{part}:{n}", "", "\n".join(sentence(first + 10 * n + i) for i in range(6))) for n in range(30)
         ]
         write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {"redirect": 2}, dropped_lines={"list": 7})
-    vocabulary = VocabularyParams(size=100, alphabet=30)
+    vocabulary = VocabularyParams(entries=100, alphabet=30)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     tokens.run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     plan.run(seed=1, examples=ExamplesParams(lengths=Lengths(short=64, long=128), duplicates=2))

@@ -34,7 +34,7 @@ def study(tmp_path, monkeypatch):
     write_corpus(tmp_path / "data/text/wikipedia/a", "wiki", 30)
     write_corpus(tmp_path / "data/text/wikipedia/left-over", "old", 30)
     write_corpus(tmp_path / "data/text/books", "books", 10)
-    vocabulary = VocabularyParams(size=150, alphabet=60)
+    vocabulary = VocabularyParams(entries=150, alphabet=60)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     return tmp_path
 
@@ -136,7 +136,7 @@ def test_a_part_without_documents_counts_nothing(study):
 def test_another_vocabulary_in_the_same_place_is_read_anew(study):
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     before = len(TokenStore("data/tokens", "train").ids)
-    vocabulary = VocabularyParams(size=150, alphabet=60, min_count=1000)  # characters only
+    vocabulary = VocabularyParams(entries=150, alphabet=60, min_count=1000)  # characters only
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     assert len(TokenStore("data/tokens", "train").ids) > before

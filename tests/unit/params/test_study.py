@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from pydantic import ValidationError
 from pipeline_src.errors import PipelineError
 from pipeline_src.params.study import check_study, load_study
 
-PRESETS = sorted((Path(__file__).resolve().parents[3] / "workflow/presets").glob("*.yaml"))
+ROOT = Path(__file__).resolve().parents[3]
+PRESETS = sorted((ROOT / "workflow/presets").glob("*.yaml"))
 SAMPLE = yaml.safe_load(next(path for path in PRESETS if path.stem == "sample").read_text(encoding="utf-8"))
 
 
@@ -58,7 +60,7 @@ def test_an_unknown_key_is_named_with_those_allowed_there(key: str, value: Any, 
         ("mask_prob", 0, "greater than 0"),
         ("seed", -1, "greater than or equal to 0"),
         ("seed", "one", "integer"),
-        ("vocabulary.size", 70_000, "65536"),
+        ("vocabulary.entries", 70_000, "65536"),
         ("model.hidden", 100.5, "integer"),
         ("pretrain.batch", None, "integer"),
         ("corpus.heldout", 0.9, "0.5"),
@@ -130,3 +132,24 @@ def test_a_file_that_holds_no_study(tmp_path: Path, text: str | None, said: str)
         path.write_text(text)
     with pytest.raises(PipelineError, match=said):
         load_study(path)
+
+
+def keys_of(values: object) -> Iterator[str]:
+    """Every key at any depth."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield key
+            yield from keys_of(value)
+    elif isinstance(values, list):
+        for value in values:
+            yield from keys_of(value)
+
+
+@pytest.mark.parametrize("path", ["params.yaml", "pipeline_src/sources/sources.yaml", "pipeline_src/tasks/tasks.yaml"])
+def test_no_parameter_has_a_name_that_dvc_leaves_out_of_its_run_cache(path):
+    """DVC drops ``size`` and ``nfiles`` at any depth when it asks whether a stage has run with these values before.
+
+    With a parameter of such a name it would bring back another value's output (dvc/stage/cache.py, _get_cache_hash).
+    """
+    found = set(keys_of(yaml.safe_load((ROOT / path).read_text())))
+    assert found and not found & {"size", "nfiles"}

@@ -29,7 +29,7 @@ counting.WordCounts.__init__.__defaults__ = (int(sys.argv[2]),)
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
-vocabulary = VocabularyParams(size=150, alphabet=60, longest_word=20)
+vocabulary = VocabularyParams(entries=150, alphabet=60, longest_word=20)
 wikipedia = WikipediaParams(dump="d", parts=("a",))
 train.run(seed=1, corpus=CorpusParams(heldout=0.1), vocabulary=vocabulary, wikipedia=wikipedia)
 """
@@ -53,7 +53,7 @@ def study(tmp_path, monkeypatch):
 
 
 def run(**params) -> dict:
-    vocabulary = VocabularyParams(**{"size": 150, "alphabet": 60, "longest_word": 20} | params)
+    vocabulary = VocabularyParams(**{"entries": 150, "alphabet": 60, "longest_word": 20} | params)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     return read_json("data/vocabulary/manifest.json")
 
@@ -112,5 +112,5 @@ def test_a_size_without_room_is_one_clear_error_and_keeps_the_old_vocabulary(stu
     run()
     before = hash_file("data/vocabulary/vocab.txt")
     with pytest.raises(PipelineError, match="the vocabulary is too small"):
-        run(size=100, unused=90)
+        run(entries=100, unused=90)
     assert hash_file("data/vocabulary/vocab.txt") == before
