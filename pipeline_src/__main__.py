@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import write_json
 
 
@@ -79,14 +79,23 @@ TOOLS = {
     "show": ("pipeline_src.examples.show", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.examples.export", "write pretraining examples as TFRecord or Parquet"),
     "parts": ("pipeline_src.sources.parts", "list the parts of a dump of one date in params.yaml"),
+    "import": ("pipeline_src.inference.import_model", "bring a Hugging Face or Google BERT into this layout"),
+    "fill-mask": ("pipeline_src.inference.fill_mask", "what a model would put at each [MASK] of a text"),
+    "embed": ("pipeline_src.inference.embed", "texts as vectors"),
     "statistics": ("pipeline_src.evaluation.show", "print what the corpus stages have made so far"),
     "table": ("pipeline_src.report.table", "print the results table"),
 }
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one stage or tool; returns the exit status (0 done, 1 bug, 2 a mistake the user can mend)."""
+    """Run one stage or tool; returns the exit status.
+
+    0 done, 1 bug, 2 a mistake the user can mend, 75 stopped by a signal after its state was saved, 130 interrupted.
+    """
     argv = sys.argv[1:] if argv is None else argv
+    # Threads that wait must sleep, not spin: on a machine that does anything else beside, spinning threads made
+    # training 3 to 5 times slower. Read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = _parser(argv[:1]).parse_args(argv)
     try:
         if arguments.command in TOOLS:
@@ -95,6 +104,8 @@ def main(argv: list[str] | None = None) -> int:
             run_stage(arguments.command, {key: getattr(arguments, key) for key in STAGES[arguments.command].items})
     except PipelineError as error:
         return _complain(str(error))
+    except Interrupted as stop:
+        return _complain(f"{stop}; run the same command again to go on", Interrupted.STATUS, "stopped")
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -118,20 +129,25 @@ def run_stage(name: str, items: dict[str, str]) -> None:
 
     That file alone holds time, host and versions, which no tracked output may.
     """
-    # Threads that wait must sleep, not spin: on a machine that does anything else beside, spinning threads made
-    # training 3 to 5 times slower. Read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from pipeline_src.parallel import place
     from pipeline_src.params.study import load_study
-    from pipeline_src.progress import log, open_log
+    from pipeline_src.progress import PLAIN, log, open_log
 
     stage = STAGES[name]
     study = load_study()
     item = "-".join(items.values()) or "all"
-    log_file = open_log(name, item)
+    rank = place()[0]
+    if rank:  # one of several processes that train together: the first one alone speaks
+        item += f".process-{rank}"
+        os.environ[PLAIN] = "1"
+    log_file = open_log(name, item, speaks=not rank)
     started, clock = datetime.now(UTC), time.monotonic()
     try:
         run = importlib.import_module(stage.module).run
         run(**{block: getattr(study, block) for block in stage.blocks}, **items)
+    except Interrupted as stop:
+        log.error("%s", stop)
+        raise
     except BaseException as error:
         log.error("failed: %s", error)
         raise
@@ -168,8 +184,8 @@ def _parser(wanted: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _complain(text: str, status: int = 2) -> int:
-    print(f"error: {text}", file=sys.stderr)
+def _complain(text: str, status: int = 2, kind: str = "error") -> int:
+    print(f"{kind}: {text}", file=sys.stderr)
     return status
 
 

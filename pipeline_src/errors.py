@@ -33,3 +33,12 @@ class PipelineError(Exception):
 
 def _rebuild(what: str, value: object, where: object, remedy: str) -> PipelineError:
     return PipelineError(what, value, where=where, remedy=remedy)
+
+
+class Interrupted(Exception):
+    """A stage was asked to stop and has saved where it is; the same command goes on from there.
+
+    ``python -m pipeline_src`` prints it and exits with ``STATUS``: a temporary failure that asks to be tried again.
+    """
+
+    STATUS = 75  # EX_TEMPFAIL of sysexits.h

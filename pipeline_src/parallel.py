@@ -1,12 +1,13 @@
-"""Work spread over processes, with results in the order of the items: the same output for any number of workers."""
+"""Work over several processes: spread in the order of its items, or shared with those a launcher started beside us."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import takewhile
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from pipeline_src.errors import PipelineError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 WORKERS = "PIPELINE_WORKERS"
+PORT = 29_400  # and 1,000 above it, where srun starts the processes: chosen by the job's number
 
 
 def count_workers() -> int:
@@ -58,3 +60,28 @@ def map_in_order(
         ) from None  # fmt: skip
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def place() -> tuple[int, int, int]:
+    """Rank, size and rank on this machine, from torchrun's variables or else those of a task of ``srun``.
+
+    ``SLURM_STEP_NUM_TASKS`` is set by srun alone, not in a batch script that runs one process of a larger allocation.
+    """
+    environment = os.environ
+    if "RANK" in environment:
+        return tuple(int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))  # type: ignore[return-value]
+    size = int(environment.get("SLURM_STEP_NUM_TASKS", 1))
+    if size == 1 or "SLURM_PROCID" not in environment:
+        return 0, 1, 0
+    environment.setdefault("MASTER_ADDR", _first_host(environment))
+    environment.setdefault("MASTER_PORT", str(PORT + int(environment.get("SLURM_JOB_ID", 0)) % 1000))
+    return int(environment["SLURM_PROCID"]), size, int(environment.get("SLURM_LOCALID", 0))
+
+
+def _first_host(environment: Mapping[str, str]) -> str:
+    """The first machine of a step: ``node[03-05,9]`` begins with ``node03``."""
+    listed = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "localhost")
+    if "[" not in listed.split(",")[0]:
+        return listed.split(",")[0]
+    name, numbers = listed.split("[", 1)
+    return name + "".join(takewhile(str.isdigit, numbers))

@@ -22,8 +22,8 @@ NOTES: dict[str, Callable[[float], str]] = {  # how numbers read that are no pla
 }
 
 
-def open_log(stage: str, item: str) -> Path:
-    """Send the stage's messages to ``logs/<stage>/<item>.log`` (from its start) and to stderr."""
+def open_log(stage: str, item: str, speaks: bool = True) -> Path:
+    """Send the stage's messages to ``logs/<stage>/<item>.log`` (from its start) and, if it ``speaks``, to stderr."""
     path = Path("logs") / stage / f"{item}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     log.setLevel(logging.INFO)
@@ -37,7 +37,8 @@ def open_log(stage: str, item: str) -> Path:
     to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints what ends a stage
     to_terminal.setFormatter(logging.Formatter(f"[{stage} {item}] %(message)s"))
     log.addHandler(to_file)
-    log.addHandler(to_terminal)
+    if speaks:
+        log.addHandler(to_terminal)
     return path
 
 

@@ -33,6 +33,7 @@ class PretrainingBatch:
         predicted: places at which a token is predicted, int64 [predictions].
         labels: the tokens that belong there, int64 [predictions].
         is_random: 1 where segment B is a random one (google-research/bert's label), int64 [sequences].
+        examples: number of each sequence's example in its plan, int64 [sequences].
     """
 
     ids: np.ndarray
@@ -41,11 +42,41 @@ class PretrainingBatch:
     predicted: np.ndarray
     labels: np.ndarray
     is_random: np.ndarray
+    examples: np.ndarray
 
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence."""
         return int(np.diff(self.starts).max())
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which part of every batch a process gets, and in pieces of how many tokens.
+
+    Attributes:
+        tokens: most tokens of a piece; a longer sequence is a piece of its own. None never cuts.
+        rank, processes: this process's number, and how many share a batch.
+    """
+
+    tokens: int | None = None
+    rank: int = 0
+    processes: int = 1
+
+
+def pieces(lengths: np.ndarray, tokens: int | None) -> list[int]:
+    """Where to cut sequences of these lengths, in order, so that no piece holds more than ``tokens``.
+
+    Returns:
+        The first sequence of each piece, and the number of sequences.
+    """
+    ends = np.cumsum(lengths)
+    edges = [0]
+    while edges[-1] < len(lengths):
+        before = ends[edges[-1] - 1] if edges[-1] else 0
+        stop = len(lengths) if tokens is None else int(np.searchsorted(ends, before + tokens, side="right"))
+        edges.append(max(stop, edges[-1] + 1))
+    return edges
 
 
 class PretrainingExamples:
@@ -71,25 +102,30 @@ class PretrainingExamples:
     def __len__(self) -> int:
         return len(self.plan)
 
-    def lengths(self) -> np.ndarray:
-        """Tokens of every example with [CLS] and [SEP], int64 [examples]."""
-        return self.plan["a_length"].astype(np.int64) + self.plan["b_length"] + (3 if self.next_sentence else 2)
+    def lengths(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Tokens of the examples of these numbers (of all), with [CLS] and [SEP], int64."""
+        rows = self.plan[examples]
+        return rows["a_length"].astype(np.int64) + rows["b_length"] + (3 if self.next_sentence else 2)
 
     def order(self, seed: int, epoch: int, places: np.ndarray) -> np.ndarray:
         """Which examples stand at ``places`` of the epoch's order, keyed by seed and epoch, int64."""
         return shuffled(key(seed, "order", epoch), places, len(self.plan))
 
-    def batches(self, size: int, seed: int, first_step: int, steps: int) -> Iterator[PretrainingBatch]:
-        """Yield the batches of steps ``first_step`` .. ``first_step + steps - 1``.
+    def batches(self, size: int, seed: int, first_step: int, steps: int, cut: Cut) -> Iterator[list[PretrainingBatch]]:
+        """Yield the batches of steps ``first_step`` .. ``first_step + steps - 1``, each cut into pieces.
 
-        Epoch after epoch without a break: a batch may hold the end of one and the start of the next.
+        Epoch after epoch without a break: a batch may hold the end of one and the start of the next. The process of
+        rank r takes every ``cut.processes``-th example of a batch from the r-th on.
         """
         for first in range(first_step, first_step + steps, AHEAD):
             last = min(first + AHEAD, first_step + steps)
             epochs, places = np.divmod(np.arange(first * size, last * size), len(self.plan))
             picked = np.concatenate([self.order(seed, int(e), places[epochs == e]) for e in np.unique(epochs)])
             for start in range(0, len(picked), size):
-                yield self.batch(picked[start : start + size], epochs[start : start + size])
+                mine = slice(start + cut.rank, start + size, cut.processes)
+                examples, passes = picked[mine], epochs[mine]
+                edges = pieces(self.lengths(examples), cut.tokens)
+                yield [self.batch(examples[a:b], passes[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
         """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples of these numbers, and what is predicted.
@@ -108,6 +144,7 @@ class PretrainingExamples:
             predicted=predicted,
             labels=ids[predicted + self.objective.ahead],
             is_random=rows["is_random"].astype(np.int64),
+            examples=examples,
         )
 
     def _assemble(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ stored: they are drawn when a batch is loaded.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -38,15 +39,16 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
     with atomic_directory(OUTPUT) as folder:
         for phase, length in examples.lengths.model_dump().items():
             (folder / phase).mkdir()
-            manifest[phase] = {"length": length}
+            manifest[phase] = {"length": length, "sha256": {}}
             rules = PairRules(length, examples.short_seq_prob, examples.random_next_prob, examples.next_sentence)
             for split in SPLITS:
                 passes = examples.duplicates if split == "train" else 1
                 blocks = plan_blocks(TOKENS, split, seed, phase, passes, rules)
-                count = write_plan(folder / phase / f"{split}.npy", blocks)
+                count, digest = write_plan(folder / phase / f"{split}.npy", blocks)
                 if not count:
                     raise PipelineError("no sentence pairs", f"{phase}, {split}", where=TOKENS, remedy="give more text")
                 manifest[phase][split] = count
+                manifest[phase]["sha256"][split] = digest
                 log.info("%s, %s: %d examples", phase, split, count)
         write_json(folder / "manifest.json", manifest)
 
@@ -77,16 +79,17 @@ def _plan_block(store: TokenStore, rules: PairRules, streams: list[int], block: 
     return document_pairs(store, *block, rules, streams)
 
 
-def write_plan(path: Path, blocks: Iterator[np.ndarray]) -> int:
-    """Write blocks of rows as one .npy file, without holding them; returns the number of rows."""
-    count = 0
+def write_plan(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, str]:
+    """Write blocks of rows as one .npy file, without holding them; returns the number of rows and their sha256."""
+    count, digest = 0, hashlib.sha256()
     with open(path, "wb") as file:
         file.write(bytes(HEADER))
         for rows in blocks:
             file.write(rows.tobytes())
+            digest.update(rows.tobytes())
             count += len(rows)
         file.seek(0)
         header = {"descr": np.lib.format.dtype_to_descr(PLAN), "fortran_order": False, "shape": (count,)}
         np.lib.format.write_array_header_1_0(file, header)
         assert file.tell() == HEADER, "numpy pads headers otherwise than it did"
-    return count
+    return count, digest.hexdigest()

@@ -134,4 +134,4 @@ def write_array(vectors: Iterable[tuple[str, np.ndarray]], file: IO[bytes]) -> N
     np.save(file, np.stack(rows) if rows else np.empty((0, 0), np.float32))
 
 
-WRITERS: dict[str, tuple[str, Callable[..., None]]] = {".jsonl": ("w", write_lines), ".npy": ("wb", write_array)}
+WRITERS = {".jsonl": ("w", write_lines), ".npy": ("wb", write_array)}

@@ -50,11 +50,10 @@ def fill_mask(opened: Opened[BertForPretraining], text: str, top: int) -> list[C
     pieces = text.split(MASK)  # the tokenizer itself takes "[MASK]" for text like any other
     if len(pieces) == 1:
         raise PipelineError(f"no {MASK} in the text", repr(text), remedy=f"put {MASK}, in capitals, where a word is")
-    mask_id = opened.tokenizer.get_vocab()[MASK]
+    mask_id = opened.tokenizer.token_to_id(MASK)
     ids: list[int] = []
-    for piece in pieces:
-        ids += [*opened.tokenizer.encode(piece, add_special_tokens=False).ids, mask_id]
-    ids.pop()  # masks stand between the pieces
+    for number, piece in enumerate(pieces):
+        ids += [mask_id] * (number > 0) + opened.tokenizer.encode(piece, add_special_tokens=False).ids
     if len(ids) > opened.longest:
         raise PipelineError(
             "the text is too long", f"{len(ids)} tokens", where=f"the model takes {opened.longest}",

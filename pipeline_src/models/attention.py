@@ -9,9 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline_src.errors import PipelineError
+from pipeline_src.models.dropout import dropout as drop
 from pipeline_src.models.layout import Layout
 
 BackEnd = Callable[[Tensor, Tensor, Tensor, Layout, float, bool], Tensor]
+
+MOST_WEIGHTS = 1 << 19  # attention weights at once in `runs`: 2 MB
 
 
 def attention(
@@ -50,7 +53,7 @@ def choose(wanted: str, device: str, dtype: torch.dtype, dropout: float) -> str:
     """
     if wanted == "auto":
         if device != "cuda":
-            return "padded"
+            return "runs" if device == "cpu" else "padded"
         return "nested" if dropout or dtype == torch.float32 else "varlen"
     if wanted not in BACK_ENDS:
         known = ", ".join(["auto", *BACK_ENDS])
@@ -79,6 +82,25 @@ def padded(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: f
     query, key, value = (layout.pad(flat).transpose(1, 2) for flat in (query, key, value))
     context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
     return layout.unpad(context.transpose(1, 2))
+
+
+def runs(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
+    """Runs of sequences of equal length one after another, without padding: what is under way stays in the cache."""
+    tokens, heads, size = query.shape
+    found = layout.runs(MOST_WEIGHTS // heads)
+    parts = [count * length for count, length in found]
+    contexts = []
+    for (count, length), *flat in zip(found, *(tensor.split(parts) for tensor in (query, key, value)), strict=True):
+        one, two, three = (part.view(count, length, heads, size).transpose(1, 2) for part in flat)
+        if dropout:  # torch's own goes this way too, with more passes over the weights and slower dropout
+            scores = (one * size**-0.5) @ two.transpose(2, 3)
+            if causal:
+                scores = scores + torch.full((length, length), -torch.inf, device=scores.device).triu(1)
+            context = drop(scores.softmax(-1), dropout) @ three
+        else:
+            context = F.scaled_dot_product_attention(one, two, three, is_causal=causal)
+        contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
+    return torch.cat(contexts)
 
 
 def nested(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
@@ -113,6 +135,6 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: f
     return context.to(query.dtype)
 
 
-BACK_ENDS: dict[str, BackEnd] = {"padded": padded, "nested": nested, "varlen": varlen}
+BACK_ENDS: dict[str, BackEnd] = {"padded": padded, "runs": runs, "nested": nested, "varlen": varlen}
 WITHOUT_DROPOUT = ("varlen",)
 ON_GPU = ("nested", "varlen")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.models.attention import attention
+from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.layout import Layout
 
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
@@ -73,7 +74,7 @@ class Embeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
         """[T] ids and segments -> [T, H]."""
@@ -111,7 +112,7 @@ class AddAndNorm(nn.Module):
         super().__init__()
         self.dense = nn.Linear(inner, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
         """[T, inner] and [T, H] -> [T, H]."""
@@ -209,6 +210,8 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             )
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()
         if isinstance(part, nn.LSTM):
             for weight in part.parameters():  # as torch does it
                 nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)

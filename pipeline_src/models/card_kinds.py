@@ -66,7 +66,7 @@ def finetuned_card(
     config: BertConfig,
     task: str,
     architecture: str,
-    source: Source,
+    source: Source | None,
     recipe: Mapping[str, Any],
     scores: Sequence[tuple[str, str, str, float]],
 ) -> Card:
@@ -76,7 +76,7 @@ def finetuned_card(
         config: its sizes.
         task: its title ("CoLA").
         architecture: Hugging Face's class of it.
-        source: the task's data, from its ``source.json``.
+        source: the task's data, from its ``source.json``; None where it has none.
         recipe: parameters by name: seed, restart, learning rate, epochs, batch, length.
         scores: of the model itself: what is judged ("MNLI-mm"), file, metric, value.
     """
@@ -90,7 +90,7 @@ def finetuned_card(
         use=f"To answer what {task} asks, on text like its own. The scores below are on data that chose between runs.",
         limits="It knows no other task, and what its encoder and the task's data leave out or get wrong, it does too.",
         tags=("bert", "fine-tuned"),
-        sources=(source,),
+        sources=(source,) if source else None,
         training=recipe,
         figures=figures,
         results=tuple(scores),

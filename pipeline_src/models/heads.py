@@ -7,7 +7,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline_src.models.bert import LAYER_NORM_EPS, Bert, BertConfig
+from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.layout import Layout
+from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
 
 OUTPUT_LAYERS = {  # Hugging Face's names
     "sequence": "classifier",
@@ -30,13 +32,24 @@ class MaskedWords(nn.Module):
             }
         )
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.decoder.weight = embedding.weight
+        self.tie(embedding)
         self.approximate = config.gelu
+
+    def tie(self, embedding: nn.Embedding) -> None:
+        """Make the decoder's matrix the embedding's."""
+        self.decoder.weight = embedding.weight
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Hidden states at the places to predict [P, H] -> scores [P, entries]."""
+        return self.decoder(self._transformed(hidden))
+
+    def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum of the cross-entropies and number of right guesses, from hidden states [P, H] and labels int64 [P]."""
+        return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
         inner = F.gelu(self.transform["dense"](hidden), approximate=self.approximate)
-        return self.decoder(self.transform["LayerNorm"](inner))
+        return self.transform["LayerNorm"](inner)
 
 
 class BertForPretraining(nn.Module):
@@ -52,12 +65,29 @@ class BertForPretraining(nn.Module):
             }
         )
 
+    def tie(self) -> None:
+        """Tie decoder and embedding again, after a move from one kind of memory to another has parted them."""
+        self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
+
     def forward(
-        self, ids: Tensor, segments: Tensor, starts: Tensor, predicted: Tensor, longest: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Scores of the tokens at ``predicted`` [P, entries] and of "next" and "random" [B, 2]; see :class:`Bert`."""
+        self,
+        ids: Tensor,
+        segments: Tensor,
+        starts: Tensor,
+        predicted: Tensor,
+        longest: int | None = None,
+        labels: Tensor | None = None,
+    ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
+        """Scores of the tokens at ``predicted`` [P, entries] and of "next" and "random" [B, 2]; see :class:`Bert`.
+
+        With ``labels``, the tokens that stand there, the first is their loss and number of right guesses instead, as
+        :func:`linear_cross_entropy` gives them, and no scores are kept.
+        """
         hidden, pooled = self.bert(ids, segments, starts, longest)
-        return self.cls["predictions"](hidden.index_select(0, predicted)), self.cls["seq_relationship"](pooled)
+        hidden = hidden.index_select(0, predicted)
+        words = self.cls["predictions"]
+        found = words(hidden) if labels is None else words.loss(hidden, labels)
+        return found, self.cls["seq_relationship"](pooled)
 
 
 class BiLSTM(nn.LSTM):
@@ -87,7 +117,7 @@ class BertForTask(nn.Module):
         self.bert = Bert(config)
         self.head = head
         self.bilstm = BiLSTM(config) if bilstm else None
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.add_module(OUTPUT_LAYERS[head], nn.Linear(config.hidden_size, outputs))
 
     def forward(self, ids: Tensor, segments: Tensor, starts: Tensor, longest: int | None = None) -> Tensor:

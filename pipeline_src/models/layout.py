@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -38,6 +39,22 @@ class Layout:
     def last(self) -> Tensor:
         """Last token of each sequence, int64 [B]."""
         return self.offsets[1:] - 1
+
+    def runs(self, most: int) -> list[tuple[int, int]]:
+        """Neighbours of equal length: how many and how long; alone, or with pairs of tokens up to ``most`` in all."""
+        found: list[tuple[int, int]] = []
+        for length in self.lengths:
+            count, before = found[-1] if found else (0, 0)
+            if length == before and (count + 1) * length**2 <= most:
+                found[-1] = (count + 1, length)
+            else:
+                found.append((1, length))
+        return found
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Tokens of each sequence; on a GPU it waits for them."""
+        return self.offsets.diff().tolist()
 
     @classmethod
     def of(cls, starts: Tensor, tokens: int, longest: int | None = None) -> Layout:

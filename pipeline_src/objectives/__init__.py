@@ -1,1 +1,1 @@
-"""What is learnt: masked words, next sentences."""
+"""What is learnt: next sentences, and one loss per kind of task. That of words is `models.linear_cross_entropy`."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
-
 
 class Sizes(Protocol):
     """What the arithmetic depends on; :class:`pipeline_src.models.bert.BertConfig` has it."""
@@ -95,16 +93,15 @@ class Cost:
     joules: float | None = 0.0
     peak_memory: int = 0
 
-    def plus_step(self, lengths: np.ndarray, predictions: int) -> Cost:
-        """With one more step, on sequences of ``lengths`` [B] with ``predictions`` predicted tokens."""
-        lengths = lengths.astype(np.int64, copy=False)
+    def plus_step(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> Cost:
+        """With one more step; the counts are as those of this class."""
         return replace(
             self,
             steps=self.steps + 1,
-            sequences=self.sequences + len(lengths),
-            tokens=self.tokens + int(lengths.sum()),
-            squares=self.squares + int(lengths @ lengths),
-            predictions=self.predictions + int(predictions),
+            sequences=self.sequences + sequences,
+            tokens=self.tokens + tokens,
+            squares=self.squares + squares,
+            predictions=self.predictions + predictions,
         )
 
     def flops(self, sizes: Sizes) -> int:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
-from pipeline_src.examples.loading import PretrainingBatch, PretrainingExamples
+from pipeline_src.examples.loading import PretrainingBatch, PretrainingExamples, open_examples
+from pipeline_src.examples.store import TokenStore
 from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.params.pretrain import Masking
+from pipeline_src.progress import log
 
+MASK_PROB = 0.15  # the paper's rate, whatever the study's own, so that studies compare
+SEED = 0
 TOKENS_PER_BATCH, PREDICTIONS_PER_BATCH = 16_384, 4_096  # at most; scores of every entry are made for each prediction
 
 
@@ -77,3 +84,30 @@ def _batches(examples: PretrainingExamples) -> Iterator[PretrainingBatch]:
     size = max(1, min(TOKENS_PER_BATCH // int(longest[0]), PREDICTIONS_PER_BATCH // most))
     for first in range(0, len(examples), size):
         yield examples.batch(np.arange(first, min(first + size, len(examples))))
+
+
+class HeldOut:
+    """The held-out examples of a phase, measured as often as wanted.
+
+    Args:
+        phase: whose examples.
+        tokenizer: the vocabulary.
+        store: the training text, whose words are counted at the first measurement.
+    """
+
+    def __init__(self, phase: str, tokenizer: Tokenizer, objective: str, store: TokenStore) -> None:
+        self.examples = open_examples(phase, "heldout", tokenizer, MASK_PROB, Masking(), SEED, objective)
+        self.store, self.entries = store, tokenizer.get_vocab_size()
+
+    @cached_property
+    def train_counts(self) -> np.ndarray:
+        """How often each id occurs in the training text, int64 [entries]."""
+        return self.store.counts(self.entries)
+
+    def measure(self, model: BertForPretraining) -> dict[str, float]:
+        """:func:`measure_heldout`; the model is left as it was."""
+        training = model.training
+        figures = measure_heldout(model, self.examples, self.train_counts)
+        model.train(training)
+        log.info("held out: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+        return figures

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from pipeline_src.training.cost import Cost, Sizes, normalised_computation
@@ -52,9 +51,9 @@ class CostMeter:
         self._last = time.perf_counter()
         self._shown = self._cost  # at the last call of rates()
 
-    def add(self, lengths: np.ndarray, predictions: int) -> None:
-        """Count one step: tokens of each sequence [B] and predicted tokens, over all processes."""
-        self._cost = self._cost.plus_step(lengths, predictions)
+    def add(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> None:
+        """Count one step: its sequences, their tokens, squared lengths and predicted tokens, over all processes."""
+        self._cost = self._cost.plus_step(sequences=sequences, tokens=tokens, squares=squares, predictions=predictions)
 
     @contextmanager
     def aside(self) -> Iterator[None]:

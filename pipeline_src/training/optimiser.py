@@ -1,24 +1,106 @@
-"""Adam with decoupled weight decay and the paper's learning-rate schedule."""
+"""The optimisers by name, which parameters they decay, and the paper's learning-rate schedule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 BETAS = (0.9, 0.999)  # paper, appendix A.2
 EPSILON = 1e-6  # google-research/bert, optimization.py
 CLIP = 1.0  # largest norm of all gradients together; google-research/bert, optimization.py
+MOMENTS = ("exp_avg", "exp_avg_sq")  # what every optimiser here keeps of a parameter, by torch's names
 
 
-def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW; biases and LayerNorm are not decayed (google-research/bert)."""
-    decayed, plain = [], []
-    for name, parameter in model.named_parameters():
-        (plain if name.endswith("bias") or "LayerNorm" in name else decayed).append(parameter)
+class _Moments(Optimizer):
+    """Running means of gradients and of their squares, kept for all parameters of a group at once."""
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take one step from the gradients; parameters without one stay as they are."""
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not parameters:
+                continue
+            for parameter in parameters:
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state.update({name: torch.zeros_like(parameter) for name in MOMENTS})
+                state["step"] += 1
+            first, second = ([self.state[parameter][name] for parameter in parameters] for name in MOMENTS)
+            gradients = [parameter.grad for parameter in parameters]
+            torch._foreach_lerp_(first, gradients, 1 - group["betas"][0])
+            torch._foreach_mul_(second, group["betas"][1])
+            torch._foreach_addcmul_(second, gradients, gradients, 1 - group["betas"][1])
+            self._move(parameters, first, second, group)
+
+    def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+def _adam_update(first: list[Tensor], second: list[Tensor], epsilon: float) -> list[Tensor]:
+    """First moments over the roots of the second ones."""
+    roots = torch._foreach_sqrt(second)
+    torch._foreach_add_(roots, epsilon)
+    return list(torch._foreach_div(first, roots))
+
+
+class BertAdam(_Moments):
+    """Adam with decoupled decay and without bias correction (google-research/bert, optimization.py).
+
+    What the missing correction costs in fine-tuning is the subject of Zhang et al. 2020, "Revisiting few-sample BERT
+    fine-tuning", section 4.
+    """
+
+    def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
+        updates = _adam_update(first, second, group["eps"])
+        torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+
+class Lamb(_Moments):
+    """Layer-wise adaptive moments for large batches (You et al. 2019, algorithm 2).
+
+    Adam, corrected for bias, whose step in a parameter is made as long as the learning rate times the parameter
+    itself. Parameters that are not decayed take plain steps, as in its authors' code.
+    """
+
+    def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
+        step = int(self.state[parameters[0]]["step"])
+        one, two = (1 - beta**step for beta in group["betas"])
+        updates = _adam_update(torch._foreach_div(first, one), torch._foreach_div(second, two), group["eps"])
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+            lengths, moved = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
+            trust = torch.where((lengths > 0) & (moved > 0), lengths / moved, 1.0)
+            torch._foreach_mul_(updates, list(trust.unbind()))
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+
+OPTIMISERS: dict[str, Callable[..., Optimizer]] = {
+    "adamw": lambda groups, **options: torch.optim.AdamW(groups, fused=True, **options),
+    "bert_adam": BertAdam,
+    "lamb": Lamb,
+}
+
+
+def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, name: str = "adamw") -> Optimizer:
+    """The optimiser of that name over what ``model`` trains; biases and LayerNorm are not decayed, as Google does."""
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    for parameter_name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
+            (plain if is_plain else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=BETAS, eps=EPSILON, fused=True)
+    return OPTIMISERS[name](groups, lr=learning_rate, betas=BETAS, eps=EPSILON)
 
 
 def linear_schedule(peak: float, warmup: int, total: int) -> Callable[[int], float]:

@@ -2,117 +2,227 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch.optim import Optimizer
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.examples.keyed import key
-from pipeline_src.examples.loading import PretrainingBatch, open_examples
-from pipeline_src.files import atomic_directory, atomic_file, write_json
+from pipeline_src.examples.loading import EXAMPLES, TOKENS, Cut, open_examples
+from pipeline_src.files import atomic_directory, atomic_file, read_json, write_json
 from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.card import read_sources, write_card
+from pipeline_src.models.card_kinds import PRETRAINED, pretrained_card
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_weights, save_model
-from pipeline_src.objectives.mlm import masked_words
 from pipeline_src.objectives.nsp import next_sentence
 from pipeline_src.params.model import ModelParams
-from pipeline_src.params.pretrain import Masking, PretrainParams
+from pipeline_src.params.pretrain import PretrainParams
 from pipeline_src.progress import log
-from pipeline_src.training.heldout import measure_heldout
-from pipeline_src.training.loop import device_here, train
+from pipeline_src.training.checkpoint import Checkpoints
+from pipeline_src.training.heldout import HeldOut
+from pipeline_src.training.interrupts import stop_requests
+from pipeline_src.training.loop import Loop, Reached, Term
+from pipeline_src.training.meter import CostMeter
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
+from pipeline_src.training.pretraining_batch import TensorBatch, tensor_batches
+from pipeline_src.training.recorder import IN_CURVE, Recorder, measured_after
+from pipeline_src.training.settings import machine, settings_of
 from pipeline_src.training.state import load_state, save_state
+from pipeline_src.training.team import Team, join_team
 from pipeline_src.vocabulary.wordpiece import load_tokenizer
 
 VOCABULARY = Path("data/vocabulary")
-MODELS, RESULTS = Path("models/pretrained"), Path("results/pretrain")
-HELDOUT_MASK_PROB = 0.15  # the paper's rate, whatever the study's own, so that studies compare
-HELDOUT_SEED = 0
-CURVE = ("step", "loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy", "grad_norm", "learning_rate")
+MODELS, RESULTS, LOGS = Path("models/pretrained"), Path("results/pretrain"), Path("logs/pretrain")
+CARD_COSTS = ("steps", "sequences", "tokens", "flops")
+TRAINED = ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy")
+CURVE = ("step", *TRAINED, "grad_norm", "learning_rate", *(f"heldout_{name}" for name in IN_CURVE))
+COUNTED = {"sequences": "sequences", "tokens": "tokens", "squares": "squares", "predictions": "mlm"}  # what costs
 
 
 def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainParams, phase: str) -> None:
     """Train one phase: read tokens, examples (and the phase before), write the model, its figures and its curve.
 
+    It goes on from its newest checkpoint, where there is one of the same parameters, data and code. Among several
+    processes the first one measures and writes.
+
     Raises:
         PipelineError: an input is missing, the phase is unknown, or training diverges.
+        Interrupted: a signal asked to stop; where it was is saved.
     """
     if phase not in ("short", "long"):
         raise PipelineError("unknown phase", phase, where="--phase", remedy="give short or long")
+    what = f"pretraining, {phase}"
     torch.set_num_threads(pretrain.threads)
-    torch.manual_seed(key(seed, "dropout", phase) >> 1)
-    tokenizer = load_tokenizer(VOCABULARY)
-    config = make_config(model, tokenizer.get_vocab_size())
-    bert = BertForPretraining(config)
-    initialise(bert, torch.Generator().manual_seed(key(seed, "weights") >> 1))
-    device = device_here()
-    bert.to(device)
-    optimiser = make_optimiser(bert, pretrain.learning_rate, pretrain.weight_decay)
-    steps, first_step = getattr(pretrain.steps, phase), 0
-    if phase == "long":
-        load_weights(bert, MODELS / "short")
-        first_step = load_state(MODELS / "short" / "training_state", bert, optimiser)
+    with stop_requests() as asked, join_team() as team:
+        _check_share(pretrain, team)
+        tokenizer = load_tokenizer(VOCABULARY)
+        examples = open_examples(phase, "train", tokenizer, mask_prob, pretrain.masking, seed, pretrain.objective)
+        heldout = HeldOut(phase, tokenizer, pretrain.objective, examples.store)
+        causal = pretrain.objective == "left_to_right"
+        config = make_config(model, tokenizer.get_vocab_size(), causal, pretrain.recompute)
+        bert, optimiser = make_model(config, pretrain, examples.next_sentence, team.device)
 
-    training = open_examples(phase, "train", tokenizer, mask_prob, pretrain.masking, seed)
-    log.info("%d parameters, %d examples, %s", sum(p.numel() for p in bert.parameters()), len(training), device)
+        before = pretrain.steps.short if phase == "long" else 0
+        last = before + getattr(pretrain.steps, phase)
+        settings = settings_of(seed=seed, mask_prob=mask_prob, model=model, pretrain=pretrain, phase=phase)
+        checkpoints = Checkpoints(phase, settings, machine(team))
+        restored = checkpoints.restore(bert, optimiser)
+        if restored is None:
+            begin(phase, bert, optimiser, seed, before)
+        reached = restored.reached if restored else Reached(before)
+        size = sum(parameter.numel() for parameter in bert.parameters())
+        log.info("%d parameters, %d examples, %s", size, len(examples), team.device)
+        if restored:
+            log.info("going on from the checkpoint of step %d", reached.step)
+        if pretrain.compile and team.device.type == "cuda":
+            bert.compile(dynamic=True)
 
-    def objective(batch: PretrainingBatch) -> dict[str, Tensor]:
-        def tensor(name: str) -> Tensor:
-            return torch.from_numpy(getattr(batch, name)).to(device, non_blocking=True)
-
-        words, pairs = bert(tensor("ids"), tensor("segments"), tensor("starts"), tensor("predicted"))
-        mlm_loss, mlm_accuracy = (total / len(batch.labels) for total in masked_words(words, tensor("labels")))
-        if not training.next_sentence:
-            return {"loss": mlm_loss, "mlm_loss": mlm_loss, "mlm_accuracy": mlm_accuracy}
-        nsp_loss, nsp_accuracy = (total / len(pairs) for total in next_sentence(pairs, tensor("is_random")))
-        return {
-            "loss": mlm_loss + nsp_loss,  # paper, appendix A.2: the sum of the mean likelihoods
-            "mlm_loss": mlm_loss,
-            "nsp_loss": nsp_loss,
-            "mlm_accuracy": mlm_accuracy,
-            "nsp_accuracy": nsp_accuracy,
-        }
-
-    total = pretrain.steps.short + pretrain.steps.long
-    curve = list(
-        train(
-            bert,
-            training.batches(pretrain.batch, key(seed, "order", phase), 0, steps),
-            objective,
+        shared = team.share(bert)
+        total = pretrain.steps.short + pretrain.steps.long
+        every = max(1, total // pretrain.curve_points)
+        meter = CostMeter(
+            config,
+            team.device,
+            restored.cost if restored else None,
+            parameters=size,
+            tokens_per_batch=pretrain.batch * read_json(EXAMPLES / "manifest.json")[phase]["length"],
+            processes=team.size,
+        )
+        loop = Loop(
+            shared,
+            Objective(shared, examples.next_sentence),
             optimiser,
             linear_schedule(pretrain.learning_rate, pretrain.warmup, total),
-            first_step,
-            steps,
-            f"pretraining, {phase}",
-            max(1, total // pretrain.curve_points),
+            last=last,
+            row_ends=lambda step: step % every == 0 or measured_after(step, pretrain),
+            what=what,
+            stream=key(seed, "dropout", phase),
+            team=team,
+            reached=reached,
+            asked=lambda: bool(asked),
+            rates=meter.rates,
         )
-    )
-    heldout = open_examples(phase, "heldout", tokenizer, HELDOUT_MASK_PROB, Masking(), HELDOUT_SEED)
-    figures = measure_heldout(bert, heldout, training.store.counts(config.vocab_size))
-    log.info("held out: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-    with atomic_directory(MODELS / phase) as folder:
-        save_model(folder, bert, config, "BertForPreTraining", VOCABULARY)
-        save_state(folder / "training_state", bert, optimiser, first_step + steps)
-    with atomic_file(RESULTS / f"{phase}.tsv") as file:
-        table = pd.DataFrame(curve).reindex(columns=list(CURVE))  # without next sentences, two columns stay empty
-        table.to_csv(file, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
-    write_json(
-        RESULTS / f"{phase}.json",
-        {
-            "phase": phase,
-            "steps": steps,
-            "steps_before": first_step,
-            "batch": pretrain.batch,
-            "mask_prob": mask_prob,
-            "parameters": sum(parameter.numel() for parameter in bert.parameters()),
-            "config": config.as_dict(),
-            "next_sentence": training.next_sentence,
-            "train": {name: curve[-1][name] for name in CURVE[1:6] if name in curve[-1]},
-            "heldout": figures,
-        },
-    )
+        cut = Cut(pretrain.micro_tokens, team.rank, team.size)
+        order = key(seed, "order", phase)
+        batches = examples.batches(pretrain.batch, order, loop.step - before, last - loop.step, cut)
+
+        def save(folder: Path, figures: Mapping[str, float]) -> None:
+            """A model folder; ``figures`` are of held-out text, where it was measured."""
+            trained = {name: loop.rows[-1][name] for name in TRAINED if loop.rows and name in loop.rows[-1]}
+            card = pretrained_card(
+                config,
+                size,
+                pretrain.objective,
+                examples.next_sentence,
+                read_sources(read_json(TOKENS / "manifest.json")),
+                {"seed": seed, "mask_prob": mask_prob, "step": loop.step, **pretrain.model_dump()},
+                {"training text": trained, "held-out text": figures},
+                {name: cost for name, cost in meter.deterministic().items() if name in CARD_COSTS},
+            )
+            save_model(folder, bert, config, PRETRAINED[pretrain.objective], VOCABULARY, write_card(card))
+
+        recorder = Recorder(loop, bert, optimiser, pretrain, heldout, checkpoints, meter, save) if team.leads else None
+        for step in loop.run(tensor_batches(batches, examples.next_sentence, team.device)):
+            meter.add(**{name: int(loop.counts[counted]) for name, counted in COUNTED.items()})
+            stopping = loop.stopping and step < last
+            if recorder:
+                recorder.after(step, stopping)
+            if stopping:
+                team.wait()  # a launcher ends every process when the first one ends
+                raise asked.stop(what, step)
+
+    if team.leads:
+        figures = heldout.measure(bert)
+        with atomic_directory(MODELS / phase) as folder:
+            save(folder, figures)
+            save_state(folder / "training_state", bert, optimiser, last)
+            for step in pretrain.keep_steps:
+                if before < step <= last:
+                    shutil.copytree(checkpoints.kept_model(step), folder / "steps" / str(step))
+        with atomic_file(RESULTS / f"{phase}.tsv") as file:
+            table = pd.DataFrame(loop.rows).reindex(columns=list(CURVE))  # columns that no row has stay empty
+            table.to_csv(file, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+        write_json(
+            RESULTS / f"{phase}.json",
+            {
+                "phase": phase,
+                "objective": pretrain.objective,
+                "steps": last - before,
+                "steps_before": before,
+                "batch": pretrain.batch,
+                "mask_prob": mask_prob,
+                "parameters": size,
+                "config": config.as_dict(),
+                "next_sentence": examples.next_sentence,
+                "cost": meter.deterministic(),
+                "train": {name: loop.rows[-1][name] for name in TRAINED if name in loop.rows[-1]},
+                "heldout": figures,
+            },
+        )
+        write_json(LOGS / f"{phase}.cost.json", meter.measured())
+        checkpoints.finish()
+
+
+class Objective:
+    """Both tasks of pretraining over a piece of a batch; the loss is the sum of their means (paper, appendix A.2)."""
+
+    def __init__(self, model: torch.nn.Module, next_sentence: bool) -> None:
+        self.model, self.next_sentence = model, next_sentence
+
+    def __call__(self, piece: TensorBatch) -> Mapping[str, Term]:
+        """The sums of the losses of words and of pairs."""
+        words, pairs = self.model(piece.ids, piece.segments, piece.starts, piece.predicted, piece.longest, piece.labels)
+        terms = {"mlm": Term(*words)}
+        if self.next_sentence:
+            terms["nsp"] = Term(*next_sentence(pairs, piece.is_random))
+        return terms
+
+
+def make_model(
+    config: BertConfig, params: PretrainParams, pairs: bool, device: torch.device
+) -> tuple[BertForPretraining, Optimizer]:
+    """A model whose weights hold nothing yet, and its optimiser; without ``pairs`` nothing trains what serves them."""
+    with torch.device("meta"):  # drawing weights that a checkpoint replaces would take seconds
+        bert = BertForPretraining(config)
+    bert.to_empty(device=device)
+    bert.tie()
+    if not pairs:
+        for part in (bert.bert.pooler, bert.cls["seq_relationship"]):
+            part.requires_grad_(False)
+    return bert, make_optimiser(bert, params.learning_rate, params.weight_decay, params.optimiser)
+
+
+def begin(phase: str, bert: BertForPretraining, optimiser: Optimizer, seed: int, before: int) -> None:
+    """Fill in the weights a phase starts from: drawn anew, or with their moments those of the phase before.
+
+    Raises:
+        PipelineError: that phase is missing, or took other than ``before`` steps.
+    """
+    if phase == "short":
+        drawn = BertForPretraining(bert.bert.config)  # on the CPU, so that every machine starts from the same weights
+        initialise(drawn, torch.Generator().manual_seed(key(seed, "weights") >> 1))
+        bert.load_state_dict(drawn.state_dict())
+        return
+    load_weights(bert, MODELS / "short")
+    taken = load_state(MODELS / "short" / "training_state", bert, optimiser)
+    if taken != before:
+        raise PipelineError(
+            "the first phase took another number of steps", f"{taken}, not {before}", where=MODELS / "short",
+            remedy="run pretrain_short again",
+        )  # fmt: skip
+
+
+def _check_share(pretrain: PretrainParams, team: Team) -> None:
+    if pretrain.batch < team.size:
+        raise PipelineError(
+            "more processes than sequences in a batch", f"{team.size} processes", where="pretrain.batch",
+            remedy=f"start at most {pretrain.batch} processes",
+        )  # fmt: skip
 
 
 def make_config(model: ModelParams, entries: int, causal: bool = False, recompute: bool = False) -> BertConfig:

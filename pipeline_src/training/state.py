@@ -1,54 +1,89 @@
-"""The optimiser's state on disk, so that the second phase goes on where the first one stopped."""
+"""A training's tensors on disk: the moments a second phase goes on with, and all that a checkpoint holds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+import google_crc32c
 import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import read_json, write_json
+from pipeline_src.training.optimiser import MOMENTS
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
+WEIGHTS = "model.safetensors"
+STATE, TENSORS = "state.json", "optimiser.safetensors"
+WEIGHT = "weight"  # beside the moments, where weights are kept too
+BLOCK = 1 << 24  # bytes read at once
 
 
-def save_state(folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, step: int) -> None:
-    """Write both moments of every parameter and the number of steps taken to ``folder``.
+def tensors_of(model: nn.Module, optimiser: Optimizer, kinds: Iterable[str]) -> dict[str, Tensor]:
+    """Weights or moments of every parameter, as ``<kind>.<parameter>``.
 
-    Those of a parameter that nothing has trained yet (the next-sentence head, without next sentences) are zero.
+    Moments of a parameter that nothing has trained yet are zero.
+    """
+    found = {}
+    for name, parameter in model.named_parameters():
+        for kind in kinds:
+            tensor = parameter if kind == WEIGHT else optimiser.state[parameter].get(kind, torch.zeros_like(parameter))
+            found[f"{kind}.{name}"] = tensor.detach().contiguous()
+    return found
+
+
+def fill(path: Path, model: nn.Module, optimiser: Optimizer, kinds: Iterable[str], step: int, remedy: str) -> None:
+    """Read back what :func:`tensors_of` gave, and set the optimiser's count of steps.
+
+    Raises:
+        PipelineError: the file is missing, damaged, or of another model.
+    """
+    try:
+        with safe_open(path, "pt") as stored, torch.no_grad():
+            held = set(stored.keys())
+            for name, parameter in model.named_parameters():
+                state = optimiser.state[parameter]
+                for kind in kinds:
+                    full = f"{kind}.{name}"
+                    if full not in held or tuple(stored.get_slice(full).get_shape()) != tuple(parameter.shape):
+                        raise PipelineError("state of another model", full, where=path, remedy=remedy)
+                    target = parameter if kind == WEIGHT else state.setdefault(kind, torch.empty_like(parameter))
+                    target.copy_(stored.get_tensor(full))
+                state["step"] = torch.tensor(float(step), device=parameter.device)
+    except (FileNotFoundError, SafetensorError, OSError) as error:
+        raise PipelineError("no training state to read", error, where=path, remedy=remedy) from None
+
+
+def checksum(path: Path) -> int:
+    """CRC-32C of a file: tells damage, at several GB/s."""
+    running = google_crc32c.Checksum()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            running.update(block)
+    return int.from_bytes(running.digest(), "big")
+
+
+def save_state(folder: Path, model: nn.Module, optimiser: Optimizer, step: int) -> None:
+    """Write both moments of every parameter and the number of steps taken to ``folder``, for the next phase.
+
+    Sums of the moments and of the weights beside them stand there too: they name this state in few bytes.
     """
     folder.mkdir()
-    save_file(
-        {
-            f"{moment}.{name}": optimiser.state[parameter].get(moment, torch.zeros_like(parameter)).contiguous()
-            for name, parameter in model.named_parameters()
-            for moment in MOMENTS
-        },
-        folder / "optimiser.safetensors",
-    )
-    write_json(folder / "state.json", {"step": step})
+    save_file(tensors_of(model, optimiser, MOMENTS), folder / TENSORS)
+    sums = {name: checksum(path) for name, path in ((TENSORS, folder / TENSORS), (WEIGHTS, folder.parent / WEIGHTS))}
+    write_json(folder / STATE, {"step": step, "sums": sums})
 
 
-def load_state(folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> int:
+def load_state(folder: Path, model: nn.Module, optimiser: Optimizer) -> int:
     """Fill the optimiser from ``folder`` and return the number of steps taken.
 
     Raises:
-        PipelineError: the state is missing or belongs to another model.
+        PipelineError: the state is missing, damaged or belongs to another model.
     """
-    path = folder / "optimiser.safetensors"
     remedy = "run the phase before again, or `dvc pull` its output"
-    if not path.exists():
-        raise PipelineError("no optimiser state", path, remedy=remedy)
-    stored = load_file(path)
-    step = int(read_json(folder / "state.json")["step"])
-    for name, parameter in model.named_parameters():
-        state = optimiser.state[parameter]
-        for moment in MOMENTS:
-            tensor = stored.get(f"{moment}.{name}")
-            if tensor is None or tensor.shape != parameter.shape:
-                raise PipelineError("optimiser state of another model", name, where=path, remedy=remedy)
-            state[moment] = tensor.to(parameter.device)
-        state["step"] = torch.tensor(float(step), device=parameter.device)
+    step = int(read_json(folder / STATE)["step"])
+    fill(folder / TENSORS, model, optimiser, MOMENTS, step, remedy)
     return step

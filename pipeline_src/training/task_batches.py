@@ -15,12 +15,21 @@ from pipeline_src.tasks.features import Features
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """Tensors of a few items: ids, segments [T], starts [B + 1] as in ``models.bert.Bert``, labels one row per item."""
+    """Tensors of a few items: ids, segments [T], starts [B + 1] as in ``models.bert.Bert``, labels one row per item.
+
+    ``examples`` are the items' numbers.
+    """
 
     ids: Tensor
     segments: Tensor
     starts: Tensor
     labels: Tensor
+    examples: np.ndarray
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many losses the task's is the mean of."""
+        return {"task": len(self.labels)}
 
 
 def make_batch(features: Features, items: np.ndarray, device: torch.device) -> TaskBatch:
@@ -38,6 +47,7 @@ def make_batch(features: Features, items: np.ndarray, device: torch.device) -> T
         tensor(features.segments[places].astype(np.int64)),
         tensor(starts),
         tensor(features.labels[items]),
+        items,
     )
 
 

@@ -6,6 +6,7 @@ from itertools import count, islice
 
 import pytest
 
+from pipeline_src import parallel
 from pipeline_src.errors import PipelineError
 from pipeline_src.parallel import count_workers, map_in_order
 
@@ -53,3 +54,25 @@ def test_the_number_of_workers(monkeypatch):
         count_workers()
     monkeypatch.delenv("PIPELINE_WORKERS")
     assert count_workers() == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node07", "node07"),
+        ("a1,a2", "a1"),
+        ("node[03-05,9],x", "node03"),
+        ("gpu-[1,4]", "gpu-1"),
+        ("n[001-100]", "n001"),
+    ],
+)
+def test_the_first_host_of_a_step(nodes, first):
+    assert parallel._first_host({"SLURM_STEP_NODELIST": nodes}) == first
+
+
+def test_a_batch_script_that_runs_one_process_of_many_is_a_team_of_one(monkeypatch):
+    for name in ("RANK", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    assert parallel.place() == (0, 1, 0)

@@ -146,5 +146,5 @@ def test_no_pairs_is_one_clear_error(tmp_path, make_store, monkeypatch):
 def test_a_plan_is_written_block_by_block(tmp_path):
     block = np.zeros(5, PLAN)
     block["a"] = np.arange(5)
-    assert write_plan(tmp_path / "p.npy", iter([block, block[:2]])) == 7
+    assert write_plan(tmp_path / "p.npy", iter([block, block[:2]]))[0] == 7
     assert np.load(tmp_path / "p.npy")["a"].tolist() == [0, 1, 2, 3, 4, 0, 1]

@@ -68,6 +68,7 @@ def test_show_joins_pieces_and_tells_what_became_of_each_token(study):
         predicted=np.asarray([2, 5, 7]),
         labels=np.asarray([words["river"], words["town"], words["river"]]),
         is_random=np.asarray([0]),
+        examples=np.asarray([0]),
     )
     lines = show.readable(made, load_tokenizer("data/vocabulary"))
     assert lines == ["the {[MASK] river} ranning {old town}", "{river=}s"]

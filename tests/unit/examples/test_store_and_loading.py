@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline_src.errors import PipelineError
-from pipeline_src.examples.loading import PretrainingExamples
+from pipeline_src.examples.loading import Cut, PretrainingExamples
 from pipeline_src.examples.masking import MaskedLM
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.store import TokenStore
@@ -99,8 +99,8 @@ def test_static_masks_stay_and_dynamic_ones_change_with_the_epoch(tmp_path, stor
 def test_every_example_once_an_epoch_and_resuming_changes_nothing(examples):
     size, epoch = 7, len(examples)
     steps = 2 * epoch // size
-    batches = list(examples.batches(size, seed=5, first_step=0, steps=steps))
-    again = list(examples.batches(size, seed=5, first_step=steps - 3, steps=3))
+    batches = [batch for (batch,) in examples.batches(size, seed=5, first_step=0, steps=steps, cut=Cut())]
+    again = [batch for (batch,) in examples.batches(size, seed=5, first_step=steps - 3, steps=3, cut=Cut())]
     for one, two in zip(batches[-3:], again, strict=True):
         assert np.array_equal(one.ids, two.ids)
     places = np.arange(epoch)

@@ -10,7 +10,7 @@ ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "."]
 
 @pytest.fixture
 def config() -> BertConfig:
-    return BertConfig(len(ENTRIES), 16, 2, 2, 32, 24, hidden_act="gelu_tanh")
+    return BertConfig(len(ENTRIES), 16, 2, 2, 32, 24, hidden_act="gelu_tanh", attention_probs_dropout_prob=0.2)
 
 
 @pytest.fixture

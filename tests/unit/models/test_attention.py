@@ -28,9 +28,11 @@ def by_definition(query: Tensor, key: Tensor, value: Tensor, lengths: list[int],
     return torch.cat(found)
 
 
-def check(back_end: str, lengths: list[int], causal: bool, tolerance: float = 1e-5, **where) -> None:
+def check(
+    back_end: str, lengths: list[int], causal: bool, tolerance: float = 1e-5, dropout: float = 0.0, **where
+) -> None:
     parts, layout = inputs(lengths, **where)
-    found = BACK_ENDS[back_end](*parts, layout, 0.0, causal)
+    found = BACK_ENDS[back_end](*parts, layout, dropout, causal)
     weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
     gradients = torch.autograd.grad((found * weight).sum(), parts)
     expected = by_definition(*parts, lengths, causal)
@@ -41,8 +43,24 @@ def check(back_end: str, lengths: list[int], causal: bool, tolerance: float = 1e
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
-def test_padded(lengths, causal):
-    check("padded", lengths, causal)
+@pytest.mark.parametrize("back_end", ["padded", "runs"])
+def test_on_any_device(back_end, lengths, causal):
+    check(back_end, lengths, causal)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
+def test_runs_in_training_are_attention_too(monkeypatch, lengths, causal):
+    """With dropout they go another way than without; here nothing is dropped on it."""
+    monkeypatch.setattr("pipeline_src.models.attention.drop", lambda weights, rate: weights)
+    check("runs", lengths, causal, dropout=0.1)
+
+
+def test_runs_are_neighbours_of_equal_length_up_to_a_limit():
+    layout = Layout.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
+    assert layout.runs(2 * 4**2) == [(2, 4), (1, 4), (1, 3), (1, 4)]
+    assert layout.runs(1) == [(1, 4), (1, 4), (1, 4), (1, 3), (1, 4)]
+    assert layout.runs(1 << 20) == [(3, 4), (1, 3), (1, 4)]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -58,7 +76,7 @@ def test_on_a_gpu(back_end, lengths, causal):
     check(back_end, lengths, causal, tolerance=3e-2, device="cuda", dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("back_end", ["padded", "nested"])
+@pytest.mark.parametrize("back_end", ["padded", "runs", "nested"])
 def test_dropout_is_on_the_weights(back_end):
     """With values of one, a context is the sum of the weights kept, each scaled by 1 / (1 - dropout)."""
     (query, key, value), layout = inputs([400, 300])
@@ -72,7 +90,8 @@ def test_dropout_is_on_the_weights(back_end):
 
 def test_auto_takes_the_fastest_that_can_run():
     half = torch.bfloat16
-    assert choose("auto", "cpu", torch.float32, 0.1) == "padded"
+    assert choose("auto", "cpu", torch.float32, 0.1) == "runs"
+    assert choose("auto", "mps", torch.float32, 0.1) == "padded"
     assert choose("auto", "cuda", half, 0.1) == "nested"
     assert choose("auto", "cuda", half, 0.0) == "varlen"
     assert choose("auto", "cuda", torch.float32, 0.0) == "nested"  # varlen would round
@@ -85,7 +104,7 @@ def test_auto_takes_the_fastest_that_can_run():
         ("varlen", "cuda", 0.1, "no dropout"),
         ("varlen", "cpu", 0.0, "needs a GPU"),
         ("nested", "cpu", 0.1, "needs a GPU"),
-        ("flash", "cuda", 0.0, "give one of auto, padded, nested, varlen"),
+        ("flash", "cuda", 0.0, "give one of auto, padded, runs, nested, varlen"),
     ],
 )
 def test_what_a_back_end_cannot_do_is_refused(wanted, device, dropout, message):

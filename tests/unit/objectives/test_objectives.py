@@ -3,7 +3,6 @@
 import torch
 import torch.nn.functional as F
 
-from pipeline_src.objectives.mlm import masked_words
 from pipeline_src.objectives.nsp import next_sentence
 from pipeline_src.objectives.tasks import choice, sequence, span
 
@@ -32,19 +31,7 @@ def test_whole_labels_are_classes_and_others_a_regression():
     assert sequence(torch.tensor([[0.0, 9.0]]), torch.tensor([1]), torch.empty(0)) < 0.01
 
 
-def test_pretraining_losses_are_sums_beside_the_number_right():
-    scores = torch.tensor([[0.1, 2.0, 0.0], [3.0, 0.0, 0.0]], dtype=torch.bfloat16)
-    labels = torch.tensor([1, 2])
-    loss, right = masked_words(scores, labels)
-    assert right == 1 and loss.dtype == torch.float32
-    torch.testing.assert_close(loss, 2 * F.cross_entropy(scores.float(), labels))
+def test_the_loss_of_pairs_is_a_sum_beside_the_number_right():
     loss, right = next_sentence(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1]))
     assert right == 2
     torch.testing.assert_close(loss, 2 * torch.log1p(torch.exp(torch.tensor(-1.0))))
-
-
-def test_a_piece_without_predictions_adds_nothing():
-    scores = torch.zeros(0, 7, requires_grad=True)
-    loss, right = masked_words(scores, torch.zeros(0, dtype=torch.int64))
-    loss.backward()
-    assert loss == 0 and right == 0 and scores.grad.shape == (0, 7)

@@ -5,7 +5,6 @@ import sys
 import time
 import types
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -46,9 +45,14 @@ def test_the_papers_training_comes_to_its_known_sum():
     assert flops == pytest.approx(2.3e19, rel=0.05)
 
 
-def test_attention_counts_squares_exactly():
-    lengths = np.array([3, 128, 60_000], dtype=np.int32)  # its square is past 32 bits
-    cost = Cost().plus_step(lengths, 5).plus_step(np.array([2]), 1)
+def counted(lengths: list[int], predictions: int) -> dict[str, int]:
+    """The counts of a step on sequences of these lengths."""
+    squares = sum(length**2 for length in lengths)
+    return {"sequences": len(lengths), "tokens": sum(lengths), "squares": squares, "predictions": predictions}
+
+
+def test_attention_counts_squares():
+    cost = Cost().plus_step(**counted([3, 128, 60_000], 5)).plus_step(**counted([2], 1))
     assert (cost.steps, cost.sequences, cost.tokens, cost.predictions) == (2, 4, 60_133, 6)
     assert cost.squares == 9 + 128**2 + 60_000**2 + 4
     without = training_flops(BASE, cost.tokens, 0, cost.predictions)
@@ -178,12 +182,12 @@ def make_meter(earlier=None, **more):
 
 def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(clock):
     counts = make_meter(processes=2)
-    counts.add(np.array([10, 20]), 4)
+    counts.add(**counted([10, 20], 4))
     clock.now += 2
     first = counts.rates()
     flops = training_flops(TINY, 30, 500, 4)
     assert first == pytest.approx({"tokens_per_second": 15.0, "mfu": flops / (2 * 2e9)})
-    counts.add(np.array([60]), 1)
+    counts.add(**counted([60], 1))
     clock.now += 1
     with counts.aside():
         clock.now += 50
@@ -198,17 +202,17 @@ def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(c
 
 def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
     whole, first = make_meter(), make_meter()
-    steps = [(np.array([10, 20]), 4), (np.array([31]), 5), (np.array([7, 7, 7]), 1)]
-    for lengths, predictions in steps[:2]:
-        whole.add(lengths, predictions)
-        first.add(lengths, predictions)
+    steps = [counted([10, 20], 4), counted([31], 5), counted([7, 7, 7], 1)]
+    for step in steps[:2]:
+        whole.add(**step)
+        first.add(**step)
     clock.now += 3
     state = json.loads(json.dumps(first.state()))
-    first.add(*steps[2])  # past the checkpoint, then killed
+    first.add(**steps[2])  # past the checkpoint, then killed
     clock.now += 1000
     second = make_meter(state)
     for one in (whole, second):
-        one.add(*steps[2])
+        one.add(**steps[2])
     clock.now += 2
     assert second.deterministic() == whole.deterministic()
     assert second.deterministic() == {
@@ -230,10 +234,10 @@ def test_energy_of_a_part_is_no_energy_of_the_whole(clock):
 
 
 def test_a_step_is_counted_in_microseconds():
-    counts, lengths = make_meter(), np.full(256, 128)
+    counts, step = make_meter(), counted([128] * 256, 5000)
     start = time.process_time()
     for _ in range(1000):
-        counts.add(lengths, 5000)
+        counts.add(**step)
     assert time.process_time() - start < 0.1  # 100 µs each on a busy machine; some 10 here
 
 

@@ -1,0 +1,44 @@
+"""The loss in pieces against the loss of all scores at once."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pipeline_src.models import linear_cross_entropy as module
+from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
+
+ENTRIES, WIDTH = 50, 16
+
+
+def inputs(rows: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(*shape, generator=generator) for shape in ((rows, WIDTH), (ENTRIES, WIDTH), (ENTRIES,))]
+    return [part.requires_grad_() for part in parts], torch.randint(ENTRIES, (rows,), generator=generator)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 23])
+@pytest.mark.parametrize("held", [1, 5 * ENTRIES, 1 << 20], ids=["row by row", "pieces", "at once"])
+def test_equal_to_the_loss_of_all_scores(monkeypatch, rows, held):
+    monkeypatch.setattr(module, "SCORES", held)
+    parts, labels = inputs(rows)
+    loss, right = linear_cross_entropy(*parts, labels)
+    found = torch.autograd.grad(loss / 3, parts)
+    scores = F.linear(*parts)
+    expected = F.cross_entropy(scores, labels, reduction="sum")
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+    assert right == (scores.argmax(1) == labels).sum() and right.dtype == torch.int64
+    for one, two in zip(found, torch.autograd.grad(expected / 3, parts), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
+def test_scores_far_apart_neither_overflow_nor_vanish():
+    hidden, labels = torch.eye(2) * 1e4, torch.tensor([0, 0])
+    loss, right = linear_cross_entropy(hidden, torch.eye(2), torch.zeros(2), labels)
+    assert loss == 1e4 and right == 1  # 0 and 10,000 nats
+
+
+def test_it_counts_right_guesses():
+    parts, labels = inputs(200)
+    guesses = F.linear(*parts).argmax(1)
+    labels[::2] = guesses[::2]
+    assert linear_cross_entropy(*parts, labels)[1] == (guesses == labels).sum()

@@ -1,0 +1,199 @@
+"""Checkpoints: a training stopped anywhere ends as one never stopped, and no wrong state is ever taken up."""
+
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.errors import Interrupted, PipelineError
+from pipeline_src.examples.plan import run as plan_examples
+from pipeline_src.files import hash_file, read_json, write_json
+from pipeline_src.training import loop, recorder
+from pipeline_src.training.checkpoint import Checkpoints, difference, fingerprint
+from tests.unit.training.small import EXAMPLES, make_study
+from tests.unit.training.small import train_phase as run
+
+ROOT = Path(__file__).parents[3]
+
+
+def outputs(folder: Path) -> dict[str, str]:
+    """Every output of the first phase, by hash."""
+    paths = [*(folder / "models").rglob("*"), *(folder / "results").rglob("*")]
+    return {str(path.relative_to(folder)): hash_file(path) for path in paths if path.is_file()}
+
+
+def stop_after(monkeypatch, step: int) -> None:
+    """Let the training of this process end without warning after a step, before or after its checkpoint."""
+    after = recorder.Recorder.after
+
+    def killed(self, taken, stopping):
+        if taken == step:
+            raise KeyboardInterrupt
+        after(self, taken, stopping)
+
+    monkeypatch.setattr(recorder.Recorder, "after", killed)
+
+
+def test_a_training_that_goes_on_ends_bit_for_bit_alike(study, monkeypatch):
+    changes = {"short": 30, "evaluate_every": 7, "curve_points": 10, "keep_steps": (3, 14, 20)}
+    run("short", **changes)
+    undisturbed = outputs(study)
+    shutil.rmtree("models"), shutil.rmtree("results")
+    for step in (13, 15, 29):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_after(patch, step)
+            run("short", **changes)
+        assert not os.path.exists("models/pretrained/short") and not os.path.exists("results")
+    run("short", **changes)
+    assert outputs(study) == undisturbed
+    tracked = Path("logs/dvclive/short/plots/metrics/loss.tsv").read_text().split()[2::2]
+    assert tracked == [str(row) for row in sorted({*range(4, 31, 4), 7, 14, 21, 28, 30})]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGURG, signal.SIGINT])
+def test_a_signal_stops_after_the_step_and_is_no_loss(study, monkeypatch, number):
+    run("short", short=9)
+    undisturbed = outputs(study)
+    shutil.rmtree("models"), shutil.rmtree("results")
+    take = loop.Loop._take
+
+    def signalled(self, pieces):
+        if self.step == 4:
+            os.kill(os.getpid(), number)
+        take(self, pieces)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Loop, "_take", signalled)
+        with pytest.raises(Interrupted, match=f"stopped by {number.name} after step 5"):
+            run("short", short=9)
+        assert signal.getsignal(number) not in (None, signalled)
+    assert sorted(path.name for path in Path("checkpoints/short").glob("*/step-*")) == ["step-00000005"]
+    run("short", short=9)
+    assert outputs(study) == undisturbed
+    assert not list(Path("checkpoints/short").iterdir())  # nothing was measured, so nothing is best
+
+
+def test_twenty_kills_change_no_bit(tmp_path):
+    """SIGKILL at twenty random moments of one training, with a checkpoint after every step."""
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    for folder in (undisturbed, killed):
+        folder.mkdir()
+        make_study(folder)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.unit.training.killer", undisturbed, killed, "20"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["kills"] == 20 and report["resumed"] >= 10, report
+    assert outputs(killed) == outputs(undisturbed)
+
+
+def interrupted(step: int, monkeypatch, **changes) -> Path:
+    """The folder of a training stopped after ``step``, with a checkpoint after every step."""
+    monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", "0")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_after(patch, step + 1)
+        run("short", **{"short": 9} | changes)
+    (folder,) = [path for path in Path("checkpoints/short").iterdir() if path.name != "best"]
+    return folder
+
+
+def damage(path: Path) -> None:
+    """Change one byte in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_the_newest_two_and_the_best_are_kept(study, monkeypatch):
+    folder = interrupted(8, monkeypatch, evaluate_every=3)
+    assert sorted(path.name for path in folder.glob("step-*")) == [f"step-{step:08d}" for step in (6, 7, 8)]
+    run("short", short=9, evaluate_every=3)
+    assert [path.name for path in Path("checkpoints/short").iterdir()] == ["best"]
+    assert read_json("checkpoints/short/best/state.json")["reached"]["step"] == 6
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
+@pytest.mark.parametrize("how", [damage, Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:100])])
+def test_from_a_damaged_checkpoint_it_goes_back_to_the_one_before(study, monkeypatch, caplog, name, how):
+    run("short", short=9)
+    undisturbed = outputs(study)
+    shutil.rmtree("models"), shutil.rmtree("results")
+    folder = interrupted(5, monkeypatch)
+    if (name, how) == ("state.json", damage):
+        pytest.skip("a byte changed in JSON may still be JSON; what it says is not summed")
+    how(folder / "step-00000005" / name)
+    logging.getLogger("pipeline_src").propagate = True
+    with caplog.at_level(logging.INFO):
+        run("short", short=9)
+    assert "checkpoint of step 5 is damaged" in caplog.text and "the checkpoint of step 4" in caplog.text
+    assert outputs(study) == undisturbed
+
+
+def test_checkpoints_of_other_parameters_are_named_and_not_used(study, monkeypatch, caplog):
+    run("short", short=9, batch=8)
+    expected = outputs(study)
+    interrupted(5, monkeypatch)
+    logging.getLogger("pipeline_src").propagate = True
+    with caplog.at_level(logging.INFO):
+        run("short", short=9, batch=8)
+    assert "not used: checkpoints/short/" in caplog.text and "pretrain.batch 16 there, 8 here" in caplog.text
+    assert outputs(study) == expected
+
+
+def test_a_checkpoint_put_into_another_trainings_folder_is_refused(study, monkeypatch):
+    folder = interrupted(5, monkeypatch)
+    settings = read_json(folder / "step-00000005" / "state.json")["settings"]
+    shutil.copytree(folder, folder.parent / fingerprint({**settings, "mask_prob": 0.2}))
+    with pytest.raises(PipelineError, match="(?s)a checkpoint of other parameters: mask_prob 0.15 there, 0.2 here"):
+        run("short", short=9, mask_prob=0.2)
+
+
+def test_other_data_is_another_training(study, monkeypatch, caplog):
+    interrupted(5, monkeypatch)
+    plan_examples(seed=2, examples=EXAMPLES)
+    logging.getLogger("pipeline_src").propagate = True
+    with caplog.at_level(logging.INFO):
+        run("short", short=9)
+    assert "data.examples" in caplog.text and "going on" not in caplog.text
+
+
+def test_another_machine_goes_on_and_says_so(study, monkeypatch, caplog):
+    folder = interrupted(5, monkeypatch)
+    path = folder / "step-00000005" / "state.json"
+    state = read_json(path)
+    state["machine"]["torch"] = "2.0"
+    write_json(path, state)
+    logging.getLogger("pipeline_src").propagate = True
+    with caplog.at_level(logging.INFO):
+        run("short", short=9)
+    assert "not bit for bit as without a stop: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
+
+
+def test_differences_are_named_by_key():
+    there, here = {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 5}, "e": None}
+    assert difference(there, here) == "a.c 2 there, 5 here; d 3 there, not set here; e not set there, None here"
+    assert difference(there, there) == ""
+
+
+def test_minutes_between_checkpoints_are_checked(study, monkeypatch):
+    for wrong in ("soon", "-1"):
+        monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", wrong)
+        with pytest.raises(PipelineError, match="not a number of minutes"):
+            Checkpoints("short", {}, {})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fingerprints_follow_values_not_order(seed):
+    items = list({"a": 1, "b": {"c": 2}, "d": [1, 2]}.items())
+    random.Random(seed).shuffle(items)
+    assert fingerprint(dict(items)) == fingerprint({"a": 1, "b": {"c": 2}, "d": [1, 2]})

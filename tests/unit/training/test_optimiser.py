@@ -1,0 +1,70 @@
+"""Schedule, groups, and each optimiser against its formula written out."""
+
+import pytest
+import torch
+
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.training.optimiser import OPTIMISERS, linear_schedule, make_optimiser
+
+
+def test_schedule_rises_then_falls_to_zero():
+    rate = linear_schedule(1e-4, 10, 100)
+    assert rate(0) == pytest.approx(1e-5) and rate(9) == pytest.approx(1e-4) and rate(10) == pytest.approx(1e-4)
+    assert rate(55) == pytest.approx(5e-5) and rate(100) == 0.0
+    assert linear_schedule(1.0, 0, 10)(0) == 1.0
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_biases_and_layer_norms_are_not_decayed(name):
+    model = BertForPretraining(BertConfig(50, 64, 1, 1, 128))
+    model.bert.pooler.requires_grad_(False)
+    decayed, plain = make_optimiser(model, 1e-3, 0.01, name).param_groups
+    assert decayed["weight_decay"] == 0.01 and plain["weight_decay"] == 0
+    names = {id(parameter): name for name, parameter in model.named_parameters() if "pooler" not in name}
+    assert all(names[id(p)].endswith("bias") or "LayerNorm" in names[id(p)] for p in plain["params"])
+    assert not any(names[id(p)].endswith("bias") or "LayerNorm" in names[id(p)] for p in decayed["params"])
+    assert len(decayed["params"]) + len(plain["params"]) == len(names)
+
+
+def written_out(name: str, start: torch.Tensor, gradients: list[torch.Tensor], decay: float) -> torch.Tensor:
+    """The update rules in double precision, as their papers and google-research/bert print them."""
+    weight, m, v = start.double().clone(), torch.zeros_like(start).double(), torch.zeros_like(start).double()
+    for step, gradient in enumerate(gradients, 1):
+        gradient = gradient.double()
+        m = 0.9 * m + 0.1 * gradient
+        v = 0.999 * v + 0.001 * gradient**2
+        one, two = (1.0, 1.0) if name == "bert_adam" else (1 - 0.9**step, 1 - 0.999**step)
+        update = (m / one) / ((v / two).sqrt() + 1e-6) + decay * weight
+        if name == "lamb" and decay:
+            update = update * weight.norm() / update.norm()
+        weight = weight - 0.01 * update
+    return weight.float()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_each_optimiser_follows_its_formula(name, decay):
+    generator = torch.Generator().manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((4, 3), (5,))]
+    starts = [parameter.detach().clone() for parameter in parameters]
+    gradients = [[torch.randn(p.shape, generator=generator) for p in parameters] for _ in range(6)]
+    groups = [{"params": parameters, "weight_decay": decay}]
+    optimiser = OPTIMISERS[name](groups, lr=0.01, betas=(0.9, 0.999), eps=1e-6)
+    for step in gradients:
+        for parameter, gradient in zip(parameters, step, strict=True):
+            parameter.grad = gradient.clone()
+        optimiser.step()
+    for number, parameter in enumerate(parameters):
+        expected = written_out(name, starts[number], [step[number] for step in gradients], decay)
+        torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_what_has_no_gradient_stays_as_it_is(name):
+    trained, left = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+    groups = [{"params": [trained, left], "weight_decay": 0.1}]
+    optimiser = OPTIMISERS[name](groups, lr=0.1, betas=(0.9, 0.999), eps=1e-6)
+    trained.grad = torch.ones(2)
+    optimiser.step()
+    assert (trained != 1).all() and (left == 1).all()
