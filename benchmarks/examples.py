@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.material import articles_text, books_text
 from benchmarks.measure import race, report
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.examples.loading import PretrainingExamples
+from pipeline_src.examples.loading import Cut, PretrainingExamples
 from pipeline_src.examples.masking import MaskedLM
 from pipeline_src.examples.pairs import PairRules
 from pipeline_src.examples.plan import plan_blocks, write_plan
@@ -102,7 +102,7 @@ def main() -> None:
                 rules = PairRules(length, 0.1, 0.5, next_sentence=True)
                 write_plan(folder / "plan.npy", plan_blocks(folder, "train", 1, "short", 5, rules, 1))
                 examples = PretrainingExamples(folder / "plan.npy", TokenStore(folder, "train"), masked_lm, CLS, SEP)
-                for batch in examples.batches(BATCH, 1, 0, len(examples) // BATCH):
+                for (batch,) in examples.batches(BATCH, 1, 0, len(examples) // BATCH, Cut()):
                     made["ours"] += len(batch.is_random)
 
             def theirs(length: int = length, made: dict[str, int] = made) -> None:

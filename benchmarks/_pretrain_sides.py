@@ -1,0 +1,251 @@
+"""The sides of benchmark ``pretrain_step``: one training step of each, on the same batches, from the same weights.
+
+Ours is the project's own loop, model and losses, on flat tokens. The peers are transformers' model in the step that
+its users write, on the rectangle it asks for, padded to the longest of its batch and with -100 where nothing is
+predicted. Every side has the same optimiser, fused AdamW with the paper's decay groups, and clips the gradients' norm
+at 1. All batches are made beforehand, outside of what is timed.
+
+As a program, ``python -m benchmarks._pretrain_sides SIDE SIZE LENGTH SEQUENCES DEVICE`` takes two steps and prints
+its memory as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks._study import ENTRIES, training_examples
+from pipeline_src.examples.loading import Cut, PretrainingBatch
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.training.loop import Loop
+from pipeline_src.training.optimiser import CLIP, make_optimiser
+from pipeline_src.training.pretrain import Objective
+from pipeline_src.training.pretraining_batch import TensorBatch
+from pipeline_src.training.team import Team
+
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
+LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
+UNLABELLED = -100  # what transformers' loss leaves out
+STEPS_FOR_MEMORY = 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch as both kinds of side take it.
+
+    Attributes:
+        flat: as the project's loop takes it.
+        padded: by transformers' names, each [B, L] or [B].
+        rectangle: place of every predicted token in the padded batch laid end to end, int64 [P].
+    """
+
+    flat: TensorBatch
+    padded: dict[str, Tensor]
+    rectangle: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Real ones, [CLS] and [SEP] counted."""
+        return self.flat.counts["tokens"]
+
+    @classmethod
+    def of(cls, batch: PretrainingBatch, device: torch.device) -> Batch:
+        """A loader's batch in both forms."""
+        flat = TensorBatch.of(batch, next_sentence=True, device=torch.device("cpu"))
+        keep = torch.arange(flat.longest) < flat.starts.diff()[:, None]
+        rectangle = keep.flatten().nonzero().squeeze(1)[flat.predicted]
+
+        def pad(tokens: Tensor) -> Tensor:
+            return torch.zeros(keep.shape, dtype=torch.int64).masked_scatter(keep, tokens)
+
+        labels = torch.full((keep.numel(),), UNLABELLED).index_copy(0, rectangle, flat.labels)
+        padded = {
+            "input_ids": pad(flat.ids),
+            "token_type_ids": pad(flat.segments),
+            "attention_mask": keep.long(),
+            "labels": labels.view(keep.shape),
+            "next_sentence_label": flat.is_random,
+        }
+        return cls(
+            TensorBatch.of(batch, next_sentence=True, device=device),
+            {name: tensor.to(device) for name, tensor in padded.items()},
+            rectangle.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a side can do.
+
+    Attributes:
+        step: takes one training step with the next batch.
+        loss: of a batch without dropout; changes nothing.
+    """
+
+    step: Callable[[], object]
+    loss: Callable[[Batch], float]
+
+
+def ours(config: BertConfig, batches: list[Batch], device: torch.device) -> Side:
+    """This project: compiled on a GPU, as the stage does it."""
+    model = _ours(config).to(device)
+    if device.type == "cuda":
+        model.compile(dynamic=True)
+    objective = Objective(model, next_sentence=True)
+    loop: Loop[TensorBatch] = Loop(
+        model,
+        objective,
+        make_optimiser(model, LEARNING_RATE, WEIGHT_DECAY),
+        lambda step: LEARNING_RATE,
+        last=len(batches),
+        row_ends=lambda step: False,
+        what="pretraining",
+        stream=1,
+        team=Team(0, 1, device),
+    )
+    steps = loop.run([batch.flat] for batch in batches)
+
+    def loss(batch: Batch) -> float:
+        model.eval()
+        with torch.no_grad(), _precision(device):
+            found = sum(term.loss / batch.flat.counts[name] for name, term in objective(batch.flat).items())
+        model.train()
+        return float(found)
+
+    return Side(lambda: next(steps), loss)
+
+
+def _peer(
+    attention: str, objective: Callable[[nn.Module, Batch], Tensor], compiled: bool = False
+) -> Callable[[BertConfig, list[Batch], torch.device], Side]:
+    """Builds a side with transformers' model."""
+
+    def build(config: BertConfig, batches: list[Batch], device: torch.device) -> Side:
+        model = _theirs(config, attention).to(device)
+        if compiled:
+            model.compile(dynamic=True)
+        optimiser: torch.optim.Optimizer = make_optimiser(model, LEARNING_RATE, WEIGHT_DECAY)
+        coming = iter(batches)
+
+        def step() -> None:
+            batch = next(coming)
+            with _precision(device):
+                loss = objective(model, batch)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimiser.step()
+            if device.type == "cpu":
+                loss.item()  # anyone looks at it; on a GPU that would wait for the step
+
+        def loss(batch: Batch) -> float:
+            model.eval()
+            with torch.no_grad(), _precision(device):
+                found = objective(model, batch)
+            model.train()
+            return float(found)
+
+        return Side(step, loss)
+
+    return build
+
+
+def _whole(model: nn.Module, batch: Batch) -> Tensor:
+    """As transformers' users call it: scores at every place."""
+    return model(**batch.padded).loss
+
+
+def _predicted_places(model: nn.Module, batch: Batch) -> Tensor:
+    """As a careful user would call the model's parts: scores at the predicted places alone."""
+    inputs = {name: batch.padded[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+    found = model.bert(**inputs)
+    words, pairs = model.cls(found.last_hidden_state.flatten(0, 1)[batch.rectangle], found.pooler_output)
+    of_words = nn.functional.cross_entropy(words.float(), batch.flat.labels)
+    return of_words + nn.functional.cross_entropy(pairs.float(), batch.flat.is_random)
+
+
+SDPA, PREDICTED, EAGER, COMPILED = (
+    "transformers sdpa",
+    "transformers sdpa, head on predicted places",
+    "transformers eager",
+    "transformers sdpa, compiled",
+)
+SIDES: dict[str, Callable[[BertConfig, list[Batch], torch.device], Side]] = {
+    "ours": ours,
+    SDPA: _peer("sdpa", _whole),
+    PREDICTED: _peer("sdpa", _predicted_places),
+    EAGER: _peer("eager", _whole),
+    COMPILED: _peer("sdpa", _whole, compiled=True),
+}
+
+
+def config_of(size: str) -> BertConfig:
+    """The encoder of that size over 30,522 entries, dropout 0.1 everywhere."""
+    layers, width = SIZES[size]
+    return BertConfig(ENTRIES, width, layers, width // 64, 4 * width)
+
+
+def real_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
+    """The first batches of pretraining on real text, in both forms."""
+    loader = training_examples(length).batches(sequences, 1, 0, count, Cut())
+    return [Batch.of(pieces[0], device) for pieces in loader]
+
+
+def _precision(device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+
+
+def _ours(config: BertConfig) -> BertForPretraining:
+    model = BertForPretraining(config)
+    initialise(model, torch.Generator().manual_seed(1))
+    return model.train()
+
+
+def _theirs(config: BertConfig, attention: str) -> nn.Module:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import transformers
+
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    sizes = transformers.BertConfig(**config.as_dict(), attn_implementation=attention)
+    model = transformers.BertForPreTraining(sizes)
+    weights = _ours(config).state_dict()
+    weights["cls.predictions.bias"] = weights["cls.predictions.decoder.bias"]
+    model.load_state_dict(weights, strict=False)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, weights[name]), f"{name} was not loaded"
+    return model.train()
+
+
+def _memory(field: str) -> int:
+    """A line of this process's status: VmRSS is what it holds, VmHWM the most it has held, in bytes."""
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def main(side: str, size: str, length: str, sequences: str, device_name: str) -> None:
+    """Take a few steps; print the peak of memory, and on a CPU what the process held before it made the model."""
+    device = torch.device(device_name)
+    if side != "ours":
+        import transformers  # noqa: F401  # what its code takes is not counted against it
+    batches = real_batches(int(length), int(sequences), STEPS_FOR_MEMORY, device)
+    before = _memory("VmRSS") if device.type == "cpu" else 0
+    steps = SIDES[side](config_of(size), batches, device)
+    for _ in batches:
+        steps.step()
+    peak = _memory("VmHWM") if device.type == "cpu" else torch.cuda.max_memory_allocated()
+    print(json.dumps({"peak_mb": peak / 1e6, "of_training_mb": (peak - before) / 1e6}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

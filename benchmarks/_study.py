@@ -1,0 +1,69 @@
+"""The inputs of pretraining made from real text by the project's own stages, once, in ``data/benchmarks/study``.
+
+Text is the sample's articles and novels (plays, where no novels are at hand), as ``material`` has them; the vocabulary
+has up to 30,522 entries, learnt from all of it. Delete the folder to have it made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from benchmarks.material import CACHE, articles_text, books_text
+from pipeline_src.corpus.documents import Document, write_manifest, write_shard
+from pipeline_src.examples import plan, tokens
+from pipeline_src.examples.loading import PretrainingExamples, open_examples
+from pipeline_src.files import atomic_directory
+from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.examples import ExamplesParams, Lengths
+from pipeline_src.params.pretrain import Masking
+from pipeline_src.params.vocabulary import VocabularyParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.vocabulary import train as vocabulary
+from pipeline_src.vocabulary.wordpiece import load_tokenizer
+
+ENTRIES = 30_522
+LENGTHS = Lengths(short=128, long=512)  # the paper's (appendix A.2)
+PHASES = {128: "short", 512: "long"}
+SEED, MASK_PROB = 1, 0.15
+BOOKS_BYTES = 30_000_000
+PARAGRAPHS = 60  # of a book, that make a document here
+
+
+def study_folder() -> Path:
+    """A folder with ``data/{text,vocabulary,tokens,examples}`` as the stages leave them."""
+    finished = (CACHE / "study").absolute()
+    if finished.exists():
+        return finished
+    corpus, wikipedia = CorpusParams(), WikipediaParams(dump="enwiki-sample", parts=("all",))
+    texts = {"books": _book_parts(), "wikipedia/all": articles_text()}
+    with atomic_directory(finished) as folder:
+        for name, documents in texts.items():
+            _write_text(folder / "data" / "text" / name, name, documents)
+        with contextlib.chdir(folder):
+            vocabulary.run(seed=SEED, corpus=corpus, vocabulary=VocabularyParams(entries=ENTRIES), wikipedia=wikipedia)
+            tokens.run(seed=SEED, corpus=corpus, wikipedia=wikipedia)
+            plan.run(seed=SEED, examples=ExamplesParams(lengths=LENGTHS))
+    return finished
+
+
+def training_examples(length: int) -> PretrainingExamples:
+    """The examples of the phase of that length, 128 or 512, masked as in the paper."""
+    with contextlib.chdir(study_folder()):
+        tokenizer = load_tokenizer(Path("data/vocabulary"))
+        return open_examples(PHASES[length], "train", tokenizer, MASK_PROB, Masking(), SEED)
+
+
+def _book_parts() -> Iterator[str]:
+    for book in books_text(BOOKS_BYTES):
+        paragraphs = iter(book.split("\n"))
+        while part := list(islice(paragraphs, PARAGRAPHS)):
+            yield "\n".join(part)
+
+
+def _write_text(folder: Path, name: str, texts: Iterable[str]) -> None:
+    folder.mkdir(parents=True)
+    documents = (Document(f"{name}:{number}", str(number), text) for number, text in enumerate(texts))
+    write_manifest(folder, [write_shard(folder / "all.jsonl", documents)], {})

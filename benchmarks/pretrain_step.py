@@ -1,0 +1,240 @@
+"""One training step beside transformers' BertForPreTraining: real tokens per second, by size.
+
+Same initial weights, same batches of real text with the lengths it has, same optimiser, clipping and dropout on every
+side (``_pretrain_sides``). The sides take turns, batch by batch, in one process. On a CPU, tokens count per second of
+CPU time over all threads, as in every benchmark here; wall-clock rates stand beside them, with the load of the
+machine. Memory is the most that a process of each side's own holds in two steps, beyond what it held before it made
+its model. transformers with its masked-word head on the predicted places alone stands beside without a bar.
+
+``--device cuda`` runs in bfloat16 under autocast, beside transformers as it is and compiled, and prints MFU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the stages do; read when torch is imported
+
+import torch
+
+from benchmarks._pretrain_sides import COMPILED, EAGER, PREDICTED, SDPA, SIDES, SIZES, Batch, config_of, real_batches
+from benchmarks._study import study_folder
+from benchmarks.measure import cpu_seconds, report
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.training.cost import training_flops
+
+WARM_UP = 2
+SAME_LOSS = 1e-5
+PEAK_FLOPS = 989e12  # of an H100 or H200 (SXM), dense, bfloat16; NVIDIA's datasheet
+ASIDE, OCCASIONALLY = (PREDICTED,), 4  # sides without a bar: they take every fourth batch, to save time
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured on one kind of device.
+
+    Attributes:
+        peers: sides beside ours; the first is the main one.
+        sequences: of a batch, at length 128 and by size; a quarter as many at 512.
+        default: sizes of ``--size all``.
+        times: the ratio to reach, by size and peer.
+        tokens: real tokens per second to reach, by size and length.
+    """
+
+    peers: tuple[str, ...]
+    sequences: Mapping[str, int]
+    default: tuple[str, ...]
+    times: Mapping[str, Mapping[str, float]]
+    tokens: Mapping[tuple[str, int], float]
+
+
+PLANS = {
+    "cpu": Plan(
+        (SDPA, PREDICTED),
+        {"tiny": 32, "mini": 32, "base": 8, "large": 4},
+        ("tiny", "mini", "base"),
+        {"tiny": {SDPA: 5.0}, "mini": {SDPA: 2.5}, "base": {SDPA: 1.3}},
+        {},
+    ),
+    "cuda": Plan(
+        (EAGER, COMPILED),
+        {"tiny": 256, "mini": 256, "base": 256, "large": 128},
+        ("base", "large"),
+        {"base": {EAGER: 2.5, COMPILED: 1.6}},
+        {("base", 128): 0.8e6, ("large", 512): 240e3},  # on an H200
+    ),
+}
+LENGTHS = {"cuda": {"large": 512}}  # where --length is not given; else 128
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the sizes asked for, and report."""
+    asked = _parser().parse_args(arguments)
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("error: --device cuda needs a GPU and a torch that is built for it, and here is none")
+    plan = PLANS[asked.device]
+    sizes = plan.default if asked.size == "all" else (asked.size,)
+    study_folder()
+    found = {size: measure(size, _length(asked, size), asked.device, asked.steps, plan) for size in sizes}
+    first = found[sizes[0]]
+    rates = {side: row["tokens_per_s"] for side, row in first["sides"].items()}
+    report(
+        "pretrain_step",
+        f"real tokens per {'CPU-' * (asked.device == 'cpu')}second, {sizes[0]}",
+        rates.pop("ours"),
+        rates,
+        plan.times.get(sizes[0], {}),
+        sizes=found,
+        device=_device_name(asked.device),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        met_more=all(row["met"] for row in found.values()),
+    )
+
+
+def measure(size: str, length: int, device_name: str, steps: int, plan: Plan) -> dict[str, Any]:
+    """One size: losses compared, steps timed, memory read; what came out, for the JSON object."""
+    device = torch.device(device_name)
+    config, sequences = config_of(size), max(1, plan.sequences[size] * 128 // length)
+    batches = real_batches(length, sequences, WARM_UP + steps, device)
+    names = ("ours", *plan.peers)
+    sides = {name: SIDES[name](config, batches, device) for name in names}
+    losses = {name: side.loss(batches[0]) for name, side in sides.items()}
+    if device.type == "cpu" and max(losses.values()) - min(losses.values()) > SAME_LOSS * min(losses.values()):
+        sys.exit(f"error: {size}: the sides' losses differ without dropout: {losses}")
+    load = [os.getloadavg()[0]]
+    seconds: dict[str, list[Seconds]] = {name: [] for name in names}
+    for turn, batch in enumerate(batches):
+        for name in names if turn % 2 else names[::-1]:
+            if name in ASIDE and turn >= WARM_UP and turn % OCCASIONALLY:
+                continue
+            took = time_step(sides[name].step, device)
+            if turn >= WARM_UP:
+                seconds[name].append(took.per(batch.tokens))
+    load.append(os.getloadavg()[0])
+    del sides
+    gc.collect()
+    rows: dict[str, dict[str, float]] = {name: rates(seconds[name], device) for name in names}
+    for name in names:
+        if name not in ASIDE:
+            rows[name].update(run_apart(name, size, length, sequences, device_name))
+    found: dict[str, Any] = {
+        "length": length,
+        "sequences": sequences,
+        "steps": steps,
+        "fill": round(sum(batch.tokens for batch in batches) / (len(batches) * sequences * length), 3),
+        "loss_without_dropout": losses,
+        "load": load,
+        "sides": rows,
+    }
+    for kind in ("tokens_per_s", *(("wall_tokens_per_s",) if device.type == "cpu" else ())):
+        of_peers = {peer: round(rows["ours"][kind] / rows[peer][kind], 3) for peer in plan.peers}
+        found["ratios" if kind == "tokens_per_s" else "wall_ratios"] = of_peers
+    if device.type == "cuda":
+        flops = mean_flops(config, batches)
+        for row in rows.values():
+            row["mfu"] = round(row["tokens_per_s"] * flops / PEAK_FLOPS, 4)
+    found["met"] = verdict(found, plan, size)
+    print(summary(size, found), flush=True)
+    return found
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What a step took: on a CPU the time of all its threads, and by the clock."""
+
+    busy: float
+    wall: float
+
+    def per(self, tokens: int) -> Seconds:
+        """For each of ``tokens``."""
+        return Seconds(self.busy / tokens, self.wall / tokens)
+
+
+def time_step(step: Any, device: torch.device) -> Seconds:
+    """Take one step. A GPU is waited for before and after, and is busy all the time."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    busy, wall = cpu_seconds(), time.perf_counter()
+    step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
+    return Seconds(wall if device.type == "cuda" else busy, wall)
+
+
+def rates(seconds: list[Seconds], device: torch.device) -> dict[str, float]:
+    """Median and best tokens per second, from seconds per token."""
+    found = {}
+    for kind, prefix in (("busy", ""), ("wall", "wall_")) if device.type == "cpu" else (("wall", ""),):
+        times = [getattr(taken, kind) for taken in seconds]
+        found[f"{prefix}tokens_per_s"] = round(1 / statistics.median(times), 1)
+        found[f"{prefix}best_tokens_per_s"] = round(1 / min(times), 1)
+    return found
+
+
+def run_apart(side: str, size: str, length: int, sequences: int, device: str) -> dict[str, float]:
+    """Memory of one side, in a process of its own."""
+    program = [sys.executable, "-m", "benchmarks._pretrain_sides", side, size, str(length), str(sequences), device]
+    done = subprocess.run(program, check=True, capture_output=True, text=True)
+    return {name: round(value) for name, value in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
+    """Model FLOPs of training per real token of these batches; the same for every side."""
+    counts = {name: sum(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "mlm")}
+    return training_flops(config, counts["tokens"], counts["squares"], counts["mlm"]) / counts["tokens"]
+
+
+def verdict(found: dict[str, Any], plan: Plan, size: str) -> bool:
+    """Whether the size reaches its bars: ratios, tokens per second, and less memory than each peer."""
+    ours = found["sides"]["ours"]
+    return (
+        all(found["ratios"][peer] >= bar for peer, bar in plan.times.get(size, {}).items())
+        and ours["tokens_per_s"] >= plan.tokens.get((size, found["length"]), 0)
+        and all(
+            ours["of_training_mb"] < found["sides"][peer]["of_training_mb"] for peer in plan.peers if peer not in ASIDE
+        )
+    )
+
+
+def summary(size: str, found: dict[str, Any]) -> str:
+    """A few lines for people."""
+    lines = [f"{size}: {found['sequences']} sequences of up to {found['length']}, {found['fill']:.0%} of them real"]
+    for name, row in found["sides"].items():
+        wall = f", by the clock {row['wall_tokens_per_s']:,.0f}" if "wall_tokens_per_s" in row else ""
+        memory = f", {row['of_training_mb']:,} MB" if "of_training_mb" in row else ""
+        mfu = f", MFU {row['mfu']:.1%}" if "mfu" in row else ""
+        lines.append(f"  {name:<44} {row['tokens_per_s']:>10,.0f}/s{wall}{memory}{mfu}")
+    return "\n".join(lines)
+
+
+def _length(asked: argparse.Namespace, size: str) -> int:
+    return asked.length or LENGTHS.get(asked.device, {}).get(size, 128)
+
+
+def _device_name(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else f"{len(os.sched_getaffinity(0))} CPU cores"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pretrain_step", description=__doc__)
+    parser.add_argument("--size", choices=(*SIZES, "all"), default="all")
+    parser.add_argument("--device", choices=tuple(PLANS), default="cpu")
+    parser.add_argument("--length", type=int, choices=(128, 512), help="128, but 512 for large on a GPU")
+    parser.add_argument("--steps", type=int, default=20, help=f"timed steps, after {WARM_UP} of warm-up")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
