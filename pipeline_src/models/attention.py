@@ -15,6 +15,7 @@ from pipeline_src.models.layout import Layout
 BackEnd = Callable[[Tensor, Tensor, Tensor, Layout, float, bool], Tensor]
 
 MOST_WEIGHTS = 1 << 19  # attention weights at once in `runs`: 2 MB
+LEAST_WEIGHTS = 6000  # on average; with fewer, calls take longer than what they compute
 
 
 def attention(
@@ -85,9 +86,14 @@ def padded(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: f
 
 
 def runs(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
-    """Runs of sequences of equal length one after another, without padding: what is under way stays in the cache."""
+    """Runs of sequences of equal length one after another, without padding: what is under way stays in the cache.
+
+    Where there is little to compute in each, they are padded instead.
+    """
     tokens, heads, size = query.shape
     found = layout.runs(MOST_WEIGHTS // heads)
+    if heads * sum(count * length**2 for count, length in found) < LEAST_WEIGHTS * len(found):
+        return padded(query, key, value, layout, dropout, causal)
     parts = [count * length for count, length in found]
     contexts = []
     for (count, length), *flat in zip(found, *(tensor.split(parts) for tensor in (query, key, value)), strict=True):

@@ -11,6 +11,12 @@ from pipeline_src.models.layout import Layout
 LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 
 
+@pytest.fixture(autouse=True)
+def many_short_runs(monkeypatch):
+    """As little as there is in these inputs is not too little for `runs`."""
+    monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
+
+
 def inputs(lengths: list[int], device: str = "cpu", dtype: torch.dtype = torch.float32) -> tuple[list[Tensor], Layout]:
     generator = torch.Generator().manual_seed(0)
     starts = torch.tensor([0, *lengths]).cumsum(0).to(device)
@@ -54,6 +60,16 @@ def test_runs_in_training_are_attention_too(monkeypatch, lengths, causal):
     """With dropout they go another way than without; here nothing is dropped on it."""
     monkeypatch.setattr("pipeline_src.models.attention.drop", lambda weights, rate: weights)
     check("runs", lengths, causal, dropout=0.1)
+
+
+def test_runs_with_little_to_compute_are_padded(monkeypatch):
+    parts, layout = inputs([6, 6, 9])  # two runs; (2 * 36 + 81) * 2 heads = 306 weights
+    for least, expected in ((153, False), (154, True)):
+        called = []
+        monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", least)
+        monkeypatch.setattr("pipeline_src.models.attention.padded", lambda *given, called=called: called.append(given))
+        BACK_ENDS["runs"](*parts, layout, 0.0, False)
+        assert bool(called) is expected
 
 
 def test_runs_are_neighbours_of_equal_length_up_to_a_limit():
