@@ -64,7 +64,7 @@ STAGES = {
         ("phase",),
     ),
     "finetune": Stage(
-        "pipeline_src.training.finetune", "train and predict one task", ("seed", "finetune"), ("task", "restart")
+        "pipeline_src.finetuning.finetune", "train and predict one task", ("seed", "finetune"), ("task", "restart")
     ),
     "evaluate": Stage(
         "pipeline_src.evaluation.evaluate",

@@ -2,36 +2,74 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field
 
 from pipeline_src.params.base import Block
 
+Frozen = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
+
+
+def _several(value: Any) -> Any:
+    """One number stands for a list of one, because people type ``-S finetune.default.epochs=1``."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+Numbers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_several), Field(min_length=1)]
+Rates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_several), Field(min_length=1)]
+
+
+class Point(NamedTuple):
+    """One point of a recipe's grid."""
+
+    learning_rate: float
+    epochs: int
+    batch: int
+
 
 class Recipe(Block):
-    """What may differ from task to task (paper, appendix A.3 and section 4)."""
+    """What may differ from task to task (paper, appendix A.3 and section 4); lists are tried in every combination.
 
-    learning_rates: tuple[float, ...] = Field(default=(5e-5, 4e-5, 3e-5, 2e-5), min_length=1)
-    epochs: int = Field(default=3, ge=1)
-    batch: int = Field(default=32, ge=1)
+    Attributes:
+        learning_rates, epochs, batches: the grid, each one number or a list; the best point by the development set is
+            kept. The defaults are section 4.1's.
+        max_length: tokens of a sequence at most.
+        frozen: which layers of a frozen encoder feed the task's own LSTM (section 5.3, table 7); null trains all.
+    """
+
+    learning_rates: Rates = (5e-5, 4e-5, 3e-5, 2e-5)
+    epochs: Numbers = (3,)
+    batches: Numbers = (32,)
     max_length: int = Field(default=128, ge=16, le=4096)
+    frozen: Frozen | None = None
+
+    def grid(self) -> Iterator[Point]:
+        """Every point, learning rates running fastest."""
+        for epochs, batch, rate in itertools.product(self.epochs, self.batches, self.learning_rates):
+            yield Point(rate, epochs, batch)
 
 
 class FinetuneParams(Block):
     """Fine-tuning.
 
     Attributes:
+        model: folder of the encoder to start from, this study's or any BERT in Hugging Face's layout.
         restarts: one run per task and number, each with its own data order and its own head (paper, section 4.1).
-        default: the recipe of every task that ``tasks`` does not name; the best of ``learning_rates`` on the
-            development set is kept.
+        default: the recipe of every task that ``tasks`` does not name.
         tasks: recipes of single tasks.
         random_baseline: also train each task from random weights, the score every other is read against.
         bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
             left-to-right model's).
         warmup_share: share of the steps spent in warm-up (0.1 in google-research/bert).
         weight_decay: as in pretraining.
+        micro_tokens: most tokens that go through the model at once; a batch is cut to fit.
         threads: CPU threads of one run; part of the result.
     """
 
+    model: str = "models/pretrained/long"
     restarts: tuple[int, ...] = Field(default=(1,), min_length=1)
     default: Recipe = Recipe()
     tasks: dict[str, Recipe] = {}
@@ -39,6 +77,7 @@ class FinetuneParams(Block):
     bilstm: bool = False
     warmup_share: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
+    micro_tokens: int = Field(default=16_384, ge=512)
     threads: int = Field(default=1, ge=1)
 
     def recipe(self, task: str) -> Recipe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +19,7 @@ class Features:
         labels: one row per item: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for
             the first and last token of a span, counted from the start of its sequence (0, 0: no answer here).
         example: which example each item came from, int64 [items] (a long context makes several items).
+        counts: how many sequences were cut, answers not found and the like, by reason.
     """
 
     ids: np.ndarray
@@ -27,8 +28,29 @@ class Features:
     labels: np.ndarray
     example: np.ndarray
     per_item: int = 1
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def items(self) -> int:
         """How many items there are."""
         return (len(self.starts) - 1) // self.per_item
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each item, all its sequences together, int64 [items]."""
+        return np.diff(self.starts[:: self.per_item])
+
+    def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the tokens of ``items`` (numbers, int64) lie, item by item, and where each of their sequences starts.
+
+        Returns:
+            Places in ``ids``, int64 [tokens]; starts among these and their end, int64 [sequences + 1].
+        """
+        sequences = (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
+        first, lengths = self.starts[sequences], self.starts[sequences + 1] - self.starts[sequences]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        return np.arange(starts[-1]) + np.repeat(first - starts[:-1], lengths), starts
+
+    def labels_of(self, items: np.ndarray) -> np.ndarray:
+        """Labels of ``items``, in that order."""
+        return self.labels[items]

@@ -41,7 +41,7 @@ def settings_of(*, phase: str, **params: Any) -> dict[str, Any]:
         "phase": phase,
         **{name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in params.items()},
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
-        "code": _code(),
+        "code": code_sum(*CODE_PACKAGES),
     }
 
 
@@ -51,9 +51,10 @@ def machine(team: Team) -> dict[str, Any]:
     return {"torch": torch.__version__, "processes": team.size, "device": name}
 
 
-def _code() -> str:
+def code_sum(*packages: str) -> str:
+    """Sum of every module of these packages."""
     digest = hashlib.sha256()
-    for package in CODE_PACKAGES:
+    for package in packages:
         for path in sorted((CODE / package).glob("*.py")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,0 +1,93 @@
+"""A task's data files as a model is fed with them: read, tokenised once, and known by their sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from pipeline_src.files import hash_file
+from pipeline_src.tasks.cache import cached
+from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.vocabulary.wordpiece import load_tokenizer
+
+TASKS = Path("data/tasks")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One file to predict: its score row, its examples and what the model is fed for them."""
+
+    row: str
+    examples: Sequence[Any]
+    features: Features
+
+
+class TaskFiles:
+    """The files of one task, for the tokenizer of one encoder and one length.
+
+    Args:
+        spec: the task.
+        encoder: folder with the tokenizer.
+        max_length: tokens of a sequence at most.
+
+    Attributes:
+        handler: of the task's kind.
+        counts: what was dropped or cut, by file and reason, of the files used so far.
+    """
+
+    def __init__(self, spec: TaskSpec, encoder: Path, max_length: int) -> None:
+        self.spec, self.handler, self.encoder, self.max_length = spec, HANDLERS[spec.kind], encoder, max_length
+        self.folder = TASKS / spec.name
+        self.counts: dict[str, dict[str, int]] = {}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The encoder's."""
+        return load_tokenizer(self.encoder)
+
+    def training(self) -> Features:
+        """Features of the training file."""
+        return self._features(self.spec.train, None, False)
+
+    def judged(self, row: str, test: bool = False) -> Judged:
+        """The file of a score row, or its test file."""
+        score = self.spec.scores[row]
+        file = score.test.file if test and score.test else score.file
+        examples = self.handler.read(self.spec, self.folder / file, row, test)
+        return Judged(row, examples, self._features(file, row, test))
+
+    def tests(self) -> list[str]:
+        """Score rows whose test file is there."""
+        return [
+            row for row, score in self.spec.scores.items() if score.test and (self.folder / score.test.file).exists()
+        ]
+
+    def sums(self) -> dict[str, str]:
+        """Sums of the files that training and the choice of the best run read, by name."""
+        files = dict.fromkeys([self.spec.train, *(score.file for score in self.spec.scores.values())])
+        return {file: hash_file(self.folder / file)[:16] for file in files}
+
+    def _features(self, file: str, row: str | None, test: bool) -> Features:
+        def make(dropped: Counter[str]) -> Features:
+            found = self.handler.read(self.spec, self.folder / file, row, test, dropped)
+            return self.handler.features(self.spec, found, self.tokenizer, self.max_length)
+
+        decides = {
+            "task": self.spec.model_dump(mode="json"),
+            "row": row,
+            "test": test,
+            "file": hash_file(self.folder / file),
+            "tokenizer": hash_file(self.encoder / "tokenizer.json"),
+            "max_length": self.max_length,
+        }
+        features = cached(self.spec.name, decides, make)
+        self.counts[file] = dict(features.counts)
+        return features

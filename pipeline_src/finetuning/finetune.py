@@ -1,0 +1,152 @@
+"""Stage ``finetune``: train one task from an encoder over its recipe's grid, keep the best run, write its predictions.
+
+Scores in ``run.json`` choose between the points of the grid; the published ones are computed by the stage ``evaluate``
+from the prediction files alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline_src.examples.keyed import key
+from pipeline_src.files import atomic_directory, read_json, write_json
+from pipeline_src.finetuning.files import TaskFiles
+from pipeline_src.finetuning.grid import Grid, write_lines
+from pipeline_src.finetuning.settings import settings_of
+from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
+from pipeline_src.models.card import Source, write_card
+from pipeline_src.models.card_kinds import finetuned_card
+from pipeline_src.models.heads import BertForTask
+from pipeline_src.models.hub import load_config, load_weights, save_model
+from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.progress import log
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.training.checkpoint import ROOT, Checkpoints, fingerprint
+from pipeline_src.training.interrupts import StopRequest, stop_requests
+from pipeline_src.training.settings import machine
+
+MODELS, PREDICTIONS = Path("models/finetuned"), Path("results/predictions")
+PHASE = "finetune"  # below the folder of checkpoints
+
+ARCHITECTURES = {  # Hugging Face's names of what is saved
+    "sequence": "BertForSequenceClassification",
+    "choice": "BertForMultipleChoice",
+    "span": "BertForQuestionAnswering",
+    "token": "BertForTokenClassification",
+}
+
+
+def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None:
+    """Read the encoder's folder and ``data/tasks/<task>``; write the best model and every prediction file.
+
+    ``results/predictions/<task>/<restart>/`` holds ``pretrained/<row>.jsonl`` and, where the row has a test file,
+    ``pretrained/<row>.test.jsonl``; with ``finetune.random_baseline`` also ``random/<row>.jsonl``; and ``run.json``
+    with every run's score and what was cut or dropped, by file. A stage that was stopped goes on where it was.
+
+    Raises:
+        PipelineError: an input is missing or malformed, or training diverges.
+        Interrupted: a signal asked to stop; where it was is saved.
+    """
+    torch.set_num_threads(finetune.threads)
+    recipe, encoder = finetune.recipe(task), Path(finetune.model)
+    files = TaskFiles(load_spec(task), encoder, recipe.max_length)
+    stream = key(seed, task, restart) >> 1
+    trainer = TaskTrainer(files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream)
+    settings = settings_of(
+        seed=seed,
+        restart=restart,
+        recipe=recipe,
+        finetune=finetune,
+        task=files.spec,
+        encoder=encoder,
+        data=files.sums(),
+    )
+    grid = Grid(ROOT / PHASE / task / restart / fingerprint(settings))
+    with stop_requests() as asked:
+        run_grid(grid, trainer, files, settings, asked)
+
+    best = trainer.model()
+    load_weights(best, grid.place("pretrained") / "model")
+    with atomic_directory(PREDICTIONS / task / restart) as output:
+        for weights in dict.fromkeys(run["weights"] for run in grid.runs):
+            shutil.copytree(grid.place(weights) / "predictions", output / weights)
+        for row in files.tests():
+            lines = trainer.predict(best.to(trainer.team.device), files.judged(row, test=True))
+            write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
+        counts = {file: found for file, found in files.counts.items() if found}
+        told = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
+        write_json(output / "run.json", told)
+    with atomic_directory(MODELS / task / restart) as output:
+        shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
+    grid.finish()
+
+
+def run_grid(
+    grid: Grid, trainer: TaskTrainer, files: TaskFiles, settings: Mapping[str, Any], asked: StopRequest
+) -> None:
+    """Train every point of the recipe's grid that ``grid`` does not hold yet, from each kind of weights.
+
+    Args:
+        settings: what decides the result, by which checkpoints are known.
+        asked: whether someone asked to stop.
+
+    Raises:
+        PipelineError, Interrupted: as :func:`run`.
+    """
+    judged = [files.judged(row) for row in files.spec.scores]
+    first, score = judged[0], files.spec.row(None)
+    for weights in WEIGHTS if trainer.params.random_baseline else ("pretrained",):
+        for point in trainer.recipe.grid():
+            named = (
+                f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
+            )
+            if grid.has(weights, point):
+                log.info("%s: done before the stop", named)
+                continue
+            of_run = {**settings, "weights": weights, **point._asdict()}
+            phase = f"{PHASE}/{settings['task']['name']}/{settings['restart']}"
+            checkpoints = Checkpoints(phase, of_run, machine(trainer.team))
+            model, loss = trainer.train(weights, point, checkpoints, asked)
+            predictions = {part.row: trainer.predict(model, part) for part in judged}
+            scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
+            log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
+            about = {"seed": settings["seed"], "restart": settings["restart"], **point._asdict()}
+            save = partial(save_finetuned, model=model, trainer=trainer, files=files, about=about, scores=scores)
+            grid.keep(weights, point, loss, scores, score.metrics[0], predictions, save)
+            checkpoints.finish()
+
+
+def save_finetuned(
+    folder: Path,
+    model: BertForTask,
+    trainer: TaskTrainer,
+    files: TaskFiles,
+    about: Mapping[str, Any],
+    scores: Mapping[str, float],
+) -> None:
+    """Fill an empty folder with a model and its card; ``about`` says how it was trained, ``scores`` how it does."""
+    score, architecture = files.spec.row(None), ARCHITECTURES[files.handler.head]
+    recipe = {"max_length": trainer.recipe.max_length, "frozen": trainer.recipe.frozen}
+    card = finetuned_card(
+        trainer.config,
+        files.spec.name,
+        architecture,
+        read_source(files.folder),
+        {**about, **recipe},
+        [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
+    )
+    save_model(folder, model, trainer.config, architecture, files.encoder, write_card(card))
+
+
+def read_source(folder: Path) -> Source | None:
+    """Where a task's data came from, as its download wrote it down; None for data put there by hand."""
+    if not (folder / "source.json").exists():
+        return None
+    about = read_json(folder / "source.json")
+    return Source(about["name"], about["description"], about["licence"], about["citation"])

@@ -1,0 +1,37 @@
+"""What decides the result of fine-tuning one task, by which its checkpoints are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.training.settings import CODE_PACKAGES, code_sum
+from pipeline_src.training.state import checksum
+
+OF_OTHERS = {"restarts", "default", "tasks", "model"}  # not this task's alone, or said otherwise
+
+
+def settings_of(
+    *,
+    seed: int,
+    restart: str,
+    recipe: Recipe,
+    finetune: FinetuneParams,
+    task: TaskSpec,
+    encoder: Path,
+    data: Mapping[str, str],
+) -> dict[str, Any]:
+    """Parameters, data and code of a task and restart, by key; ``data`` holds the sums of the task's files by name."""
+    return {
+        "seed": seed,
+        "restart": restart,
+        "recipe": recipe.model_dump(),
+        "finetune": finetune.model_dump(exclude=OF_OTHERS),
+        "task": task.model_dump(),
+        "data": dict(data),
+        "encoder": {path.name: checksum(path) for path in sorted(encoder.iterdir()) if path.is_file()},
+        "code": code_sum(*CODE_PACKAGES, "tasks", "finetuning"),
+    }
