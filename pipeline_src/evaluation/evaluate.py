@@ -2,21 +2,24 @@
 
 Also what the corpus was that all of it was learnt from (statistics.py).
 
-``results/scores.json`` is a list of rows, one per task, score row and metric: the score of every restart, their mean
-and deviation, the chance level and the same training from random weights.
+``results/scores.json`` is a list of rows, one per task, score row and metric: the score of every restart, their mean,
+deviation and best, the chance level and the same training from random weights. ``results/tasks/<task>.json`` looks
+into one task: every run, what was dropped, and where its best restart goes wrong. ``results/submissions/`` holds what
+leaderboards want.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from pipeline_src.errors import PipelineError
+from pipeline_src.evaluation.breakdown import break_down
+from pipeline_src.evaluation.prediction_files import read_runs
 from pipeline_src.evaluation.statistics import corpus_statistics
-from pipeline_src.files import write_json
+from pipeline_src.evaluation.submissions import submissions, write_submissions
+from pipeline_src.evaluation.task_scores import TaskScores, score_task, spread
+from pipeline_src.files import atomic_directory, write_json
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.progress import log
@@ -24,73 +27,96 @@ from pipeline_src.sources.synthetic import RULES
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.spec import load_spec
 
-PREDICTIONS, TASKS = Path("results/predictions"), Path("data/tasks")
 SCORES, CORPUS = Path("results/scores.json"), Path("results/corpus.json")
-REMEDY = "run the stage `finetune` for this task again"
+LOOKED_INTO, SUBMISSIONS = Path("results/tasks"), Path("results/submissions")
 
 
 def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams, wikipedia: WikipediaParams) -> None:
-    """Read ``results/predictions``, ``data/``; write ``results/scores.json`` and ``results/corpus.json``.
+    """Read ``results/predictions`` and ``data/``; write scores, a file per task, submissions and the corpus counted.
 
     Raises:
         PipelineError: a prediction file is missing, malformed, or does not belong to the task's file; or what a
             corpus stage left is.
     """
-    rows = [row for task in tasks for row in score_task(task, finetune.restarts)]
-    synthetic = task_source == "synthetic"
-    rules = {task: RULES[task] for task in tasks} if synthetic else {}
-    write_json(CORPUS, corpus_statistics(wikipedia.parts, tasks))
-    write_json(SCORES, {"synthetic": synthetic, "task_source": task_source, "rules": rules, "rows": rows})
+    rules = {task: RULES[task] for task in tasks if task in RULES} if task_source == "synthetic" else {}
+    rows: list[dict[str, Any]] = []
+    about: dict[str, dict[str, Any]] = {}
+    files: dict[str, str] = {}
+    missing: dict[str, list[str]] = {}
+    for task in tasks:
+        scores = score_task(load_spec(task), finetune.restarts)
+        table = [{**row, "synthetic": task in rules} for row in scores.table()]
+        rows += table
+        about[task] = {"task": task, "synthetic": task in rules, "rows": table, **look_into(scores)}
+        submitted, without = submissions(scores)
+        if twice := submitted.keys() & files.keys():
+            remedy = "give each row's `test` in tasks.yaml a name of its own to submit"
+            raise PipelineError("two submissions have one name", min(twice), where=f"task {task}", remedy=remedy)
+        files |= submitted
+        missing |= {task: without} if without else {}
+    corpus = corpus_statistics(wikipedia.parts, tasks)
+
+    with atomic_directory(LOOKED_INTO) as folder:
+        for task, content in about.items():
+            write_json(folder / f"{task}.json", content)
+    with atomic_directory(SUBMISSIONS) as folder:
+        write_json(folder / "contents.json", write_submissions(folder, files, missing))
+    write_json(CORPUS, corpus)
+    write_json(SCORES, {"synthetic": bool(rules), "task_source": task_source, "rules": rules, "rows": rows})
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
 
-def score_task(task: str, restarts: Sequence[int]) -> list[dict[str, Any]]:
-    """Every score row and metric of one task, over the listed restarts alone: others may still lie there."""
-    spec = load_spec(task)
-    handler = HANDLERS[spec.kind]
-    folders = [PREDICTIONS / task / str(restart) for restart in restarts]
-    rows = []
-    for name, row in spec.scores.items():
-        examples = handler.read(spec, TASKS / task / row.file, name)
-        chance = handler.chance(spec, name, examples)
-        scores = {
-            weights: [
-                handler.score(spec, name, examples, read_predictions(folder / weights / f"{name}.jsonl"))
-                for folder in folders
-                if weights == "pretrained" or (folder / weights).exists()  # the baseline is optional
-            ]
-            for weights in ("pretrained", "random")
-        }
-        for metric in row.metrics:
-            values = [score[metric] for score in scores["pretrained"]]
-            baseline = [score[metric] for score in scores["random"]]
-            rows.append(
-                {
-                    "task": task,
-                    "row": name,
-                    "title": row.title,
-                    "file": row.file,
-                    "metric": metric,
-                    "main": metric == row.metrics[0],
-                    "examples": len(examples),
-                    "values": values,
-                    "mean": fmean(values),
-                    "deviation": stdev(values) if len(values) > 1 else None,
-                    "chance": chance[metric],
-                    "random_weights": fmean(baseline) if baseline else None,
-                }
-            )
-    return rows
-
-
-def read_predictions(path: Path) -> list[dict[str, Any]]:
-    """The rows of a prediction file, JSON lines.
+def look_into(scores: TaskScores) -> dict[str, Any]:
+    """Every run, its spread, what was dropped and cut, and the errors of the best restart.
 
     Raises:
-        PipelineError: the file is missing, or a line of it is not JSON.
+        PipelineError: a restart's ``run.json`` is missing or malformed.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise PipelineError("predictions cannot be read", path, where=error, remedy=REMEDY) from None
+    spec, handler = scores.spec, HANDLERS[scores.spec.kind]
+    runs, counts = read_runs(spec.name, scores.restarts)
+    for name, judged in scores.rows.items():
+        file = spec.scores[name].file
+        counts[file] = {**counts.get(file, {}), **judged.counts}
+    return {
+        "kind": spec.kind,
+        "restarts": list(scores.restarts),
+        "best_restart": scores.best,
+        "runs": runs,
+        "spread": spreads(scores, runs),
+        "counts": counts,
+        "figures": {  # what a handler found besides the row's metrics, such as a threshold, restart by restart
+            name: {key: [score[key] for score in judged.scores] for key in sorted(extra)}
+            for name, judged in scores.rows.items()
+            if (extra := set(judged.scores[0]) - set(spec.scores[name].metrics))
+        },
+        "errors": {
+            name: break_down(spec, handler.verdicts(spec, name, judged.examples, judged.best))
+            for name, judged in scores.rows.items()
+        },
+    }
+
+
+def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Mean, deviation, best and how many, of each metric of the first row: over restarts' best runs and over all runs.
+
+    The paper reports the best of its runs, others the mean over restarts; a grid's spread is not that of restarts.
+    """
+    name, judged = next(iter(scores.rows.items()))
+    by_weights = {"pretrained": judged.scores, "random": judged.baseline}
+    return {
+        weights: {
+            metric: {
+                "restarts": _spread([score[metric] for score in kept]),
+                "runs": _spread([run["dev"][metric] for run in runs if run["weights"] == weights]),
+            }
+            for metric in scores.spec.scores[name].metrics
+        }
+        for weights, kept in by_weights.items()
+        if kept
+    }
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    if not values:
+        return {"count": 0, "mean": None, "deviation": None, "best": None}
+    return {"count": len(values), **spread(values), "best": max(values)}

@@ -18,7 +18,7 @@ from pipeline_src.evaluation.overlap import Words, end_to_end, measure_overlap
 from pipeline_src.examples.pairs import PLAN
 from pipeline_src.examples.store import SPLITS, TokenStore
 from pipeline_src.files import read_json
-from pipeline_src.tasks.reading import read_columns, tab_separated
+from pipeline_src.tasks.reading import read_columns
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tasks.squad import read_questions
 from pipeline_src.vocabulary.encode import Encoder
@@ -122,7 +122,7 @@ def task_passages(task: str) -> dict[str, list[str]]:
     for file in dict.fromkeys([spec.train, *(row.file for row in spec.scores.values())]):
         path = TASKS / task / file
         if spec.columns is not None:
-            rows = read_columns(spec, path, spec.columns, tab_separated)
+            rows = read_columns(spec.name, path, spec.layout())
             passages = [fields["sentence"] for _, fields in rows]
         else:
             passages = [question.context for question in read_questions(spec, path)]

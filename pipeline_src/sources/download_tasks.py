@@ -9,9 +9,9 @@ from pipeline_src.errors import PipelineError
 from pipeline_src.files import atomic_directory
 from pipeline_src.progress import log
 from pipeline_src.sources import mrpc
-from pipeline_src.sources.catalogue import load_source, resolve
-from pipeline_src.sources.fetch import describe, obtain, place
-from pipeline_src.sources.synthetic import write_task
+from pipeline_src.sources.catalogue import Source, load_source, resolve
+from pipeline_src.sources.fetch import Obtained, describe, obtain, place
+from pipeline_src.sources.synthetic import RULES, write_task
 
 FOLDER = Path("data/tasks")
 ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not yet in GLUE's layout
@@ -22,7 +22,8 @@ def run(seed: int, task_source: str, tasks: Sequence[str]) -> None:
 
     Args:
         seed: decides every sentence of the synthetic tasks.
-        task_source: ``synthetic`` or ``official``.
+        task_source: ``synthetic`` or ``official``; a task of one's own, whose source names files on this machine alone,
+            comes from there in both.
         tasks: names of tasks.
 
     Raises:
@@ -42,19 +43,43 @@ def _synthetic(seed: int, tasks: Sequence[str]) -> None:
         "licence": "that of this project",
         "citation": "pipeline_src.sources.synthetic",
     }
+    own = _obtain({task: _own(task) for task in tasks if task not in RULES})
     with atomic_directory(FOLDER) as folder:
         for task in tasks:
+            if task in own:
+                _place(task, own[task], folder)
+                continue
             (folder / task).mkdir()
             write_task(task, folder / task, seed)
             describe(f"synthetic-{task}", about, folder / task)
 
 
 def _official(seed: int, tasks: Sequence[str]) -> None:
-    sources = {task: resolve(task, load_source(task)) for task in tasks}
-    obtained = {task: obtain(task, source) for task, source in sources.items()}
+    obtained = _obtain({task: resolve(task, load_source(task)) for task in tasks})
     with atomic_directory(FOLDER) as folder:
-        for task, source in sources.items():
-            place(task, source, obtained[task], folder / task, ARRANGE.get(task))
+        for task, found in obtained.items():
+            _place(task, found, folder)
+
+
+Found = tuple[Source, list[Obtained]]
+
+
+def _own(task: str) -> Source:
+    """The source of a task that has no synthetic form: files on this machine, or there is none to be had."""
+    source = resolve(task, load_source(task))
+    if any(file.scheme != "file" for file in source.files):
+        remedy = "set `task_source: official` in params.yaml, or give its source in sources.yaml file: addresses alone"
+        raise PipelineError("no synthetic form of this task", task, where="sources.yaml", remedy=remedy)
+    return source
+
+
+def _obtain(sources: dict[str, Source]) -> dict[str, Found]:
+    """Everything is fetched and verified before anything is written."""
+    return {task: (source, obtain(task, source)) for task, source in sources.items()}
+
+
+def _place(task: str, found: Found, folder: Path) -> None:
+    place(task, *found, folder / task, ARRANGE.get(task))
 
 
 TASK_SOURCES: dict[str, Callable[[int, Sequence[str]], None]] = {"synthetic": _synthetic, "official": _official}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,22 +14,26 @@ from tokenizers import Tokenizer
 from pipeline_src.errors import PipelineError
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.metrics import chance_level, judge
-from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
-from pipeline_src.tasks.reading import FETCH_AGAIN, comma_separated, read_columns
+from pipeline_src.tasks.predictions import align, certainty, check_outputs, not_a_prediction
+from pipeline_src.tasks.reading import FETCH_AGAIN, read_columns
 from pipeline_src.tasks.sequences import Specials, encode, pair_features
-from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.tasks.spec import Columns, TaskSpec
+from pipeline_src.tasks.verdict import Verdict
 
 head = "choice"
 
 
 @dataclass(frozen=True)
 class Example:
-    """One row: its number counted from 0, the context, the second segment once per choice, the right choice."""
+    """One row: its number counted from 0, the context, the second segment once per choice, the right choice.
+
+    A test file's rows have no label.
+    """
 
     id: str
     context: str
     endings: tuple[str, ...]
-    label: int
+    label: int | None
 
 
 def outputs(spec: TaskSpec) -> int:
@@ -36,34 +41,46 @@ def outputs(spec: TaskSpec) -> int:
     return 1
 
 
-def read(spec: TaskSpec, path: str | Path, row: str | None = None) -> list[Example]:
-    """Read a quoted CSV file; the second text column is the beginning that each ending completes.
+def read(
+    spec: TaskSpec,
+    path: str | Path,
+    row: str | None = None,
+    test: bool = False,
+    counts: Counter[str] | None = None,
+) -> list[Example]:
+    """Read a table; the second text column is the beginning that each ending completes.
 
-    Raises:
-        PipelineError: an empty file, a missing column, an unclosed quote or an unknown label; file and line are named.
+    Arguments and errors as in :func:`classification.read`.
     """
     path = Path(path)
-    columns = (spec.row(row).columns if row is not None else None) or spec.columns
-    assert columns is not None  # TaskSpec has checked it
+    layout = spec.layout(row, test)
+    columns = layout.columns
     examples = []
-    for index, (number, fields) in enumerate(read_columns(spec, path, columns, comma_separated)):
-        label = fields[columns.label]
-        if label not in map(str, range(len(columns.choices))):
-            remedy = f"labels are 0 to {len(columns.choices) - 1}; {FETCH_AGAIN}"
-            raise PipelineError("unknown label", repr(label), where=f"{path}:{number}", remedy=remedy)
+    for index, (number, fields) in enumerate(read_columns(spec.name, path, layout, counts)):
+        label = None if columns.label is None else _label(columns, fields[columns.label], f"{path}:{number}")
         context, *beginning = (fields[column] for column in columns.texts)
         endings = tuple(" ".join([*beginning, fields[column]]).strip() for column in columns.choices)
-        examples.append(Example(str(index), context, endings, int(label)))
+        examples.append(Example(str(index), context, endings, label))
     return examples
 
 
+def _label(columns: Columns, text: str, where: str) -> int:
+    if text not in map(str, range(len(columns.choices))):
+        remedy = f"labels are 0 to {len(columns.choices) - 1}; {FETCH_AGAIN}"
+        raise PipelineError("unknown label", repr(text), where=where, remedy=remedy)
+    return int(text)
+
+
 def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> Features:
-    """One sequence per choice, those of an example in a row: [CLS] context [SEP] ending [SEP]."""
+    """One sequence per choice, those of an example in a row: [CLS] context [SEP] ending [SEP].
+
+    Examples of a test file get the label -1, which nobody may learn from.
+    """
     contexts = encode(tokenizer, [example.context for example in examples])
     endings = encode(tokenizer, [ending for example in examples for ending in example.endings])
     choices = len(examples[0].endings)
     pairs = ((contexts[index // choices], ending) for index, ending in enumerate(endings))
-    labels = np.array([example.label for example in examples], np.int64)
+    labels = np.array([-1 if example.label is None else example.label for example in examples], np.int64)
     return pair_features(spec.name, pairs, labels, Specials.of(tokenizer), max_length, per_item=choices)
 
 
@@ -90,14 +107,66 @@ def score(
     Raises:
         PipelineError: predictions and examples do not belong together, or a prediction is not a choice.
     """
+    return judge(spec.row(row).metrics, _gold(examples), _choices(spec, examples, predictions))
+
+
+def _choices(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> list[int]:
     values = align(spec.name, examples, predictions)
     for example, value in zip(examples, values, strict=True):
         if type(value) is not int or not 0 <= value < len(example.endings):
             raise not_a_prediction(spec.name, value, f"choices are 0 to {len(example.endings) - 1}")
-    return judge(spec.row(row).metrics, [example.label for example in examples], values)
+    return values
+
+
+def _gold(examples: Sequence[Example]) -> list[int]:
+    labels = [example.label for example in examples if example.label is not None]
+    assert len(labels) == len(examples)  # a test file is handed in, never scored here
+    return labels
 
 
 def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:
     """What always picking the same place gets, per metric, in percent."""
-    gold = [example.label for example in examples]
+    gold = _gold(examples)
     return {metric: chance_level(metric, gold) for metric in spec.row(row).metrics}
+
+
+def verdicts(
+    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+) -> list[Verdict]:
+    """One verdict per example; answers are the endings' texts, words those of the context and the right ending.
+
+    Raises:
+        PipelineError: as :func:`score`.
+    """
+    choices = _choices(spec, examples, predictions)
+    confidence = {given["id"]: certainty(given) for given in predictions}
+    return [
+        Verdict(
+            example.id,
+            example.context,
+            len(example.context.split()) + len(example.endings[gold].split()),
+            example.endings[gold],
+            example.endings[choice],
+            float(choice == gold),
+            confidence[example.id],
+        )
+        for example, gold, choice in zip(examples, _gold(examples), choices, strict=True)
+    ]
+
+
+def submission(
+    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+) -> dict[str, str]:
+    """The file that the leaderboard wants, by name: CSV whose first column, without a name, counts rows from 0.
+
+    As rowanz/swagaf writes its own predictions (``csv_predict.py``: an index and ``pred``). Nothing for a row that has
+    no test file.
+
+    Raises:
+        PipelineError: as :func:`score`.
+    """
+    test = spec.row(row).test
+    if test is None:
+        return {}
+    lines = [f"{index},{choice}\n" for index, choice in enumerate(_choices(spec, examples, predictions))]
+    return {test.submit: "".join([",pred\n", *lines])}

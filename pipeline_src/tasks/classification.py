@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +15,25 @@ from tokenizers import Tokenizer
 from pipeline_src.errors import PipelineError
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.metrics import chance_level, judge
-from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
-from pipeline_src.tasks.reading import FETCH_AGAIN, read_columns, tab_separated
+from pipeline_src.tasks.predictions import align, align_rows, certainty, check_outputs, not_a_prediction
+from pipeline_src.tasks.reading import FETCH_AGAIN, read_columns
 from pipeline_src.tasks.sequences import Specials, encode, pair_features
 from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.tasks.verdict import Verdict
 
 head = "sequence"
 
 
 @dataclass(frozen=True)
 class Example:
-    """One row: its number counted from 0, one or two texts, and the class's number or the regression's value."""
+    """One row: its number counted from 0, one or two texts, and the class's number or the regression's value.
+
+    A test file's rows have no label.
+    """
 
     id: str
     texts: tuple[str, ...]
-    label: float
+    label: float | None
 
 
 def outputs(spec: TaskSpec) -> int:
@@ -36,24 +41,35 @@ def outputs(spec: TaskSpec) -> int:
     return len(spec.labels) or 1
 
 
-def read(spec: TaskSpec, path: str | Path, row: str | None = None) -> list[Example]:
-    """Read a table in the task's layout, or in that of a score row where it differs.
+def read(
+    spec: TaskSpec,
+    path: str | Path,
+    row: str | None = None,
+    test: bool = False,
+    counts: Counter[str] | None = None,
+) -> list[Example]:
+    """Read a table in the task's layout, or in that of a score row or of its test file where these differ.
+
+    Args:
+        spec: the task.
+        path: the file; its suffix tells the format, see :mod:`reading`.
+        row: the score row it belongs to; None for the training file.
+        test: whether it is the row's file without labels.
+        counts: filled with what was dropped, by reason.
 
     Raises:
         PipelineError: an empty file, a missing column, a short row or an unknown label; file and line are named.
     """
     path = Path(path)
-    score_row = spec.row(row) if row is not None else None
-    columns = (score_row and score_row.columns) or spec.columns
-    labels = (score_row and score_row.labels) or spec.labels
-    assert columns is not None  # TaskSpec has checked it
+    layout = spec.layout(row, test)
+    label = layout.columns.label
     return [
         Example(
             id=str(index),
-            texts=tuple(fields[column] for column in columns.texts),
-            label=_label(spec, labels, fields[columns.label], f"{path}:{number}"),
+            texts=tuple(fields[column] for column in layout.columns.texts),
+            label=None if label is None else _label(spec, layout.labels, fields[label], f"{path}:{number}"),
         )
-        for index, (number, fields) in enumerate(read_columns(spec, path, columns, tab_separated))
+        for index, (number, fields) in enumerate(read_columns(spec.name, path, layout, counts))
     ]
 
 
@@ -75,12 +91,17 @@ def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> fl
 
 
 def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> Features:
-    """One sequence per example, the longer segment cut first; see :func:`sequences.pair_features`."""
+    """One sequence per example, the longer segment cut first; see :func:`sequences.pair_features`.
+
+    Examples of a test file get the label -1, which nobody may learn from.
+    """
     segments = [
         encode(tokenizer, [example.texts[place] for example in examples]) for place in range(len(examples[0].texts))
     ]
     pairs = zip(segments[0], segments[1] if len(segments) == 2 else [None] * len(examples), strict=True)
-    labels = np.array([example.label for example in examples], np.float32 if spec.range else np.int64)
+    labels = np.array(
+        [-1 if example.label is None else example.label for example in examples], np.float32 if spec.range else np.int64
+    )
     return pair_features(spec.name, pairs, labels, Specials.of(tokenizer), max_length)
 
 
@@ -114,7 +135,13 @@ def score(
         PipelineError: predictions and examples do not belong together, or a prediction is not a label.
     """
     values = [_number(spec, value) for value in align(spec.name, examples, predictions)]
-    return judge(spec.row(row).metrics, [example.label for example in examples], values)
+    return judge(spec.row(row).metrics, _gold(examples), values)
+
+
+def _gold(examples: Sequence[Example]) -> list[float]:
+    labels = [example.label for example in examples if example.label is not None]
+    assert len(labels) == len(examples)  # a test file is handed in, never scored here
+    return labels
 
 
 def _number(spec: TaskSpec, value: Any) -> float:
@@ -128,5 +155,48 @@ def _number(spec: TaskSpec, value: Any) -> float:
 
 def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:
     """What the best constant prediction gets, per metric, in percent."""
-    gold = [example.label for example in examples]
+    gold = _gold(examples)
     return {metric: chance_level(metric, gold) for metric in spec.row(row).metrics}
+
+
+def verdicts(
+    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+) -> list[Verdict]:
+    """One verdict per example: right or wrong for a class, the share of the range that was not missed for a number.
+
+    Raises:
+        PipelineError: as :func:`score`.
+    """
+    found = []
+    rows = align_rows(spec.name, examples, predictions)
+    for example, gold, given in zip(examples, _gold(examples), rows, strict=True):
+        value = _number(spec, given["prediction"])
+        if spec.range is None:
+            right, spelt = float(value == gold), (spec.labels[int(gold)], given["prediction"])
+        else:
+            right = 1 - abs(value - gold) / (spec.range[1] - spec.range[0])
+            spelt = f"{gold:.3f}", f"{value:.3f}"
+        text = "\n".join(example.texts)
+        found.append(Verdict(example.id, text, len(text.split()), *spelt, right, certainty(given)))
+    return found
+
+
+def submission(
+    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+) -> dict[str, str]:
+    """The file that a leaderboard wants, by name, in GLUE's layout: a header and ``index``, ``prediction`` per row.
+
+    Labels as the task spells them, scores with three digits and within the range: as nyu-mll/GLUE-baselines writes
+    them (``src/main.py``). Nothing for a row that has no test file.
+
+    Raises:
+        PipelineError: as :func:`score`.
+    """
+    test = spec.row(row).test
+    if test is None:
+        return {}
+    values = align(spec.name, examples, predictions)
+    numbers = [_number(spec, value) for value in values]
+    shown = values if spec.range is None else [f"{value:.3f}" for value in np.clip(numbers, *spec.range)]
+    lines = [f"{index}\t{value}\n" for index, value in enumerate(shown)]
+    return {test.submit: "".join(["index\tprediction\n", *lines])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,18 +13,33 @@ from tokenizers import Tokenizer
 from pipeline_src.tasks import choice, classification, span
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.tasks.verdict import Verdict
 
 
 class Handler(Protocol):
-    """What a handler's module offers. ``head`` names the model's head: ``sequence``, ``choice`` or ``span``."""
+    """What a handler's module offers. ``head`` names the model's head: ``sequence``, ``choice`` or ``span``.
+
+    A handler may also have ``submission(spec, row, examples, predictions) -> dict[name, content]``: what a leaderboard
+    wants of a score row's test file, or of its labelled file where the row has no other.
+    """
 
     head: str
 
     def outputs(self, spec: TaskSpec) -> int:
         """Width of the head."""
 
-    def read(self, spec: TaskSpec, path: str | Path, row: str | None = None) -> list[Any]:
-        """Examples of a data file, in its order; ``row`` names a score row whose layout may differ."""
+    def read(
+        self,
+        spec: TaskSpec,
+        path: str | Path,
+        row: str | None = None,
+        test: bool = False,
+        counts: Counter[str] | None = None,
+    ) -> list[Any]:
+        """Examples of a data file, in its order; ``row`` names a score row whose layout may differ.
+
+        With ``test`` it is the row's file without labels; ``counts`` is filled with what was dropped, by reason.
+        """
 
     def features(self, spec: TaskSpec, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int) -> Features:
         """What the model is fed for these examples."""
@@ -36,10 +52,15 @@ class Handler(Protocol):
     def score(
         self, spec: TaskSpec, row: str, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]
     ) -> dict[str, float]:
-        """Metric -> percent, from prediction rows as read back from disk."""
+        """Metric -> percent, from prediction rows as read back from disk; there may be more than the row's metrics."""
 
     def chance(self, spec: TaskSpec, row: str, examples: Sequence[Any]) -> dict[str, float]:
         """Metric -> percent that a model which learnt nothing gets."""
+
+    def verdicts(
+        self, spec: TaskSpec, row: str, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]
+    ) -> list[Verdict]:
+        """What the model made of each example, in the examples' order."""
 
 
 HANDLERS: dict[str, Handler] = {

@@ -34,19 +34,24 @@ def check_outputs(task: str, outputs: np.ndarray, shape: tuple[int, ...]) -> Non
 
 
 def align(task: str, examples: Sequence[HasId], predictions: Sequence[dict[str, Any]]) -> list[Any]:
-    """The value predicted for each example, in the examples' order.
+    """The value predicted for each example, in the examples' order; errors as in :func:`align_rows`."""
+    return [row["prediction"] for row in align_rows(task, examples, predictions)]
+
+
+def align_rows(task: str, examples: Sequence[HasId], predictions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The prediction row of each example, in the examples' order.
 
     Raises:
         PipelineError: an example has no prediction, more than one, or a prediction has no example.
     """
     remedy = f"run `python -m pipeline_src finetune` again for {task}; its predictions belong to other data"
-    found: dict[str, Any] = {}
+    found: dict[str, dict[str, Any]] = {}
     for row in predictions:
-        if not {"id", "prediction"} <= row.keys():
+        if not isinstance(row, dict) or not {"id", "prediction"} <= row.keys():
             raise PipelineError("a prediction row lacks id or prediction", row, where=f"task {task}", remedy=remedy)
         if row["id"] in found:
             raise PipelineError("two predictions for one example", row["id"], where=f"task {task}", remedy=remedy)
-        found[row["id"]] = row["prediction"]
+        found[row["id"]] = row
     wanted = {example.id for example in examples}
     for name, extra in (
         ("no prediction for an example", wanted - found.keys()),
@@ -56,6 +61,14 @@ def align(task: str, examples: Sequence[HasId], predictions: Sequence[dict[str, 
             value = f"{min(extra)} and {len(extra) - 1} more"
             raise PipelineError(name, value, where=f"task {task}", remedy=remedy)
     return [found[example.id] for example in examples]
+
+
+def certainty(row: dict[str, Any]) -> float | None:
+    """The probability of a row's most probable class: softmax of its ``outputs``; None where it holds none."""
+    if "outputs" not in row:
+        return None
+    scores = np.asarray(row["outputs"], float)
+    return float(1 / np.exp(scores - scores.max()).sum())
 
 
 def not_a_prediction(task: str, value: Any, allowed: str) -> PipelineError:

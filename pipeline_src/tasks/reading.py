@@ -1,18 +1,62 @@
-"""Tables in the layouts their makers publish: tab-separated without quoting (GLUE), comma-separated (SWAG)."""
+"""Tables as their makers publish them: tabs without quoting (GLUE), quoted commas (SWAG), lines of JSON (one's own)."""
 
 from __future__ import annotations
 
 import csv
 import itertools
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.progress import log
-from pipeline_src.tasks.spec import Column, Columns, TaskSpec
+from pipeline_src.tasks.spec import Column, Layout
 
 FETCH_AGAIN = "mend the file, or fetch it again"
+SHORT, LONG = "rows dropped (a column is missing)", "rows with more fields than the header (kept)"
 Row = tuple[int, list[str]]  # line number, counted from 1, and fields
+Record = tuple[int, dict[Column, str]]  # line number and the wanted fields that the line has
+
+
+def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | None = None) -> Iterator[Record]:
+    """Yield the line number and the wanted fields, by column, of each row of a table in any of the formats.
+
+    Args:
+        task: named in errors.
+        path: the file; its suffix, one of ``READERS``, tells the format.
+        layout: what to read.
+        counts: filled with what was dropped and what looks odd, by reason; the log says it too.
+
+    Raises:
+        PipelineError: the file is empty, in no known format or not UTF-8, or a row lacks a column or cannot be read;
+            file and line are named.
+    """
+    if path.suffix not in READERS:
+        remedy = f"tables end in {', '.join(READERS)}"
+        raise PipelineError("no reader for this kind of file", path.suffix or "no suffix", where=path, remedy=remedy)
+    wanted = layout.columns.wanted
+    found: Counter[str] = Counter()
+    count = 0
+    for number, fields in READERS[path.suffix](path, wanted, layout.header, found):
+        missing = [column for column in wanted if column not in fields]
+        if missing and not layout.drop_short:
+            where = f"{path}:{number}"
+            raise PipelineError("a row has no value for a column", missing[0], where=where, remedy=FETCH_AGAIN)
+        if missing:
+            found[SHORT] += 1
+        else:
+            count += 1
+            yield number, fields
+    for reason, times in found.items():
+        log.warning("%s: %d %s, %d rows read", path, times, reason, count)
+    if counts is not None:
+        counts.update(found)
+    if not count:
+        what = "no rows in the file" if path.stat().st_size else "empty file"
+        raise PipelineError(what, path, where=f"task {task}", remedy=FETCH_AGAIN)
 
 
 def tab_separated(path: Path) -> Iterator[Row]:
@@ -21,11 +65,8 @@ def tab_separated(path: Path) -> Iterator[Row]:
     Raises:
         PipelineError: no such file, or not UTF-8.
     """
-    # newline="\\n": some texts hold a lone carriage return, which must not end a row
-    with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip("\r\n"):
-                yield number, line.rstrip("\r\n").split("\t")
+    for number, line in _lines(path):
+        yield number, line.split("\t")
 
 
 def comma_separated(path: Path) -> Iterator[Row]:
@@ -47,41 +88,51 @@ def comma_separated(path: Path) -> Iterator[Row]:
             raise PipelineError("a quote is not closed", error, where=where, remedy=FETCH_AGAIN) from None
 
 
-def read_columns(
-    spec: TaskSpec, path: Path, columns: Columns, rows: Callable[[Path], Iterator[Row]]
-) -> Iterator[tuple[int, dict[Column, str]]]:
-    """Yield the line number and the wanted fields, by column, of each row of a table.
-
-    Rows with too few fields are refused, or dropped and counted in the log where the task's declaration says so.
+def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
+    """Lines that are one JSON object each, whose keys are the columns; numbers are taken as they are written.
 
     Raises:
-        PipelineError: the file is empty, a column is missing, or a row is too short; file and line are named.
+        PipelineError: no such file, not UTF-8, a line is no JSON object, or a wanted value is no text.
     """
-    path = Path(path)
-    wanted = [*columns.texts, *columns.choices, columns.label]
+    for number, line in _lines(path):
+        where = f"{path}:{number}"
+        try:
+            record = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
+        except json.JSONDecodeError as error:
+            raise PipelineError("a line is not JSON", error, where=where, remedy=FETCH_AGAIN) from None
+        if not isinstance(record, dict):
+            raise PipelineError("a line is not a JSON object", line[:80], where=where, remedy=FETCH_AGAIN)
+        fields: dict[Column, str] = {column: record[column] for column in wanted if column in record}
+        for column, value in fields.items():
+            if not isinstance(value, str):
+                shown = f"{column} = {json.dumps(value)}"
+                raise PipelineError("a value is no text", shown, where=where, remedy="write a text or a number")
+        yield number, fields
+
+
+def _table(
+    rows: Callable[[Path], Iterator[Row]], path: Path, wanted: Sequence[Column], header: bool, counts: Counter[str]
+) -> Iterator[Record]:
     table = rows(path)
     first = next(table, None)
     if first is None:
-        raise PipelineError("empty file", path, where=f"task {spec.name}", remedy=FETCH_AGAIN)
-    if spec.header:
+        return
+    width = len(first[1])
+    if header:
         places = _places(first[1], wanted, path)
     else:
         places = {column: int(column) - 1 for column in wanted}
         table = itertools.chain([first], table)
-    count = dropped = 0
     for number, fields in table:
-        if len(fields) > max(places.values()):
-            count += 1
-            yield number, {column: fields[place] for column, place in places.items()}
-        elif spec.short_rows == "drop":
-            dropped += 1
-        else:
-            missing = f"{len(fields)} fields, at least {max(places.values()) + 1} are needed"
-            raise PipelineError("a row is too short", missing, where=f"{path}:{number}", remedy=FETCH_AGAIN)
-    if dropped:
-        log.warning("%s: %d rows dropped (too few fields), %d kept", path, dropped, count)
-    if not count:
-        raise PipelineError("no rows below the header", path, where=f"task {spec.name}", remedy=FETCH_AGAIN)
+        counts[LONG] += header and len(fields) > width
+        yield number, {column: fields[place] for column, place in places.items() if place < len(fields)}
+
+
+READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterator[Record]]] = {
+    ".tsv": partial(_table, tab_separated),
+    ".csv": partial(_table, comma_separated),
+    ".jsonl": json_lines,
+}
 
 
 def _places(header: list[str], wanted: Sequence[Column], path: Path) -> dict[Column, int]:
@@ -90,6 +141,15 @@ def _places(header: list[str], wanted: Sequence[Column], path: Path) -> dict[Col
             where = f"{path}:1, which has {', '.join(header)}"
             raise PipelineError("a column is missing", column, where=where, remedy=FETCH_AGAIN)
     return {column: header.index(str(column)) for column in wanted}
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that hold something, without their ends, and their numbers."""
+    # newline="\\n": some texts hold a lone carriage return, which must not end a row
+    with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip("\r\n"):
+                yield number, line.rstrip("\r\n")
 
 
 class _readable:
@@ -106,4 +166,17 @@ class _readable:
             remedy = "run the stage download_tasks, or `dvc pull`"
             raise PipelineError("task file not found", self.path, remedy=remedy) from None
         if isinstance(error, UnicodeDecodeError):
-            raise PipelineError("not UTF-8", error.reason, where=self.path, remedy=FETCH_AGAIN) from None
+            _refuse_encoding(self.path)
+
+
+def _refuse_encoding(path: Path) -> NoReturn:
+    """Say where a file stops being UTF-8: the decoder itself names only a place in its buffer."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                value = line[max(0, error.start - 10) : error.end + 10]
+                remedy = "save it as UTF-8, or fetch it again"
+                raise PipelineError("not UTF-8", value, where=f"{path}:{number}", remedy=remedy) from None
+    raise PipelineError("not UTF-8", path, remedy="save it as UTF-8, or fetch it again")

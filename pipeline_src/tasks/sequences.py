@@ -74,7 +74,7 @@ def pair_features(
     """Features of token pairs (or of single segments, where the second is None), each cut to ``max_length`` tokens.
 
     Args:
-        task: named in the log line that says how many sequences were cut.
+        task: named in the log line that says how many sequences were cut, which ``counts`` says too.
         pairs: one per sequence; ``per_item`` of them in a row make an item.
         labels: one per item.
         specials: ids of [CLS] and [SEP].
@@ -102,4 +102,5 @@ def pair_features(
         labels=labels,
         example=np.arange(len(labels), dtype=np.int64),
         per_item=per_item,
+        counts={f"sequences cut to {max_length} tokens": shortened} if shortened else {},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from pipeline_src.errors import PipelineError
 from pipeline_src.params.base import Block
 
 DECLARATIONS = Path(__file__).with_name("tasks.yaml")
+TEST_REMEDY = f"give the row a `test` in {DECLARATIONS.name}"
 Column = int | str  # a header's name, or a number counted from 1 where the file has no header
 
 
@@ -21,13 +23,36 @@ class Columns(Block):
 
     Attributes:
         texts: the first segment, then the second where there is one.
-        label: the answer.
+        label: the answer; a test file has none.
         choices: endings of the second segment, one of which is right (kind ``choice`` alone).
     """
 
     texts: tuple[Column, ...] = Field(min_length=1, max_length=2)
-    label: Column
+    label: Column | None = None
     choices: tuple[Column, ...] = ()
+
+    @property
+    def wanted(self) -> tuple[Column, ...]:
+        """Every column that is read."""
+        return (*self.texts, *self.choices, *(() if self.label is None else (self.label,)))
+
+
+class TestSpec(Block):
+    """A file without labels, whose predictions are handed in.
+
+    Attributes:
+        file: which file of the task's folder.
+        submit: the name its predictions have in a submission.
+        columns: where they differ from the task's, without a label.
+        header: whether its first line names the columns; as in the task's other tables unless said.
+    """
+
+    __test__ = False  # pytest: no test case
+
+    file: str
+    submit: str
+    columns: Columns | None = None
+    header: bool | None = None
 
 
 class ScoreSpec(Block):
@@ -39,6 +64,7 @@ class ScoreSpec(Block):
         metrics: names in ``metrics.py``, the main one first.
         columns: where they differ from the task's.
         labels: spellings in this file, in the order of the task's labels, where they differ.
+        test: the file of the same kind that has no labels, where there is one.
     """
 
     title: str
@@ -46,6 +72,28 @@ class ScoreSpec(Block):
     metrics: tuple[Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em"], ...] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] | None = None
+    test: TestSpec | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one table is laid out.
+
+    Attributes:
+        columns: what stands where; no label in a test file.
+        header: whether the first line names the columns (tables alone; lines of JSON name their own).
+        labels: spellings of the classes, none for a regression.
+        drop_short: whether a line that lacks a column is dropped and counted; else it is refused.
+    """
+
+    columns: Columns
+    header: bool
+    labels: tuple[str, ...]
+    drop_short: bool
+
+
+# What can be computed for a classification or a choice; metrics.py has the functions.
+OF_CLASSES, OF_NUMBERS = {"accuracy", "matthews"}, {"pearson", "spearman"}
 
 
 class TaskSpec(Block):
@@ -54,19 +102,19 @@ class TaskSpec(Block):
     Attributes:
         name: its key there and its folder below data/tasks.
         kind: which handler reads and judges it.
-        train: the training file.
+        train: the training file, by default as GLUE calls it.
         scores: rows of the results table that its model fills, by name; the first is the one a recipe is chosen by.
         columns: the columns of its tables (not for spans, whose files are JSON).
         labels: spellings of the classes; their order is the order of the model's outputs.
         range: lowest and highest value of a regression, which has no labels.
         header: whether the first line of its tables names the columns.
-        short_rows: what to do with a line that has too few fields: ``refuse`` it, or ``drop`` and count it.
+        short_rows: what to do with a line that lacks a column: ``refuse`` it, or ``drop`` and count it.
         unanswerable: whether a question may have no answer (spans alone).
     """
 
     name: str
     kind: Literal["classification", "choice", "span"]
-    train: str
+    train: str = "train.tsv"
     scores: dict[str, ScoreSpec] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] = ()
@@ -85,6 +133,31 @@ class TaskSpec(Block):
             raise ValueError("choices belong to the kind `choice`, which needs them")
         return self
 
+    @model_validator(mode="after")
+    def _columns_are_whole(self) -> TaskSpec:
+        tests = [row.test for row in self.scores.values() if row.test is not None]
+        for columns in (self.columns, *(row.columns for row in self.scores.values())):
+            if columns is not None and columns.label is None:
+                raise ValueError("columns need a label; only those of a test file have none")
+        if any(test.columns is not None and test.columns.label is not None for test in tests):
+            raise ValueError("a test file has no label column")
+        if self.columns is not None and not self.header and not all(type(name) is int for name in self.columns.wanted):
+            raise ValueError("without a header, columns are numbers counted from 1")
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_fit_the_answers(self) -> TaskSpec:
+        allowed = {
+            "classification": OF_NUMBERS if self.range else OF_CLASSES | ({"f1"} if len(self.labels) == 2 else set()),
+            "choice": {"accuracy"},
+        }
+        for name, row in self.scores.items():
+            wrong = set(row.metrics) - allowed.get(self.kind, set(row.metrics))
+            if wrong:
+                fitting = ", ".join(sorted(allowed[self.kind]))
+                raise ValueError(f"{name}: {min(wrong)} does not fit the answers; metrics that do: {fitting}")
+        return self
+
     def row(self, name: str | None) -> ScoreSpec:
         """The score row called ``name``; None gives the first.
 
@@ -96,6 +169,24 @@ class TaskSpec(Block):
         if name not in self.scores:
             raise PipelineError("no such score row", name, where=self.name, remedy=f"rows: {', '.join(self.scores)}")
         return self.scores[name]
+
+    def layout(self, row: str | None = None, test: bool = False) -> Layout:
+        """How a table is laid out: the training file (no ``row``), a score row's file, or its test file.
+
+        Raises:
+            PipelineError: there is no such row, or it has no test file.
+        """
+        assert self.columns is not None  # only tables have a layout
+        if not test:
+            judged = self.row(row) if row is not None else None
+            columns, labels = (judged.columns, judged.labels) if judged else (None, None)
+            return Layout(columns or self.columns, self.header, labels or self.labels, self.short_rows == "drop")
+        declared = self.row(row).test
+        if declared is None:
+            raise PipelineError("no test file is declared", row or "the first row", where=self.name, remedy=TEST_REMEDY)
+        columns = declared.columns or self.columns.model_copy(update={"label": None})
+        header = self.header if declared.header is None else declared.header
+        return Layout(columns, header, self.labels, drop_short=False)  # a submission lacks no line
 
 
 @cache

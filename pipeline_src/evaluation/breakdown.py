@@ -1,0 +1,69 @@
+"""Where a model goes wrong: confusion matrix, scores by length and the worst errors, from verdicts."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.tasks.verdict import Verdict
+
+LENGTH_CLASSES, WORST = 5, 20
+
+# Kinds whose answers are labels, and how a verdict's answer is cut into them; the answers of other kinds are texts.
+ANSWERS: dict[str, Callable[[str], list[str]]] = {"classification": lambda text: [text], "tagging": str.split}
+
+
+def break_down(spec: TaskSpec, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """All that ``results/tasks/<task>.json`` says of one score row's errors."""
+    return {
+        "confusion": confusion(spec, verdicts),
+        "lengths": by_length(verdicts),
+        "wrong": sum(verdict.right < 1 for verdict in verdicts),
+        "worst": worst(verdicts),
+    }
+
+
+def confusion(spec: TaskSpec, verdicts: Sequence[Verdict]) -> dict[str, Any] | None:
+    """How often each label was taken for each: ``counts[gold][predicted]`` in the order of ``labels``.
+
+    None for a regression and for kinds whose answers are no labels.
+    """
+    if spec.kind not in ANSWERS or spec.range is not None:
+        return None
+    cut = ANSWERS[spec.kind]
+    pairs = Counter(
+        pair for verdict in verdicts for pair in zip(cut(verdict.gold), cut(verdict.predicted), strict=True)
+    )
+    labels = list(spec.labels) or sorted({label for pair in pairs for label in pair})
+    return {"labels": labels, "counts": [[pairs[gold, predicted] for predicted in labels] for gold in labels]}
+
+
+def by_length(verdicts: Sequence[Verdict]) -> list[dict[str, float]]:
+    """The mean of ``right`` in classes of about equally many examples by words; equal lengths stay together."""
+    lengths = sorted(verdict.words for verdict in verdicts)
+    places = {-(-len(lengths) * step // LENGTH_CLASSES) - 1 for step in range(1, LENGTH_CLASSES + 1)}
+    ends = sorted({lengths[place] for place in places})
+    classes: list[list[Verdict]] = [[] for _ in ends]
+    for verdict in verdicts:
+        classes[bisect_left(ends, verdict.words)].append(verdict)
+    return [
+        {
+            "from": min(verdict.words for verdict in members),
+            "to": end,
+            "examples": len(members),
+            "right": fmean(verdict.right for verdict in members),
+        }
+        for end, members in zip(ends, classes, strict=True)
+    ]
+
+
+def worst(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """The errors that are least right, of equally wrong ones the most confident, of these the first."""
+    wrong = [verdict for verdict in verdicts if verdict.right < 1]
+    wrong.sort(key=lambda verdict: (verdict.right, -(verdict.confidence or 0.0)))
+    return [asdict(verdict) for verdict in wrong[:WORST]]

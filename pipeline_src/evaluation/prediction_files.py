@@ -1,0 +1,54 @@
+"""What the stage ``finetune`` left for one task: prediction files and every run of every restart, read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import read_json
+
+PREDICTIONS = Path("results/predictions")
+REMEDY = "run the stage `finetune` for this task again"
+Rows = list[dict[str, Any]]
+
+
+def predictions_path(task: str, restart: int, weights: str, row: str, test: bool = False) -> Path:
+    """Where the predictions for a score row's file lie, or for its test file."""
+    return PREDICTIONS / task / str(restart) / weights / f"{row}{'.test' if test else ''}.jsonl"
+
+
+def read_predictions(path: Path) -> Rows:
+    """The rows of a prediction file, JSON lines.
+
+    Raises:
+        PipelineError: the file is missing, or a line of it is not JSON.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise PipelineError("predictions cannot be read", path, where=error, remedy=REMEDY) from None
+
+
+def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]]]:
+    """Every run of the listed restarts, and what was dropped and cut of each file, by reason.
+
+    Returns:
+        The runs as ``run.json`` lists them, each with its ``restart``; counts by file of the task.
+
+    Raises:
+        PipelineError: a restart's ``run.json`` is missing or malformed.
+    """
+    runs: list[dict[str, Any]] = []
+    counts: dict[str, dict[str, int]] = {}
+    for restart in restarts:
+        path = PREDICTIONS / task / str(restart) / "run.json"
+        about = read_json(path)
+        if not isinstance(about, dict) or not about.get("runs"):
+            raise PipelineError("no runs are listed", path, remedy=REMEDY)
+        runs += [{"restart": restart, **run} for run in about["runs"]]
+        counts |= about.get("counts", {})  # the same in every restart: they read the same files
+    return runs, counts
