@@ -54,3 +54,7 @@ class Features:
     def labels_of(self, items: np.ndarray) -> np.ndarray:
         """Labels of ``items``, in that order."""
         return self.labels[items]
+
+    def judged(self, labels: np.ndarray) -> int:
+        """How many losses the mean over these labels is taken of."""
+        return len(labels)
