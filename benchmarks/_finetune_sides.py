@@ -1,0 +1,199 @@
+"""The sides of benchmark ``finetune``: one epoch of a task, ours and by transformers' Trainer, on the same batches.
+
+As a program, ``python -m benchmarks._finetune_sides SIDE CASE POOL STEPS`` trains in a process of its own and prints
+what it took as a line of JSON. Both sides start from the same encoder, the same head and the same optimiser, and are
+fed the same items in the same batches; ours lays them end to end, Trainer pads them to the longest of the batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import lzma
+
+import numpy as np
+import torch
+from torch.utils.data import SequentialSampler
+
+from benchmarks._minilm import minilm_folder
+from benchmarks.material import MORE
+from benchmarks.measure import cpu_seconds
+from pipeline_src.finetuning import batches
+from pipeline_src.finetuning.files import Judged
+from pipeline_src.finetuning.finetune import ARCHITECTURES
+from pipeline_src.finetuning.trainer import TaskTrainer
+from pipeline_src.models.hub import load_config, save_model
+from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
+from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks.spec import TaskSpec, load_spec
+from pipeline_src.vocabulary.wordpiece import load_tokenizer
+
+SQUAD_WINDOWS, SQUAD_JUDGED = 2_000, 300
+RATE, BATCH = 1e-4, 32
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task's features for training and the file its model is judged on."""
+
+    spec: TaskSpec
+    training: Features
+    judged: Judged
+
+
+def mrpc() -> Case:
+    """MRPC as published: 3,668 pairs, judged on 408."""
+    spec, folder = load_spec("mrpc"), MORE / "glue" / "MRPC"
+    handler, tokenizer = HANDLERS[spec.kind], load_tokenizer(minilm_folder())
+    made = {}
+    for file in ("train.tsv", "dev.tsv"):
+        examples = handler.read(spec, folder / file)
+        made[file] = Judged("mrpc", examples, handler.features(spec, examples, tokenizer, 128))
+    return Case(spec, made["train.tsv"].features, made["dev.tsv"])
+
+
+def squad() -> Case:
+    """The first 2,000 windows of SQuAD 1.1's development questions, judged on its last 300 questions."""
+    spec = load_spec("squad1")
+    handler, tokenizer = HANDLERS[spec.kind], load_tokenizer(minilm_folder())
+    unpacked = Path("data/benchmarks/squad-dev.json")
+    if not unpacked.exists():
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        unpacked.write_bytes(lzma.decompress((MORE / "squad/dev-v1.1.rebuilt.json.xz").read_bytes()))
+    examples = handler.read(spec, unpacked)
+    features = handler.features(spec, examples[:SQUAD_WINDOWS], tokenizer, 384)
+    cut = int(features.starts[SQUAD_WINDOWS])
+    tokens = {name: getattr(features, name)[:cut] for name in ("ids", "segments", "offsets", "may_start")}
+    items = {name: getattr(features, name)[:SQUAD_WINDOWS] for name in ("labels", "example")}
+    training = replace(features, starts=features.starts[: SQUAD_WINDOWS + 1], **tokens, **items)
+    last = examples[-SQUAD_JUDGED:]
+    return Case(spec, training, Judged("squad1", last, handler.features(spec, last, tokenizer, 384)))
+
+
+CASES: dict[str, Callable[[], Case]] = {"mrpc": mrpc, "squad": squad}
+
+
+def trainer_of(case: Case) -> TaskTrainer:
+    """This project's trainer, over the real encoder."""
+    recipe = Recipe(learning_rates=RATE, epochs=1, batches=BATCH, max_length=384)
+    encoder = minilm_folder()
+    params = FinetuneParams(threads=torch.get_num_threads())
+    return TaskTrainer(case.spec, recipe, params, load_config(encoder), encoder, case.training, stream=1)
+
+
+def ours(case: Case) -> tuple[float, float, dict[str, float]]:
+    """CPU seconds and seconds of one epoch, and the scores after it."""
+    trainer = trainer_of(case)
+    busy, wall = cpu_seconds(), time.perf_counter()
+    model, _ = trainer.train("pretrained", Point(RATE, 1, BATCH))
+    busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
+    return busy, wall, score(case, trainer.predict(model, case.judged))
+
+
+def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
+    """The same of transformers' Trainer."""
+    import transformers
+
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    ours_first = trainer_of(case)
+    folder = Path("data/benchmarks/finetune") / case.spec.name
+    folder.mkdir(parents=True, exist_ok=True)
+    architecture = ARCHITECTURES[ours_first.handler.head]
+    start = ours_first.pretrained()
+    save_model(folder, start, ours_first.config, architecture, minilm_folder())
+    model = getattr(transformers, architecture).from_pretrained(folder, attn_implementation="sdpa")
+    order = np.concatenate(batches.epoch_order(case.training, BATCH, 1, 0))
+
+    class InOrder(transformers.Trainer):
+        def _get_train_sampler(self, *arguments: Any) -> SequentialSampler:
+            return SequentialSampler(rows)
+
+    rows = [row(case, int(item)) for item in order]
+    peer = InOrder(
+        model=model,
+        args=transformers.TrainingArguments(
+            output_dir=str(folder / "trainer"),
+            learning_rate=RATE,
+            num_train_epochs=1,
+            per_device_train_batch_size=BATCH,
+            warmup_steps=round(0.1 * -(-len(rows) // BATCH)),
+            weight_decay=0.01,
+            max_grad_norm=1.0,
+            optim="adamw_torch_fused",
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            logging_strategy="no",
+        ),
+        train_dataset=rows,
+        data_collator=transformers.DataCollatorWithPadding(transformers.AutoTokenizer.from_pretrained(folder)),
+    )
+    busy, wall = cpu_seconds(), time.perf_counter()
+    with contextlib.redirect_stdout(sys.stderr):
+        peer.train()
+    busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
+    start.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if name in start.state_dict()})
+    return busy, wall, score(case, ours_first.predict(start, case.judged))
+
+
+def row(case: Case, item: int) -> dict[str, Any]:
+    """One item as Trainer's users give it."""
+    begin, end = (int(edge) for edge in case.training.starts[item : item + 2])
+    found: dict[str, Any] = {
+        "input_ids": case.training.ids[begin:end].tolist(),
+        "token_type_ids": case.training.segments[begin:end].tolist(),
+    }
+    label = case.training.labels[item]
+    if label.ndim:
+        found["start_positions"], found["end_positions"] = (int(place) for place in label)
+    else:
+        found["labels"] = int(label)
+    return found
+
+
+def score(case: Case, predictions: list[dict[str, Any]]) -> dict[str, float]:
+    """Of the judged file."""
+    handler = HANDLERS[case.spec.kind]
+    found = handler.score(case.spec, case.judged.row, case.judged.examples, predictions)
+    return {metric: round(found[metric], 2) for metric in case.spec.row(None).metrics}
+
+
+SIDES = {"ours": ours, "Trainer": theirs}
+
+
+def main(side: str, name: str, pool: str, items: str) -> None:
+    """Train one side and print what it took; ``pool`` as in ``finetuning.batches``, ``items`` 0 for all."""
+    batches.POOL = int(pool)
+    case = CASES[name]()
+    if int(items):
+        keep = int(items)
+        cut = {field: getattr(case.training, field)[:keep] for field in ("labels", "example")}
+        case = replace(case, training=replace(case.training, starts=case.training.starts[: keep + 1], **cut))
+    busy, wall, scores = SIDES[side](case)
+    count = case.training.items
+    fill = mean_fill(case.training)
+    print(json.dumps({"examples": count, "cpu_seconds": busy, "seconds": wall, "scores": scores, "fill": fill}))
+
+
+def mean_fill(training: Features) -> float:
+    """Share of real tokens in the batches that Trainer pads."""
+    order = batches.epoch_order(training, BATCH, 1, 0)
+    padded = sum(len(items) * int(training.lengths[items].max()) for items in order)
+    return round(int(training.lengths.sum()) / padded, 3)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
