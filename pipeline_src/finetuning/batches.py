@@ -20,6 +20,7 @@ class TaskBatch:
     """Tensors of a few items: ids, segments [T], starts [B + 1] as in ``models.bert.Bert``, and their labels.
 
     Attributes:
+        judged: how many losses the task's is the mean of.
         longest: tokens of the longest sequence.
         examples: the items' numbers.
     """
@@ -28,18 +29,20 @@ class TaskBatch:
     segments: Tensor
     starts: Tensor
     labels: Tensor
+    judged: int
     longest: int
     examples: np.ndarray
 
     @property
     def counts(self) -> dict[str, int]:
         """How many losses the task's is the mean of."""
-        return {"task": len(self.labels)}
+        return {"task": self.judged}
 
 
 def make_batch(features: Features, items: np.ndarray, device: torch.device) -> TaskBatch:
     """Gather the sequences of ``items`` (numbers, int64) in that order."""
     places, starts = features.tokens_of(items)
+    labels = features.labels_of(items)
 
     def tensor(values: np.ndarray) -> Tensor:
         found = torch.from_numpy(np.ascontiguousarray(values))
@@ -49,7 +52,8 @@ def make_batch(features: Features, items: np.ndarray, device: torch.device) -> T
         tensor(features.ids[places].astype(np.int64)),
         tensor(features.segments[places].astype(np.int64)),
         tensor(starts),
-        tensor(features.labels_of(items)),
+        tensor(labels),
+        features.judged(labels),
         int(np.diff(starts).max()),
         items,
     )
