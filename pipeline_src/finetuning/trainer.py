@@ -101,7 +101,7 @@ class TaskTrainer:
 
         def objective(batch: TaskBatch) -> dict[str, Term]:
             outputs = model(batch.ids, batch.segments, batch.starts, batch.longest)
-            return {"task": Term(loss(outputs, batch.labels, batch.starts) * batch.counts["task"])}
+            return {"task": Term(loss(outputs, batch.labels, batch.starts) * batch.judged)}
 
         per_epoch = -(-self.training.items // point.batch)
         steps = point.epochs * per_epoch

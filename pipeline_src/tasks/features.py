@@ -56,7 +56,7 @@ class Features:
         return self.labels[items]
 
     def judged(self, labels: np.ndarray) -> int:
-        """How many losses the mean over these labels is one of."""
+        """How many losses the mean over these labels is taken of."""
         return len(labels)
 
 

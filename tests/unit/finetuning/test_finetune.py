@@ -2,32 +2,30 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import hash_file, read_json, write_json
+from pipeline_src.finetuning import trainer
+from pipeline_src.finetuning.finetune import run
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import save_model
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.sources.synthetic import write_task
-from pipeline_src.tasks.features import Features
-from pipeline_src.training.finetune import run
-from pipeline_src.training.task_batches import evaluation_batches, make_batch, training_batches
 from pipeline_src.vocabulary.counting import count_words
 from pipeline_src.vocabulary.learn import learn_vocabulary
 from pipeline_src.vocabulary.wordpiece import save_tokenizer
 
-CPU = torch.device("cpu")
-
 
 def params(**recipe) -> FinetuneParams:
-    short = {"learning_rates": (1e-3,), "epochs": 1, "batch": 64, "max_length": 64, **recipe}
+    short = {"learning_rates": (1e-3,), "epochs": 1, "batches": 64, "max_length": 64, **recipe}
     return FinetuneParams(default=Recipe(**short), random_baseline=True)
 
 
@@ -113,32 +111,97 @@ def test_a_bad_label_stops_before_training_and_leaves_no_model(study, monkeypatc
     assert not Path("models/finetuned").exists() and not Path("results/predictions").exists()
 
 
-def features(per_item: int = 1) -> Features:
-    lengths = np.arange(1, 13)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    ids = np.repeat(np.arange(12), lengths)
-    items = 12 // per_item
-    return Features(
-        ids.astype(np.int32), (ids % 2).astype(np.int8), starts, np.arange(items), np.arange(items), per_item
-    )
+def test_every_point_of_the_grid_is_tried_and_test_files_are_predicted(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    run(seed=1, finetune=params(epochs=(1, 2), batches=(32, 64)), task="sst2", restart="1")
+    found = read_json("results/predictions/sst2/1/run.json")
+    assert [(r["epochs"], r["batch"]) for r in found["runs"][:4]] == [(1, 32), (1, 64), (2, 32), (2, 64)]
+    test = Path("data/tasks/sst2/test.tsv").read_text(encoding="utf-8").splitlines()
+    lines = Path("results/predictions/sst2/1/pretrained/sst2.test.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(test) - 1 and {json.loads(line)["prediction"] for line in lines} <= {"0", "1"}
 
 
-def test_batches_hold_the_sequences_of_their_items():
-    batch = make_batch(features(per_item=3), np.asarray([2, 0]), CPU)
-    assert batch.ids.tolist() == [n for n in (6, 7, 8, 0, 1, 2) for _ in range(n + 1)]
-    assert batch.starts.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
+def test_predictions_are_those_of_the_model_that_is_kept(study, tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    run(seed=1, finetune=params(learning_rates=(2e-3, 1e-6)), task="sst2", restart="1")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("models/finetuned/sst2/1").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1")
+    rows = [line.split("\t") for line in Path("data/tasks/sst2/dev.tsv").read_text().splitlines()[1:40]]
+    with torch.no_grad():
+        theirs = model(**tokenizer([row[0] for row in rows], padding=True, return_tensors="pt")).logits
+    lines = Path("results/predictions/sst2/1/pretrained/sst2.jsonl").read_text(encoding="utf-8").splitlines()
+    ours = [json.loads(line)["outputs"] for line in lines[:39]]
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_training_sees_every_item_once_an_epoch():
-    batches = list(training_batches(features(), 5, 2, stream=3, device=CPU))
-    assert [len(batch.labels) for batch in batches] == [5, 5, 2, 5, 5, 2]
-    seen = [label for batch in batches for label in batch.labels.tolist()]
-    assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12)) and seen[:12] != seen[12:]
+@pytest.mark.parametrize("after", [3, 17, 40])
+def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch, after):
+    wanted = params(learning_rates=(1e-3, 2e-3))
+    monkeypatch.chdir(study)
+    run(seed=1, finetune=wanted, task="sst2", restart="7")
+    undisturbed = outputs_of(study)
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    monkeypatch.setattr(trainer, "Loop", stopping_after(after, trainer.Loop))
+    with pytest.raises(Interrupted, match="checkpoint is saved"):
+        run(seed=1, finetune=wanted, task="sst2", restart="7")
+    assert not Path("models/finetuned/sst2/7").exists() and not Path("results/predictions/sst2/7").exists()
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    steps = []
+    monkeypatch.setattr(trainer, "Loop", counting(steps, trainer.Loop))
+    run(seed=1, finetune=wanted, task="sst2", restart="7")
+    assert outputs_of(tmp_path) == undisturbed
+    per_run = 4 * -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
+    assert len(steps) == per_run - after, "what was done before the stop was done again"
+    assert not list(Path("checkpoints/finetune/sst2/7").iterdir())
 
 
-@pytest.mark.parametrize("tokens", [1, 20, 1000])
-@pytest.mark.parametrize("per_item", [1, 4])
-def test_evaluation_keeps_the_order_and_the_budget(tokens, per_item):
-    batches = list(evaluation_batches(features(per_item), tokens, CPU))
-    assert [label for batch in batches for label in batch.labels.tolist()] == list(range(12 // per_item))
-    assert all(len(batch.ids) <= tokens or len(batch.labels) == 1 for batch in batches)
+def test_an_encoder_without_a_pooler_will_do(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    bare = Path("models/bare")
+    shutil.copytree("models/pretrained/long", bare)
+    tensors = load_file(bare / "model.safetensors")
+    save_file({name: t for name, t in tensors.items() if ".pooler." not in name}, bare / "model.safetensors")
+    run(seed=1, finetune=params().model_copy(update={"model": "models/bare"}), task="sst2", restart="1")
+    assert "bert.pooler.dense.weight" in load_file("models/finetuned/sst2/1/model.safetensors")
+
+
+def copy_of(study: Path, tmp_path: Path) -> Path:
+    """The study's inputs in a folder of their own."""
+    shutil.copytree(study / "data/tasks", tmp_path / "data/tasks")
+    shutil.copytree(study / "models/pretrained", tmp_path / "models/pretrained")
+    return tmp_path
+
+
+def outputs_of(root: Path) -> dict[str, str]:
+    """Sums of every output of restart 7."""
+    folders = (root / "models/finetuned/sst2/7", root / "results/predictions/sst2/7")
+    return {str(p.relative_to(root)): hash_file(p) for f in folders for p in sorted(f.rglob("*")) if p.is_file()}
+
+
+def stopping_after(steps: int, loop: type) -> type:
+    """The loop, asked to stop after so many steps of all runs together."""
+    taken = []
+
+    class Stopping(loop):
+        def run(self, batches):
+            for step in super().run(batches):
+                taken.append(step)
+                if len(taken) == steps:
+                    signal.raise_signal(signal.SIGTERM)
+                yield step
+
+    return Stopping
+
+
+def counting(taken: list[int], loop: type) -> type:
+    """The loop, which writes down its steps."""
+
+    class Counting(loop):
+        def run(self, batches):
+            for step in super().run(batches):
+                taken.append(step)
+                yield step
+
+    return Counting

@@ -1,0 +1,70 @@
+"""Batches of a task: every item once, similar lengths together, pieces within the budget, places to go on from."""
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_src.finetuning.batches import epoch_order, evaluation_batches, make_batch, pieces, training_batches
+from pipeline_src.tasks.features import Features
+
+CPU = torch.device("cpu")
+
+
+def features(per_item: int = 1, sequences: int = 12, seed: int | None = None) -> Features:
+    lengths = np.arange(1, sequences + 1) if seed is None else np.random.default_rng(seed).integers(3, 60, sequences)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    ids = np.repeat(np.arange(sequences), lengths)
+    items = sequences // per_item
+    return Features(
+        ids.astype(np.int32), (ids % 2).astype(np.int8), starts, np.arange(items), np.arange(items), per_item
+    )
+
+
+def test_batches_hold_the_sequences_of_their_items():
+    batch = make_batch(features(per_item=3), np.asarray([2, 0]), CPU)
+    assert batch.ids.tolist() == [n for n in (6, 7, 8, 0, 1, 2) for _ in range(n + 1)]
+    assert batch.starts.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
+    assert batch.longest == 9 and batch.counts == {"task": 2}
+
+
+def test_training_sees_every_item_once_an_epoch():
+    batches = list(training_batches(features(), 5, 2, stream=3, micro_tokens=1000, device=CPU))
+    assert sorted(len(piece.labels) for (piece,) in batches[:3]) == [2, 5, 5]
+    seen = [label for (piece,) in batches for label in piece.labels.tolist()]
+    assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12)) and seen[:12] != seen[12:]
+
+
+def test_a_batch_holds_similar_lengths_in_an_order_of_no_length():
+    many = features(sequences=4000, seed=1)
+    batches = epoch_order(many, 16, stream=1, epoch=0)
+    means = [many.lengths[batch].mean() for batch in batches]
+    assert np.mean([many.lengths[batch].std() for batch in batches]) < 0.15 * many.lengths.std()
+    assert abs(np.corrcoef(np.arange(len(means)), means)[0, 1]) < 0.2
+    assert sorted(np.concatenate(batches).tolist()) == list(range(4000))
+
+
+@pytest.mark.parametrize("done", [0, 1, 2, 3, 5])
+def test_it_goes_on_where_it_was(done):
+    def items(after: int) -> list[list[int]]:
+        cut = training_batches(features(), 5, 2, stream=3, micro_tokens=20, device=CPU, done=after)
+        return [piece.examples.tolist() for batch in cut for piece in batch]
+
+    whole = list(training_batches(features(), 5, 2, stream=3, micro_tokens=20, device=CPU))
+    assert items(done) == [piece.examples.tolist() for batch in whole[done:] for piece in batch]
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 1000])
+def test_pieces_keep_the_order_and_the_budget(tokens):
+    items = np.asarray([4, 11, 0, 2, 7])
+    cut = pieces(features(), items, tokens)
+    assert np.concatenate(cut).tolist() == items.tolist()
+    assert all(features().lengths[piece].sum() <= tokens or len(piece) == 1 for piece in cut)
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 1000])
+@pytest.mark.parametrize("per_item", [1, 4])
+def test_evaluation_sees_every_item_once_the_longest_first(tokens, per_item):
+    batches = list(evaluation_batches(features(per_item), tokens, CPU))
+    seen = [item for batch in batches for item in batch.examples.tolist()]
+    assert seen == list(range(12 // per_item))[::-1]
+    assert all(len(batch.ids) <= tokens or len(batch.labels) == 1 for batch in batches)
