@@ -148,6 +148,8 @@ class TaskSpec(Block):
                 raise ValueError("columns need a label; only those of a test file have none")
         if any(test.columns is not None and test.columns.label is not None for test in tests):
             raise ValueError("a test file has no label column")
+        if self.kind == "tagging" and tests:
+            raise ValueError("words without tags are not read: a row of this kind takes no test file")
         if self.columns is not None and not self.header and not all(type(name) is int for name in self.columns.wanted):
             raise ValueError("without a header, columns are numbers counted from 1")
         return self

@@ -43,7 +43,7 @@ def read(
     test: bool = False,
     counts: Counter[str] | None = None,
 ) -> list[Example]:
-    """Read the sentences of a file; errors as in :func:`conll.read_sentences`. No test file of these lacks its tags."""
+    """Read the sentences of a file; errors as in :func:`conll.read_sentences`. No row of this kind has a test file."""
     return read_sentences(spec, path, row, counts)
 
 

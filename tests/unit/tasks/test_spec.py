@@ -54,3 +54,12 @@ def test_a_wrong_declaration_names_the_key(tmp_path: Path, entry: str, key: str)
     path.write_text(f"mine: {entry[:-1]}, {scores}}}\n")
     with pytest.raises(PipelineError, match=key):
         load_specs(path)
+
+
+def test_words_without_tags_are_no_test_file(tmp_path: Path):
+    path = tmp_path / "tasks.yaml"
+    test = "test: {file: test.txt, columns: {texts: [1]}, submit: mine.txt}"
+    scores = f"scores: {{mine: {{title: Mine, file: dev.txt, metrics: [accuracy], {test}}}}}"
+    path.write_text(f"mine: {{kind: tagging, labels: [O], columns: {{texts: [1], label: 2}}, {scores}}}\n")
+    with pytest.raises(PipelineError, match="takes no test file"):
+        load_specs(path)
