@@ -60,7 +60,7 @@ class TaskTrainer:
     def model(self) -> BertForTask:
         """The task's model with weights drawn anew."""
         head, outputs = self.handler.head, self.handler.outputs(self.spec)
-        model = BertForTask(self.config, head, outputs, self.params.bilstm)
+        model = BertForTask(self.config, head, outputs, self.params.bilstm, self.recipe.frozen)
         initialise(model, torch.Generator().manual_seed(self.stream))
         return model
 

@@ -155,6 +155,13 @@ class Encoder(nn.Module):
                 hidden = block(hidden, layout)
         return hidden
 
+    def states(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
+        """[T, H] -> itself and what each block makes of it, as many [T, H] as blocks and one; nothing is recomputed."""
+        states = [hidden]
+        for block in self.layer:
+            states.append(block(states[-1], layout))
+        return states
+
 
 class Bert(nn.Module):
     """Embeddings, encoder and the tanh pooler over [CLS].
@@ -192,10 +199,17 @@ class Bert(nn.Module):
         """[T] ids and segments -> hidden states of the last layer [T, H]."""
         return self.encoder(self.embeddings(ids, segments, layout), layout)
 
+    def states(self, ids: Tensor, segments: Tensor, layout: Layout) -> list[Tensor]:
+        """[T] ids and segments -> embeddings and hidden states of each layer, [T, H] each."""
+        return self.encoder.states(self.embeddings(ids, segments, layout), layout)
+
     def pool(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states [T, H] -> one vector per sequence [B, H]."""
-        places = layout.last if self.config.is_decoder else layout.first
-        return torch.tanh(self.pooler["dense"](hidden.index_select(0, places)))
+        return torch.tanh(self.pooler["dense"](hidden.index_select(0, self.pooled(layout))))
+
+    def pooled(self, layout: Layout) -> Tensor:
+        """The token that stands for each sequence, int64 [B]."""
+        return layout.last if self.config.is_decoder else layout.first
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline_src.models.bert import LAYER_NORM_EPS, Bert, BertConfig
+from pipeline_src.models.bilstm import BiLSTM
 from pipeline_src.models.dropout import Dropout
+from pipeline_src.models.frozen import LSTM_WIDTH, FrozenLayers
 from pipeline_src.models.layout import Layout
 from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
 
@@ -90,43 +91,52 @@ class BertForPretraining(nn.Module):
         return found, self.cls["seq_relationship"](pooled)
 
 
-class BiLSTM(nn.LSTM):
-    """One layer of LSTM in both directions, half as wide each, so that what reads it stays as wide."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__(config.hidden_size, config.hidden_size // 2, batch_first=True, bidirectional=True)
-
-    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """[T, H] -> [T, H]; each sequence is read by itself, from its first token and from its last."""
-        lengths = layout.offsets.diff().cpu()
-        packed = pack_padded_sequence(layout.pad(hidden), lengths, batch_first=True, enforce_sorted=False)
-        both, _ = pad_packed_sequence(super().forward(packed)[0], batch_first=True)
-        return layout.unpad(both)
-
-
 class BertForTask(nn.Module):
     """The encoder with the output layer of one task (paper, figure 4).
 
     ``sequence`` and ``choice`` read the pooled vector (``choice`` one score per sequence), ``span`` and ``token`` read
     every token. With ``bilstm``, both read the encoder through a new LSTM, which lets the tokens of a left-to-right
     model see what follows them (paper, section 5.1).
+
+    With ``frozen``, a name in ``frozen.MIXTURES``, the encoder is not trained: it runs without gradient and without
+    dropout, and a new LSTM reads its layers (paper, section 5.3). Its pooler is not used then; the output layer reads
+    the LSTM at the token that the pooler would read.
     """
 
-    def __init__(self, config: BertConfig, head: str, outputs: int, bilstm: bool = False) -> None:
+    def __init__(
+        self, config: BertConfig, head: str, outputs: int, bilstm: bool = False, frozen: str | None = None
+    ) -> None:
         super().__init__()
         self.bert = Bert(config)
         self.head = head
-        self.bilstm = BiLSTM(config) if bilstm else None
+        self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
+        self.bilstm = BiLSTM(config.hidden_size, config.hidden_size) if bilstm and frozen is None else None
+        self.bert.requires_grad_(frozen is None)
         self.dropout = Dropout(config.hidden_dropout_prob)
-        self.add_module(OUTPUT_LAYERS[head], nn.Linear(config.hidden_size, outputs))
+        width = config.hidden_size if frozen is None else LSTM_WIDTH
+        self.add_module(OUTPUT_LAYERS[head], nn.Linear(width, outputs))
+
+    def train(self, mode: bool = True) -> BertForTask:
+        """Switch dropout; a frozen encoder has none."""
+        super().train(mode)
+        if self.frozen is not None:
+            self.bert.eval()
+        return self
 
     def forward(self, ids: Tensor, segments: Tensor, starts: Tensor, longest: int | None = None) -> Tensor:
         """[B, outputs], or [T, outputs] for spans and tokens."""
         layout = Layout.of(starts, len(ids), longest)
-        hidden = self.bert.encode(ids, segments, layout)
-        if self.bilstm is not None:
-            hidden = self.bilstm(hidden, layout)
-        read = self.bert.pool(hidden, layout) if self.head in POOLED else hidden
+        read = self._read(ids, segments, layout)
         layer = self.get_submodule(OUTPUT_LAYERS[self.head])
         # No dropout before span scores (google-research/bert, run_squad.py).
         return layer(read) if self.head == "span" else layer(self.dropout(read))
+
+    def _read(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+        """What the output layer reads, [B, width] or [T, width]."""
+        if self.frozen is not None:
+            hidden = self.frozen(self.bert, ids, segments, layout)
+            return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
+        hidden = self.bert.encode(ids, segments, layout)
+        if self.bilstm is not None:
+            hidden = self.bilstm(hidden, layout)
+        return self.bert.pool(hidden, layout) if self.head in POOLED else hidden

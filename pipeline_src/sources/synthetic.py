@@ -19,6 +19,7 @@ from numpy.random import Generator
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import atomic_directory
 from pipeline_src.sources import synthetic_tables as tables
+from pipeline_src.sources import synthetic_tagging as tagging
 from pipeline_src.sources.synthetic_reading import paragraph, story
 
 RULES = {
@@ -34,9 +35,12 @@ RULES = {
     "squad1": "Two facts among asides; the answer is the one place, time or colour that the question asks for.",
     "squad2": "As SQuAD 1.1, but half of the questions ask for a kind that no fact tells.",
     "swag": "Four endings on field or sea, by day or night: the right one keeps to both that the first sentence tells.",
+    "ner": "A name is a person and a town a place, but in `house of john` or `army of rome` all is an organisation.",
+    "pos": "A word has its class's part of speech; `play` and `work` are verbs after `to` and `not`, else nouns.",
 }
 
 PARAGRAPHS_PER_ARTICLE = 50
+TAGGED_SENTENCES = 2000  # to train on
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 SWAG = ("video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source", *ENDINGS)
 
@@ -45,7 +49,7 @@ def write_task(task: str, folder: str | Path, seed: int) -> None:
     """Write the files of one task into ``folder``, which exists whole afterwards or not at all.
 
     The bytes depend on ``task`` and ``seed`` alone. Test files hold no labels, as the official ones; the two SQuADs
-    have no public test file.
+    have no public test file, and that of CoNLL-2003 has them.
 
     Raises:
         PipelineError: there is no rule for this task.
@@ -94,13 +98,36 @@ def _write_swag(task: str, folder: Path, rng: Generator) -> None:
                 writer.writerow([number, *(row[column] for column in SWAG), *([label] if labelled else [])])
 
 
+def _write_tagged(task: str, folder: Path, rng: Generator) -> None:
+    rule, lines, files = TAGGED[task]
+    taken: set[str] = set()
+    for file, sentences in files.items():
+        found = enumerate(tagging.documents(rng, rule, sentences, taken))
+        text = [line for number, document in found for line in lines(file.partition(".")[0], number, document)]
+        _write(folder / file, "\n".join(text) + "\n")
+
+
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
+
+TAGGED = {
+    "ner": (
+        tagging.entities,
+        tagging.conll,
+        {"valid.txt": tables.DEV, "test.txt": tables.DEV, "train.txt": TAGGED_SENTENCES},
+    ),
+    "pos": (
+        tagging.parts_of_speech,
+        tagging.conllu,
+        {"en_ewt-ud-dev.conllu": tables.DEV, "en_ewt-ud-train.conllu": TAGGED_SENTENCES},
+    ),
+}
 
 WRITERS: dict[str, Callable[[str, Path, Generator], None]] = {
     **dict.fromkeys(tables.TABLES, _write_glue),
     "squad1": _write_squad,
     "squad2": _write_squad,
     "swag": _write_swag,
+    **dict.fromkeys(TAGGED, _write_tagged),
 }

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from pipeline_src.files import hash_file, read_json, write_json
-from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.features import Features, TokenFeatures
 from pipeline_src.tasks.windows import SpanFeatures
 
 FOLDER = Path("data/features")
 KEPT = 24  # of one task, the newest
-LAYOUTS: dict[str, type[Features]] = {layout.__name__: layout for layout in (Features, SpanFeatures)}
+LAYOUTS: dict[str, type[Features]] = {layout.__name__: layout for layout in (Features, SpanFeatures, TokenFeatures)}
 CODE = Path(__file__).parent
 
 

@@ -58,3 +58,25 @@ class Features:
     def judged(self, labels: np.ndarray) -> int:
         """How many losses the mean over these labels is taken of."""
         return len(labels)
+
+
+NO_TAG = -100  # label of a token that is not judged; torch's cross-entropy passes it over
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenFeatures(Features):
+    """Features whose labels stand at tokens: ``labels`` is int64 [tokens], ``NO_TAG`` where a token has none.
+
+    Attributes:
+        word: which word's tag is read at the token, counted over all examples from 0, int64 [tokens]; -1 for none.
+    """
+
+    word: np.ndarray
+
+    def labels_of(self, items: np.ndarray) -> np.ndarray:
+        """Labels of the tokens of ``items``, int64 [tokens]."""
+        return self.labels[self.tokens_of(items)[0]]
+
+    def judged(self, labels: np.ndarray) -> int:
+        """The tokens that have a label."""
+        return int(np.count_nonzero(labels != NO_TAG))

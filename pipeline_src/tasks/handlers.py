@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.tasks import choice, classification, span
+from pipeline_src.tasks import choice, classification, span, tagging
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tasks.verdict import Verdict
 
 
 class Handler(Protocol):
-    """What a handler's module offers. ``head`` names the model's head: ``sequence``, ``choice`` or ``span``.
+    """What a handler's module offers. ``head`` names the model's: ``sequence``, ``choice``, ``span`` or ``token``.
 
     A handler may also have ``submission(spec, row, examples, predictions) -> dict[name, content]``: what a leaderboard
     wants of a score row's test file, or of its labelled file where the row has no other.
@@ -67,4 +67,5 @@ HANDLERS: dict[str, Handler] = {
     "classification": classification,
     "choice": choice,
     "span": span,
+    "tagging": tagging,
 }

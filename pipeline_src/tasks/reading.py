@@ -143,13 +143,21 @@ def _places(header: list[str], wanted: Sequence[Column], path: Path) -> dict[Col
     return {column: header.index(str(column)) for column in wanted}
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that hold something, without their ends, and their numbers."""
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number, counted from 1, and text of each line, without its end. A byte order mark is skipped.
+
+    Raises:
+        PipelineError: no such file, or not UTF-8.
+    """
     # newline="\\n": some texts hold a lone carriage return, which must not end a row
     with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, start=1):
-            if line.strip("\r\n"):
-                yield number, line.rstrip("\r\n")
+            yield number, line.rstrip("\r\n")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that hold something."""
+    return ((number, line) for number, line in read_lines(path) if line)
 
 
 class _readable:

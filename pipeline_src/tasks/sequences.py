@@ -15,10 +15,11 @@ from pipeline_src.tasks.features import Features
 
 @dataclass(frozen=True)
 class Specials:
-    """Ids of the special tokens that frame a sequence."""
+    """Ids of special tokens: those that frame a sequence, and that of a word without a token of its own."""
 
     cls: int
     sep: int
+    unk: int
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Specials:
@@ -28,7 +29,7 @@ class Specials:
             PipelineError: the vocabulary lacks one.
         """
         ids = []
-        for token in ("[CLS]", "[SEP]"):
+        for token in ("[CLS]", "[SEP]", "[UNK]"):
             found = tokenizer.token_to_id(token)
             if found is None:
                 remedy = "use the tokenizer that the stage `vocabulary` writes"

@@ -15,6 +15,7 @@ from pipeline_src.params.base import Block
 
 DECLARATIONS = Path(__file__).with_name("tasks.yaml")
 TEST_REMEDY = f"give the row a `test` in {DECLARATIONS.name}"
+Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
 Column = int | str  # a header's name, or a number counted from 1 where the file has no header
 
 
@@ -69,7 +70,7 @@ class ScoreSpec(Block):
 
     title: str
     file: str
-    metrics: tuple[Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em"], ...] = Field(min_length=1)
+    metrics: tuple[Metric, ...] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] | None = None
     test: TestSpec | None = None
@@ -92,7 +93,7 @@ class Layout:
     drop_short: bool
 
 
-# What can be computed for a classification or a choice; metrics.py has the functions.
+# What can be computed for a classification; metrics.py has the functions.
 OF_CLASSES, OF_NUMBERS = {"accuracy", "matthews"}, {"pearson", "spearman"}
 
 
@@ -110,10 +111,11 @@ class TaskSpec(Block):
         header: whether the first line of its tables names the columns.
         short_rows: what to do with a line that lacks a column: ``refuse`` it, or ``drop`` and count it.
         unanswerable: whether a question may have no answer (spans alone).
+        format: how a file of tagged words is written, a name in ``conll.FORMATS`` (tagging alone).
     """
 
     name: str
-    kind: Literal["classification", "choice", "span"]
+    kind: Literal["classification", "choice", "span", "tagging"]
     train: str = "train.tsv"
     scores: dict[str, ScoreSpec] = Field(min_length=1)
     columns: Columns | None = None
@@ -122,13 +124,18 @@ class TaskSpec(Block):
     header: bool = True
     short_rows: Literal["refuse", "drop"] = "refuse"
     unanswerable: bool = False
+    format: Literal["conll", "conllu"] = "conll"
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> TaskSpec:
         if (self.columns is None) != (self.kind == "span"):
             raise ValueError("tables need columns; spans are read from JSON and take none")
-        if bool(self.labels) + (self.range is not None) != (self.kind == "classification"):
-            raise ValueError("a classification needs either labels or a range; the other kinds take neither")
+        if bool(self.labels) + (self.range is not None) != (self.kind in ("classification", "tagging")):
+            raise ValueError("a classification needs either labels or a range; choices and spans take neither")
+        if self.kind == "tagging" and self.columns is not None:
+            wanted = self.columns.wanted
+            if self.range or len(wanted) != 2 or not all(type(name) is int for name in wanted):
+                raise ValueError("tagging needs labels, and one text column and a label, counted from 1")
         if (self.kind == "choice") != bool(self.columns and self.columns.choices):
             raise ValueError("choices belong to the kind `choice`, which needs them")
         return self
@@ -141,6 +148,8 @@ class TaskSpec(Block):
                 raise ValueError("columns need a label; only those of a test file have none")
         if any(test.columns is not None and test.columns.label is not None for test in tests):
             raise ValueError("a test file has no label column")
+        if self.kind == "tagging" and tests:
+            raise ValueError("words without tags are not read: a row of this kind takes no test file")
         if self.columns is not None and not self.header and not all(type(name) is int for name in self.columns.wanted):
             raise ValueError("without a header, columns are numbers counted from 1")
         return self
@@ -150,6 +159,7 @@ class TaskSpec(Block):
         allowed = {
             "classification": OF_NUMBERS if self.range else OF_CLASSES | ({"f1"} if len(self.labels) == 2 else set()),
             "choice": {"accuracy"},
+            "tagging": {"accuracy", "entity_f1"},
         }
         for name, row in self.scores.items():
             wrong = set(row.metrics) - allowed.get(self.kind, set(row.metrics))

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForTask, BiLSTM
+from pipeline_src.models.bilstm import BiLSTM
+from pipeline_src.models.heads import BertForTask
 from pipeline_src.models.layout import Layout
 
 CONFIG = BertConfig(60, 64, 1, 1, 128, 32, hidden_dropout_prob=0.0)
@@ -38,7 +39,7 @@ def test_a_sequence_gets_the_same_alone_and_in_a_batch(head):
 
 
 def test_the_lstm_reads_both_ways_and_stays_in_its_sequence():
-    lstm = BiLSTM(CONFIG)
+    lstm = BiLSTM(64, 64)
     hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     found = lstm(hidden, Layout.of(BATCH[2], 14))
     assert found.shape == hidden.shape

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import hash_file, read_json
 from pipeline_src.sources.synthetic import RULES, write_task
+from pipeline_src.sources.synthetic_words import NAMES
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.spec import load_spec, task_names
 
@@ -36,6 +38,8 @@ def texts(example) -> tuple[str, ...]:
         return example.texts
     if hasattr(example, "endings"):
         return (example.context, *example.endings)
+    if hasattr(example, "words"):
+        return (" ".join(example.words),)
     return (example.context, example.question)
 
 
@@ -52,11 +56,11 @@ def test_official_files_are_read_by_the_handlers(folder: Path, task: str):
         examples = read(folder, task, row)
         assert len(examples) == 500
         assert len({example.id for example in examples}) == 500
-        if load_spec(task).kind == "classification":
+        if load_spec(task).kind in ("classification", "tagging"):
             assert not seen & {texts(example) for example in examples}
 
 
-@pytest.mark.parametrize("task", ["mrpc", "squad2", "swag"])
+@pytest.mark.parametrize("task", ["mrpc", "squad2", "swag", "ner", "pos"])
 def test_task_and_seed_decide_the_bytes(folder: Path, tmp_path: Path, task: str):
     def hashes(folder: Path) -> dict[str, str]:
         return {path.name: hash_file(path) for path in folder.iterdir()}
@@ -70,7 +74,7 @@ def test_task_and_seed_decide_the_bytes(folder: Path, tmp_path: Path, task: str)
 def test_labels_are_balanced(folder: Path):
     for task in RULES:
         spec = load_spec(task)
-        if spec.kind == "span" or spec.range:
+        if spec.kind in ("span", "tagging") or spec.range:
             continue
         labels = [example.label for example in read(folder, task)]
         counts = np.unique(labels, return_counts=True)[1]
@@ -132,6 +136,38 @@ def test_the_rules_hold(folder: Path):
 
 
 def test_a_task_without_rule_is_refused_and_leaves_nothing(tmp_path: Path):
-    with pytest.raises(PipelineError, match="no synthetic form of this task: ner"):
-        write_task("ner", tmp_path / "ner", seed=1)
+    with pytest.raises(PipelineError, match="no synthetic form of this task: parsing"):
+        write_task("parsing", tmp_path / "parsing", seed=1)
     assert not list(tmp_path.iterdir())
+
+
+def test_tags_follow_from_their_rules(folder: Path):
+    for row in ("ner", "ner_test"):
+        for example in read(folder, "ner", row):
+            for before, word, tag in zip(("", *example.words), example.words, example.tags, strict=False):
+                if word in NAMES and before != "of":
+                    assert tag[2:] == "PER"
+            text = " ".join(example.words)
+            assert (tag_of(example, "army") == "B-ORG") == ("army of" in text)
+    seen = Counter(tag for example in read(folder, "ner") for tag in example.tags)
+    assert set(seen) == set(load_spec("ner").labels) - {"I-MISC"}
+    for example in read(folder, "pos", "pos"):
+        for before, word, tag in zip(("", *example.words), example.words, example.tags, strict=False):
+            if word in ("play", "work"):
+                assert tag == ("VERB" if before in ("to", "not") else "NOUN")
+
+
+def tag_of(example, word: str) -> str | None:
+    return dict(zip(example.words, example.tags, strict=True)).get(word)
+
+
+def test_tagged_files_hold_what_the_official_ones_hold(folder: Path):
+    counts: Counter[str] = Counter()
+    spec = load_spec("pos")
+    examples = HANDLERS["tagging"].read(spec, folder / "pos" / spec.train, counts=counts)
+    assert min(counts[what] for what in ("multiword ranges passed over", "empty nodes passed over")) > 100
+    documents = Counter(example.document for example in examples)
+    assert set(documents.values()) == {1, 2}
+    lines = (folder / "ner/valid.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[:2] == ["-DOCSTART- -X- -X- O", ""]
+    assert {len(line.split(" ")) for line in lines if line} == {4}

@@ -19,6 +19,7 @@ from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.sources.synthetic import write_task
+from pipeline_src.tasks.features import NO_TAG
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.spec import load_spec, task_names
 from pipeline_src.vocabulary.counting import count_words
@@ -102,6 +103,9 @@ def test_shuffled_labels_teach_nothing(study):
         lengths = np.diff(study.training.starts)
         first = (rng.random(len(labels)) * lengths).astype(np.int64)
         shuffled = np.stack([first, first], axis=1)
+    elif study.spec.kind == "tagging":
+        shuffled = labels.copy()
+        shuffled[labels != NO_TAG] = rng.permutation(labels[labels != NO_TAG])
     else:
         shuffled = rng.permutation(labels)
     training = replace(study.training, labels=shuffled)

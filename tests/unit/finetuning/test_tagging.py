@@ -1,0 +1,79 @@
+"""Tagging through the whole stage, with the encoder trained and with it frozen."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pipeline_src.files import read_json
+from pipeline_src.finetuning.finetune import run
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.hub import save_model
+from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.sources.synthetic import write_task
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.tagging import read, score
+from pipeline_src.vocabulary.counting import count_words
+from pipeline_src.vocabulary.learn import learn_vocabulary
+from pipeline_src.vocabulary.wordpiece import save_tokenizer
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    """A random encoder of two layers and both tagging tasks."""
+    root = tmp_path_factory.mktemp("study")
+    for task in ("ner", "pos"):
+        write_task(task, root / "data/tasks" / task, seed=1)
+    for split, sentences in (("train", 400), ("dev", 100)):  # the LSTM of the feature-based rows takes its time
+        file = root / f"data/tasks/pos/en_ewt-ud-{split}.conllu"
+        file.write_text("\n\n".join(file.read_text(encoding="utf-8").split("\n\n")[:sentences]) + "\n\n")
+    text = [path.read_text(encoding="utf-8") for path in sorted((root / "data/tasks").rglob("*")) if path.is_file()]
+    folder = root / "models/pretrained/long"
+    (folder / "v").mkdir(parents=True)
+    pieces = learn_vocabulary(count_words(text, lowercase=True), 600, 80, 2)
+    save_tokenizer(folder / "v", pieces, lowercase=True)
+    config = BertConfig(len(pieces), 64, 2, 2, 128, 64)
+    model = BertForPretraining(config)
+    initialise(model, torch.Generator().manual_seed(0))
+    save_model(folder, model, config, "BertForPreTraining", folder / "v")
+    return root
+
+
+def params(**recipe) -> FinetuneParams:
+    return FinetuneParams(
+        default=Recipe(**{"learning_rates": 2e-3, "epochs": 1, "batches": 32, "max_length": 64, **recipe})
+    )
+
+
+def test_both_score_rows_are_predicted_sentence_by_sentence(study, monkeypatch):
+    monkeypatch.chdir(study)
+    run(seed=1, finetune=params(epochs=2), task="ner", restart="1")
+    spec = load_spec("ner")
+    (best,) = read_json("results/predictions/ner/1/run.json")["runs"]
+    for row in spec.scores:
+        examples = read(spec, study / "data/tasks/ner" / spec.scores[row].file, row)
+        lines = Path(f"results/predictions/ner/1/pretrained/{row}.jsonl").read_text(encoding="utf-8").splitlines()
+        found = score(spec, row, examples, [json.loads(line) for line in lines])
+        assert found["entity_f1"] > 40
+        if row == "ner":
+            assert found == pytest.approx(best["dev"])
+    transformers = pytest.importorskip("transformers")
+    _, info = transformers.BertForTokenClassification.from_pretrained(
+        "models/finetuned/ner/1", num_labels=9, output_loading_info=True
+    )
+    assert not info["missing_keys"]
+
+
+@pytest.mark.parametrize("frozen", ["weighted_all"])
+def test_a_frozen_encoder_leaves_as_it_came(study, monkeypatch, frozen):
+    monkeypatch.chdir(study)
+    run(seed=1, finetune=params(frozen=frozen, batches=8), task="pos", restart=frozen)
+    before = load_file("models/pretrained/long/model.safetensors")
+    after = load_file(f"models/finetuned/pos/{frozen}/model.safetensors")
+    shared = [name for name in after if name.startswith("bert.")]
+    assert len(shared) == 39 and all(torch.equal(after[name], before[name]) for name in shared)
+    (best,) = read_json(f"results/predictions/pos/{frozen}/run.json")["runs"]
+    assert best["dev"]["accuracy"] > 40  # the most frequent tag has a fifth

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.finetuning.batches import make_batch, training_batches
+from pipeline_src.objectives.tasks import LOSSES
+from pipeline_src.tasks import tagging
+from pipeline_src.tasks.conll import Example
+from pipeline_src.tasks.features import NO_TAG, TokenFeatures
+from pipeline_src.tasks.metrics import entity_f1
+from pipeline_src.tasks.spec import load_spec
+
+NER, POS = load_spec("ner"), load_spec("pos")
+CPU = torch.device("cpu")
+EXAMPLES = [
+    Example("0", 1, ("Zoe", "was", "born", "in", "Paris"), ("B-PER", "O", "O", "O", "B-LOC")),
+    Example("1", 1, ("Where", "?"), ("O", "O")),
+    Example("2", 2, ("Paris-was", "\u200b"), ("B-MISC", "I-MISC")),
+]
+
+
+def sentence(number: int, words: str, document: int = 1) -> Example:
+    return Example(str(number), document, tuple(words.split()), ("O",) * len(words.split()))
+
+
+def shown(tokenizer: Tokenizer, features: TokenFeatures) -> list[str]:
+    """Each window's tokens; those that carry a tag stand in capitals."""
+    tokens = [tokenizer.id_to_token(int(token)) for token in features.ids]
+    marked = [token.upper() if word >= 0 else token for token, word in zip(tokens, features.word, strict=True)]
+    return [" ".join(marked[a:b]) for a, b in pairwise(features.starts)]
+
+
+def oracle(features: TokenFeatures, tags: int) -> np.ndarray:
+    """Outputs that know the labels."""
+    outputs = np.zeros((len(features.ids), tags), np.float32)
+    tagged = np.flatnonzero(features.word >= 0)
+    outputs[tagged, features.labels[tagged]] = 5.0
+    return outputs
+
+
+def test_the_first_token_of_a_word_carries_its_tag(tokenizer: Tokenizer):
+    features = tagging.features(NER, EXAMPLES, tokenizer, 64)
+    assert shown(tokenizer, features) == [
+        "[CLS] Z ##o ##e WAS BORN IN PARIS WHERE ? [SEP]",
+        "[CLS] PARIS - was [UNK] [SEP]",
+    ]
+    assert features.labels.tolist()[:10] == [NO_TAG, 1, NO_TAG, NO_TAG, 0, 0, 0, 5, 0, 0]
+    assert features.labels.tolist()[-5:] == [7, NO_TAG, NO_TAG, 8, NO_TAG]
+    assert features.word.max() == 8
+    assert features.example.tolist() == [0, 2]
+    assert features.counts == {"words without a token, read as [UNK]": 1}
+    assert (features.ids.dtype, features.segments.dtype, features.labels.dtype) == (np.int32, np.int8, np.int64)
+    assert not features.segments.any()
+    assert tagging.outputs(NER) == 9
+
+
+def test_a_later_window_begins_with_sentences_before_it(tokenizer: Tokenizer):
+    examples = [sentence(0, "w0 w1 w2 w3 w4 w5 w6"), sentence(1, "w7 w8"), sentence(2, "w9"), sentence(3, "w10 w11")]
+    examples += [sentence(4, "w12 w13 w14 w15 w16 w17 w18 w19 w20 w21"), sentence(5, "w22", document=2)]
+    features = tagging.features(NER, examples, tokenizer, 14)  # 12 tokens, 3 of them context at most
+    assert shown(tokenizer, features) == [
+        "[CLS] W0 W1 W2 W3 W4 W5 W6 W7 W8 W9 W10 W11 [SEP]",
+        "[CLS] w10 w11 W12 W13 W14 W15 W16 W17 W18 W19 W20 W21 [SEP]",
+        "[CLS] W22 [SEP]",
+    ]
+    assert features.counts == {}
+    assert features.example.tolist() == [0, 4, 5]
+
+
+def test_context_gives_way_to_what_must_be_tagged(tokenizer: Tokenizer):
+    examples = [sentence(0, "w0 w1"), sentence(1, "w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13")]
+    features = tagging.features(NER, examples, tokenizer, 14)
+    assert [window.split()[1] for window in shown(tokenizer, features)] == ["W0", "W2"]
+
+
+def test_a_sentence_longer_than_the_window_is_cut_between_words(tokenizer: Tokenizer):
+    example = sentence(0, " ".join(f"w{number}" for number in range(30)) + " ok by " + "x" * 40 + " w30")
+    features = tagging.features(NER, [example], tokenizer, 16)
+    windows = shown(tokenizer, features)
+    assert windows[2] == "[CLS] W28 W29 O ##k B ##y [SEP]"
+    assert windows[3] == "[CLS] X" + " ##x" * 13 + " [SEP]"
+    assert windows[4] == "[CLS] W30 [SEP]"
+    assert features.counts == {
+        "sentences longer than a window, cut between words": 1,
+        "words longer than a window, cut": 1,
+    }
+    assert sorted(features.word[features.word >= 0]) == list(range(34))
+
+
+@pytest.mark.parametrize("length", [16, 23, 64, 512])
+def test_every_word_is_tagged_once_and_leads_back(tokenizer: Tokenizer, length: int):
+    rng = random.Random(length)
+    examples = []
+    for number in range(200):
+        words = [rng.choice(["w1", "born", "xyz", "a-b", "\u200b", "."]) for _ in range(rng.randint(1, 40))]
+        tags = tuple(rng.choice(NER.labels) for _ in words)
+        examples.append(Example(str(number), number // 7, tuple(words), tags))
+    features = tagging.features(NER, examples, tokenizer, length)
+    assert np.diff(features.starts).max() <= length
+    assert sorted(features.word[features.word >= 0]) == list(range(sum(len(e.words) for e in examples)))
+    assert np.array_equal(features.labels >= 0, features.word >= 0)
+    rows = tagging.predict(NER, examples, features, oracle(features, 9))
+    assert [tuple(row["prediction"]) for row in rows] == [example.tags for example in examples]
+
+
+def test_batches_hold_labels_by_token_and_count_the_tagged(tokenizer: Tokenizer):
+    features = tagging.features(NER, EXAMPLES, tokenizer, 64)
+    batch = make_batch(features, np.array([1, 0]), CPU)
+    assert batch.labels.tolist() == [*features.labels[11:].tolist(), *features.labels[:11].tolist()]
+    assert batch.counts == {"task": 9}
+    assert [batch.counts["task"] for (batch,) in training_batches(features, 1, 1, 3, 512, CPU)] in ([7, 2], [2, 7])
+
+
+def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
+    """However a batch is cut, its summed losses over its count are the same."""
+    features = tagging.features(NER, EXAMPLES, tokenizer, 64)
+    outputs = torch.randn(len(features.ids), 9, generator=torch.Generator().manual_seed(0))
+    sums = []
+    for items in ([0], [1], [0, 1]):
+        batch = make_batch(features, np.array(items), CPU)
+        own = outputs[torch.from_numpy(features.tokens_of(np.array(items))[0])]
+        sums.append(LOSSES["token"](own, batch.labels, batch.starts) * batch.counts["task"])
+    torch.testing.assert_close(sums[0] + sums[1], sums[2])
+
+
+def test_predictions_are_a_tag_a_word_and_score_from_json(tokenizer: Tokenizer):
+    features = tagging.features(NER, EXAMPLES, tokenizer, 64)
+    outputs = oracle(features, 9)
+    outputs[np.flatnonzero(features.word == 8), [0]] = 9.0  # the second word of Paris-was is called O
+    rows = json.loads(json.dumps(tagging.predict(NER, EXAMPLES, features, outputs)))
+    assert [row["prediction"] for row in rows] == [list(e.tags) for e in EXAMPLES[:2]] + [["B-MISC", "O"]]
+    assert 0.9 < rows[0]["confidence"] < rows[2]["confidence"] < 1
+    assert tagging.score(NER, "ner", EXAMPLES, rows[::-1]) == {"entity_f1": pytest.approx(200 / 3)}
+    assert tagging.chance(NER, "ner", EXAMPLES) == {"entity_f1": 0.0}
+    third = tagging.verdicts(NER, "ner", EXAMPLES, rows)[2]
+    assert (third.text, third.words, third.right) == ("Paris-was \u200b", 2, 0.5)
+    assert (third.gold, third.predicted, third.confidence) == ("B-MISC I-MISC", "B-MISC O", rows[2]["confidence"])
+
+
+def test_parts_of_speech_are_judged_word_by_word():
+    examples = [Example("0", 0, ("a", "b", "c"), ("X", "VERB", "X")), Example("1", 1, ("d",), ("NOUN",))]
+    rows = [{"id": "0", "prediction": ["X", "X", "X"]}, {"id": "1", "prediction": ["NOUN"]}]
+    assert tagging.score(POS, "pos", examples, rows) == {"accuracy": 75.0}
+    assert tagging.chance(POS, "pos", examples) == {"accuracy": 50.0}
+    assert tagging.verdicts(POS, "pos", examples, rows)[0].confidence is None
+
+
+@pytest.mark.parametrize("value", [["O"], ["O", "B-GEO"], "OO", None, [["O"], "O"], ["O", 1]])
+def test_a_prediction_is_a_tag_for_each_word(value: object):
+    with pytest.raises(PipelineError, match="not a prediction[\\s\\S]*each of the 2 words"):
+        tagging.score(NER, "ner", EXAMPLES[1:2], [{"id": "1", "prediction": value}])
+
+
+def conlleval(sentences: list[tuple[list[str], list[str]]]) -> float:
+    """Entity F1 as conlleval's script counts it, tag by tag over one stream with O between sentences."""
+    right = found = wanted = 0
+    correct = False  # so far both sides are inside one and the same entity
+    before_gold = before_guess = ("O", "")
+    for gold, guess in sentences:
+        for pair in [*zip(gold, guess, strict=True), ("O", "O")]:
+            now_gold, now_guess = (tuple(tag.split("-")) if tag != "O" else ("O", "") for tag in pair)
+            ends_gold, ends_guess = _ends(before_gold, now_gold), _ends(before_guess, now_guess)
+            if correct and (ends_gold or ends_guess):
+                right += ends_gold and ends_guess
+                correct = False
+            begins_gold, begins_guess = _begins(before_gold, now_gold), _begins(before_guess, now_guess)
+            wanted += begins_gold
+            found += begins_guess
+            if begins_gold and begins_guess and now_gold[1] == now_guess[1]:
+                correct = True
+            before_gold, before_guess = now_gold, now_guess
+    return 200 * right / (found + wanted) if found + wanted else 0.0
+
+
+def _ends(before: tuple[str, ...], now: tuple[str, ...]) -> bool:
+    return before[0] != "O" and (now[0] in ("B", "O") or before[1] != now[1])
+
+
+def _begins(before: tuple[str, ...], now: tuple[str, ...]) -> bool:
+    return now[0] == "B" or (now[0] == "I" and (before[0] == "O" or before[1] != now[1]))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_entity_f1_is_conllevals(seed: int):
+    rng = random.Random(seed)
+    sentences = []
+    for _ in range(rng.choice([1, 10, 300])):
+        gold = [rng.choice(NER.labels if rng.random() < 0.5 else ("O",)) for _ in range(rng.randint(1, 25))]
+        guess = [tag if rng.random() < 0.8 else rng.choice(NER.labels) for tag in gold]
+        sentences.append((gold, guess))
+    gold, guess = ([list(side) for side in sides] for sides in zip(*sentences, strict=True))
+    expected = conlleval(sentences)
+    assert entity_f1(gold, guess) == pytest.approx(expected, abs=1e-12)
+    assert seed or 0 < expected < 100
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_entity_is_found_where_none_is():
+    assert entity_f1([["O", "O"]], [["O", "O"]]) == 0.0
+    assert entity_f1([["B-PER"]], [["O"]]) == 0.0
+    assert entity_f1([["B-PER", "I-PER"]], [["I-PER", "I-PER"]]) == 100.0  # as conlleval: an I- may begin one
