@@ -15,7 +15,7 @@ from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.spec import TaskSpec
 
 # What gluebenchmark.com takes: a zip with exactly these at its top (its FAQ 1; the same names in nyu-mll/jiant's
-# benchmark_submission_formatter).
+# jiant/scripts/benchmarks/benchmarks.py).
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
 ARCHIVE = "glue.zip"
 
