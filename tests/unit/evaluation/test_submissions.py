@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.evaluation.evaluate import run
-from pipeline_src.evaluation.submissions import GLUE, majority
+from pipeline_src.evaluation.submissions import GLUE, majority, submissions
+from pipeline_src.evaluation.task_scores import Judged, TaskScores
 from pipeline_src.files import hash_file, read_json
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources.synthetic import write_task
+from pipeline_src.tasks import spec as specs
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.spec import load_spec, load_specs
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "swag")
@@ -132,3 +136,25 @@ def test_predictions_of_another_file_are_not_handed_in(study):
     with pytest.raises(PipelineError, match=r"no prediction for an example: 99 and 0 more[\s\S]*rte"):
         evaluate()
     assert not SUBMITTED.exists()
+
+
+def test_a_row_without_test_file_is_handed_in_from_its_labelled_file(monkeypatch):
+    """As SQuAD is, by its handler alone; a handler without submissions gives none."""
+    asked = []
+    handler = SimpleNamespace(submission=lambda *given: asked.append(given) or {"dev.json": "{}"})
+    judged = Judged(["question"], [{"f1": 1.0}], [], {"f1": 0.0}, Counter(), [{"id": "0", "prediction": "x"}])
+    scores = TaskScores(load_spec("squad1"), (1,), 1, {"squad1": judged})
+    monkeypatch.setitem(HANDLERS, "span", handler)
+    assert submissions(scores) == ({"dev.json": "{}"}, [])
+    assert asked == [(scores.spec, "squad1", judged.examples, judged.best)]
+    monkeypatch.setitem(HANDLERS, "span", SimpleNamespace())
+    assert submissions(scores) == ({}, [])
+
+
+def test_two_submissions_of_one_name_are_refused(study, monkeypatch):
+    row = load_spec("rte").scores["rte"]
+    row = row.model_copy(update={"test": row.test.model_copy(update={"submit": "CoLA.tsv"})})
+    rte = load_spec("rte").model_copy(update={"scores": {"rte": row}})
+    monkeypatch.setattr(specs, "load_specs", lambda: {"cola": load_specs()["cola"], "rte": rte})
+    with pytest.raises(PipelineError, match=r"two submissions have one name: CoLA.tsv[\s\S]*task rte"):
+        evaluate(("cola", "rte"))
