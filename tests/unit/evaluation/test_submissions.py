@@ -83,6 +83,7 @@ def test_the_archive_holds_the_eleven_files_of_the_best_restart(study):
     with zipfile.ZipFile(SUBMITTED / "glue.zip") as archive:
         assert archive.testzip() is None
         assert archive.namelist() == [f"{name}.tsv" for name in GLUE]
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         for name in archive.namelist():
             assert archive.read(name) == (SUBMITTED / name).read_bytes()
             header, *rows = archive.read(name).decode().removesuffix("\n").split("\n")
