@@ -45,7 +45,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams, w
     missing: dict[str, list[str]] = {}
     for task in tasks:
         scores = score_task(load_spec(task), finetune.restarts)
-        table = [{**row, "synthetic": task in rules} for row in scores.table()]
+        table = scores.table()
         rows += table
         about[task] = {"task": task, "synthetic": task in rules, "rows": table, **look_into(scores)}
         submitted, without = submissions(scores)
@@ -99,7 +99,8 @@ def look_into(scores: TaskScores) -> dict[str, Any]:
 def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
     """Mean, deviation, best and how many, of each metric of the first row: over restarts' best runs and over all runs.
 
-    The paper reports the best of its runs, others the mean over restarts; a grid's spread is not that of restarts.
+    A metric that was declared after the runs is known of the restarts alone, whose predictions are kept. The paper
+    reports the best of its runs, others the mean over restarts; a grid's spread is not that of restarts.
     """
     name, judged = next(iter(scores.rows.items()))
     by_weights = {"pretrained": judged.scores, "random": judged.baseline}
@@ -107,7 +108,9 @@ def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[st
         weights: {
             metric: {
                 "restarts": _spread([score[metric] for score in kept]),
-                "runs": _spread([run["dev"][metric] for run in runs if run["weights"] == weights]),
+                "runs": _spread(
+                    [run["dev"][metric] for run in runs if run["weights"] == weights and metric in run["dev"]]
+                ),
             }
             for metric in scores.spec.scores[name].metrics
         }

@@ -47,8 +47,9 @@ def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]],
     for restart in restarts:
         path = PREDICTIONS / task / str(restart) / "run.json"
         about = read_json(path)
-        if not isinstance(about, dict) or not about.get("runs"):
-            raise PipelineError("no runs are listed", path, remedy=REMEDY)
-        runs += [{"restart": restart, **run} for run in about["runs"]]
+        listed = about.get("runs") if isinstance(about, dict) else None
+        if not listed or not all({"weights", "dev"} <= run.keys() for run in listed):
+            raise PipelineError("no runs are listed, each with its weights and scores", path, remedy=REMEDY)
+        runs += [{"restart": restart, **run} for run in listed]
         counts |= about.get("counts", {})  # the same in every restart: they read the same files
     return runs, counts

@@ -36,7 +36,8 @@ def main(arguments: argparse.Namespace) -> None:
 def heading(scores: dict[str, Any]) -> str:
     """One line that says what the scores are of."""
     if scores["synthetic"]:
-        return "Scores on SYNTHETIC tasks (made by this project in the official file layouts), in percent"
+        but = f" but for {', '.join(own)}" if (own := own_titles(scores)) else ""
+        return f"Scores on SYNTHETIC tasks (made by this project in the official file layouts){but}, in percent"
     return "Scores on the development sets, in percent"
 
 
@@ -72,8 +73,17 @@ def row_texts(row: dict[str, Any]) -> dict[str, str]:
 
 def score_cells(scores: dict[str, Any]) -> list[tuple[str, ...]]:
     """The table's rows as text, in the order of :data:`HEADER`."""
-    kind = " (synthetic)" if scores["synthetic"] else ""
-    return [(row["title"] + kind, *row_texts(row).values(), row["file"]) for row in scores["rows"]]
+    marks = {True: " (synthetic)", False: ""}
+    return [
+        (row["title"] + marks[row["task"] in scores["rules"]], *row_texts(row).values(), row["file"])
+        for row in scores["rows"]
+    ]
+
+
+def own_titles(scores: dict[str, Any]) -> list[str]:
+    """Titles of the rows of a synthetic study that are of a task of one's own, which no rule has made."""
+    titles = [row["title"] for row in scores["rows"] if row["task"] not in scores["rules"]]
+    return list(dict.fromkeys(titles)) if scores["synthetic"] else []
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -124,7 +124,8 @@ def _table(
         places = {column: int(column) - 1 for column in wanted}
         table = itertools.chain([first], table)
     for number, fields in table:
-        counts[LONG] += header and len(fields) > width
+        if header and len(fields) > width:
+            counts[LONG] += 1
         yield number, {column: fields[place] for column, place in places.items() if place < len(fields)}
 
 

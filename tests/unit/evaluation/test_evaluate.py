@@ -1,85 +1,188 @@
-"""Scores come from files alone, in percent, beside their chance level."""
+"""Scores come from files alone, in percent, beside their chance level; every task is looked into."""
 
-import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from pipeline_src.errors import PipelineError
-from pipeline_src.evaluation import evaluate
-from pipeline_src.evaluation.evaluate import run, score_task
+from pipeline_src.evaluation.evaluate import run
+from pipeline_src.evaluation.task_scores import score_task
 from pipeline_src.files import read_json
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.tasks.spec import load_spec
+from tests.unit.evaluation.conftest import write_predictions, write_run
 
 WIKIPEDIA = WikipediaParams(dump="d", parts=("a", "b"))
-
-
-def write_rte(root, labels: list[str]) -> None:
-    folder = root / "data" / "tasks" / "rte"
-    folder.mkdir(parents=True)
-    lines = ["index\tsentence1\tsentence2\tlabel", *(f"{i}\ta\tb\t{label}" for i, label in enumerate(labels))]
-    (folder / "dev.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def write_predictions(root, restart: str, weights: str, labels: list[str]) -> None:
-    folder = root / "results" / "predictions" / "rte" / restart / weights
-    folder.mkdir(parents=True)
-    rows = [json.dumps({"id": str(i), "prediction": label}) for i, label in enumerate(labels)]
-    (folder / "rte.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-
-
+RTE = load_spec("rte")
 GOLD = ["entailment", "not_entailment", "entailment", "entailment"]
+HALF = ["entailment"] * 2 + ["not_entailment"] * 2
+
+
+def one_run(score: float, rate: float = 2e-5, weights: str = "pretrained") -> dict:
+    return {
+        "weights": weights,
+        "learning_rate": rate,
+        "epochs": 3,
+        "batch": 32,
+        "train_loss": 0.5,
+        "dev": {"accuracy": score},
+        "main": score,
+    }
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        evaluate, "corpus_statistics", lambda parts, tasks: {"parts": list(parts), "tasks": list(tasks)}
-    )
-    write_rte(tmp_path, GOLD)
-    write_predictions(tmp_path, "1", "pretrained", GOLD)
-    write_predictions(tmp_path, "2", "pretrained", ["entailment"] * 2 + ["not_entailment"] * 2)
-    write_predictions(tmp_path, "1", "random", ["entailment"] * 4)
-    return tmp_path
+def study(project):
+    folder = project / "data/tasks/rte"
+    folder.mkdir(parents=True)
+    lines = ["index\tsentence1\tsentence2\tlabel", *(f"{i}\ta\tb{' c' * i}\t{label}" for i, label in enumerate(GOLD))]
+    (folder / "dev.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n1\tc\td\n", encoding="utf-8")
+    write_predictions("rte", "1", "pretrained/rte.jsonl", HALF)
+    write_predictions("rte", "2", "pretrained/rte.jsonl", GOLD)
+    write_predictions("rte", "3", "pretrained/rte.jsonl", ["of an older study"])
+    write_predictions("rte", "1", "random/rte.jsonl", ["entailment"] * 4)
+    write_predictions("rte", "1", "pretrained/rte.test.jsonl", ["entailment"] * 2)
+    write_predictions("rte", "2", "pretrained/rte.test.jsonl", ["not_entailment", "entailment"])
+    write_run("rte", "1", one_run(25.0), one_run(0.0, 5e-5), one_run(75.0, weights="random"))
+    write_run("rte", "2", one_run(100.0), one_run(50.0, 5e-5), counts={"train.tsv": {"sequences cut to 128 tokens": 7}})
+    return project
 
 
-def test_mean_deviation_chance_and_baseline(study):
-    run(task_source="synthetic", tasks=("rte",), finetune=FinetuneParams(restarts=(1, 2)), wikipedia=WIKIPEDIA)
+def evaluate_rte(task_source: str = "synthetic", restarts: tuple[int, ...] = (1, 2)) -> None:
+    run(task_source=task_source, tasks=("rte",), finetune=FinetuneParams(restarts=restarts), wikipedia=WIKIPEDIA)
+
+
+def test_mean_deviation_best_chance_and_baseline(study):
+    evaluate_rte()
     scores = read_json("results/scores.json")
     (row,) = scores["rows"]
     assert scores["synthetic"] and "rte" in scores["rules"]
-    assert row["values"] == [100.0, 25.0] and row["mean"] == 62.5
+    assert row["values"] == [25.0, 100.0] and row["mean"] == 62.5
+    assert (row["best"], row["best_restart"]) == (100.0, 2)
     assert row["deviation"] == pytest.approx(53.033, abs=1e-3)
     assert row["chance"] == 75.0 == row["random_weights"]
     assert read_json("results/corpus.json") == {"parts": ["a", "b"], "tasks": ["rte"]}
     assert row["main"] and row["file"] == "dev.tsv" and row["examples"] == 4
 
 
+def test_a_task_is_looked_into(study):
+    evaluate_rte()
+    found = read_json("results/tasks/rte.json")
+    assert (found["synthetic"], found["restarts"], found["best_restart"]) == (True, [1, 2], 2)
+    assert found["rows"] == read_json("results/scores.json")["rows"]
+    assert [(run["restart"], run["weights"], run["learning_rate"]) for run in found["runs"]] == [
+        (1, "pretrained", 2e-5),
+        (1, "pretrained", 5e-5),
+        (1, "random", 2e-5),
+        (2, "pretrained", 2e-5),
+        (2, "pretrained", 5e-5),
+    ]
+    assert found["runs"][0] == {"restart": 1, **one_run(25.0)}
+    spread = found["spread"]["pretrained"]["accuracy"]
+    assert (spread["restarts"]["count"], spread["restarts"]["mean"], spread["restarts"]["best"]) == (2, 62.5, 100.0)
+    assert (spread["runs"]["count"], spread["runs"]["mean"], spread["runs"]["best"]) == (4, 43.75, 100.0)
+    assert found["spread"]["random"]["accuracy"]["runs"] == {
+        "count": 1,
+        "mean": 75.0,
+        "deviation": None,
+        "best": 75.0,
+    }
+    assert found["counts"] == {"train.tsv": {"sequences cut to 128 tokens": 7}, "dev.tsv": {}}
+    errors = found["errors"]["rte"]
+    assert errors["confusion"] == {"labels": ["entailment", "not_entailment"], "counts": [[3, 0], [0, 1]]}
+    assert (errors["wrong"], errors["worst"]) == (0, [])
+    assert sum(members["examples"] for members in errors["lengths"]) == 4
+
+
+def test_the_same_files_give_the_same_bytes(study):
+    def outputs() -> dict[str, bytes]:
+        paths = [path for path in Path("results").rglob("*") if path.is_file() and "predictions" not in path.parts]
+        return {str(path): path.read_bytes() for path in paths}
+
+    evaluate_rte()
+    first = outputs()
+    evaluate_rte()
+    assert outputs() == first and len(first) == 5
+
+
 def test_official_tasks_are_not_called_synthetic(study):
-    run(task_source="official", tasks=("rte",), finetune=FinetuneParams(restarts=(1, 2)), wikipedia=WIKIPEDIA)
+    evaluate_rte("official")
     scores = read_json("results/scores.json")
     assert not scores["synthetic"] and scores["rules"] == {}
+    assert not read_json("results/tasks/rte.json")["synthetic"]
 
 
 def test_rescoring_needs_no_model(study):
-    path = study / "results/predictions/rte/2/pretrained/rte.jsonl"
-    path.write_text((study / "results/predictions/rte/1/pretrained/rte.jsonl").read_text())
-    assert score_task("rte", (1, 2))[0]["values"] == [100.0, 100.0]
+    folder = study / "results/predictions/rte"
+    shutil.copy(folder / "2/pretrained/rte.jsonl", folder / "1/pretrained/rte.jsonl")
+    scores = score_task(RTE, (1, 2))
+    assert scores.table()[0]["values"] == [100.0, 100.0]
+    assert scores.best == 1  # of equals the first
 
 
 def test_missing_predictions_are_named(study):
-    with pytest.raises(PipelineError, match="rte/3/pretrained"):
-        score_task("rte", (1, 3))
+    shutil.rmtree(study / "results/predictions/rte/2/pretrained")
+    with pytest.raises(PipelineError, match=r"rte/2/pretrained/rte.jsonl[\s\S]*finetune"):
+        evaluate_rte()
+    with pytest.raises(PipelineError, match=r"rte/4/pretrained/rte.jsonl"):
+        score_task(RTE, (1, 4))
 
 
 def test_only_the_listed_restarts_count(study):
-    assert score_task("rte", (1,))[0]["values"] == [100.0]
+    (row,) = score_task(RTE, (1,)).table()
+    assert row["values"] == [25.0] and row["deviation"] is None and row["best"] == 25.0
 
 
-def test_a_broken_prediction_file_is_named_and_no_scores_are_written(study):
+def test_missing_runs_are_named(study):
+    (study / "results/predictions/rte/2/run.json").unlink()
+    with pytest.raises(PipelineError, match=r"file not found: results/predictions/rte/2/run.json"):
+        evaluate_rte()
+    write_run("rte", "2")
+    with pytest.raises(PipelineError, match=r"no runs are listed.*: results/predictions/rte/2/run.json"):
+        evaluate_rte()
+
+
+def test_a_broken_prediction_file_is_named_and_nothing_is_written(study):
     path = study / "results/predictions/rte/1/pretrained/rte.jsonl"
     path.write_text('{"id": "0", "predic')
     with pytest.raises(PipelineError, match="rte.jsonl"):
-        run(task_source="synthetic", tasks=("rte",), finetune=FinetuneParams(restarts=(1, 2)), wikipedia=WIKIPEDIA)
-    assert not (study / "results/scores.json").exists()
+        evaluate_rte()
+    assert [path.name for path in (study / "results").iterdir()] == ["predictions"]
+    path.write_text("[0]\n")
+    with pytest.raises(PipelineError, match="a prediction row lacks id or prediction"):
+        evaluate_rte()
+
+
+def test_best_is_one_restart_for_all_rows_of_a_task(project):
+    """MNLI-m chooses; MNLI-mm's value is of that restart, though another had more."""
+    folder = project / "data/tasks/mnli"
+    folder.mkdir(parents=True)
+    for name, header in (
+        ("dev_matched", "sentence1\tsentence2\tgold_label"),
+        ("dev_mismatched", "sentence1\tsentence2\tgold_label"),
+        ("diagnostic-full", "Premise\tHypothesis\tLabel"),
+    ):
+        (folder / f"{name}.tsv").write_text(f"{header}\na\tb\tneutral\nc\td\tentailment\n")
+    for restart, matched, mismatched in (
+        ("7", ["neutral"] * 2, ["neutral", "entailment"]),
+        ("3", ["neutral", "entailment"], ["entailment", "neutral"]),
+    ):
+        write_predictions("mnli", restart, "pretrained/mnli.jsonl", matched)
+        write_predictions("mnli", restart, "pretrained/mnli_mm.jsonl", mismatched)
+        write_predictions("mnli", restart, "pretrained/ax.jsonl", matched)
+    table = {row["row"]: row for row in score_task(load_spec("mnli"), (7, 3)).table()}
+    assert (table["mnli"]["values"], table["mnli"]["best"], table["mnli"]["best_restart"]) == ([50.0, 100.0], 100.0, 3)
+    assert (table["mnli_mm"]["values"], table["mnli_mm"]["best"]) == ([100.0, 0.0], 0.0)
+    assert table["ax"]["best_restart"] == 3
+
+
+def test_figures_besides_the_metrics_are_kept(study, monkeypatch):
+    from pipeline_src.tasks import classification
+
+    score = classification.score
+    monkeypatch.setattr(classification, "score", lambda *given: {**score(*given), "threshold": -1.5})
+    evaluate_rte()
+    assert read_json("results/tasks/rte.json")["figures"] == {"rte": {"threshold": [-1.5, -1.5]}}
+    assert [row["metric"] for row in read_json("results/scores.json")["rows"]] == ["accuracy"]

@@ -92,7 +92,8 @@ def results(tmp_path, monkeypatch):
         score_row("squad1", "f1", 50.0, main=False, deviation=1.25),
         score_row("swag", "accuracy", 30.0, random_weights=None),
     ]
-    scores = {"synthetic": True, "task_source": "synthetic", "rules": {"rte": "A <rule>."}, "rows": rows}
+    rules = {row["task"]: "A <rule>." for row in rows}
+    scores = {"synthetic": True, "task_source": "synthetic", "rules": rules, "rows": rows}
     write_json(folder / "scores.json", scores)
     return folder
 
@@ -141,6 +142,16 @@ def test_synthetic_scores_are_called_so_everywhere(results):
         "synthetic_squad1",
         "synthetic_swag",
     }
+
+
+def test_a_task_of_ones_own_among_them_is_not(results):
+    scores = read_json(results / "scores.json")
+    scores["rows"] += [score_row("mine", "accuracy", 77.0), score_row("mine", "f1", 66.0, main=False)]
+    write_json(results / "scores.json", scores)
+    report.run()
+    text = (results / "report.md").read_text(encoding="utf-8")
+    assert re.search(r"\| MINE +\| accuracy +\| +77.0", text) and re.search(r"\| RTE \(synthetic\)", text)
+    assert "but those of MINE are of synthetic tasks" in (results / "report.html").read_text(encoding="utf-8")
 
 
 def test_official_scores_are_not(results):

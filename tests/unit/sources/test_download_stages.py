@@ -11,6 +11,7 @@ from pipeline_src.errors import PipelineError
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources import download_books, download_tasks, download_wikipedia, fetch, mrpc
+from pipeline_src.sources.catalogue import load_source
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]
@@ -53,6 +54,53 @@ def test_synthetic_tasks_are_called_so(project: Path, monkeypatch: pytest.Monkey
 def test_a_task_source_that_does_not_exist(project: Path) -> None:
     with pytest.raises(PipelineError, match=r"(?s)no such task_source: web.*synthetic or official"):
         download_tasks.run(seed=1, task_source="web", tasks=["cola"])
+
+
+OWN = """
+mine:
+  description: Sentences of my own
+  licence: mine
+  citation: mine
+  files:
+    - {path: train.jsonl, url: "file:data/own/mine/train.jsonl"}
+    - {path: dev.jsonl, url: "file:data/own/mine/dev.jsonl"}
+theirs:
+  description: Sentences of theirs
+  licence: theirs
+  citation: theirs
+  files:
+    - {path: train.jsonl, url: "https://example.org/train.jsonl"}
+"""
+
+
+@pytest.mark.parametrize("task_source", ["synthetic", "official"])
+def test_a_task_of_ones_own_comes_from_its_files(
+    project: Path, monkeypatch: pytest.MonkeyPatch, task_source: str
+) -> None:
+    (project / "sources.yaml").write_text(OWN)
+    monkeypatch.setattr(download_tasks, "load_source", lambda name: load_source(name, project / "sources.yaml"))
+    tasks = ["cola", "mine"] if task_source == "synthetic" else ["mine"]
+    with pytest.raises(PipelineError, match=r"your own file is not there: data/own/mine/train\.jsonl"):
+        download_tasks.run(seed=1, task_source=task_source, tasks=tasks)
+    assert not (project / "data/tasks").exists()
+    (project / "data/own/mine").mkdir(parents=True)
+    for name in ("train", "dev"):
+        (project / f"data/own/mine/{name}.jsonl").write_text('{"text": "a", "label": 1}\n')
+    download_tasks.run(seed=1, task_source=task_source, tasks=tasks)
+    assert names(project / "data/tasks") == tasks
+    assert names(project / "data/tasks/mine") == ["dev.jsonl", "source.json", "train.jsonl"]
+    assert json.loads((project / "data/tasks/mine/source.json").read_text())["name"] == "mine"
+
+
+def test_a_task_without_synthetic_form_is_not_fetched_behind_ones_back(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "sources.yaml").write_text(OWN)
+    monkeypatch.setattr(download_tasks, "load_source", lambda name: load_source(name, project / "sources.yaml"))
+    with pytest.raises(PipelineError, match=r"(?s)no synthetic form of this task: theirs.*task_source: official"):
+        download_tasks.run(seed=1, task_source="synthetic", tasks=["theirs"])
+    with pytest.raises(PipelineError, match=r"(?s)no such source: nobodys.*add an entry"):
+        download_tasks.run(seed=1, task_source="synthetic", tasks=["nobodys"])
 
 
 def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

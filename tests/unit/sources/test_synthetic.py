@@ -60,6 +60,17 @@ def test_official_files_are_read_by_the_handlers(folder: Path, task: str):
             assert not seen & {texts(example) for example in examples}
 
 
+@pytest.mark.parametrize("task", RULES)
+def test_test_files_are_read_and_hold_no_labels(folder: Path, task: str):
+    spec = load_spec(task)
+    for name, row in spec.scores.items():
+        if row.test is not None:
+            examples = HANDLERS[spec.kind].read(spec, folder / task / row.test.file, name, test=True)
+            assert len(examples) == 100 and all(example.label is None for example in examples)
+            if spec.kind == "classification":
+                assert not {texts(example) for example in examples} & {texts(e) for e in read(folder, task, name)}
+
+
 @pytest.mark.parametrize("task", ["mrpc", "squad2", "swag", "ner", "pos"])
 def test_task_and_seed_decide_the_bytes(folder: Path, tmp_path: Path, task: str):
     def hashes(folder: Path) -> dict[str, str]:

@@ -39,3 +39,16 @@ def test_predict_and_score(tokenizer: Tokenizer):
 def test_a_prediction_is_a_choice(value: object):
     with pytest.raises(PipelineError, match="not a prediction"):
         choice.score(SWAG, "swag", EXAMPLES[:1], [{"id": "0", "prediction": value}])
+
+
+def test_verdicts_are_endings():
+    row = {"id": "0", "prediction": 2, "outputs": [0.0, 0.0, 0.0, 0.0]}
+    (verdict,) = choice.verdicts(SWAG, "swag", EXAMPLES[:1], [row])
+    assert (verdict.text, verdict.gold, verdict.predicted, verdict.right) == ("w1 w2", "w4 w5", "w6", 0.0)
+    assert (verdict.words, verdict.confidence) == (4, 0.25)
+
+
+def test_a_submission_is_csv_in_the_order_of_the_file():
+    unlabelled = [Example(str(place), "w1", ("a", "b", "c", "d"), None) for place in range(2)]
+    rows = [{"id": "1", "prediction": 3}, {"id": "0", "prediction": 1}]
+    assert choice.submission(SWAG, "swag", unlabelled, rows) == {"swag.csv": ",pred\n0,1\n1,3\n"}

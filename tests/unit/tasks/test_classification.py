@@ -98,3 +98,43 @@ def test_a_vocabulary_without_special_tokens_is_refused():
 
     with pytest.raises(PipelineError, match="lacks a special token"):
         classification.features(MRPC, PAIRS, Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")), 128)
+
+
+def test_verdicts_say_what_was_answered_and_how_surely():
+    rows = [{"id": "0", "prediction": "0", "outputs": [1.0, 0.0]}, {"id": "1", "prediction": "0"}]
+    first, second = classification.verdicts(MRPC, "mrpc", PAIRS[:2], rows)
+    assert (first.text, first.words, first.gold, first.predicted, first.right) == ("w1 w2\nw3", 3, "1", "0", 0.0)
+    assert first.confidence == pytest.approx(np.e / (np.e + 1))
+    assert (second.right, second.confidence) == (1.0, None)
+    far = [{"id": "0", "prediction": 0.0, "outputs": [1000.0, -1000.0]}]
+    (number,) = classification.verdicts(STSB, "stsb", [Example("0", ("a", "b"), 4.0)], [{"id": "0", "prediction": 1.5}])
+    assert (number.gold, number.predicted, number.right) == ("4.000", "1.500", 0.5)
+    with pytest.raises(PipelineError, match="not a prediction"):
+        classification.verdicts(MRPC, "mrpc", PAIRS[:1], far)
+
+
+def test_a_submission_is_indexed_and_spelt_as_the_leaderboard_does():
+    unlabelled = [Example(str(place), ("a", "b"), None) for place in range(11)]
+    rte = load_spec("rte")
+    labels = ["entailment", "not_entailment"] * 5 + ["entailment"]
+    rows = [{"id": str(place), "prediction": label} for place, label in enumerate(labels)]
+    (name, content), *more = classification.submission(rte, "rte", unlabelled, rows[::-1]).items()
+    assert (name, more) == ("RTE.tsv", [])
+    assert content.split("\n") == ["index\tprediction", *(f"{n}\t{label}" for n, label in enumerate(labels)), ""]
+    scores = [{"id": str(place), "prediction": value} for place, value in enumerate([-0.1, 5.2, 2.34567])]
+    content = classification.submission(STSB, "stsb", unlabelled[:3], scores)["STS-B.tsv"]
+    assert content == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n"
+    with pytest.raises(PipelineError, match="no prediction for an example: 10"):
+        classification.submission(rte, "rte", unlabelled, rows[:-1])
+
+
+def test_examples_without_labels_make_features(tokenizer: Tokenizer):
+    for spec in (MRPC, STSB):
+        features = classification.features(spec, [Example("0", ("w1", "w2"), None)], tokenizer, 128)
+        assert features.labels.tolist() == [-1]
+
+
+def test_what_was_cut_is_counted(tokenizer: Tokenizer):
+    features = classification.features(MRPC, PAIRS, tokenizer, 6)
+    assert features.counts == {"sequences cut to 6 tokens": 1}
+    assert classification.features(MRPC, PAIRS, tokenizer, 128).counts == {}

@@ -1,12 +1,17 @@
+"""Every table format: what is kept to the letter, and what is refused with file, line and value."""
+
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.reading import LONG, READERS, SHORT
+from pipeline_src.tasks.spec import TaskSpec, load_spec
 
 HEADER = "sentence\tlabel\n"
 
@@ -51,13 +56,13 @@ def test_diagnostics_are_read_with_their_columns(tmp_path: Path):
     ("task", "text", "message"),
     [
         ("sst2", "", "empty file"),
-        ("sst2", HEADER, "no rows below the header"),
+        ("sst2", HEADER, "no rows in the file"),
         ("sst2", "text\tlabel\na\t0\n", "a column is missing: sentence[\\s\\S]*text, label"),
         ("sst2", HEADER + "a\t0\nb\t2\n", "unknown label: '2'[\\s\\S]*bad.tsv:3"),
-        ("sst2", HEADER + "a\t0\nb\n", "too short[\\s\\S]*bad.tsv:3"),
+        ("sst2", HEADER + "a\t0\nb\n", "no value for a column: label[\\s\\S]*bad.tsv:3"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\tnan\n", "unknown label: 'nan'[\\s\\S]*bad.tsv:2"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\t5.1\n", "between 0 and 5"),
-        ("cola", "gj04\t1\ta\n", "too short[\\s\\S]*bad.tsv:1"),
+        ("cola", "gj04\t1\ta\n", "no value for a column: 4[\\s\\S]*bad.tsv:1"),
         ("swag", "", "empty file"),
     ],
 )
@@ -71,14 +76,41 @@ def test_missing_file_and_other_encodings(tmp_path: Path):
         read("sst2", tmp_path / "none.tsv")
     path = tmp_path / "latin.tsv"
     path.write_bytes(HEADER.encode() + b"caf\xe9\t0\n")
-    with pytest.raises(PipelineError, match="not UTF-8"):
+    with pytest.raises(PipelineError, match=r"not UTF-8: b'caf\\xe9\\t0[\s\S]*latin.tsv:2"):
         read("sst2", path)
 
 
-def test_broken_rows_of_qqp_are_dropped(tmp_path: Path):
-    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    path = write(tmp_path / "train.tsv", header + "1\t2\t3\ta ?\tb ?\t1\n4\t5\n6\t7\t8\tc ?\td ?\t0\n")
-    assert [example.label for example in read("qqp", path)] == [1, 0]
+QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+
+
+def test_broken_rows_of_qqp_are_dropped_and_counted(tmp_path: Path):
+    path = write(tmp_path / "train.tsv", QQP + "1\t2\t3\ta ?\tb ?\t1\n4\t5\n6\t7\t8\tc ?\td ?\t0\n")
+    counts: Counter[str] = Counter()
+    examples = HANDLERS["classification"].read(load_spec("qqp"), path, counts=counts)
+    assert [example.label for example in examples] == [1, 0]
+    assert counts == {SHORT: 1}
+    with pytest.raises(PipelineError, match="no rows in the file"):
+        read("qqp", write(tmp_path / "all.tsv", QQP + "4\t5\n"))
+
+
+def test_a_stray_tab_is_counted(tmp_path: Path):
+    path = write(tmp_path / "dev.tsv", "label\tsentence\n0\tone\ttwo\n1\tthree\n")
+    counts: Counter[str] = Counter()
+    assert len(HANDLERS["classification"].read(load_spec("sst2"), path, counts=counts)) == 2
+    assert counts == {LONG: 1}
+
+
+def test_a_test_file_has_no_labels_and_loses_no_row(tmp_path: Path):
+    def test_file(task: str, text: str, row: str | None = None):
+        return HANDLERS["classification"].read(load_spec(task), write(tmp_path / "test.tsv", text), row, test=True)
+
+    assert [(e.id, e.texts, e.label) for e in test_file("cola", "index\tsentence\n0\ta b\n")] == [("0", ("a b",), None)]
+    header = "index\tsentence1\tsentence2\n"
+    assert test_file("mnli", header + "0\tp\th\n", "ax")[0].texts == ("p", "h")
+    with pytest.raises(PipelineError, match="no value for a column: question2[\\s\\S]*test.tsv:3"):
+        test_file("qqp", "id\tquestion1\tquestion2\n0\ta\tb\n1\ta\n")  # dropped elsewhere; here each row is awaited
+    with pytest.raises(PipelineError, match="no test file is declared"):
+        HANDLERS["classification"].read(mine("sst2", ".tsv"), tmp_path / "test.tsv", test=True)
 
 
 SWAG = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
@@ -97,12 +129,131 @@ def test_swag_is_quoted(tmp_path: Path):
         ('a,b,c,d,e,f,0\n"a,b,c,d,e,f,0\na,b,c,d,e,f,1\n', "a quote is not closed[\\s\\S]*bad.csv:3"),
         ("a,b,c,d,e,f,4\n", "unknown label: '4'[\\s\\S]*bad.csv:2"),
         ("a,b,c,d,e,f,-1\n", "unknown label"),
-        ("a,b,c\n", "too short[\\s\\S]*bad.csv:2"),
+        ("a,b,c\n", "no value for a column: ending1[\\s\\S]*bad.csv:2"),
     ],
 )
 def test_bad_csv_names_the_line(tmp_path: Path, rows: str, message: str):
     with pytest.raises(PipelineError, match=message):
         read("swag", write(tmp_path / "bad.csv", SWAG + rows))
+
+
+def mine(name: str, suffix: str) -> TaskSpec:
+    """A task of one's own whose tables are in another format: two texts and a class, a number, or two choices."""
+    columns = {"texts": ["a", "b"], "label": "y"}
+    answers = {"classes": {"labels": ["no", "yes"]}, "number": {"range": [0, 5]}}.get(name, {"labels": ["0", "1"]})
+    metric = "pearson" if name == "number" else "accuracy"
+    entry = {"name": name, "kind": "classification", "columns": columns, **answers, "train": f"train{suffix}"}
+    return TaskSpec.model_validate(
+        {**entry, "scores": {name: {"title": name, "file": f"dev{suffix}", "metrics": [metric]}}}
+    )
+
+
+FORMATS = {
+    ".tsv": lambda rows: "a\tb\ty\n" + "".join("\t".join(row) + "\n" for row in rows),
+    ".csv": lambda rows: "a,b,y\n" + "".join(",".join(f'"{field}"' for field in row) + "\n" for row in rows),
+    ".jsonl": lambda rows: "".join(json.dumps(dict(zip("aby", row, strict=False))) + "\n" for row in rows),
+}
+
+
+def read_mine(tmp_path: Path, name: str, suffix: str, content: str | bytes):
+    path = tmp_path / f"bad{suffix}"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return HANDLERS["classification"].read(mine(name, suffix), path)
+
+
+def test_every_format_is_tried():
+    assert set(FORMATS) == set(READERS)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_all_formats_read_the_same(tmp_path: Path, suffix: str):
+    rows = [("one 'two'", "\u00e9\u2028\u4e2d\U0001f600", "yes"), ("", "b", "no")]
+    examples = read_mine(tmp_path, "classes", suffix, "\ufeff" + FORMATS[suffix](rows))
+    assert [(*example.texts, ("no", "yes")[example.label]) for example in examples] == rows
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("classes", ("a", "b", "maybe"), "unknown label: 'maybe'"),
+        ("classes", ("a", "b", ""), "unknown label: ''"),
+        ("classes", ("a", "b"), "no value for a column: y"),
+        ("number", ("a", "b", "nan"), "unknown label: 'nan'"),
+        ("number", ("a", "b", "5.01"), "unknown label: '5.01'"),
+        ("number", ("a", "b", "-inf"), "unknown label: '-inf'"),
+        ("number", ("a", "b", "3,5"), "unknown label: '3,5'"),
+    ],
+)
+def test_a_bad_row_is_named_in_every_format(tmp_path: Path, suffix: str, name: str, row: tuple, message: str):
+    good = ("a", "b", "yes" if name == "classes" else "5")
+    content = FORMATS[suffix]([good, row, good])
+    line = 2 if suffix == ".jsonl" else 3
+    with pytest.raises(PipelineError, match=rf"{message}[\s\S]*bad{suffix}:{line}\b"):
+        read_mine(tmp_path, name, suffix, content)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_bad_file_is_named_in_every_format(tmp_path: Path, suffix: str):
+    with pytest.raises(PipelineError, match=rf"empty file: .*bad{suffix}"):
+        read_mine(tmp_path, "classes", suffix, "")
+    with pytest.raises(PipelineError, match=rf"no rows in the file: .*bad{suffix}"):
+        read_mine(tmp_path, "classes", suffix, FORMATS[suffix]([]) + "\n\n")
+    bad = FORMATS[suffix]([("a", "b", "yes"), ("caf", "b", "no")]).encode().replace(b"caf", b"caf\xe9")
+    line = 2 if suffix == ".jsonl" else 3
+    with pytest.raises(PipelineError, match=rf"not UTF-8: b'.*caf\\xe9[\s\S]*bad{suffix}:{line}\b"):
+        read_mine(tmp_path, "classes", suffix, bad)
+    header = FORMATS[suffix]([("a", "b", "yes")]).replace("y", "z", 1)
+    missing = "no value for a column: y" if suffix == ".jsonl" else r"a column is missing: y[\s\S]*z"
+    with pytest.raises(PipelineError, match=missing):
+        read_mine(tmp_path, "classes", suffix, header)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"a": "x", "b": "y"', "a line is not JSON: Expecting"),
+        ("a\tb\tyes", "a line is not JSON"),
+        ('["a", "b", "yes"]', 'not a JSON object: \\["a"'),
+        ('{"a": null, "b": "y", "y": "yes"}', "a value is no text: a = null"),
+        ('{"a": "x", "b": ["y"], "y": "yes"}', 'a value is no text: b = \\["y"\\]'),
+        ('{"a": "x", "b": "y", "y": true}', "a value is no text: y = true"),
+        ('{"a": "x", "y": "yes"}', "no value for a column: b"),
+    ],
+)
+def test_a_bad_line_of_json_is_named(tmp_path: Path, line: str, message: str):
+    good = '{"a": "x", "b": "y", "y": "yes"}\n'
+    with pytest.raises(PipelineError, match=rf"{message}[\s\S]*bad.jsonl:3\b"):
+        read_mine(tmp_path, "classes", ".jsonl", good + "\n" + line + "\n" + good)
+
+
+def test_numbers_of_json_are_taken_as_written(tmp_path: Path):
+    content = '{"a": 2012, "b": "x\\ty\\nz", "y": 4.50, "more": [1]}\n{"a": "", "b": "", "y": 1e0}\n'
+    examples = read_mine(tmp_path, "number", ".jsonl", content)
+    assert [(example.texts, example.label) for example in examples] == [(("2012", "x\ty\nz"), 4.5), (("", ""), 1.0)]
+    with pytest.raises(PipelineError, match=r"unknown label: 'NaN'[\s\S]*bad.jsonl:1"):
+        read_mine(tmp_path, "number", ".jsonl", '{"a": "", "b": "", "y": NaN}\n')
+
+
+def test_another_suffix_is_refused(tmp_path: Path):
+    with pytest.raises(PipelineError, match=r"no reader for this kind of file: \.xlsx[\s\S]*\.tsv, \.csv, \.jsonl"):
+        read_mine(tmp_path, "classes", ".xlsx", "")
+
+
+def test_choices_are_read_from_every_format(tmp_path: Path):
+    row = ["she sat", "and", "ate", "ran", "0"]
+    names = ["c", "s", "e0", "e1", "y"]
+    columns = {"texts": ["c", "s"], "choices": ["e0", "e1"], "label": "y"}
+    scores = {"mine": {"title": "Mine", "file": "dev", "metrics": ["accuracy"]}}
+    spec = TaskSpec.model_validate({"name": "mine", "kind": "choice", "columns": columns, "scores": scores})
+    contents = {
+        ".tsv": "\t".join(names) + "\n" + "\t".join(row),
+        ".csv": ",".join(names) + "\n" + ",".join(row),
+        ".jsonl": json.dumps({**dict(zip(names, row, strict=True)), "y": 0}),
+    }
+    for suffix, content in contents.items():
+        (example,) = HANDLERS["choice"].read(spec, write(tmp_path / f"dev{suffix}", content + "\n"))
+        assert (example.context, example.endings, example.label) == ("she sat", ("and ate", "and ran"), 0)
 
 
 @pytest.mark.parametrize(

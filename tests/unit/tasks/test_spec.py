@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.errors import PipelineError
+from pipeline_src.evaluation.submissions import GLUE
 from pipeline_src.tasks.spec import DECLARATIONS, load_spec, load_specs, task_names
 
 
@@ -16,8 +17,35 @@ def test_fourteen_tasks_fill_seventeen_rows():
 
 
 def test_entries_are_short():
-    lines = [line for line in DECLARATIONS.read_text().splitlines() if line and not line.startswith("#")]
-    assert len(lines) <= 8 * len(task_names())
+    entries: list[list[str]] = []
+    for line in DECLARATIONS.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            if not line.startswith(" "):
+                entries.append([])
+            entries[-1].append(line)
+    lengths = {lines[0].rstrip(":"): len(lines) for lines in entries}
+    assert list(lengths) == list(task_names())
+    assert max(lengths.values()) <= 8, lengths
+
+
+def test_every_file_of_a_glue_submission_is_declared_once():
+    rows = [row for task in task_names() for row in load_spec(task).scores.values()]
+    names = [row.test.submit for row in rows if row.test]
+    assert len(set(names)) == len(names)
+    assert {f"{name}.tsv" for name in GLUE} <= set(names)
+    assert all(row.test.file != row.file for row in rows if row.test)
+
+
+def test_a_test_file_may_be_laid_out_in_its_own_way():
+    cola, mnli = load_spec("cola"), load_spec("mnli")
+    assert (cola.layout().header, cola.layout().columns.wanted) == (False, (4, 2))
+    assert (cola.layout("cola", test=True).header, cola.layout("cola", test=True).columns.wanted) == (
+        True,
+        ("sentence",),
+    )
+    assert mnli.layout("ax").columns.wanted == ("Premise", "Hypothesis", "Label")
+    assert mnli.layout("ax", test=True).columns.wanted == ("sentence1", "sentence2")
+    assert load_spec("qqp").layout().drop_short and not load_spec("qqp").layout("qqp", test=True).drop_short
 
 
 def test_diagnostics_have_columns_of_their_own():
@@ -46,6 +74,9 @@ def test_unknown_task_and_row_say_what_there_is():
         ("{kind: tagging, labels: [O], columns: {texts: [word], label: tag}}", "counted from 1"),
         ("{kind: tagging, labels: [O], columns: {texts: [1, 2], label: 3}}", "one text column"),
         ("{kind: tagging, labels: [O], format: xml, columns: {texts: [1], label: 2}}", "mine.format"),
+        ("{kind: classification, labels: [x, y], columns: {texts: [a]}}", "columns need a label"),
+        ("{kind: classification, labels: [x, y], header: false, columns: {texts: [a], label: 2}}", "numbers counted"),
+        ("{kind: classification, range: [0, 1], columns: {texts: [a], label: b}}", "pearson, spearman"),
     ],
 )
 def test_a_wrong_declaration_names_the_key(tmp_path: Path, entry: str, key: str):

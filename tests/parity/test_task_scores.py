@@ -1,0 +1,155 @@
+"""The tasks' metrics against scikit-learn, scipy and their formulas written out: equal to 1e-12.
+
+Gold labels are random, or those of the real development sets where these are at hand; predictions are random, or
+right for most examples as a trained model's are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics as sklearn_metrics
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks.metrics import METRICS
+from pipeline_src.tasks.spec import load_spec
+
+GLUE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "glue"
+DEV = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE", "wnli": "WNLI", "qnli": "QNLI"}
+EQUAL = 1e-12  # of a share or a correlation; the project's are in percent
+
+
+def classes(seed: int, number: int, count: int, right: float) -> tuple[list[int], list[int]]:
+    """Gold labels, skewed, and predictions of which about ``right`` agree by more than chance."""
+    rng = np.random.default_rng(seed)
+    gold = rng.choice(number, count, p=rng.dirichlet(np.full(number, 3.0)))
+    predicted = np.where(rng.random(count) < right, gold, rng.choice(number, count))
+    return gold.tolist(), predicted.tolist()
+
+
+def matthews_by_hand(gold: list[int], predicted: list[int]) -> float:
+    """Gorodkin 2004 in whole numbers, until the last division."""
+    both, golds, given = Counter(zip(gold, predicted, strict=True)), Counter(gold), Counter(predicted)
+    count, right = len(gold), sum(both[label, label] for label in golds)
+    above = right * count - sum(golds[label] * given[label] for label in golds)
+    below = (count**2 - sum(n**2 for n in given.values())) * (count**2 - sum(n**2 for n in golds.values()))
+    return above / math.sqrt(below) if below else 0.0
+
+
+def f1_by_hand(gold: list[int], predicted: list[int]) -> float:
+    both = Counter(zip(gold, predicted, strict=True))
+    return float(Fraction(2 * both[1, 1], max(1, 2 * both[1, 1] + both[0, 1] + both[1, 0])))
+
+
+def pearson_by_hand(first: list[float], second: list[float]) -> float:
+    """The textbook's formula, each sum rounded once."""
+    a, b = ([value - math.fsum(side) / len(side) for value in side] for side in (first, second))
+    products, first_squares, second_squares = (
+        math.fsum(x * y for x, y in zip(left, right, strict=True)) for left, right in ((a, b), (a, a), (b, b))
+    )
+    return products / math.sqrt(first_squares) / math.sqrt(second_squares)
+
+
+def ranks(values: list[float]) -> list[float]:
+    """Ranks from 1; equal values share the mean of theirs."""
+    ordered = sorted(values)
+    first = {value: place for place, value in reversed(list(enumerate(ordered, start=1)))}
+    times = Counter(values)
+    return [first[value] + (times[value] - 1) / 2 for value in values]
+
+
+def check_classes(gold: list[int], predicted: list[int]) -> None:
+    expected = {
+        "accuracy": (
+            sklearn_metrics.accuracy_score(gold, predicted),
+            sum(map(int.__eq__, gold, predicted)) / len(gold),
+        ),
+        "matthews": (sklearn_metrics.matthews_corrcoef(gold, predicted), matthews_by_hand(gold, predicted)),
+    }
+    if set(gold) | set(predicted) <= {0, 1}:
+        expected["f1"] = (
+            sklearn_metrics.f1_score(gold, predicted, zero_division=0.0),
+            f1_by_hand(gold, predicted),
+        )
+    for metric, (library, by_hand) in expected.items():
+        found = METRICS[metric](gold, predicted) / 100
+        assert abs(found - library) <= EQUAL and abs(found - by_hand) <= EQUAL, metric
+
+
+def check_numbers(gold: list[float], predicted: list[float]) -> None:
+    pearson, spearman = METRICS["pearson"](gold, predicted) / 100, METRICS["spearman"](gold, predicted) / 100
+    assert abs(pearson - stats.pearsonr(gold, predicted).statistic) <= EQUAL
+    assert abs(spearman - stats.spearmanr(gold, predicted).statistic) <= EQUAL
+    assert abs(pearson - pearson_by_hand(gold, predicted)) <= EQUAL
+    assert abs(spearman - pearson_by_hand(ranks(gold), ranks(predicted))) <= EQUAL
+
+
+@pytest.mark.parametrize("number", [2, 3, 5])
+@pytest.mark.parametrize("right", [0.0, 0.3, 0.9, 1.0])
+def test_classes(number: int, right: float):
+    for seed in range(25):
+        check_classes(*classes(seed, number, int(np.random.default_rng(seed).integers(2, 900)), right))
+
+
+@pytest.mark.parametrize("digits", [0, 1, 15])  # few digits: many ties
+def test_numbers(digits: int):
+    for seed in range(25):
+        rng = np.random.default_rng([seed, digits])
+        gold = np.round(rng.uniform(0, 5, rng.integers(3, 400)), digits)
+        predicted = np.round(np.clip(gold + rng.normal(0, rng.uniform(0.01, 3), len(gold)), 0, 5), digits)
+        if len(set(gold)) > 1 < len(set(predicted)):
+            check_numbers(gold.tolist(), predicted.tolist())
+
+
+@pytest.mark.parametrize("task", DEV)
+def test_real_labels(task: str):
+    path = GLUE / DEV[task] / "dev.tsv"
+    if not path.exists():
+        pytest.skip(f"the real {task} files are not on this machine")
+    spec, rng = load_spec(task), np.random.default_rng(1)
+    handler = HANDLERS[spec.kind]
+    examples = handler.read(spec, path)
+    gold = [example.label for example in examples]
+    for right in (0.0, 0.7, 0.95):
+        keep = rng.random(len(gold)) < right
+        if spec.range is not None:
+            guess = np.where(keep, np.add(gold, rng.normal(0, 0.4, len(gold))), rng.uniform(*spec.range, len(gold)))
+            predicted = spelt = np.clip(guess, *spec.range).tolist()
+            check_numbers(gold, predicted)
+        else:
+            predicted = np.where(keep, gold, rng.integers(0, len(spec.labels), len(gold))).tolist()
+            spelt = [spec.labels[label] for label in predicted]
+            check_classes(gold, predicted)
+        rows = [{"id": example.id, "prediction": value} for example, value in zip(examples, spelt, strict=True)]
+        scores = handler.score(spec, task, examples, rows)
+        assert scores == {metric: METRICS[metric](gold, predicted) for metric in spec.scores[task].metrics}
+
+
+def test_a_constant_side_has_no_correlation_and_no_warning(recwarn):
+    gold = [0, 1, 1, 0, 1]
+    for constant in (0, 1):
+        check_classes(gold, [constant] * 5)
+        check_classes([constant] * 5, gold)
+        assert METRICS["matthews"](gold, [constant] * 5) == 0.0
+    check_classes([1, 1, 1], [1, 1, 1])
+    check_classes([0, 0, 0], [0, 0, 0])
+    for metric in ("pearson", "spearman"):
+        assert METRICS[metric]([0.0, 1.0, 5.0], [2.5, 2.5, 2.5]) == 0.0
+        assert METRICS[metric]([2.0, 2.0], [1.0, 2.0]) == 0.0
+    assert not [warning for warning in recwarn if "constant" in str(warning.message).lower()]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "2.5"])
+def test_what_is_no_number_never_becomes_a_score(value: object):
+    spec = load_spec("stsb")
+    examples = [HANDLERS["classification"].Example(str(place), ("a", "b"), float(place)) for place in range(3)]
+    rows = [{"id": str(place), "prediction": 1.0 + place} for place in range(2)] + [{"id": "2", "prediction": value}]
+    with pytest.raises(PipelineError, match="not a prediction"):
+        HANDLERS["classification"].score(spec, "stsb", examples, rows)

@@ -1,0 +1,39 @@
+"""Prediction files as the stage ``finetune`` leaves them, written without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_src.evaluation import evaluate
+from pipeline_src.files import write_json
+
+
+def write_predictions(task: str, restart: str, file: str, predictions: Sequence[Any]) -> None:
+    """``file`` is ``<weights>/<row>.jsonl``; a prediction is a value, or a whole row without its id."""
+    path = Path("results/predictions") / task / restart / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [value if isinstance(value, dict) else {"prediction": value} for value in predictions]
+    path.write_text("".join(json.dumps({"id": str(place), **row}) + "\n" for place, row in enumerate(rows)))
+
+
+def write_run(task: str, restart: str, *runs: dict[str, Any], **more: Any) -> None:
+    """``run.json`` of one restart."""
+    write_json(
+        Path("results/predictions") / task / restart / "run.json",
+        {"task": task, "restart": restart, "runs": runs, **more},
+    )
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """An empty project root as working directory, whose corpus is not counted."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        evaluate, "corpus_statistics", lambda parts, tasks: {"parts": list(parts), "tasks": list(tasks)}
+    )
+    return tmp_path

@@ -1,0 +1,114 @@
+"""A task of one's own, as the documentation shows it: one entry, its files, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_src.evaluation.evaluate import run
+from pipeline_src.files import read_json
+from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.report.table import HEADER, average_line, score_cells, text_table
+from pipeline_src.sources import download_tasks
+from pipeline_src.sources.catalogue import load_source
+from pipeline_src.tasks import spec as specs
+from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.vocabulary.wordpiece import build_tokenizer
+from tests.unit.evaluation.conftest import write_predictions, write_run
+
+TASK = """
+reviews:
+  kind: classification
+  columns: {texts: [text], label: verdict}
+  labels: [bad, good]
+  train: train.SUFFIX
+  scores: {reviews: {title: Reviews, file: dev.SUFFIX, metrics: [accuracy, f1],
+                     test: {file: test.SUFFIX, submit: Reviews.tsv}}}
+"""
+SOURCE = """
+reviews:
+  description: Reviews of our own
+  licence: ours
+  citation: none
+  files:
+    - {path: ., url: "file:data/own/reviews/*"}
+"""
+TEXTS = ['a "good" film', "a bad film", "good 中国", "bad", "so good"]
+LABELS = ["good", "bad", "good", "bad", "good"]
+
+
+def tsv(labelled: bool) -> str:
+    if not labelled:
+        return "text\n" + "".join(f"{text}\n" for text in TEXTS)
+    return "text\tverdict\n" + "".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
+
+
+def jsonl(labelled: bool) -> str:
+    rows = [
+        {"text": text, **({"verdict": label} if labelled else {})} for text, label in zip(TEXTS, LABELS, strict=True)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("task_source", ["synthetic", "official"])
+@pytest.mark.parametrize(("suffix", "content"), [("tsv", tsv), ("jsonl", jsonl)])
+def test_it_goes_all_the_way(project: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, content, task_source: str):
+    (project / "tasks.yaml").write_text(TASK.replace("SUFFIX", suffix))
+    (project / "sources.yaml").write_text(SOURCE)
+    declared = specs.load_specs(project / "tasks.yaml")
+    everything = {**specs.load_specs(), **declared}
+    monkeypatch.setattr(specs, "load_specs", lambda: everything)
+    monkeypatch.setattr(download_tasks, "load_source", lambda name: load_source(name, project / "sources.yaml"))
+    assert specs.task_names()[-1] == "reviews"
+
+    own = project / "data/own/reviews"
+    own.mkdir(parents=True)
+    for name in ("train", "dev", "test"):
+        (own / f"{name}.{suffix}").write_text(content(name != "test"), encoding="utf-8")
+    tasks = ("rte", "reviews") if task_source == "synthetic" else ("reviews",)
+    download_tasks.run(seed=1, task_source=task_source, tasks=tasks)
+
+    spec, folder = specs.load_spec("reviews"), project / "data/tasks/reviews"
+    handler = HANDLERS[spec.kind]
+    tokenizer = build_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad"], lowercase=True)
+    files = {"train": (None, False), "dev": ("reviews", False), "test": ("reviews", True)}
+    for name, (row, test) in files.items():
+        examples = handler.read(spec, folder / f"{name}.{suffix}", row, test=test)
+        assert [example.texts[0] for example in examples] == TEXTS
+        features = handler.features(spec, examples, tokenizer, 16)
+        assert features.items == 5 and features.labels.tolist() == ([-1] * 5 if test else [1, 0, 1, 0, 1])
+        if row:
+            outputs = np.array([[0, 1], [1, 0], [3, 1], [1, 0], [0, 2]], np.float32)  # the third is wrong
+            rows = handler.predict(spec, examples, features, outputs)
+            write_predictions("reviews", "1", f"pretrained/reviews{'.test' if test else ''}.jsonl", rows)
+    write_run("reviews", "1", {"weights": "pretrained", "dev": {"accuracy": 80.0, "f1": 80.0}})
+    if "rte" in tasks:
+        gold = [
+            example.label
+            for example in HANDLERS["classification"].read(specs.load_spec("rte"), "data/tasks/rte/dev.tsv")
+        ]
+        labels = specs.load_spec("rte").labels
+        write_predictions("rte", "1", "pretrained/rte.jsonl", [labels[label] for label in gold])
+        write_run("rte", "1", {"weights": "pretrained", "dev": {"accuracy": 100.0}})
+
+    wikipedia = WikipediaParams(dump="d", parts=("a",))
+    run(task_source=task_source, tasks=tasks, finetune=FinetuneParams(restarts=(1,)), wikipedia=wikipedia)
+    scores = read_json("results/scores.json")
+    found = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
+    assert found == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0)}
+    errors = read_json("results/tasks/reviews.json")["errors"]["reviews"]
+    assert errors["confusion"]["counts"] == [[2, 0], [1, 2]]
+    assert [(error["text"], error["gold"], error["predicted"]) for error in errors["worst"]] == [
+        (TEXTS[2], "good", "bad")
+    ]
+    submitted = (project / "results/submissions/Reviews.tsv").read_text().splitlines()
+    assert submitted[:4] == ["index\tprediction", "0\tgood", "1\tbad", "2\tbad"]
+
+    table = text_table(HEADER, score_cells(scores))
+    assert "| Reviews " in table and "Reviews (synthetic)" not in table
+    assert ("RTE (synthetic)" in table) == (task_source == "synthetic")
+    assert average_line(scores)

@@ -1,0 +1,161 @@
+"""Submissions byte by byte: GLUE's archive from all eleven files, SWAG's table, and what is missing said."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.evaluation.evaluate import run
+from pipeline_src.evaluation.submissions import GLUE, majority, submissions
+from pipeline_src.evaluation.task_scores import Judged, TaskScores
+from pipeline_src.files import hash_file, read_json
+from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.sources.synthetic import write_task
+from pipeline_src.tasks import spec as specs
+from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks.spec import load_spec, load_specs
+from tests.unit.evaluation.conftest import write_predictions, write_run
+
+TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "swag")
+WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
+SUBMITTED = Path("results/submissions")
+
+
+def answers(task: str, count: int, seed: int) -> list:
+    """Random predictions of the right kind."""
+    spec, rng = load_spec(task), np.random.default_rng(seed)
+    if spec.kind == "choice":
+        return rng.integers(0, 4, count).tolist()
+    if spec.range:
+        return rng.uniform(-1, 6, count).tolist()
+    return [spec.labels[label] for label in rng.integers(0, len(spec.labels), count)]
+
+
+def predict(task: str, restart: str, right: bool = False) -> None:
+    """Predictions for every file of a task; with ``right``, the gold labels of the labelled ones."""
+    spec = load_spec(task)
+    for name, row in spec.scores.items():
+        examples = HANDLERS[spec.kind].read(spec, Path("data/tasks") / task / row.file, name)
+        gold = [spec.labels[example.label] if spec.labels else example.label for example in examples]
+        write_predictions(task, restart, f"pretrained/{name}.jsonl", gold if right else answers(task, 500, 1))
+        write_predictions(task, restart, f"pretrained/{name}.test.jsonl", answers(task, 100, int(restart)))
+    write_run(task, restart, {"weights": "pretrained", "dev": dict.fromkeys(spec.row(None).metrics, 1.0)})
+
+
+def evaluate(tasks: tuple[str, ...] = TASKS) -> dict:
+    run(task_source="synthetic", tasks=tasks, finetune=FinetuneParams(restarts=(1, 2)), wikipedia=WIKIPEDIA)
+    return read_json(SUBMITTED / "contents.json")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for task in TASKS:
+            write_task(task, root / "data/tasks" / task, seed=1)
+            predict(task, "1")
+            predict(task, "2", right=True)
+    return root
+
+
+@pytest.fixture
+def study(project, made):
+    shutil.copytree(made, project, dirs_exist_ok=True)
+    return project
+
+
+def test_the_archive_holds_the_eleven_files_of_the_best_restart(study):
+    contents = evaluate()
+    assert contents == {
+        "files": sorted([*(f"{name}.tsv" for name in GLUE), "swag.csv"]),
+        "without_predictions": {},
+        "glue_lacks": [],
+    }
+    with zipfile.ZipFile(SUBMITTED / "glue.zip") as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == [f"{name}.tsv" for name in GLUE]
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        for name in archive.namelist():
+            assert archive.read(name) == (SUBMITTED / name).read_bytes()
+            header, *rows = archive.read(name).decode().removesuffix("\n").split("\n")
+            assert header == "index\tprediction"
+            assert [row.split("\t")[0] for row in rows] == [str(place) for place in range(100)]
+    words = {"MNLI-m": 3, "MNLI-mm": 3, "AX": 3, "QNLI": 2, "RTE": 2, "CoLA": 2, "SST-2": 2, "MRPC": 2, "QQP": 2}
+    for name, number in words.items():
+        given = {line.split("\t")[1] for line in (SUBMITTED / f"{name}.tsv").read_text().splitlines()[1:]}
+        labels = {"AX": "mnli", "MNLI-m": "mnli", "MNLI-mm": "mnli", "SST-2": "sst2"}.get(name, name.lower())
+        assert given == set(load_spec(labels).labels) and len(given) == number
+    scores = [float(line.split("\t")[1]) for line in (SUBMITTED / "STS-B.tsv").read_text().splitlines()[1:]]
+    assert min(scores) == 0.0 and max(scores) == 5.0
+    rte = [line.split("\t")[1] for line in (SUBMITTED / "RTE.tsv").read_text().splitlines()[1:]]
+    assert rte == answers("rte", 100, 2)  # restart 2 was right on dev
+    assert (SUBMITTED / "swag.csv").read_text().split("\n")[0] == ",pred"
+
+
+def test_wnli_is_handed_in_as_the_majority_class(study):
+    evaluate()
+    path = study / "data/tasks/wnli/train.tsv"
+    given = {line.split("\t")[1] for line in (SUBMITTED / "WNLI.tsv").read_text().splitlines()[1:]}
+    assert given == {majority(load_spec("wnli"))}
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *(row for row in rows if row.endswith("\t1")), rows[0][:-1] + "0"]) + "\n")
+    assert majority(load_spec("wnli")) == "1"
+
+
+def test_the_archive_is_the_same_at_any_time(study, monkeypatch):
+    evaluate()
+    first = hash_file(SUBMITTED / "glue.zip")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    for path in SUBMITTED.iterdir():
+        path.unlink()
+    evaluate(TASKS[::-1])
+    assert hash_file(SUBMITTED / "glue.zip") == first
+
+
+def test_what_is_missing_is_said_and_nothing_is_zipped(study, caplog):
+    (study / "results/predictions/mnli/2/pretrained/ax.test.jsonl").unlink()
+    (study / "data/tasks/cola/test.tsv").unlink()
+    caplog.set_level("INFO", "pipeline_src")
+    contents = evaluate()
+    assert contents["without_predictions"] == {"cola": ["cola"], "mnli": ["ax"]}
+    assert contents["glue_lacks"] == ["CoLA", "AX"]
+    assert (SUBMITTED / "MNLI-m.tsv").exists() and not (SUBMITTED / "glue.zip").exists()
+    assert "no glue.zip: CoLA, AX are missing" in caplog.text
+
+
+def test_predictions_of_another_file_are_not_handed_in(study):
+    write_predictions("rte", "2", "pretrained/rte.test.jsonl", answers("rte", 99, 1))
+    with pytest.raises(PipelineError, match=r"no prediction for an example: 99 and 0 more[\s\S]*rte"):
+        evaluate()
+    assert not SUBMITTED.exists()
+
+
+def test_a_row_without_test_file_is_handed_in_from_its_labelled_file(monkeypatch):
+    """As SQuAD is, by its handler alone; a handler without submissions gives none."""
+    asked = []
+    handler = SimpleNamespace(submission=lambda *given: asked.append(given) or {"dev.json": "{}"})
+    judged = Judged(["question"], [{"f1": 1.0}], [], {"f1": 0.0}, Counter(), [{"id": "0", "prediction": "x"}])
+    scores = TaskScores(load_spec("squad1"), (1,), 1, {"squad1": judged})
+    monkeypatch.setitem(HANDLERS, "span", handler)
+    assert submissions(scores) == ({"dev.json": "{}"}, [])
+    assert asked == [(scores.spec, "squad1", judged.examples, judged.best)]
+    monkeypatch.setitem(HANDLERS, "span", SimpleNamespace())
+    assert submissions(scores) == ({}, [])
+
+
+def test_two_submissions_of_one_name_are_refused(study, monkeypatch):
+    row = load_spec("rte").scores["rte"]
+    row = row.model_copy(update={"test": row.test.model_copy(update={"submit": "CoLA.tsv"})})
+    rte = load_spec("rte").model_copy(update={"scores": {"rte": row}})
+    monkeypatch.setattr(specs, "load_specs", lambda: {"cola": load_specs()["cola"], "rte": rte})
+    with pytest.raises(PipelineError, match=r"two submissions have one name: CoLA.tsv[\s\S]*task rte"):
+        evaluate(("cola", "rte"))
