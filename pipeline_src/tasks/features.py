@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +19,7 @@ class Features:
         labels: one row per item: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for
             the first and last token of a span, counted from the start of its sequence (0, 0: no answer here).
         example: which example each item came from, int64 [items] (a long context makes several items).
+        counts: how many sequences were cut, answers not found and the like, by reason.
     """
 
     ids: np.ndarray
@@ -27,6 +28,7 @@ class Features:
     labels: np.ndarray
     example: np.ndarray
     per_item: int = 1
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def items(self) -> int:
