@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -79,39 +77,3 @@ def chance_level(metric: str, gold: Sequence[float]) -> float:
     if metric == "f1":
         return f1([int(label) for label in gold], [1] * len(gold))  # always 0 gets 0
     return 0.0
-
-
-# Answers in words: Rajpurkar et al. 2016, section 6, and the evaluation scripts published with SQuAD 1.1 and 2.0.
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def normalise_answer(text: str) -> str:
-    """Lower case, then without ASCII punctuation, without articles, with single spaces."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
-
-
-def exact_match(predicted: str, gold: Sequence[str]) -> float:
-    """1 if the normalised prediction equals a gold answer, else 0. No gold answer means that "" is right."""
-    return float(normalise_answer(predicted) in {normalise_answer(answer) for answer in gold or [""]})
-
-
-def overlap_f1(predicted: str, gold: Sequence[str], unanswerable: bool) -> float:
-    """F1 over the words in common (with repetitions) with the gold answer that fits best, 0 to 1.
-
-    Args:
-        predicted: the answer given.
-        gold: accepted answers; none means that the question has no answer.
-        unanswerable: judge as SQuAD 2.0 does, where an answer without words is right exactly if the other is too;
-            SQuAD 1.1 gives 0 there.
-    """
-    words = normalise_answer(predicted).split()
-    return max(_one_f1(words, normalise_answer(answer).split(), unanswerable) for answer in gold or [""])
-
-
-def _one_f1(words: list[str], gold: list[str], unanswerable: bool) -> float:
-    if unanswerable and not (words and gold):
-        return float(words == gold)
-    common = sum((Counter(words) & Counter(gold)).values())
-    return 2.0 * common / (len(words) + len(gold)) if common else 0.0

