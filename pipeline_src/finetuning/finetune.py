@@ -22,8 +22,8 @@ from pipeline_src.finetuning.settings import settings_of
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
 from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
-from pipeline_src.models.heads import BertForTask
 from pipeline_src.models.hub import load_config, load_weights, save_model
+from pipeline_src.models.task_heads import BertForTask
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.progress import log
 from pipeline_src.tasks.spec import load_spec

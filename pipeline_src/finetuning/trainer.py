@@ -12,8 +12,8 @@ import torch
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
 from pipeline_src.finetuning.files import Judged
 from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import POOLED, BertForTask
 from pipeline_src.models.hub import fill
+from pipeline_src.models.task_heads import POOLED, BertForTask
 from pipeline_src.models.tensors import read_tensors
 from pipeline_src.objectives.tasks import LOSSES
 from pipeline_src.params.finetune import FinetuneParams, Point, Recipe

@@ -11,7 +11,14 @@ from pipeline_src.files import read_json
 from pipeline_src.report.results import RESULTS, glue_average
 
 HEADER = ("task", "metric", "score", "chance", "from random weights", "split")
-METRICS = {"em": "EM", "f1": "F1", "matthews": "Matthews", "pearson": "Pearson", "spearman": "Spearman"}
+METRICS = {
+    "em": "EM",
+    "f1": "F1",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "entity_f1": "entity F1",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -94,6 +94,8 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     ):
         raise PipelineError("not the vocabulary of tokenizer.json", listed, where=path, remedy=remedy)
     tokenizer.encode_special_tokens = True  # not kept by tokenizer.json
+    tokenizer.no_truncation()  # which some published files hold, and which would cut texts unseen
+    tokenizer.no_padding()
     return tokenizer
 
 

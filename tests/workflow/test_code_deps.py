@@ -36,6 +36,14 @@ def test_stages_declare_the_blocks_they_are_handed(root: Path) -> None:
     assert {stage["cmd"].split(" pipeline_src ")[1].split()[0] for stage in stages.values()} == set(STAGES)
 
 
+def test_a_further_restart_makes_no_finished_one_stale(root: Path) -> None:
+    from pipeline_src.params.finetune import FinetuneParams
+
+    declared = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["finetune"]["params"]
+    names = {entry.removeprefix("finetune.") for entry in declared if str(entry).startswith("finetune.")}
+    assert names == set(FinetuneParams.model_fields) - {"restarts"}
+
+
 def test_closure_follows_packages_relative_and_inner_imports(code_deps: ModuleType, tmp_path: Path) -> None:
     files = {
         "p/__init__.py": "from p import base\n",

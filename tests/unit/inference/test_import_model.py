@@ -10,8 +10,9 @@ from tokenizers import Tokenizer
 from pipeline_src.errors import PipelineError
 from pipeline_src.inference import fill_mask, import_model
 from pipeline_src.inference.open_model import open_model
-from pipeline_src.models.heads import BertForPretraining, BertForTask
+from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.models.task_heads import BertForTask
 from pipeline_src.models.tensorflow import CONFIG
 from pipeline_src.vocabulary.wordpiece import load_tokenizer
 

@@ -10,8 +10,8 @@ import torch
 from pipeline_src.errors import PipelineError
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.frozen import LSTM_WIDTH, MIXTURES, FrozenLayers
-from pipeline_src.models.heads import BertForTask
 from pipeline_src.models.layout import Layout
+from pipeline_src.models.task_heads import BertForTask
 from pipeline_src.params.finetune import Frozen
 from pipeline_src.training.optimiser import make_optimiser
 

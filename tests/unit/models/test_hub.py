@@ -9,8 +9,9 @@ from safetensors.torch import load_file, save_file
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.models.bert import Bert
-from pipeline_src.models.heads import BertForPretraining, BertForTask
+from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights, save_model
+from pipeline_src.models.task_heads import BertForTask
 from pipeline_src.models.tensors import canonical, read_tensors
 
 
