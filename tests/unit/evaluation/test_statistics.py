@@ -45,9 +45,12 @@ def study(tmp_path, monkeypatch):
         sentence(10 * seen + 2),
         "A passage of which no word stands in the corpus, nor will it ever do so at all.",
     ]
-    questions = [{"id": "1", "question": "Where?", "answers": [{"text": "A", "answer_start": 0}]}]
+    question = {"question": "Where?", "answers": [{"text": "A", "answer_start": 0}]}
     for name in ("train", "dev"):
-        paragraphs = [{"context": passage, "qas": questions} for passage in passages * 2]
+        paragraphs = [
+            {"context": passage, "qas": [{"id": str(number), **question}]}
+            for number, passage in enumerate(passages * 2)
+        ]
         write_json(f"data/tasks/squad1/{name}-v1.1.json", {"data": [{"title": "t", "paragraphs": paragraphs}]})
     folder = tmp_path / "data/tasks/qnli"
     folder.mkdir()
