@@ -63,7 +63,7 @@ class TaskTrainer:
         return model
 
     def pretrained(self) -> BertForTask:
-        """The task's model over the pretrained encoder; a pooler that its folder lacks, and the rest, are drawn anew."""
+        """The task's model over the pretrained encoder; what that lacks, a pooler perhaps, is drawn anew."""
         tensors, draw = read_tensors(self.encoder), torch.Generator().manual_seed(self.stream)
         with torch.device("meta"):  # drawing weights that are replaced would take seconds
             bert = Bert(self.config)
