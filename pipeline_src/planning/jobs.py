@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_src.files import read_json
@@ -17,6 +18,7 @@ from pipeline_src.planning.work import FORWARD, ModelSizes, Work
 FILL = {64: 0.9, 128: 0.86, 256: 0.72, 512: 0.56}
 MODEL_AND_MOMENTS, MODEL = 12, 4  # bytes per parameter of what is saved
 CHECKPOINTS = 3  # kept while training: the newest two and the best
+SCATTER = 1.2  # the mean of squared lengths over the square of the mean
 PREDICTION = 170  # bytes of one predicted example
 REPORT = 120_000  # bytes
 
@@ -140,40 +142,40 @@ class Jobs:
                 yield self.finetuning(task, str(restart))
 
     def finetuning(self, task: str, restart: str) -> Work:
-        """Grid points x kinds of weights x epochs of training, a prediction after each, the test files once."""
+        """Grid points x kinds of weights x epochs of training, a prediction after each, the test files once.
+
+        An LSTM on top (``finetune.bilstm``, ``frozen``) is not counted.
+        """
         params, model, size = self.study.finetune, self.model, task_size(self.study, task)
-        recipe = params.recipe(task)
-        weights = 2 if params.random_baseline else 1
-        written = self.size(f"models/finetuned/{task}/{restart}") or MODEL * model.encoder_parameters
+        recipe, weights = params.recipe(task), 2 if params.random_baseline else 1
         encoder = self.size("models/pretrained/long") or MODEL_AND_MOMENTS * model.parameters
-        files = self.size("data/tasks") or 0
-        work = {
-            "read": encoder + files / len(self.study.tasks),
-            "written": written,
-            "extra": MODEL_AND_MOMENTS * model.parameters,
-            "width": model.hidden_size,
-            "layers": model.num_hidden_layers,
-        }
-        if size is None:
-            return Work("finetune", f"{task}-{restart}", **work)
-        epochs = weights * sum(point.epochs for point in recipe.grid())
-        runs = weights * sum(1 for _ in recipe.grid())
-        mean = size.mean(recipe.max_length)
-        length = min(recipe.max_length, 1.2 * mean / size.sequences)  # 1.2: lengths scatter, their squares more so
-        trained = size.training_tokens(recipe.max_length) * epochs
-        predicted = (size.judged * runs + size.tested) * mean
-        full = recipe.max_length * size.sequences / mean
-        work["written"] += PREDICTION * (size.judged * weights + size.tested)
-        steps = weights * sum(point.epochs * -(-size.rows // point.batch) for point in recipe.grid())
-        counted = trained if recipe.frozen is None else trained * FORWARD
-        flops = model.flops(counted, length) + FORWARD * model.flops(predicted, length)
-        slots = model.flops(counted * full, recipe.max_length) + FORWARD * model.flops(
-            predicted * full, recipe.max_length
-        )
-        return Work(
-            "finetune", f"{task}-{restart}", flops, "FLOP",
-            tokens=trained, flops=flops, slot_flops=slots, steps=steps, **work,
+        known = self.size(f"models/finetuned/{task}/{restart}")
+        work = Work(
+            "finetune", f"{task}-{restart}", 0, "FLOP",
+            read=encoder + (self.size("data/tasks") or 0) / len(self.study.tasks),
+            written=known or MODEL * model.encoder_parameters,
+            extra=MODEL_AND_MOMENTS * model.parameters,
+            width=model.hidden_size, layers=model.num_hidden_layers,
         )  # fmt: skip
+        if size is None:
+            return work
+        points = list(recipe.grid()) * weights
+        mean = size.mean(recipe.max_length)
+        trained = size.rows * mean * sum(point.epochs for point in points)
+        predicted = mean * (size.judged * len(points) + size.tested)
+        # a frozen encoder only predicts
+        counted = (trained if recipe.frozen is None else FORWARD * trained) + FORWARD * predicted
+        length = min(recipe.max_length, SCATTER * mean / size.sequences)
+        flops = model.flops(counted, length)
+        return replace(
+            work,
+            units=flops,
+            written=work.written + PREDICTION * (size.judged * weights + size.tested),
+            tokens=trained,
+            flops=flops,
+            slot_flops=model.flops(counted * recipe.max_length * size.sequences / mean, recipe.max_length),
+            steps=sum(point.epochs * math.ceil(size.rows / point.batch) for point in points),
+        )
 
     def evaluate(self) -> Iterator[Work]:
         """One job."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -51,7 +51,7 @@ def _touching(path: str, outputs: Mapping[str, str]) -> list[str]:
 
 
 def _holds(folder: str, path: str) -> bool:
-    return PurePosixPath(path).is_relative_to(folder)
+    return path == folder or path.startswith(f"{folder}/")
 
 
 def _value(raw: Mapping[str, Any], key: str) -> Any:

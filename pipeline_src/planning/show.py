@@ -38,8 +38,8 @@ def table(plan: Plan) -> str:
         ),
         *_wrapped(
             "work: all jobs of a stage, one after another; time: as many at once as fit. rates: how many runs of "
-            "logs/rates.jsonl correct the expected time; else the project's own rates. disk: outputs twice (DVC's cache) and what "
-            "lies beside."
+            "logs/rates.jsonl correct the expected time; else the project's own rates. disk: outputs twice (DVC's "
+            "cache) and what lies beside."
         ),
     ]
     for note in plan.notes:
@@ -89,7 +89,9 @@ def duration(seconds: float) -> str:
 
 
 def money(value: float | None) -> str:
-    """``1,234.50``; nothing where nothing is priced."""
+    """``999.50``, ``12,345``, ``1.2 M``; nothing where nothing is priced."""
     if value is None:
         return "-"
-    return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+    if value >= 999_999.5:
+        return amount(value)
+    return f"{value:,.{2 if value < 1000 else 0}f}"

@@ -10,6 +10,7 @@ from pipeline_src.params.study import Study
 TASKS = Path("data/tasks")
 BYTES_PER_TOKEN = 6  # of a table with its other columns, where nothing else is known of a task
 ROW_TOKENS = 40
+WINDOWED = 150  # tokens from which an example is a passage or a document
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,10 @@ class TaskSize:
     tested: int = 0
     sequences: int = 1
 
-    def training_tokens(self, max_length: int) -> float:
-        """Of one epoch; a longer example is cut, or makes windows, in which its tokens stand at least once."""
-        return self.rows * self.mean(max_length)
-
     def mean(self, max_length: int) -> float:
-        """Tokens of one example, at most ``max_length`` of each sequence."""
+        """Tokens of one example, at most ``max_length`` of each sequence; passages are read in windows, not cut."""
         return min(self.tokens, max_length * self.sequences) if self.tokens < WINDOWED else self.tokens
 
-
-WINDOWED = 150  # tokens from which an example is a passage or a document, read in windows and not cut
 
 # Rows: table 1 of Wang et al. 2018 and its files, Rajpurkar et al. 2016 and 2018, Zellers et al. 2018, Tjong Kim Sang
 # and De Meulder 2003 (documents), UD English-EWT 2.16. Tokens: words and marks counted in GLUE's, SQuAD's and
