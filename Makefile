@@ -12,7 +12,7 @@ CORES ?= $(shell nproc)
 VENV := .venv
 INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-version-check
 # layers without torch, and the bridge between the engines
-TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,params sources corpus vocabulary examples evaluation report)) \
+TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,params sources corpus vocabulary examples evaluation planning report)) \
          pipeline_src/tasks/spec.py workflow/*.py benchmarks/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
