@@ -94,7 +94,7 @@ def load_study(path: str | Path = "params.yaml") -> Study:
         raise PipelineError(
             "no study here", path, remedy="run from the project's root, or `python -m pipeline_src preset sample`"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a thirteenth month, a number of a mile, [[[[…
         raise PipelineError("not a YAML file", path, where=error, remedy="mend the line named above") from None
     if not isinstance(raw, dict):
         raise PipelineError("not a study", path, remedy="`python -m pipeline_src preset sample` writes one") from None

@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "evaluation": {"tasks", "sources", "corpus", "vocabulary", "examples"},
     "inference": {"vocabulary", "models"},
     "report": set(),
+    "doctor": set(),
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")
 WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report"}
