@@ -26,13 +26,6 @@ AT_ONCE = (
 )
 # Run by test_real_study.py, in this order, in a copy of the finished study of the `test` preset.
 AFTER_A_STUDY = (
-    "snakemake --cores 2 all",
-    "dvc status",
-    "snakemake -n all",
-    "snakemake --profile slurm -n all",
-    "dvc repro",
-    "dvc metrics diff",
-    "dvc plots show",
     "dvc plots show -x step logs/dvclive/short/plots/metrics",
     "dvc exp show --only-changed",
     "dvc exp save -n more-masks",
@@ -48,12 +41,20 @@ AFTER_A_STUDY = (
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --model models/imported/mine',
     "dvc repro -f download_books",
     "dvc repro -f download_wikipedia@PART",
+    "dvc repro -f download_tasks",
 )
 # Run by the test named, at the scale of that test.
+REAL, BOTH = "tests/workflow/test_real_study.py", "test_after_snakemake_all_both_engines_have_nothing_to_do"
+EXPERIMENT = "test_an_experiment_runs_pretraining_and_what_follows"
 ELSEWHERE = {
-    "dvc exp run -S mask_prob=0.2": (
-        "tests/workflow/test_real_study.py::test_an_experiment_runs_pretraining_and_what_follows"
-    ),
+    "snakemake --cores 2 all": f"{REAL}::{BOTH}",
+    "snakemake -n all": f"{REAL}::{BOTH}",
+    "snakemake --profile slurm -n all": f"{REAL}::test_looking_changes_nothing",
+    "dvc status": f"{REAL}::{BOTH}",
+    "dvc repro": f"{REAL}::{BOTH}",
+    "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
+    "dvc plots show": f"{REAL}::{EXPERIMENT}",
+    "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S 'finetune.default.learning_rates=[5e-5,3e-5]' -S 'finetune.restarts=[1,2,3]'": (
         "tests/unit/finetuning/test_finetune.py::test_a_grid_keeps_its_best_run_and_every_score"
     ),

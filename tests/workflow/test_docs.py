@@ -12,8 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline_src import __main__ as command_line
+from pipeline_src.sources.catalogue import Source
+from pipeline_src.tasks.spec import TaskSpec
 from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,6 +122,13 @@ def _is_parameter(key: str) -> bool:
             return False
         block = block.model_fields[step].annotation
     return True
+
+
+def test_a_task_of_ones_own_as_it_is_shown() -> None:
+    text = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    task, source = (yaml.safe_load(block)["reviews"] for block in re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S))
+    assert TaskSpec.model_validate({"name": "reviews", **task}).scores["reviews"].test
+    assert Source.model_validate(source).files[0].scheme == "file"
 
 
 def test_every_message_in_troubleshooting_stands_in_the_code() -> None:

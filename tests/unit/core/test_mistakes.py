@@ -11,6 +11,7 @@ import yaml
 from pipeline_src import __main__ as command
 from pipeline_src.errors import PipelineError
 from pipeline_src.params.study import check_study
+from pipeline_src.tasks.spec import load_specs
 from pipeline_src.usage import STATUSES, WIDTH
 
 NOTHING_DONE = [  # in a folder where no stage has run
@@ -141,6 +142,14 @@ def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypat
         assert status in (0, 2) and (status == 0) == ("remedy" not in shown)
         seen.add(status)
     assert seen == {0, 2}
+
+
+@pytest.mark.parametrize("text", ["mine: [1", "mine:", "- mine", "mine: 1", "mine: {kind: nothing}", ""])
+def test_a_task_of_ones_own_written_wrongly(place, capsys, monkeypatch, text):
+    (place / "tasks.yaml").write_text(text)
+    monkeypatch.setattr("pipeline_src.params.study.task_names", lambda: list(load_specs(place / "tasks.yaml")))
+    status, shown = said("books", capsys)
+    assert status == 2 and "task" in shown and "remedy: " in shown
 
 
 def test_the_systems_errors(place, capsys, monkeypatch):
