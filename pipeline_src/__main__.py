@@ -75,6 +75,7 @@ STAGES = {
 
 TOOLS = {
     "preset": ("pipeline_src.params.preset", "put a complete study in place of params.yaml"),
+    "plan": ("pipeline_src.planning.plan", "what the study takes, stage by stage, before it runs"),
     "show": ("pipeline_src.examples.show", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.examples.export", "write pretraining examples as TFRecord or Parquet"),
     "parts": ("pipeline_src.sources.parts", "list the parts of a dump of one date in params.yaml"),
@@ -127,10 +128,11 @@ def main(argv: list[str] | None = None) -> int:
 def run_stage(name: str, items: dict[str, str]) -> None:
     """Check params.yaml, open the stage's log, run it, and leave ``logs/<stage>/<item>.run.json``.
 
-    That file alone holds time, host and versions, which no tracked output may.
+    That file alone holds time, host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
     """
     from pipeline_src.parallel import place
     from pipeline_src.params.study import load_study
+    from pipeline_src.planning.record import record_run
     from pipeline_src.progress import PLAIN, log, open_log
 
     stage = STAGES[name]
@@ -171,6 +173,8 @@ def run_stage(name: str, items: dict[str, str]) -> None:
             "python": platform.python_version(),
         },
     )
+    if not rank:
+        record_run(name, item, study, seconds)
 
 
 def _parser(wanted: list[str]) -> argparse.ArgumentParser:

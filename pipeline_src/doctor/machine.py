@@ -19,9 +19,14 @@ def disk(study: Any | None) -> Finding:
     free, wanted = shutil.disk_usage(".").free, needs.disk(study) if study else 0
     found = f"{_gb(free)} free" + (f"; the study needs about {_gb(wanted)} in all" if study else "")
     if free < wanted / 4:
-        return Finding("disk", PROBLEM, found, "free some, or clone the project onto a larger disk")
+        return Finding(
+            "disk",
+            PROBLEM,
+            found,
+            "free some, or clone onto a larger disk; `python -m pipeline_src plan` has it by stage",
+        )
     if free < wanted:
-        return Finding("disk", WARNING, found, "watch it: what is there already counts towards the need")
+        return Finding("disk", WARNING, found, "watch it: what earlier runs left here counts towards the need")
     return Finding("disk", OK, found)
 
 

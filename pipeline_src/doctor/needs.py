@@ -1,41 +1,33 @@
-"""What a study needs of a machine, to within a factor of two or so: bytes of disk and of memory."""
+"""What a study needs of a machine: bytes of disk, as the plan counts them, and of memory, roughly.
+
+The plan is imported where it is asked: it reads params.yaml's types, which take more than the standard library.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-DUMPS = {"enwiki": 25e9 / 70, "enwiki-sample": 2e6}  # bytes of one part; all others as the Simple English dump, whole
-OTHER_DUMP = 350e6
-SHELVES = {"shakespeare-sample": 2e6}
-OTHER_SHELF = 4.4e9  # such as BookCorpus, 800 M words (paper, section 3.1)
-TASKS = {"official": 1.5e9, "synthetic": 20e6}  # archives and what is unpacked from them
-OF_RAW = 2.5  # raw data, its text, its tokens and the plan of examples, over the raw data
 KEPT_TWICE = 2  # in the workspace and in DVC's cache
-SAVED, WITH_MOMENTS = 4, 12  # bytes a parameter: weights; and the optimiser's two moments
-CHECKPOINTS = 3  # while training: the newest two and the best
-INSTALLED = 2e9  # the environment
+INSTALLED = 2e9  # bytes: the environment
 TRAINING = 16  # bytes a parameter in memory: weights, gradients, two moments
 BESIDE = 1.5e9  # bytes: libraries, activations of a batch cut to fit
 LARGE = 30e6  # parameters: more take a CPU weeks
 
 
-def parameters(study: Any) -> float:
-    """Weights of the encoder (paper, section 3)."""
-    model = study.model
-    inner = model.feed_forward or 4 * model.hidden
-    block = 4 * model.hidden**2 + 2 * model.hidden * inner
-    return model.layers * block + (study.vocabulary.entries + model.positions) * model.hidden
+def parameters(study: Any) -> int:
+    """Weights of the encoder."""
+    from pipeline_src.planning.work import ModelSizes
+
+    return ModelSizes.of(study).encoder_parameters
 
 
 def disk(study: Any) -> float:
-    """Bytes that the study writes, the environment included."""
-    raw = len(study.wikipedia.parts) * DUMPS.get(study.wikipedia.dump, OTHER_DUMP)
-    raw += SHELVES.get(study.books.source, OTHER_SHELF)
-    weights = parameters(study)
-    pretrained = weights * (2 * WITH_MOMENTS + len(study.pretrain.keep_steps) * SAVED)
-    finetuned = weights * SAVED * len(study.tasks) * len(study.finetune.restarts)
-    kept = OF_RAW * raw + TASKS[study.task_source] + pretrained + finetuned
-    return INSTALLED + KEPT_TWICE * kept + CHECKPOINTS * WITH_MOMENTS * weights
+    """Bytes that the study writes, its environment included; of a dump, the parts that are listed."""
+    from pipeline_src.planning.jobs import STAGES, Jobs
+
+    jobs = Jobs(study, lambda _: None)
+    works = [work for stage in STAGES for work in stage.jobs(jobs)]
+    return INSTALLED + sum(KEPT_TWICE * work.written + work.extra for work in works)
 
 
 def memory(study: Any) -> float:

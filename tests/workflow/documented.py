@@ -21,11 +21,14 @@ AT_ONCE = (
     "python -m pipeline_src preset --list",
     "python -m pipeline_src preset test",
     "python -m pipeline_src preset bert-base",
+    "python -m pipeline_src plan",
+    "python -m pipeline_src plan --preset bert-base --hardware h100 --gpus 8 --price 3 --whole-dump",
     "python workflow/code_deps.py",
     "python workflow/code_deps.py --fix",
 )
 # Run by test_real_study.py, in this order, in a copy of the finished study of the `test` preset.
 AFTER_A_STUDY = (
+    "python workflow/lock_file.py",
     "dvc plots show -x step logs/dvclive/short/plots/metrics",
     "dvc exp show --only-changed",
     "dvc exp save -n more-masks",

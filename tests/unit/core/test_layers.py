@@ -20,10 +20,11 @@ MAY_IMPORT = {
     "evaluation": {"tasks", "sources", "corpus", "vocabulary", "examples"},
     "inference": {"vocabulary", "models"},
     "report": set(),
-    "doctor": set(),
+    "doctor": {"planning"},
+    "planning": {"sources", "training.cost"},
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")
-WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report"}
+WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report", "planning"}
 
 
 def imports(path: Path) -> set[str]:

@@ -22,6 +22,7 @@ NOTHING_DONE = [  # in a folder where no stage has run
 ]  # fmt: skip
 NO_SUCH_THING = [
     "download_wikipedia --part nope", "download_wikipedia --part ../x", "wikipedia --part ../x", "wikipedia --part a/b",
+    "plan --preset nope", "plan --gpus 4", "plan --cores 0",
     "preset", "preset nope", "preset ../x", "export folder", "export empty", "parts --date x", "import nope new",
     "parts --date 20260901 --dump nope", "parts --date 20260901 --dump own-wikipedia", "import folder folder",
     "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
@@ -33,8 +34,8 @@ NO_SUCH_THING = [
 NO_SUCH_OPTION = [
     "", "bogus", "--bogus", "books extra", "books --x", "wikipedia", "wikipedia --part", "finetune --task rte",
     "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
-    "parts", "import", "import folder", "fill-mask", "fill-mask [MASK] --top x", "embed text --pooling x", "table x",
-    "doctor --x", "doctor x",
+    "plan --hardware x", "plan --gpus x", "parts", "import", "import folder", "fill-mask", "fill-mask [MASK] --top x",
+    "embed text --pooling x", "table x", "doctor --x", "doctor x",
 ]  # fmt: skip
 VALUES = [None, "x", "", -1, 0, 1e300, float("nan"), float("inf"), True, [], [[]], {}, ["x", "x"], 10**30, "1e-5"]
 BROKEN = [
