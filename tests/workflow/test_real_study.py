@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import chaos
+from tests.workflow.documented import AFTER_A_STUDY, STANDING
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -114,6 +116,27 @@ def test_an_experiment_runs_pretraining_and_what_follows(done: Project, tmp_path
     assert "more-masks" in shown
     assert project.dvc("metrics", "diff").count("summary.json")
     assert "index.html" in project.dvc("plots", "show")
+
+
+def test_documented_commands(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "study")
+    project.run("make", "identity")
+    (project.path / "texts.txt").write_text("A text.\nAnother.\n")
+    for own, raw in {"wikipedia/mine.xml.bz2": "wikipedia/excerpt/*.bz2", "books/play.md": "books/hamlet.md"}.items():
+        (project.path / "data/own" / own).parent.mkdir(parents=True)
+        shutil.copy(next((project.path / "data/raw").glob(raw)), project.path / "data/own" / own)
+    for command in AFTER_A_STUDY:
+        if command == "dvc repro -f download_books":
+            project.edit("params.yaml", "source: shakespeare-sample", "source: own-books")
+            project.edit("params.yaml", "dump: enwiki-sample", "dump: own-wikipedia")
+            project.edit("params.yaml", "parts: [excerpt]", "parts: [mine]")
+        for name, stands in STANDING.items():
+            command = command.replace(name, stands)
+        said = project.run("bash", "-c", command).stdout
+        assert "Traceback" not in said, f"{command}:\n{said}"
+    assert (project.path / "vectors.npy").exists() and list((project.path / "tfrecords").iterdir())
+    assert [path.name for path in (project.path / "data/raw/wikipedia/mine").glob("*.bz2")] == ["mine.xml.bz2"]
+    assert (project.path / "data/raw/books/play.md").exists()
 
 
 def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path) -> None:

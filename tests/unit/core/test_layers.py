@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "evaluation": {"tasks", "sources", "corpus", "vocabulary", "examples"},
     "inference": {"vocabulary", "models"},
     "report": set(),
+    "doctor": {"planning"},
     "planning": {"sources", "training.cost"},
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")
