@@ -20,9 +20,10 @@ MAY_IMPORT = {
     "evaluation": {"tasks", "sources", "corpus", "vocabulary", "examples"},
     "inference": {"vocabulary", "models"},
     "report": set(),
+    "experiments": set(),
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")
-WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report"}
+WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report", "experiments"}
 
 
 def imports(path: Path) -> set[str]:
