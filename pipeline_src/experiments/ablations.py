@@ -6,6 +6,7 @@ import argparse
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,13 +20,15 @@ from pipeline_src.params.preset import presets, use_preset
 from pipeline_src.params.study import load_study
 
 PARAMS = Path("params.yaml")
-DONE, FAILED, WAITING = "Success", "Failed", ("Queued", "Running")  # DVC's words
+WAITING = ("Queued", "Running")  # DVC's words
 POLL_SECONDS = 2.0, 30.0  # between questions to DVC's queue: the first pause, the longest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
-    parser.add_argument("table", nargs="?", help="a file of workflow/ablations/, without .yaml; all where none is named")
+    parser.add_argument(
+        "table", nargs="?", help="a file of workflow/ablations/, without .yaml; all where none is named"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments alone")
     parser.add_argument("--preset", help="first put this study in place of params.yaml (with --print: only suppose it)")
     parser.add_argument("--jobs", "-j", type=int, default=2, help="experiments at once (default: 2)")
@@ -51,18 +54,19 @@ def main(arguments: argparse.Namespace) -> None:
         return
     if arguments.queue:
         queue(experiments, params)
-        print(f"next: dvc queue start -j {arguments.jobs}, then dvc queue status")
+        twice = "; -j 1, for some share a pretraining" if len(waves(experiments)) > 1 else ""
+        print(f"next: dvc queue start -j {arguments.jobs}{twice}")
         return
     for wave in waves(experiments):
         if queue(wave, params):
             _dvc("queue", "start", "-j", str(arguments.jobs))
             wait(wave)
-    failed = [one.name for one in experiments if states().get(one.name) == FAILED]
-    if failed:
-        raise PipelineError(
-            f"{len(failed)} of {len(experiments)} experiments failed", ", ".join(failed),
-            remedy=f"`dvc queue logs {failed[0]}` shows why; the same command runs those again",
-        )  # fmt: skip
+        done = finished()
+        if failed := [one.name for one in wave if one.name not in done]:
+            raise PipelineError(
+                "experiments failed", ", ".join(failed),
+                remedy=f"`dvc queue logs {failed[0]}` shows why; the same command goes on with what is not done",
+            )  # fmt: skip
     print("next: `dvc exp show --only-changed` compares them, `dvc exp apply NAME` puts one in place")
 
 
@@ -98,17 +102,20 @@ def waves(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
 
 def queue(experiments: Iterable[Experiment], params: dict[str, Any]) -> bool:
     """Queue those that neither wait nor were done on this commit; whether any is waiting now."""
-    known, waiting = states(), False
-    done = set(_dvc("exp", "list", "--name-only", quiet=True).split())
+    known, done, waiting = states(), finished(), False
     for one in experiments:
-        state = DONE if one.name in done else known.get(one.name)
-        if state == DONE:
+        if one.name in done:
             print(f"{one.name}: was done on this commit; `dvc exp remove {one.name}` forgets it")
             continue
         waiting = True
-        if state not in WAITING:
+        if known.get(one.name) not in WAITING:
             _dvc(*command(one, params))
     return waiting
+
+
+def finished() -> set[str]:
+    """Names of the experiments that were done on this commit."""
+    return set(_dvc("exp", "list", "--name-only", quiet=True).split())
 
 
 def wait(experiments: Iterable[Experiment]) -> None:
@@ -196,9 +203,12 @@ def _dvc(*words: str, quiet: bool = False) -> str:
     Raises:
         PipelineError: it refused.
     """
-    done = subprocess.run(["dvc", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
-        raise PipelineError("DVC refused", shlex.join(["dvc", *words]), where=done.stdout.strip(), remedy="see above")
+    with tempfile.TemporaryFile("w+") as said:  # not a pipe: the workers that it starts would hold it open
+        status = subprocess.run(["dvc", *words], stdout=said, stderr=subprocess.STDOUT).returncode
+        said.seek(0)
+        text = said.read()
+    if status:
+        raise PipelineError("DVC refused", shlex.join(["dvc", *words]), where=text.strip(), remedy="see above")
     if not quiet:
-        print(done.stdout.strip(), flush=True)
-    return done.stdout
+        print(text.strip(), flush=True)
+    return text

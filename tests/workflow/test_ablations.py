@@ -56,7 +56,7 @@ def test_each_experiment_has_its_params_and_its_results(ablated: Project) -> Non
         assert study["finetune"]["model"] == f"models/pretrained/short/steps/{step}"
         assert set(study["pretrain"]["keep_steps"]) == KEPT["short"] | KEPT["long"]
         stages = yaml.safe_load(committed(ablated, name, "dvc.lock"))["stages"]
-        assert stages["finetune@rte-1"]["deps"][0]["path"] == f"models/pretrained/short/steps/{step}"
+        assert f"models/pretrained/short/steps/{step}" in {dep["path"] for dep in stages["finetune@rte-1"]["deps"]}
         models[name] = (stages["pretrain_short"]["outs"], stages["finetune@rte-1"]["outs"])
         summary = json.loads(committed(ablated, name, "results/summary.json"))
         assert summary["mlm_loss"] > 0
@@ -68,7 +68,7 @@ def test_each_experiment_has_its_params_and_its_results(ablated: Project) -> Non
 
 def test_the_second_took_over_what_the_first_had_trained(ablated: Project) -> None:
     said = ablated.dvc("queue", "logs", LATE)
-    assert "Running stage 'finetune@rte-1'" in said and "Running stage 'report'" in said
+    assert "Running stage 'finetune@rte-1'" in said
     assert "Running stage 'pretrain_short'" not in said and "Running stage 'pretrain_long'" not in said
 
 

@@ -23,7 +23,17 @@ MAY_IMPORT = {
     "experiments": set(),
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")
-WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report", "experiments"}
+WITHOUT_TORCH = {
+    "params",
+    "sources",
+    "corpus",
+    "vocabulary",
+    "examples",
+    "tasks",
+    "evaluation",
+    "report",
+    "experiments",
+}
 
 
 def imports(path: Path) -> set[str]:
