@@ -74,12 +74,6 @@ def test_the_second_took_over_what_the_first_had_trained(ablated: Project) -> No
 
 def test_an_applied_experiment_leaves_nothing_to_do_in_either_engine(ablated: Project) -> None:
     assert ablated.nothing_to_do()
-    assert f"steps/{STEPS[EARLY]}" in ablated.dvc("exp", "diff", "--md", EARLY, LATE)
-
-
-def test_the_same_command_again_does_nothing_twice(ablated: Project) -> None:
-    said = ablated.run("python", "-m", "pipeline_src", "ablations", "figure5", "--only", EARLY, LATE).stdout
-    assert said.count("was done on this commit") == 2 and "Queued" not in said
 
 
 def test_a_second_clone_pulls_it_and_runs_no_job(ablated: Project, tmp_path: Path) -> None:

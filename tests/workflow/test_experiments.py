@@ -1,8 +1,11 @@
-"""DVC's experiments beside both engines on the toy study: queued, in folders of their own, saved, compared, applied."""
+"""DVC's experiments beside both engines on the toy study: queued, in folders of their own, saved, compared,
+applied, handed to another clone.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,15 +22,21 @@ PATIENCE = 120  # seconds
 
 
 @pytest.fixture
-def named(study: Project) -> Iterator[Project]:
-    """The finished toy study in a clone that has a git identity, which experiments need; its workers end with it."""
+def named(study: Project) -> Project:
+    """The finished toy study in a clone that has a git identity, which experiments need."""
     study.run("git", "config", "user.name", "a")
     study.run("git", "config", "user.email", "a@example.org")
-    yield study
-    study.dvc("queue", "stop", "--kill", check=False)
+    return study
 
 
-def test_two_queued_experiments_run_at_once_and_leave_the_workspace_alone(named: Project) -> None:
+@pytest.fixture
+def workers(named: Project) -> Iterator[None]:
+    """Ends the queue's workers with the test."""
+    yield
+    named.dvc("queue", "stop", "--kill", check=False)
+
+
+def test_two_queued_experiments_run_at_once_and_leave_the_workspace_alone(named: Project, workers: None) -> None:
     rates = {"fewer": 0.1, "more": 0.3}
     for name, rate in rates.items():
         named.dvc("exp", "run", "--queue", "-n", name, "-S", f"mask_prob={rate}")
@@ -36,7 +45,8 @@ def test_two_queued_experiments_run_at_once_and_leave_the_workspace_alone(named:
     for note in notes:
         (note.parent / "go").touch()
     until(lambda: set(rates) <= experiments(named), "the queue never ended")
-    assert all(set(note_lines) == FROM_PRETRAIN for note_lines in [n.read_text().split() for n in notes if n.exists()])
+    logs = [log.read_text() for log in (named.path / ".dvc/tmp/exps/run").glob("*/*.out")]
+    assert [set(re.findall("Running stage '([^']+)'", log)) for log in logs] == [FROM_PRETRAIN, FROM_PRETRAIN]
     assert named.ran() == [] and named.nothing_to_do()
 
     shown = {row["name"]: row["data"] for row in shown_experiments(named)}
@@ -48,16 +58,15 @@ def test_two_queued_experiments_run_at_once_and_leave_the_workspace_alone(named:
         "new": 0.3,
         "diff": pytest.approx(0.2),
     }
-    for name, rate in rates.items():
-        named.dvc("exp", "apply", name)
-        assert (named.path / "models/pretrained/model.txt").read_text().startswith(f"{rate} ")
-        assert named.nothing_to_do()
+    named.dvc("exp", "apply", "more")
+    assert (named.path / "models/pretrained/model.txt").read_text().startswith("0.3 ")
+    assert named.nothing_to_do()
     assert named.ran() == []
 
 
 def test_an_experiment_in_a_folder_of_its_own_spares_snakemake_its_jobs(named: Project) -> None:
     named.dvc("exp", "run", "--temp", "-n", "apart", "-S", "mask_prob=0.25")
-    assert named.ran() == [] and named.nothing_to_do()
+    assert named.ran() == []
     named.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.25")
     said = named.snakemake()
     assert "pretrain restored from the run-cache" in said
@@ -69,13 +78,31 @@ def test_what_snakemake_ran_is_saved_as_an_experiment(named: Project) -> None:
     named.snakemake()
     assert set(named.ran()) == FROM_PRETRAIN
     named.dvc("exp", "save", "-n", "by-snakemake")
-    assert named.nothing_to_do()
     assert [row["name"] for row in shown_experiments(named)] == ["by-snakemake"]
     named.run("git", "checkout", "-q", "-f", ".")
     named.dvc("checkout")
     named.dvc("exp", "apply", "by-snakemake")
     assert "0.35" in (named.path / "models/pretrained/model.txt").read_text()
     assert named.ran() == [] and named.nothing_to_do()
+
+
+def test_an_experiment_pushed_on_one_clone_is_applied_on_another(named: Project, tmp_path: Path) -> None:
+    named.dvc("remote", "add", "-d", "shelf", str(tmp_path / "shelf"))
+    named.commit()
+    named.run("git", "init", "-q", "--bare", "-b", "main", str(tmp_path / "shared.git"))
+    named.run("git", "remote", "add", "origin", str(tmp_path / "shared.git"))
+    named.run("git", "push", "-q", "origin", "main")
+    named.dvc("exp", "run", "-n", "more-masks", "-S", "mask_prob=0.3")
+    named.dvc("exp", "push", "origin", "more-masks")
+
+    named.run("git", "clone", "-q", str(tmp_path / "shared.git"), str(tmp_path / "clone"))
+    clone = type(named)(tmp_path / "clone", tmp_path / "home")  # another home: nothing of DVC's is shared
+    clone.home.mkdir()
+    clone.dvc("exp", "pull", "origin", "more-masks")
+    clone.dvc("exp", "apply", "more-masks")
+    assert "0.3" in (clone.path / "models/pretrained/model.txt").read_text()
+    assert clone.nothing_to_do()
+    assert clone.ran() == []
 
 
 def two_pretrain(project: Project) -> list[Path]:
@@ -102,5 +129,5 @@ def until(found: Callable[[], Any], complaint: str) -> Any:
     deadline = time.monotonic() + PATIENCE
     while not (answer := found()):
         assert time.monotonic() < deadline, complaint
-        time.sleep(0.2)
+        time.sleep(0.5)
     return answer
