@@ -78,6 +78,7 @@ TOOLS = {
     "plan": ("pipeline_src.planning.plan", "what the study takes, stage by stage, before it runs"),
     "show": ("pipeline_src.examples.show", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.examples.export", "write pretraining examples as TFRecord or Parquet"),
+    "ablations": ("pipeline_src.experiments.ablations", "queue and run the paper's ablations as DVC experiments"),
     "parts": ("pipeline_src.sources.parts", "list the parts of a dump of one date in params.yaml"),
     "import": ("pipeline_src.inference.import_model", "bring a Hugging Face or Google BERT into this layout"),
     "fill-mask": ("pipeline_src.inference.fill_mask", "what a model would put at each [MASK] of a text"),

@@ -21,10 +21,22 @@ MAY_IMPORT = {
     "inference": {"vocabulary", "models"},
     "report": set(),
     "doctor": {"planning"},
+    "experiments": set(),
     "planning": {"sources", "training.cost"},
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")
-WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report", "planning"}
+WITHOUT_TORCH = {
+    "params",
+    "sources",
+    "corpus",
+    "vocabulary",
+    "examples",
+    "tasks",
+    "evaluation",
+    "experiments",
+    "planning",
+    "report",
+}
 
 
 def imports(path: Path) -> set[str]:
