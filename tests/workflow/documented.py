@@ -23,6 +23,7 @@ AT_ONCE = (
     "python -m pipeline_src preset bert-base",
     "python -m pipeline_src plan",
     "python -m pipeline_src plan --preset bert-base --hardware h100 --gpus 8 --price 3 --whole-dump",
+    "python -m pipeline_src ablations table5 --print",
     "python workflow/code_deps.py",
     "python workflow/code_deps.py --fix",
 )
