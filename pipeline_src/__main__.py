@@ -69,7 +69,7 @@ STAGES = {
     "evaluate": Stage(
         "pipeline_src.evaluation.evaluate",
         "predictions -> scores; the corpus counted",
-        ("task_source", "tasks", "finetune", "wikipedia"),
+        ("seed", "mask_prob", "pretrain", "task_source", "tasks", "finetune", "wikipedia"),
     ),
     "report": Stage("pipeline_src.report.report", "results -> report.html, report.md, summary.json"),
 }
