@@ -8,6 +8,7 @@ from pipeline_src.report.drawing import BLUE, GREY, INK, ORANGE, new_axes, svg
 from pipeline_src.report.results import PHASES, Curve, Results, is_synthetic
 from pipeline_src.report.table import METRICS
 
+BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}  # of legends: beside no curve
 COLOURS = dict(zip(PHASES, (BLUE, ORANGE), strict=True))
 
 
@@ -66,7 +67,7 @@ def _panel(results: Results, name: str) -> str:
             label = "" if last else panel.simplest_label
             axes.hlines(panel.factor * level, *ends, color=GREY, linestyle="--", linewidth=1.3, label=label)
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
-    axes.legend()
+    axes.legend(**BELOW)
     return svg(axes, name, f"{panel.title} by training step, in {panel.label}, for both phases of pretraining")
 
 
@@ -101,7 +102,7 @@ def throughput_panel(curves: dict[str, Curve]) -> str | None:
         points = _columns(_points(curve, "tokens_per_second"))
         axes.plot(*points, color=COLOURS[phase], linewidth=1.4, label=f"{phase} phase")
     axes.set(title="Throughput", xlabel="step", ylabel="tokens per second", ylim=(0, None))
-    axes.legend()
+    axes.legend(**BELOW)
     return svg(axes, "throughput", "Tokens per second by training step")
 
 
@@ -123,7 +124,7 @@ def score_bars(results: Results) -> str:
     """Each main score as a bar, with its deviation, its chance level and the score from random weights as marks."""
     rows = [row for row in results.scores["rows"] if row["main"]]
     made = [is_synthetic(results.scores, row["task"]) for row in rows]
-    axes = new_axes(5.2, 0.27 * len(rows) + 1.1)
+    axes = new_axes(4.7, 0.27 * len(rows) + 1.1)
     places = list(range(len(rows)))[::-1]
     spreads = [row["deviation"] or 0 for row in rows]
     axes.barh(

@@ -82,11 +82,11 @@ def shade(count: int, row: Sequence[int]) -> str:
 
 def piece(node: Node) -> Markup:
     """A piece of a masked example; what is to predict is marked, with the word that belongs there."""
-    text = show(node["text"])
+    text = show(node["text"], "piece")
     fate = node["fate"].value
     if fate is None:
         return text
-    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(node["was"]))
+    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(node["was"], "piece"))
     return Markup('<ins class="{}">{}{}</ins>').format(fate, text, was)
 
 
@@ -115,18 +115,20 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         "row_examples": lambda row: rows[row]["examples"],
         "task_title": lambda task: show(titles[task]) if task in titles else escape(task),
     }
+    found = headline(results)
     tasks, throughput = results.tasks, figures.throughput_panel(cost.throughput(logs))
     return template_environment.get_template("report.html.j2").render(
         title=title_of(results),
         sections=list(SECTIONS.items()),
         results=results,
         own=own_titles(results.scores),
+        made=list(dict.fromkeys(line.title.value for line in found.lines if line.synthetic)),
         boxes=_boxes(Node(summary, "results/summary.json")),
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
         long=results.node("pretrain/long.json"),
         phases=[results.node(f"pretrain/{phase}.json") for phase in PHASES],
         paper=read_paper(),
-        headline=headline(results),
+        headline=found,
         restarts=max((len(row["values"]) for row in results.scores["rows"]), default=0),
         rules=scores["rules"],
         score_bars=figures.score_bars(results),

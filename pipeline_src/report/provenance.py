@@ -32,8 +32,8 @@ def provenance() -> dict[str, str]:
         except PackageNotFoundError:  # a package of another stage, which this environment need not hold
             continue
     return {
-        "Commit": f"{commit} with uncommitted changes" if changed else commit,
-        "To reproduce": f"git checkout {commit} && make study",
+        "Commit": (f"{commit} with uncommitted changes" if changed else commit) or "not in a git repository",
+        "To reproduce": f"git checkout {commit} && make study" if commit else "make study",
         "Versions": ", ".join([f"Python {platform.python_version()}", *versions]),
         "Made on": f"{platform.system()} {platform.machine()}, {_processor()}, {len(os.sched_getaffinity(0))} cores, "
         f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB of memory",
@@ -90,5 +90,5 @@ def _commit() -> tuple[str, bool]:
             ["git", "status", "--porcelain", "-uno"], capture_output=True, text=True
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "not in a git repository", False
+        return "", False
     return head, bool(changed)

@@ -14,7 +14,15 @@ from pipeline_src.report.sourced import Figure, Node, Shown, computed
 PAPER = Path(__file__).with_name("paper.yaml")
 DOCUMENT = "pipeline_src/report/paper.yaml"
 TEST_SERVER = "test server"
-SPLITS = {"dev": "dev", "val": "dev", "valid": "dev", "dev_matched": "dev", "dev_mismatched": "dev", "test": "test"}
+SPLITS = {
+    "dev": "dev",
+    "val": "dev",
+    "valid": "dev",
+    "dev_matched": "dev",
+    "dev_mismatched": "dev",
+    "test": "test",
+    "diagnostic": "diagnostic",
+}
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,7 @@ FORMS: dict[str, Callable[[Any], str]] = {
     "percent_exact": lambda value: f"{100 * value:g} %",
     "percent_three": lambda value: f"{100 * value:.3f} %",
     "general": lambda value: f"{value:g}",
+    "price": lambda value: f"{value:,.2f}" if value >= 1 else f"{value:.2g}",
     "scientific": scientific,
     "duration": duration,
     "megabytes": lambda value: f"{value / 1e6:,.0f}",
@@ -129,8 +130,7 @@ FORMS: dict[str, Callable[[Any], str]] = {
     "energy": energy,
     "text": str,
     "clipped": lambda value: value if len(value) <= CLIPPED else value[:CLIPPED].rsplit(" ", 1)[0] + " …",
-    "short": lambda value: str(value)[:10],
-    "words": lambda value: str(value).replace("_", " "),
+    "piece": lambda value: value.removeprefix("##"),
 }
 
 

@@ -57,7 +57,7 @@ def test_synthetic_scores_have_no_difference_but_tasks_of_ones_own_data_do(resul
 def test_splits_are_told_by_the_files_of_the_tasks():
     files = {(task, row.file) for task in task_names() for row in load_spec(task).scores.values()}
     splits = {file: split_of(file) for _, file in files}
-    assert splits.pop("test.txt") == "test" and splits.pop("diagnostic-full.tsv") == "diagnostic-full.tsv"
+    assert splits.pop("test.txt") == "test" and splits.pop("diagnostic-full.tsv") == "diagnostic"
     assert (
         set(splits.values()) == {"dev"}
         and split_of("reviews.tsv") == "reviews.tsv"

@@ -69,7 +69,7 @@ def test_in_a_mixed_study_each_score_is_marked_by_its_own_data(results):
     page = page_of(results)
     text = (results / "report.md").read_text(encoding="utf-8")
     assert re.search(r"\| MINE +\| accuracy +\| dev +\| +77.0", text) and re.search(r"\| RTE \(synthetic\)", text)
-    assert "but those of SWAG, MINE, are of synthetic tasks" in page
+    assert "The scores of RTE, MRPC, WNLI, SQUAD1 are of synthetic tasks" in page
     assert "RTE (synthetic), accuracy</text>" in page and "MINE, accuracy</text>" in page  # in the figure
     assert set(read_json(results / "summary.json")) >= {"synthetic_glue", "synthetic_squad1", "swag"}
 
