@@ -15,12 +15,29 @@ import platform
 import resource
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import write_json
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a person may add to a stage's command, and dvc.yaml never does.
+
+    Attributes:
+        help: one line for people.
+        type: what makes a value of its text.
+        many: whether it takes several values.
+    """
+
+    help: str
+    type: Callable[[str], object] = str
+    many: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,12 +49,14 @@ class Stage:
         help: one line for people.
         blocks: top-level keys of params.yaml that are handed to ``run`` by name.
         items: command-line keys, what the stage's matrix runs over; handed to ``run`` by name.
+        options: more keys, handed to ``run`` by name where they are given.
     """
 
     module: str
     help: str
     blocks: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
+    options: Mapping[str, Option] = field(default_factory=dict)
 
 
 STAGES = {
@@ -71,7 +90,14 @@ STAGES = {
         "predictions -> scores; the corpus counted",
         ("seed", "mask_prob", "pretrain", "task_source", "tasks", "finetune", "wikipedia"),
     ),
-    "report": Stage("pipeline_src.report.report", "results -> report.html, report.md, summary.json"),
+    "report": Stage(
+        "pipeline_src.report.report",
+        "results -> report.html, report.md, summary.json",
+        options={
+            "experiments": Option("compare these instead: DVC experiments, git revisions, `workspace`", many=True),
+            "price": Option("of an hour of one process, in any currency (default 1)", float),
+        },
+    ),
 }
 
 TOOLS = {
@@ -101,7 +127,9 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command in TOOLS:
             importlib.import_module(TOOLS[arguments.command][0]).main(arguments)
         else:
-            run_stage(arguments.command, {key: getattr(arguments, key) for key in STAGES[arguments.command].items})
+            stage = STAGES[arguments.command]
+            asked = {key: value for key in stage.options if (value := getattr(arguments, key)) is not None}
+            run_stage(arguments.command, {key: getattr(arguments, key) for key in stage.items}, asked)
     except PipelineError as error:
         return _complain(str(error))
     except Interrupted as stop:
@@ -124,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def run_stage(name: str, items: dict[str, str]) -> None:
+def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
     """Check params.yaml, open the stage's log, run it, and leave ``logs/<stage>/<item>.run.json``.
 
     That file alone holds time, host and versions, which no tracked output may.
@@ -144,7 +172,7 @@ def run_stage(name: str, items: dict[str, str]) -> None:
     started, clock = datetime.now(UTC), time.monotonic()
     try:
         run = importlib.import_module(stage.module).run
-        run(**{block: getattr(study, block) for block in stage.blocks}, **items)
+        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options)
     except Interrupted as stop:
         log.error("%s", stop)
         raise
@@ -177,6 +205,8 @@ def _parser(wanted: list[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=f"stage: {stage.help}", description=stage.help)
         for item in stage.items:
             command.add_argument(f"--{item}", required=True)
+        for key, option in stage.options.items():
+            command.add_argument(f"--{key}", type=option.type, nargs="+" if option.many else None, help=option.help)
     for name, (module, text) in TOOLS.items():
         command = commands.add_parser(name, help=f"tool: {text}", description=text)
         if name in wanted:  # a tool declares its own arguments, and is imported only when it is called

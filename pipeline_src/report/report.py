@@ -7,23 +7,35 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.errors import PipelineError
 from pipeline_src.files import atomic_file, write_json
 from pipeline_src.progress import log
+from pipeline_src.report.comparison import render_comparison
 from pipeline_src.report.cost import PRICE
+from pipeline_src.report.experiments import read_experiment
 from pipeline_src.report.markdown import render_markdown
 from pipeline_src.report.page import render_page
 from pipeline_src.report.results import RESULTS, Results, is_synthetic, read_results, summarise
 
 
-def run(*, price: float = PRICE) -> None:
-    """Write the report of the results at hand.
+def run(*, price: float = PRICE, experiments: Sequence[str] = ()) -> None:
+    """Write the report of the results at hand, or a comparison of experiments.
 
     Args:
         price: of an hour of one process.
+        experiments: names of DVC experiments or git revisions, or ``workspace``; then ``comparison.html`` is written
+            and nothing else.
 
     Raises:
-        PipelineError: a result is missing or malformed.
+        PipelineError: a result is missing or malformed, there is no such experiment, or the price is none.
     """
+    if not 0 <= price < float("inf"):
+        raise PipelineError("not a price", price, where="--price", remedy="give a number of 0 or more")
+    if experiments:
+        with atomic_file(RESULTS / "comparison.html") as file:
+            file.write(render_comparison([read_experiment(name) for name in dict.fromkeys(experiments)]))
+        log.info("comparison: %s", RESULTS / "comparison.html")
+        return
     results = read_results()
     summary = summarise(results)
     with atomic_file(RESULTS / "report.html") as file:

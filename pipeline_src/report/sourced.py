@@ -111,7 +111,7 @@ def energy(joules: float) -> str:
 
 
 FORMS: dict[str, Callable[[Any], str]] = {
-    "one": lambda value: f"{value:.1f}",
+    "one": lambda value: f"{value:,.1f}",
     "two": lambda value: f"{value:.2f}",
     "three": lambda value: f"{value:.3f}",
     "spread": lambda value: f" ± {value:.1f}",
