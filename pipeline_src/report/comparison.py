@@ -63,7 +63,8 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def _summary_keys(experiments: Sequence[Experiment]) -> list[str]:
-    return list(dict.fromkeys(name for one in experiments for name in one.summary.value))
+    names = {name for one in experiments for name in one.summary.value}
+    return [name for plain in BOXES for name in (plain, f"synthetic_{plain}") if name in names]
 
 
 def _label(name: str) -> tuple[str, bool]:

@@ -16,6 +16,7 @@ from pipeline_src.report.experiments import read_experiment
 from pipeline_src.report.markdown import render_markdown
 from pipeline_src.report.page import render_page
 from pipeline_src.report.results import RESULTS, Results, is_synthetic, read_results, summarise
+from pipeline_src.report.table import METRICS
 
 
 def run(*, price: float = PRICE, experiments: Sequence[str] = ()) -> None:
@@ -52,8 +53,8 @@ def score_rows(results: Results) -> Iterable[Sequence[Any]]:
     """Rows of ``scores.tsv``, which `dvc plots` draws."""
     for row in results.scores["rows"]:
         mark = " (synthetic)" if is_synthetic(results.scores, row["task"]) else ""
-        metric, value, chance = row["metric"], f"{row['mean']:.4f}", f"{row['chance']:.4f}"
-        yield row["title"] + mark, row["file"], metric, value, chance
+        metric = METRICS.get(row["metric"], row["metric"])
+        yield f"{row['title']}, {metric}{mark}", row["file"], metric, f"{row['mean']:.4f}", f"{row['chance']:.4f}"
 
 
 def confusion_rows(results: Results) -> Iterable[Sequence[Any]]:

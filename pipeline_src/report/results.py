@@ -58,7 +58,11 @@ class Results:
 
     @property
     def pretrain(self) -> dict[str, dict[str, Any]]:
-        """``results/pretrain/<phase>.json`` by phase."""
+        """``results/pretrain/<phase>.json`` by phase.
+
+        Where one holds ``fill_mask``, the report shows it: a list of blocks ``step``, ``text`` (with [MASK] in it) and
+        ``candidates``, for each [MASK] a list of pairs of a token and its probability, the likeliest first.
+        """
         return {phase: self.documents[f"results/pretrain/{phase}.json"] for phase in PHASES}
 
     @property

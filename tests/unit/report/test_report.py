@@ -1,6 +1,11 @@
 """The report: everything from results/, synthetic scores called so wherever they stand."""
 
+import json
+import os
 import re
+import resource
+import subprocess
+import sys
 
 import pytest
 
@@ -133,11 +138,26 @@ def test_tables_for_plots(results):
     lines = (results / "scores.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[:2] == [
         "score\tsplit\tmetric\tvalue\tchance",
-        "RTE (synthetic)\tdev.tsv\taccuracy\t80.0000\t50.0000",
+        "RTE, accuracy (synthetic)\tdev.tsv\taccuracy\t80.0000\t50.0000",
     ]
     lines = (results / "confusion.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "score\tactual\tpredicted\tshare\tcount"
     assert "RTE (synthetic)\t0\t1\t0.0698\t3" in lines and not any("SQUAD" in line for line in lines)
+
+
+def test_dvc_has_what_draws_confusion(root):
+    template = read_json(root / ".dvc" / "plots" / "confusion_shares.json")
+    fields = set(re.findall(r'"field": "(\w+)"', json.dumps(template))) - {"rev"}  # DVC's own
+    assert fields == {"score", "actual", "predicted", "share", "count"}
+
+
+def test_a_report_takes_seconds(results, root):
+    """Five on a machine of one's own; processor time, since tests run beside others."""
+    (results.parent / "params.yaml").write_text((root / "params.yaml").read_text(encoding="utf-8"))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-m", "pipeline_src", "report"], env=os.environ | {"PYTHONPATH": str(root)})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0 and after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
 
 
 def test_a_missing_result_is_one_clear_error_and_leaves_the_old_report(results):
