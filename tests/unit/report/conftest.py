@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from pipeline_src.files import write_json
+from pipeline_src.report import comparison, drawing, figures
 
 HELDOUT = {
     "mlm_loss": 6.1,
@@ -92,10 +93,26 @@ ROWS = [
 ]
 
 
+def sketch(axes, name: str, description: str) -> str:
+    """What is written on a picture, without the picture."""
+    texts = [axes.get_title(), axes.get_xlabel(), *(label.get_text() for label in axes.get_yticklabels())]
+    return f'<svg role="img" aria-label="{description}">{"".join(f"<text>{text}</text>" for text in texts)}</svg>'
+
+
+@pytest.fixture
+def pictures(results, monkeypatch):
+    """The same results, whose pictures are drawn in full; that takes a second."""
+    for module in (figures, comparison):
+        monkeypatch.setattr(module, "svg", drawing.svg)
+    return results
+
+
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    """A study of synthetic tasks, of the size of BERT-base."""
+    """A study of synthetic tasks, of the size of BERT-base, whose pictures are sketched."""
     monkeypatch.chdir(tmp_path)
+    for module in (figures, comparison):
+        monkeypatch.setattr(module, "svg", sketch)
     folder = tmp_path / "results"
     for phase, start in (("short", 1), ("long", 11)):
         pretrain = {

@@ -63,7 +63,7 @@ def experiments(results, monkeypatch):
     return results
 
 
-def test_experiments_are_read_without_checking_them_out(experiments, root):
+def test_experiments_are_read_without_checking_them_out(experiments, root, pictures):
     report.run(experiments=("base", "no-nsp", "workspace"))
     page = (experiments / "comparison.html").read_text(encoding="utf-8")
     parsed = Page(page)

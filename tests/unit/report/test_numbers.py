@@ -71,7 +71,7 @@ def add_filled_masks(results) -> None:
     write_json(path, read_json(path) | {"fill_mask": filled})
 
 
-def test_every_number_of_the_page_is_found(results, root):
+def test_every_number_of_the_page_is_found(results, root, pictures):
     add_costs(results)
     add_filled_masks(results)
     report.run(price=RATE)

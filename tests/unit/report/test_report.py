@@ -24,7 +24,7 @@ def page_of(results) -> str:
     return (results / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_page_is_whole_and_fetches_nothing(results):
+def test_the_page_is_whole_and_fetches_nothing(results, pictures):
     page = page_of(results)
     parsed = Page(page)
     assert not parsed.fetched and not parsed.open and "@import" not in page and "<script" not in page
@@ -44,7 +44,7 @@ def test_the_page_is_whole_and_fetches_nothing(results):
         assert shown in text, shown
 
 
-def test_ids_are_unique_and_tables_say_what_their_headers_head(results):
+def test_ids_are_unique_and_tables_say_what_their_headers_head(results, pictures):
     page = page_of(results)
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
@@ -79,7 +79,7 @@ def test_in_a_mixed_study_each_score_is_marked_by_its_own_data(results):
     assert set(read_json(results / "summary.json")) >= {"synthetic_glue", "synthetic_squad1", "swag"}
 
 
-def test_official_scores_are_not(results):
+def test_official_scores_are_not(results, pictures):
     write_scores(results, ROWS, [])
     assert "synthetic" not in page_of(results).replace(".tag", "").lower()
     assert "glue" in read_json(results / "summary.json")
