@@ -81,7 +81,7 @@ def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
 
 def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
     """Scores of the paper's tables of which the experiments are two variants or more."""
-    found = []
+    found: list[Ablation] = []
     for table in read_paper()["ablations"]:
         which = [
             next((one for one in experiments if is_variant(one.params, variant)), None) for variant in table["variants"]
@@ -143,7 +143,7 @@ def _bars(name: str, title: str, made: bool, variants: list[tuple[Node, Node, Ex
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(places, [variant[0].value for variant in rest])
     axes.set(title=title, xlabel=f"points from “{variants[first][0].value}”")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.25), ncols=2)
+    axes.figure.legend(loc="outside lower center", ncols=2)
     return svg(
         axes, name, f"{title}: change of each variant, in this study{' (synthetic)' if made else ''} and in the paper"
     )

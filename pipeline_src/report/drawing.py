@@ -51,7 +51,9 @@ def svg(axes: Axes, name: str, description: str) -> str:
         description: for those who do not see it.
     """
     buffer = io.StringIO()
-    axes.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

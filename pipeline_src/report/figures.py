@@ -8,7 +8,7 @@ from pipeline_src.report.drawing import BLUE, GREY, INK, ORANGE, new_axes, svg
 from pipeline_src.report.results import PHASES, Curve, Results, is_synthetic
 from pipeline_src.report.table import METRICS
 
-BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}  # of legends: beside no curve
+BELOW = {"loc": "outside lower center", "ncols": 2}  # where legends are, off the curves
 COLOURS = dict(zip(PHASES, (BLUE, ORANGE), strict=True))
 
 
@@ -67,7 +67,7 @@ def _panel(results: Results, name: str) -> str:
             label = "" if last else panel.simplest_label
             axes.hlines(panel.factor * level, *ends, color=GREY, linestyle="--", linewidth=1.3, label=label)
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
-    axes.legend(**BELOW)
+    axes.figure.legend(**BELOW)
     return svg(axes, name, f"{panel.title} by training step, in {panel.label}, for both phases of pretraining")
 
 
@@ -102,7 +102,7 @@ def throughput_panel(curves: dict[str, Curve]) -> str | None:
         points = _columns(_points(curve, "tokens_per_second"))
         axes.plot(*points, color=COLOURS[phase], linewidth=1.4, label=f"{phase} phase")
     axes.set(title="Throughput", xlabel="step", ylabel="tokens per second", ylim=(0, None))
-    axes.legend(**BELOW)
+    axes.figure.legend(**BELOW)
     return svg(axes, "throughput", "Tokens per second by training step")
 
 
@@ -136,7 +136,8 @@ def score_bars(results: Results) -> str:
     known = [(row["random_weights"], place) for row, place in zip(rows, places, strict=True)]
     known = [(value, place) for value, place in known if value is not None]
     if known:
-        axes.scatter(*zip(*known, strict=True), marker="D", s=22, color=ORANGE, label="random weights", zorder=3)
+        values, at = zip(*known, strict=True)
+        axes.scatter(values, at, marker="D", s=22, color=ORANGE, label="random weights", zorder=3)
     some = any(made) and not all(made)
     kind = "synthetic " if made and all(made) else ""
     marks = [" (synthetic)" if some and one else "" for one in made]
@@ -146,7 +147,7 @@ def score_bars(results: Results) -> str:
     ]
     axes.set_yticks(places, names)
     axes.set(xlabel=f"score on the {kind}tasks (percent)", xlim=(min(0, *(row["mean"] for row in rows)), 102))
-    axes.legend(loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=3, columnspacing=1, handletextpad=0.4)
+    axes.figure.legend(loc="outside upper center", ncols=3, columnspacing=1, handletextpad=0.4)
     return svg(
         axes, "scores", f"Main score of every {kind}task beside its chance level and the score from random weights"
     )

@@ -107,12 +107,9 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
     scores, corpus = results.node("scores.json"), results.node("corpus.json")
     logs = cost.measured(results)
     rate = Node(price, "--price")
-    rows = {row.value["row"]: row for row in scores["rows"]}
     titles = {row.value["task"]: row["title"] for row in reversed(list(scores["rows"]))}
     template_environment = environment()
     template_environment.filters |= {
-        "row_title": lambda row: rows[row]["title"],
-        "row_examples": lambda row: rows[row]["examples"],
         "task_title": lambda task: show(titles[task]) if task in titles else escape(task),
     }
     found = headline(results)
@@ -122,7 +119,7 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         sections=list(SECTIONS.items()),
         results=results,
         own=own_titles(results.scores),
-        made=list(dict.fromkeys(line.title.value for line in found.lines if line.synthetic)),
+        made=list(dict.fromkeys(row.value["title"] for row in scores["rows"] if row.value["task"] in scores["rules"])),
         boxes=_boxes(Node(summary, "results/summary.json")),
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
         long=results.node("pretrain/long.json"),
@@ -141,8 +138,7 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         rate=rate,
         price=cost.price(rate, logs),
         stages=cost.stage_costs(),
-        tasks=tasks,
-        first_task=next(iter(tasks), None),
+        error_rows=_error_rows(scores, tasks),
         dropped_rows=[
             (task, file, counts)
             for task, found in tasks.items()
@@ -162,3 +158,13 @@ def _boxes(summary: Node) -> list[Box]:
         label, form = BOXES[plain]
         boxes.append(Box(label, figure, form, plain != name))
     return boxes
+
+
+def _error_rows(scores: Node, tasks: dict[str, Node]) -> list[tuple[Node, bool, Node]]:
+    """A row of scores, whether its data are synthetic, and what is known of its errors, once for each score row."""
+    rows = {row.value["row"]: row for row in reversed(list(scores["rows"]))}
+    return [
+        (row, tasks[task]["synthetic"].value, tasks[task]["errors"][name])
+        for name, row in reversed(rows.items())
+        if (task := row.value["task"]) in tasks and name in tasks[task]["errors"]
+    ]
