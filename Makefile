@@ -1,6 +1,7 @@
 # make study   the whole study in params.yaml, from raw text to results table
 # make test    the tests
 # make lint    style, types, and Snakemake's own checks
+# make ablations   the paper's ablations on that study, as queued experiments; one table: make ablations TABLE=table5
 # make bench   every claim of speed beside its peer; one of them: make bench BENCH=encode
 #
 # Each makes .venv first where it has to. `make study TORCH=installed` uses a torch that this machine's python3 has.
@@ -12,7 +13,8 @@ CORES ?= $(shell nproc)
 VENV := .venv
 INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-version-check
 # layers without torch, and the bridge between the engines
-TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,params sources corpus vocabulary examples evaluation report)) \
+PACKAGES := params sources corpus vocabulary examples evaluation planning doctor experiments report
+TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,$(PACKAGES))) \
          pipeline_src/tasks/spec.py workflow/*.py benchmarks/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -25,7 +27,7 @@ else
 SKIP := ^-r
 endif
 
-.PHONY: study test lint bench identity
+.PHONY: study test lint ablations bench identity
 
 study: $(VENV)/study-installed identity
 	@mkdir -p $(XDG_CACHE_HOME)
@@ -44,6 +46,10 @@ lint: $(VENV)/test-installed
 	python workflow/code_deps.py
 	snakemake --lint
 	mypy $(TYPED)
+
+# the study itself first: its corpus serves every experiment
+ablations: study
+	python -m pipeline_src ablations $(TABLE) --jobs $(or $(JOBS),2)
 
 bench: $(VENV)/bench-installed
 	python -m benchmarks $(BENCH)

@@ -88,7 +88,7 @@ CASES: dict[str, Callable[[], Case]] = {"mrpc": mrpc, "squad": squad}
 
 def trainer_of(case: Case) -> TaskTrainer:
     """This project's trainer, over the real encoder."""
-    recipe = Recipe(learning_rates=RATE, epochs=1, batches=BATCH, max_length=384)
+    recipe = Recipe(learning_rates=(RATE,), epochs=(1,), batches=(BATCH,), max_length=384)
     encoder = minilm_folder()
     params = FinetuneParams(threads=torch.get_num_threads())
     return TaskTrainer(case.spec, recipe, params, load_config(encoder), encoder, case.training, stream=1)

@@ -34,12 +34,19 @@ from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.tasks.spec import load_spec
 
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
+
+
+def recipe(epochs: int, batch: int) -> Recipe:
+    """One point; 1e-4 suits so small an encoder better than the paper's rates."""
+    return Recipe(learning_rates=(1e-4,), epochs=(epochs,), batches=(batch,), max_length=128)
+
+
 RECIPES = {  # of each task, and of how many training rows a sample is drawn
-    "cola": (Recipe(learning_rates=1e-4, epochs=4, batches=32, max_length=128), None),
-    "sst2": (Recipe(learning_rates=1e-4, epochs=1, batches=32, max_length=128), 20_000),
-    "mrpc": (Recipe(learning_rates=1e-4, epochs=4, batches=32, max_length=128), None),
-    "stsb": (Recipe(learning_rates=1e-4, epochs=3, batches=32, max_length=128), None),
-    "rte": (Recipe(learning_rates=1e-4, epochs=4, batches=16, max_length=128), None),
+    "cola": (recipe(epochs=4, batch=32), None),
+    "sst2": (recipe(epochs=1, batch=32), 12_000),
+    "mrpc": (recipe(epochs=4, batch=32), None),
+    "stsb": (recipe(epochs=3, batch=32), None),
+    "rte": (recipe(epochs=3, batch=16), None),
 }
 BARS = {("mrpc", "accuracy"): 76.0, ("mrpc", "f1"): 83.0, ("sst2", "accuracy"): 86.0}  # median over restarts
 
@@ -62,13 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measure(task: str, asked: argparse.Namespace, encoder: Path) -> dict[str, Any]:
     """Fine-tune one task with every restart, from both kinds of weights."""
-    recipe, sample = RECIPES[task]
+    wanted, sample = RECIPES[task]
     folder = (CACHE / "learning").absolute()
     for below in ("results/predictions", "models/finetuned", "data/tasks"):
         shutil.rmtree(folder / below / task, ignore_errors=True)
     place(asked.glue / FOLDERS[task], folder / "data/tasks" / task, sample)
     numbers = [str(number + 1) for number in range(asked.restarts)]
-    params = FinetuneParams(model=str(encoder), default=recipe, random_baseline=True, threads=asked.threads)
+    params = FinetuneParams(model=str(encoder), default=wanted, random_baseline=True, threads=asked.threads)
     busy, wall = cpu_seconds(), time.perf_counter()
     with contextlib.chdir(folder):
         for number in numbers:
@@ -77,7 +84,7 @@ def measure(task: str, asked: argparse.Namespace, encoder: Path) -> dict[str, An
             params = params.model_copy(update={"random_baseline": False})
         busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
         runs = [read_json(f"results/predictions/{task}/{number}/run.json")["runs"] for number in numbers]
-    row: dict[str, Any] = {"rows": sample or "all", "recipe": recipe.model_dump(mode="json"), "met": True}
+    row: dict[str, Any] = {"rows": sample or "all", "recipe": wanted.model_dump(mode="json"), "met": True}
     for metric in load_spec(task).row(None).metrics:
         values = [max(r["dev"][metric] for r in of if r["weights"] == "pretrained") for of in runs]
         median, random = statistics.median(values), runs[0][-1]["dev"][metric]

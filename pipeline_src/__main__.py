@@ -8,7 +8,6 @@ whole of params.yaml is checked first, so that a typing mistake fails before any
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import os
 import platform
@@ -18,11 +17,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 
 from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import write_json
+from pipeline_src.usage import mistake, not_installed, overview
 
 
 @dataclass(frozen=True)
@@ -102,14 +101,17 @@ STAGES = {
 
 TOOLS = {
     "preset": ("pipeline_src.params.preset", "put a complete study in place of params.yaml"),
+    "plan": ("pipeline_src.planning.plan", "what the study takes, stage by stage, before it runs"),
     "show": ("pipeline_src.examples.show", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.examples.export", "write pretraining examples as TFRecord or Parquet"),
+    "ablations": ("pipeline_src.experiments.ablations", "queue and run the paper's ablations as DVC experiments"),
     "parts": ("pipeline_src.sources.parts", "list the parts of a dump of one date in params.yaml"),
     "import": ("pipeline_src.inference.import_model", "bring a Hugging Face or Google BERT into this layout"),
     "fill-mask": ("pipeline_src.inference.fill_mask", "what a model would put at each [MASK] of a text"),
     "embed": ("pipeline_src.inference.embed", "texts as vectors"),
     "statistics": ("pipeline_src.evaluation.show", "print what the corpus stages have made so far"),
     "table": ("pipeline_src.report.table", "print the results table"),
+    "doctor": ("pipeline_src.doctor.doctor", "check this machine, and say what to mend"),
 }
 
 
@@ -117,36 +119,36 @@ def main(argv: list[str] | None = None) -> int:
     """Run one stage or tool; returns the exit status.
 
     0 done, 1 bug, 2 a mistake the user can mend, 75 stopped by a signal after its state was saved, 130 interrupted.
+    A tool may say its own: ``doctor`` does.
     """
     argv = sys.argv[1:] if argv is None else argv
     # Threads that wait must sleep, not spin: on a machine that does anything else beside, spinning threads made
     # training 3 to 5 times slower. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    arguments = _parser(argv[:1]).parse_args(argv)
     try:
+        arguments = _parser(argv[:1]).parse_args(argv)
         if arguments.command in TOOLS:
-            importlib.import_module(TOOLS[arguments.command][0]).main(arguments)
-        else:
-            stage = STAGES[arguments.command]
-            asked = {key: value for key in stage.options if (value := getattr(arguments, key)) is not None}
-            run_stage(arguments.command, {key: getattr(arguments, key) for key in stage.items}, asked)
+            return importlib.import_module(TOOLS[arguments.command][0]).main(arguments) or 0
+        stage = STAGES[arguments.command]
+        asked = {key: value for key in stage.options if (value := getattr(arguments, key)) is not None}
+        run_stage(arguments.command, {key: getattr(arguments, key) for key in stage.items}, asked)
     except PipelineError as error:
         return _complain(str(error))
     except Interrupted as stop:
         return _complain(f"{stop}; run the same command again to go on", Interrupted.STATUS, "stopped")
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        found = mistake(error)
+        if found is None:
             raise
-        place = error.filename or Path.cwd()
-        return _complain(
-            str(
-                PipelineError(
-                    "no space left on the disk",
-                    place,
-                    remedy="free some and run the same command again; nothing half-written is left",
-                )
-            )
-        )
+        return _complain(str(found))
+    except ModuleNotFoundError as error:
+        missing = not_installed(error)
+        if missing is None:
+            raise
+        return _complain(str(missing))
     except KeyboardInterrupt:
         return _complain("interrupted; run the same command again to go on", status=130)
     return 0
@@ -155,14 +157,18 @@ def main(argv: list[str] | None = None) -> int:
 def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
     """Check params.yaml, open the stage's log, run it, and leave ``logs/<stage>/<item>.run.json``.
 
-    That file alone holds time, host and versions, which no tracked output may.
+    That file alone holds time, host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
     """
     from pipeline_src.parallel import place
     from pipeline_src.params.study import load_study
+    from pipeline_src.planning.record import record_run
     from pipeline_src.progress import PLAIN, log, open_log
 
     stage = STAGES[name]
     study = load_study()
+    for key, value in items.items():  # they become the names of files
+        if not value or not value.replace("-", "").replace("_", "").isalnum():
+            raise PipelineError("not a name", repr(value), where=f"--{key}", remedy="use letters, digits, - and _")
     item = "-".join(items.values()) or "all"
     rank = place()[0]
     if rank:  # one of several processes that train together: the first one alone speaks
@@ -196,19 +202,28 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
             "python": platform.python_version(),
         },
     )
+    if not rank:
+        record_run(name, item, study, seconds)
 
 
 def _parser(wanted: list[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipeline_src", description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    listed = {name: stage.help for name, stage in STAGES.items()}, {name: text for name, (_, text) in TOOLS.items()}
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline_src", usage="%(prog)s COMMAND [options]",
+        description="One stage of the study, or a tool beside it.",
+        epilog=overview(*listed), formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog=parser.prog
+    )
     for name, stage in STAGES.items():
-        command = commands.add_parser(name, help=f"stage: {stage.help}", description=stage.help)
+        command = commands.add_parser(name, description=stage.help)
         for item in stage.items:
             command.add_argument(f"--{item}", required=True)
         for key, option in stage.options.items():
             command.add_argument(f"--{key}", type=option.type, nargs="+" if option.many else None, help=option.help)
     for name, (module, text) in TOOLS.items():
-        command = commands.add_parser(name, help=f"tool: {text}", description=text)
+        command = commands.add_parser(name, description=text)
         if name in wanted:  # a tool declares its own arguments, and is imported only when it is called
             importlib.import_module(module).add_arguments(command)
     return parser

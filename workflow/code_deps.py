@@ -9,7 +9,7 @@ import argparse
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,12 @@ def compare(root: Path, *, fix: bool = False) -> list[str]:
     complaints = []
     for name, stage in declared["stages"].items():
         body = stage.get("do", stage)
-        module = stage_module(body["cmd"], root)
+        command = body["cmd"] if isinstance(body["cmd"], str) else "\n".join(body["cmd"])
+        try:
+            module = stage_module(command, root)
+        except KeyError as error:
+            complaints.append(f"{name}: python -m pipeline_src has no stage {error}")
+            continue
         if module is None:
             continue
         needed = closure(module, root)
@@ -72,7 +77,12 @@ def compare(root: Path, *, fix: bool = False) -> list[str]:
         if code == needed:
             continue
         missing, beyond = sorted(set(needed) - set(code)), sorted(set(code) - set(needed))
-        complaints.append(f"{name}: missing {missing}, not imported {beyond}")
+        complaints.append(
+            f"{name}: "
+            + "; ".join(
+                _listed(missing, "imports %s, not in its deps") + _listed(beyond, "does not import %s of its deps")
+            )
+        )
         body["deps"] = [*needed, *(dep for dep in body.get("deps", []) if not str(dep).endswith(".py"))]
     if fix:
         with open(path, "w", encoding="utf-8") as file:
@@ -84,12 +94,15 @@ def data_files(code: list[str], root: Path) -> list[str]:
     """Files beside a module that it names in a string (``tasks.yaml``): data of the project that it reads."""
     found = set()
     for file in code:
-        for node in ast.walk(ast.parse((root / file).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.-]+", node.value):
-                beside = (root / file).parent / node.value
-                if beside.suffix not in ("", ".py") and beside.is_file():
-                    found.add(str(beside.relative_to(root)))
+        for name in _strings(root / file):
+            beside = (root / file).parent / name
+            if beside.suffix not in ("", ".py") and beside.is_file():
+                found.add(str(beside.relative_to(root)))
     return sorted(found)
+
+
+def _listed(files: list[str], sentence: str) -> list[str]:
+    return [sentence % ", ".join(files)] if files else []
 
 
 def _declared(stage: Any) -> set[str]:
@@ -104,16 +117,30 @@ def _file(module: str, root: Path) -> Path | None:
     return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
 
 
-def _imports(file: Path, package: str) -> Iterator[str]:
+@cache  # one module stands in the closure of many stages
+def _imports(file: Path, package: str) -> list[str]:
     """Names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, which may be a module."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    names = []
+    for node in _nodes(file):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return names
+
+
+@cache
+def _strings(file: Path) -> set[str]:
+    """Strings in a file that may be names of files."""
+    texts = {node.value for node in _nodes(file) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {text for text in texts if re.fullmatch(r"[\w.-]+", text)}
+
+
+@cache
+def _nodes(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
 
 
 def main() -> int:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +24,13 @@ from dvc.stage import PipelineStage
 from snakemake.cli import get_argument_parser
 from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory, touch
+from snakemake.logging import logger
 
+from code_deps import compare
 from dvc_stages import Group, Pipeline
 from dvc_state import State
-from run_lock import RunLock, locked_by
+from lock_file import keep_copy, mend, write_whole
+from run_lock import RunLock, cancel_orphans, locked_by
 
 STAMPS = Path(".snakemake/dvc")
 LOOKING = (  # Snakemake's options that execute no job, ``-n`` apart
@@ -49,8 +55,10 @@ class Stage:
 
     def input(self, wildcards: Any) -> list[Any]:
         """Files the stage depends on. All are ``ancient``: DVC compares contents, Snakemake must not compare ages."""
-        found: dict[str, None] = {}
-        for dep in self._member(wildcards).deps:
+        stage = self._member(wildcards)
+        # the stamps: what makes the input may be stale while the input itself lies there
+        found = {str(self._stamps / self._pipeline.stamps[above.name]): None for above in self._pipeline.above(stage)}
+        for dep in stage.deps:
             if dep.hash_name != "params":
                 path = self._pipeline.path(dep)
                 found |= dict.fromkeys(self._pipeline.outputs_behind(path) or [path])
@@ -63,9 +71,11 @@ class Stage:
         return [*made, touch(str(self._stamps / self._group.stamp(f"{{{key}}}" for key in self._group.keys)))]
 
     def cmd(self, wildcards: Any) -> str:
-        """The command, as DVC would run it."""
-        command = self._member(wildcards).cmd
-        return command if isinstance(command, str) else "\n".join(command or [])
+        """The command, as DVC would run it: in the stage's own folder, and of a list one after another."""
+        stage = self._member(wildcards)
+        commands = [stage.cmd] if isinstance(stage.cmd, str) else list(stage.cmd or [])
+        folder = os.path.relpath(stage.wdir)
+        return "\n".join(commands if folder == "." else [f"cd {shlex.quote(folder)}", *commands])
 
     def _member(self, wildcards: Any) -> PipelineStage:
         values = tuple(str(getattr(wildcards, key)) for key in self._group.keys)
@@ -106,8 +116,15 @@ class Dag:
                 atexit.register(shutil.rmtree, self._stamps, ignore_errors=True)
                 state = State(self._pipeline, STAMPS)
                 state.write_stamps(self._stamps, state.stale(restore=False))
+            if workflow.is_main_process:
+                _change_targets(workflow, self._with_stamps)
         except DvcException as error:
             raise WorkflowError(f"DVC: {error}") from None
+
+    def _with_stamps(self, targets: Iterable[str]) -> set[str]:
+        """The targets, and beside a file that is asked for by name its stamp: the file may lie there and be stale."""
+        stages = [self._pipeline.makers.get(os.path.normpath(target)) for target in targets]
+        return {*targets, *(str(self._stamps / self._pipeline.stamps[stage.name]) for stage in stages if stage)}
 
     def __getitem__(self, name: str) -> Stage:
         """The stage that dvc.yaml calls ``name``, for the rule that runs it."""
@@ -132,10 +149,12 @@ class Dag:
         return {key: "|".join(sorted(known)) for key, known in values.items()}
 
     def require_all(self) -> None:
-        """Stop where a stage of dvc.yaml has no rule; called after the last rule."""
+        """Stop where a stage of dvc.yaml has no rule, or declares other code than it imports; after the last rule."""
         missing = [name for name in self._pipeline.groups if name not in self._asked]
         if missing:
             raise WorkflowError(f"dvc.yaml declares {', '.join(missing)}, which no rule in workflow/rules runs.")
+        if self._workflow.is_main_process and (wrong := compare(Path.cwd())):
+            raise WorkflowError("\n".join([*wrong, "Mend dvc.yaml by: python workflow/code_deps.py --fix"]))
 
     def start(self) -> None:
         """For ``onstart``: record what the jobs are about to run with."""
@@ -153,6 +172,7 @@ class Dag:
         try:
             with lock_repo(repo):
                 State(Pipeline(repo), STAMPS).commit()
+                keep_copy(repo)
         except LockError as error:
             raise locked_by(repo, error) from None
         except DvcException as error:
@@ -166,7 +186,14 @@ class Dag:
         atexit.register(self._lock.release)
         _forget_interrupted_run()
         try:
+            if (STAMPS / "snapshot.json").exists():  # the run before did not come to its end
+                cancel_orphans()
             with lock_repo(repo):
+                self._lock.refuse_dvc()
+                if mended := mend(repo):
+                    logger.warning(f"dvc: {mended}")
+                write_whole()
+                keep_copy(repo)
                 pipeline = Pipeline(repo)
                 state = State(pipeline, STAMPS)
                 state.restore_tracked()
@@ -183,6 +210,18 @@ class Dag:
         except BaseException:
             self._lock.release()
             raise
+
+
+def _change_targets(workflow: Any, change: Callable[[Iterable[str]], set[str]]) -> None:
+    """Let ``change`` have the targets of the command line, which Snakemake hands over once the Snakefile is read."""
+
+    class Changing(type(workflow)):  # type: ignore[misc]
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "dag_settings" and value is not None:
+                value = replace(value, targets=change(value.targets))
+            super().__setattr__(name, value)
+
+    workflow.__class__ = Changing
 
 
 def _only_looks(workflow: Any) -> bool:

@@ -79,6 +79,10 @@ class Pipeline:
         """Stages whose outputs ``stage`` depends on directly."""
         return self.graph.successors(stage)
 
+    def above(self, stage: PipelineStage) -> list[PipelineStage]:
+        """Stages whose outputs ``stage`` depends on directly, of this dvc.yaml."""
+        return [other for other in self.upstream(stage) if other.name in self.stages]
+
     def outputs_behind(self, dependency: str) -> list[str]:
         """Outputs of stages that a dependency names: itself, the folder it lies in, or all that lie in it.
 

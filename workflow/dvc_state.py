@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dvc.dependency import param
 from dvc.dependency.param import ParamsDependency
 from dvc.exceptions import DvcException
 from dvc.stage import PipelineStage
@@ -21,6 +24,7 @@ from dvc.stage.cache import RunCacheNotFoundError
 from snakemake.logging import logger
 
 from dvc_stages import Pipeline
+from patience import in_words, patience, size_of
 
 HASHED_WHOLE = 1 << 20  # bytes: larger inputs are compared by size and mtime
 
@@ -50,13 +54,19 @@ class State:
             restore: first bring back, from dvc.lock and the run-cache, what was made before (needs DVC's lock);
                 otherwise nothing is written, and what waits to be committed counts as fresh.
         """
+        with _params_read_once():
+            return self._stale(restore)
+
+    def _stale(self, restore: bool) -> list[PipelineStage]:
         waiting = [] if restore else self.finished()[0]
         stale: dict[PipelineStage, None] = {}
         for stage in self.pipeline.stages.values():
             if any(above in stale for above in self.pipeline.upstream(stage)):
                 stale[stage] = None
-            elif stage not in waiting and _changed(stage) and not (restore and self._restore(stage)):
-                stale[stage] = None
+                continue
+            with patience(f"comparing {stage.name} with dvc.lock"):
+                if stage not in waiting and _changed(stage) and not (restore and self._restore(stage)):
+                    stale[stage] = None
         return list(stale)
 
     def restore_tracked(self) -> None:
@@ -85,7 +95,8 @@ class State:
 
     def _restore(self, stage: PipelineStage) -> bool:
         """As `dvc repro` does: take the outputs from the cache when this very run was done before."""
-        if not stage.changed_stage() and not any(dep.status() for dep in stage.deps):
+        recorded = all(out.hash_info for out in stage.outs)
+        if recorded and not stage.changed_stage() and not any(dep.status() for dep in stage.deps):
             stage.checkout(force=True, allow_missing=True)
             if not _changed(stage):
                 logger.info(f"dvc: {stage.name} checked out")
@@ -105,7 +116,8 @@ class State:
     def snapshot(self) -> None:
         """Record what every stage would run with now; called when the first job is about to start."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        now = {stage.name: self._signature(stage) for stage in self.pipeline.stages.values()}
+        with _params_read_once():
+            now = {stage.name: self._signature(stage) for stage in self.pipeline.stages.values()}
         partial = self.snapshot_file.with_suffix(".partial")
         partial.write_text(json.dumps(now), encoding="utf-8")
         os.replace(partial, self.snapshot_file)
@@ -134,10 +146,13 @@ class State:
             self.stamp(stage).unlink()
         saved = []
         for number, stage in enumerate(good, start=1):
-            logger.info(f"dvc: committing {stage.name} ({number} of {len(good)}, {_size(stage)})")
+            size = in_words(sum(size_of(Path(out.fs_path)) for out in stage.outs))
+            what = f"committing {stage.name} ({number} of {len(good)}, {size})"
+            logger.info(f"dvc: {what}")
             try:
-                stage.save()
-                stage.commit()
+                with patience(what):
+                    stage.save()
+                    stage.commit()
             except DvcException as error:
                 logger.warning(f"dvc: {stage.name} not committed: {error}")
                 self.stamp(stage).unlink()
@@ -173,6 +188,17 @@ class State:
         return sorted(self.pipeline.repo.dvcignore.find(dep.fs, dep.fs_path))
 
 
+@contextmanager
+def _params_read_once() -> Iterator[None]:
+    """Within it each file of parameters is parsed once: DVC parses it for every stage, a quarter of a start."""
+    load = param.load_path
+    param.load_path = cache(load)
+    try:
+        yield
+    finally:
+        param.load_path = load
+
+
 def _changed(stage: PipelineStage) -> bool:
     """Whether DVC calls the stage changed; unlike DVC's own function it takes and writes no lock."""
     if stage.changed_stage() or any(out.status() for out in stage.outs):
@@ -187,16 +213,3 @@ def _fingerprint(path: str) -> list[Any]:
     if facts.st_size > HASHED_WHOLE:
         return [facts.st_size, facts.st_mtime_ns]
     return [facts.st_size, hashlib.sha256(Path(path).read_bytes()).hexdigest()]
-
-
-def _size(stage: PipelineStage) -> str:
-    """Bytes of a stage's outputs, in words."""
-    size = 0.0
-    for out in stage.outs:
-        root = Path(out.fs_path)
-        size += sum(file.stat().st_size for file in ([root] if root.is_file() else root.rglob("*")) if file.is_file())
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"

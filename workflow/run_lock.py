@@ -10,7 +10,10 @@ import fcntl
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,9 +24,11 @@ from dvc.dependency.db import AbstractDependency
 from dvc.dependency.repo import RepoDependency
 from dvc.lock import LockError
 from dvc.repo import Repo
+from dvc.repo.experiments.utils import get_exp_rwlock
 from dvc.rwlock import rwlock
 from dvc.stage import PipelineStage
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 
 class RunLock:
@@ -50,7 +55,12 @@ class RunLock:
         file.write(f"{os.getpid()} {_command()}\n")
         file.flush()
         try:
-            self._refuse_dvc(folder / "rwlock")
+            # DVC stashes and restores the whole working tree to begin or queue an experiment: not under our jobs
+            self._held.enter_context(get_exp_rwlock(repo, writes=["workspace"]))
+            self.refuse_dvc()
+        except LockError as error:
+            self._held.close()
+            raise locked_by(repo, error) from None
         except WorkflowError:
             self._held.close()
             raise
@@ -72,10 +82,16 @@ class RunLock:
         """Give everything back; a second call does nothing."""
         self._held.close()
 
-    def _refuse_dvc(self, table: Path) -> None:
-        """Stop where a living DVC command has files in use."""
+    def refuse_dvc(self) -> None:
+        """Stop where a living DVC command has files in use, or an experiment runs in this folder.
+
+        ``dvc repro`` holds DVC's lock or has files in use at any moment, so ask again once that lock is ours.
+        """
+        experiment = self._experiment()
+        if experiment and experiment != os.getpid():
+            raise _busy(f"{experiment} dvc exp run")
         try:
-            used = json.loads(table.read_text(encoding="utf-8"))
+            used = json.loads(Path(self.repo.tmp_dir, "rwlock").read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
             return
         users = list(used.get("write", {}).values())
@@ -83,6 +99,18 @@ class RunLock:
         for user in users:
             if user["pid"] != os.getpid() and psutil.pid_exists(user["pid"]):
                 raise _busy(f"{user['pid']} {user['cmd']}")
+
+    def _experiment(self) -> int | None:
+        """The process that runs an experiment in the workspace; between its steps it holds no lock."""
+        notes = Path(self.repo.tmp_dir).glob("exps/run/workspace/workspace.json")
+        for note in notes:
+            try:
+                pid = json.loads(note.read_text(encoding="utf-8"))["pid"]
+            except (FileNotFoundError, json.JSONDecodeError, KeyError):
+                continue
+            if psutil.pid_exists(pid):
+                return pid
+        return None
 
 
 def locked_by(repo: Repo, error: LockError) -> WorkflowError:
@@ -112,3 +140,32 @@ def _command() -> str:
 
 def _places(items: Iterable[Any]) -> list[str]:
     return sorted({item.fs_path for item in items})
+
+
+def cancel_orphans() -> None:
+    """Cancel the Slurm jobs in this folder that a Snakemake left behind which was killed, and wait for their end.
+
+    They would write the same files as the jobs that take their place. A training among them saves its checkpoint.
+    """
+    if not shutil.which("squeue"):
+        return
+    orphans = _slurm_jobs()
+    if orphans:
+        logger.warning(f"slurm: cancelling {len(orphans)} jobs that a killed Snakemake left: {', '.join(orphans)}")
+        subprocess.run(["scancel", *orphans], timeout=30, check=False)
+    deadline = time.monotonic() + 120
+    while orphans and time.monotonic() < deadline:
+        time.sleep(0.5)
+        orphans = _slurm_jobs()
+
+
+def _slurm_jobs() -> list[str]:
+    """Numbers of the jobs that Snakemake's executor, which names the rule in the comment, has in this folder."""
+    ask = ["squeue", "--me", "-h", "-t", "PENDING,RUNNING,SUSPENDED,COMPLETING", "-o", "%i|%Z|%k"]
+    try:
+        listed = subprocess.run(ask, timeout=30, text=True, capture_output=True, check=False).stdout
+    except subprocess.TimeoutExpired:
+        return []
+    here = os.path.realpath(os.getcwd())
+    jobs = [line.split("|", 2) for line in listed.splitlines() if line.count("|") >= 2]
+    return [job for job, folder, note in jobs if os.path.realpath(folder) == here and note.startswith("rule_")]

@@ -26,7 +26,7 @@ from pipeline_src.models.hub import load_config, load_weights, save_model
 from pipeline_src.models.task_heads import BertForTask
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.progress import log
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.spec import TaskSpec, load_spec
 from pipeline_src.training.checkpoint import ROOT, Checkpoints, fingerprint
 from pipeline_src.training.interrupts import StopRequest, stop_requests
 from pipeline_src.training.settings import machine
@@ -142,6 +142,19 @@ def save_finetuned(
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
     save_model(folder, model, trainer.config, architecture, files.encoder, write_card(card))
+    write_json(folder / "config.json", read_json(folder / "config.json") | label_names(files.spec))
+
+
+def label_names(spec: TaskSpec) -> dict[str, Any]:
+    """What Hugging Face's config says of a model's outputs; nothing where they are not labels."""
+    if spec.range is not None:
+        return {"id2label": {"0": spec.name}, "label2id": {spec.name: 0}, "problem_type": "regression"}
+    numbered = dict(enumerate(spec.labels))
+    names = {
+        "id2label": {str(number): label for number, label in numbered.items()},
+        "label2id": {label: number for number, label in numbered.items()},
+    }
+    return names if numbered else {}
 
 
 def read_source(folder: Path) -> Source | None:

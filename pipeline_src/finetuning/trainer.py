@@ -11,7 +11,7 @@ import torch
 
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
 from pipeline_src.finetuning.files import Judged
-from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
 from pipeline_src.models.task_heads import POOLED, BertForTask
 from pipeline_src.models.tensors import read_tensors
@@ -28,7 +28,6 @@ from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.team import alone
 
 EVALUATION_TOKENS = 16_384  # in one batch
-POOLER = "bert.pooler."
 
 
 class TaskTrainer:
@@ -59,21 +58,32 @@ class TaskTrainer:
 
     def model(self) -> BertForTask:
         """The task's model with weights drawn anew."""
-        head, outputs = self.handler.head, self.handler.outputs(self.spec)
-        model = BertForTask(self.config, head, outputs, self.params.bilstm, self.recipe.frozen)
+        model = self._around(None)
         initialise(model, torch.Generator().manual_seed(self.stream))
         return model
 
     def pretrained(self) -> BertForTask:
-        """The task's model over the pretrained encoder; a pooler that the encoder's folder lacks stays drawn anew."""
-        model, tensors = self.model(), read_tensors(self.encoder)
-        parts: tuple[str, ...] = ("bert.embeddings.", "bert.encoder.", POOLER)
-        if not any(name.startswith(POOLER) for name in tensors):
+        """The task's model over the pretrained encoder; what that lacks, a pooler perhaps, is drawn anew."""
+        tensors, draw = read_tensors(self.encoder), torch.Generator().manual_seed(self.stream)
+        with torch.device("meta"):  # drawing weights that are replaced would take seconds
+            bert = Bert(self.config)
+        bert.to_empty(device="cpu")
+        parts: tuple[str, ...] = ("embeddings.", "encoder.", "pooler.")
+        if not any(name.startswith("bert.pooler.") for name in tensors):
             parts = parts[:2]
+            initialise(bert.pooler, draw)
             if self.handler.head in POOLED:
                 log.info("%s has no pooler; it is trained from random weights", self.encoder)
-        fill(model, tensors, self.encoder, parts)
+        fill(bert, tensors, self.encoder, parts)
+        model = self._around(bert)
+        for name, part in model.named_children():
+            if name != "bert":
+                initialise(part, draw)
         return model
+
+    def _around(self, bert: Bert | None) -> BertForTask:
+        head, outputs = self.handler.head, self.handler.outputs(self.spec)
+        return BertForTask(self.config, head, outputs, self.params.bilstm, self.recipe.frozen, bert)
 
     def train(
         self,

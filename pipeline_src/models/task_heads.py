@@ -32,13 +32,21 @@ class BertForTask(nn.Module):
     With ``frozen``, a name in ``frozen.MIXTURES``, the encoder is not trained: it runs without gradient and without
     dropout, and a new LSTM reads its layers (paper, section 5.3). Its pooler is not used then; the output layer reads
     the LSTM at the token that the pooler would read.
+
+    ``bert`` is the encoder, where there is one already; a new one is made otherwise.
     """
 
     def __init__(
-        self, config: BertConfig, head: str, outputs: int, bilstm: bool = False, frozen: str | None = None
+        self,
+        config: BertConfig,
+        head: str,
+        outputs: int,
+        bilstm: bool = False,
+        frozen: str | None = None,
+        bert: Bert | None = None,
     ) -> None:
         super().__init__()
-        self.bert = Bert(config)
+        self.bert = Bert(config) if bert is None else bert
         self.head = head
         self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
         self.bilstm = BiLSTM(config.hidden_size, config.hidden_size) if bilstm and frozen is None else None

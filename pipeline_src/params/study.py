@@ -94,7 +94,7 @@ def load_study(path: str | Path = "params.yaml") -> Study:
         raise PipelineError(
             "no study here", path, remedy="run from the project's root, or `python -m pipeline_src preset sample`"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a thirteenth month, a number of a mile, [[[[…
         raise PipelineError("not a YAML file", path, where=error, remedy="mend the line named above") from None
     if not isinstance(raw, dict):
         raise PipelineError("not a study", path, remedy="`python -m pipeline_src preset sample` writes one") from None
@@ -102,7 +102,12 @@ def load_study(path: str | Path = "params.yaml") -> Study:
 
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
-    """Turn plain values into a :class:`Study`; errors as in :func:`load_study`."""
+    """Turn plain values into a :class:`Study`; errors as in :func:`load_study`, and where tasks.yaml is no YAML."""
+    try:
+        task_names()
+    except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:  # an entry of one's own may be anything
+        remedy = "mend pipeline_src/tasks/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
+        raise PipelineError("the tasks cannot be read", "tasks.yaml", where=error, remedy=remedy) from None
     try:
         return Study.model_validate(raw)
     except ValidationError as error:

@@ -4,35 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from pipeline_src.report.drawing import BLUE, GREY, INK, new_axes, svg
 from pipeline_src.report.experiments import Experiment
 from pipeline_src.report.page import BOXES, environment
-from pipeline_src.report.published import read_paper, split_of
+from pipeline_src.report.published import split_of
 from pipeline_src.report.results import is_synthetic
 from pipeline_src.report.sourced import Node
 from pipeline_src.report.table import METRICS
 
+TABLES = Path("workflow/ablations")
+OURS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1")}  # the paper's metrics in our rows
 SECTIONS = {"figures": "Figures", "side_by_side": "Scores", "ablations": "Ablations"}
 
 
 @dataclass(frozen=True)
+class Variant:
+    """One line of an ablation table of the paper.
+
+    Attributes:
+        place: where its file names it: ``study`` for the study without a change, else the experiment.
+        paper: the paper's figure.
+        experiment, row: the experiment that is this variant and its row of scores, None where none is.
+    """
+
+    place: Node
+    paper: Node
+    experiment: Experiment | None
+    row: Node | None
+
+    @property
+    def name(self) -> str:
+        """As the file has it."""
+        return self.place.pointer.rsplit("/", 1)[1]
+
+
+@dataclass(frozen=True)
 class Ablation:
-    """One score of one of the paper's tables, of its variants that the experiments are.
+    """One score of one of the paper's tables, of which the experiments are two variants or more.
 
     Attributes:
         title: of the task and metric, as the experiments name it.
         synthetic: whether the experiments' data were made up.
         source: of the paper's figures.
-        variants: name, the paper's figure, and the experiment with its row of scores, None where none is that variant.
-        picture: the change from the first variant, of both.
+        variants: all of the table.
+        picture: the change from the first variant that an experiment is, here and in the paper.
     """
 
     title: str
     synthetic: bool
     source: Node
-    variants: list[tuple[Node, Node, Experiment | None, Node | None]]
+    variants: list[Variant]
     picture: str
 
 
@@ -79,57 +105,66 @@ def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
     return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
 
 
+def read_tables() -> list[Node]:
+    """The paper's ablations: ``workflow/ablations/*.yaml``, as far as they hold its figures."""
+    found = [
+        Node(yaml.safe_load(path.read_text(encoding="utf-8")), path.as_posix())
+        for path in sorted(TABLES.glob("*.yaml"))
+    ]
+    return [table for table in found if table.value.get("source")]
+
+
 def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
-    """Scores of the paper's tables of which the experiments are two variants or more."""
+    """Scores of the paper's tables of which the experiments are two variants or more.
+
+    An experiment is the variant whose name it bears; the first that bears none is the study without a change.
+    """
+    tables = read_tables()
+    named = {name for table in tables for name in table.value["experiments"]}
+    by_name = {one.name: one for one in experiments}
+    study = next((one for one in experiments if one.name not in named), None)
     found: list[Ablation] = []
-    for table in read_paper()["ablations"]:
-        which = [
-            next((one for one in experiments if is_variant(one.params, variant)), None) for variant in table["variants"]
-        ]
-        if sum(one is not None for one in which) < 2:
-            continue
-        for name in table["variants"][0].value["scores"]:
-            row, metric = name.split(" ")
-            rows = [one.row(row, metric) if one else None for one in which]
-            known = [node for node in rows if node is not None]
-            if len(known) < 2 or split_of(known[0].value["file"]) != table.value["split"]:
-                continue
-            made = any(
-                is_synthetic(one.scores.value, node.value["task"])
-                for one, node in zip(which, rows, strict=True)
-                if one and node
-            )
+    for table in tables:
+        for key, metric in table.value["metrics"].items():
             variants = [
-                (variant["name"], variant["scores"][name], one, node)
-                for variant, one, node in zip(table["variants"], which, rows, strict=True)
+                Variant(place, place["paper"][key], by_name.get(name), _row(by_name.get(name), key, metric))
+                for name, place in table["experiments"].named()
             ]
-            title = f"{known[0].value['title']}, {METRICS.get(metric, metric)}"
+            if "study" in table:
+                variants.insert(0, Variant(table["study"], table["study"][key], study, _row(study, key, metric)))
+            known = [(one.experiment, one.row) for one in variants if one.experiment and one.row]
+            if len(known) < 2 or any(split_of(row.value["file"]) != table.value["split"] for _, row in known):
+                continue
+            made = any(is_synthetic(one.scores.value, row.value["task"]) for one, row in known)
+            row = known[0][1].value
+            title = f"{row['title']}, {METRICS.get(row['metric'], row['metric'])}"
             picture = _bars(f"ablation-{len(found)}", title, made, variants)
             found.append(Ablation(title, made, table["source"], variants, picture))
     return found
 
 
-def is_variant(params: dict[str, Any], variant: Node) -> bool:
-    """Whether an experiment has the parameters of a variant; heads that are left open are one in 64 of the width."""
-    heads = params.get("model.heads") or params.get("model.hidden", 0) // 64
-    return all((params | {"model.heads": heads}).get(key) == value for key, value in variant.value["when"].items())
+def _row(experiment: Experiment | None, key: str, metric: str) -> Node | None:
+    """The row of scores that a table's figure stands beside."""
+    if experiment is None:
+        return None
+    rows = (experiment.row(key.removesuffix("_m"), name) for name in OURS.get(metric, ()))
+    return next((row for row in rows if row is not None), None)
 
 
-def _bars(name: str, title: str, made: bool, variants: list[tuple[Node, Node, Experiment | None, Node | None]]) -> str:
+def _bars(name: str, title: str, made: bool, variants: Sequence[Variant]) -> str:
     """How far each variant is from the first that an experiment is, here and in the paper."""
-    first = next(place for place, variant in enumerate(variants) if variant[3] is not None)
-    base_paper, base_ours = variants[first][1].value, variants[first][3]["mean"].value  # type: ignore[index]
-    rest = [variant for place, variant in enumerate(variants) if place != first]
+    first = next(one for one in variants if one.row is not None)
+    rest = [one for one in variants if one is not first]
+    assert first.row is not None
+    base = first.row["mean"].value
     places = list(range(len(rest)))[::-1]
     axes = new_axes(4.7, 0.5 * len(rest) + 1.4)
-    paper = [variant[1].value - base_paper for variant in rest]
     ours = [
-        (place + 0.2, variant[3]["mean"].value - base_ours)
-        for place, variant in zip(places, rest, strict=True)
-        if variant[3]
+        (place, one.row["mean"].value - base) for place, one in zip(places, rest, strict=True) if one.row is not None
     ]
     kind = "this study, synthetic" if made else "this study"
-    axes.barh([place for place, _ in ours], [value for _, value in ours], 0.36, color=BLUE, label=kind)
+    axes.barh([place + 0.2 for place, _ in ours], [value for _, value in ours], 0.36, color=BLUE, label=kind)
+    paper = [one.paper.value - first.paper.value for one in rest]
     axes.barh(
         [place - 0.2 for place in places],
         paper,
@@ -141,8 +176,8 @@ def _bars(name: str, title: str, made: bool, variants: list[tuple[Node, Node, Ex
         label="paper",
     )
     axes.axvline(0, color=INK, linewidth=1)
-    axes.set_yticks(places, [variant[0].value for variant in rest])
-    axes.set(title=title, xlabel=f"points from “{variants[first][0].value}”")
+    axes.set_yticks(places, [one.name for one in rest])
+    axes.set(title=title, xlabel=f"points from {first.name}")
     axes.figure.legend(loc="outside lower center", ncols=2)
     return svg(
         axes, name, f"{title}: change of each variant, in this study{' (synthetic)' if made else ''} and in the paper"

@@ -28,7 +28,7 @@ from pipeline_src.training.loop import Reached
 from pipeline_src.training.optimiser import MOMENTS
 from pipeline_src.training.state import STATE, WEIGHT, checksum, fill, tensors_of
 
-ROOT = Path("checkpoints")
+ROOT = Path(os.environ.get("PIPELINE_CHECKPOINTS", "checkpoints"))  # elsewhere, a killed `dvc exp run --temp` goes on
 TENSORS = "tensors.safetensors"
 KINDS = (WEIGHT, *MOMENTS)
 KEEP = 2  # newest checkpoints of one training; the best by held-out loss is kept besides

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 
 DVC_YAML = """
 vars: [{folder: shards}]
@@ -125,6 +126,8 @@ onstart: dag.start()
 onsuccess: dag.finish()
 onerror: dag.finish()
 """
+MADE = shutil.ignore_patterns(".git", ".venv", ".snakemake", ".*cache", *"data models results logs tmp cache".split())
+NOTES = (".git/", ".snakemake/iocache", ".snakemake/log", ".dvc/tmp/", "runs.txt", "report.html")
 MEMBERS = {
     "shard": {"shard@a", "shard@b"},
     "finetune": {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1, 2)},
@@ -144,7 +147,12 @@ class Project:
     def run(self, *command: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; its messages are in ``stdout``."""
         done = subprocess.run(
-            command, cwd=self.path, env=self._env(more), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command,
+            cwd=self.path,
+            env=self.variables(more),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         if check and done.returncode:
             raise AssertionError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
@@ -155,7 +163,7 @@ class Project:
         return subprocess.Popen(
             command,
             cwd=self.path,
-            env=self._env(more),
+            env=self.variables(more),
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -182,9 +190,9 @@ class Project:
         notes.unlink(missing_ok=True)
         return lines
 
-    def wait_for(self, stage: str) -> None:
+    def wait_for(self, stage: str, patience: float = 60) -> None:
         """Return when ``stage`` has begun."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience
         while stage not in ((self.path / "runs.txt").read_text() if (self.path / "runs.txt").exists() else ""):
             assert time.monotonic() < deadline, f"{stage} never began"
             time.sleep(0.05)
@@ -201,6 +209,15 @@ class Project:
         shutil.copytree(self.path, to, symlinks=True)
         return Project(to, self.home, self.environment)
 
+    def files(self) -> dict[str, tuple[int, str]]:
+        """When every file was written and what it holds, but for git's and the engines' own notes and the toy's."""
+        found = {}
+        for path in sorted(self.path.rglob("*")):
+            name = str(path.relative_to(self.path))
+            if path.is_file() and not name.startswith(NOTES):
+                found[name] = (path.stat().st_mtime_ns, path.read_bytes().hex())
+        return found
+
     def nothing_to_do(self) -> bool:
         """Whether both engines agree that everything is fresh."""
         assert "up to date" in self.dvc("status"), self.dvc("status")
@@ -208,30 +225,38 @@ class Project:
         assert "Nothing to be done" in said, said
         return True
 
-    def _env(self, more: dict[str, str]) -> dict[str, str]:
+    def variables(self, more: dict[str, str]) -> dict[str, str]:
+        """The environment of every command, with ``more``."""
         kept = {key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
         kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
         engines = {"HOME": str(self.home), "DVC_SITE_CACHE_DIR": str(self.home / "dvc"), "DVC_NO_ANALYTICS": "1"}
         return kept | engines | {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | more
 
 
-def write_toy(path: Path, bridge: Path) -> None:
-    """Write the toy study into an empty folder."""
-    for folder in ("toy", "raw", "workflow/profiles/default", ".dvc"):
+def write_study(path: Path, bridge: Path, declared: str, params: str) -> None:
+    """Write a study with the project's bridge, whose rules all run their stage's command, into an empty folder."""
+    for folder in ("workflow/profiles/default", ".dvc"):
         (path / folder).mkdir(parents=True)
-    (path / "dvc.yaml").write_text(DVC_YAML)
-    (path / "params.yaml").write_text(PARAMS)
-    (path / "raw/text.txt").write_text("words\n")
-    (path / "toy/common.py").write_text(COMMON)
-    (path / "toy/tasks.yaml").write_text("cola: {labels: 2}\nsquad2: {labels: null}\n")
-    for name, code in CODE.items():
-        (path / f"toy/{name}.py").write_text(f"import sys\nfrom toy.common import begin, read, write\n{code}\n")
-    rules = "".join(RULE.format(name=name) for name in CODE)
+    (path / "dvc.yaml").write_text(declared)
+    (path / "params.yaml").write_text(params)
+    rules = "".join(RULE.format(name=name) for name in yaml.safe_load(declared)["stages"])
     (path / "workflow/Snakefile").write_text(SNAKEFILE.format(bridge=bridge, rules=rules))
     shutil.copy(bridge / "profiles/default/config.yaml", path / "workflow/profiles/default/config.yaml")
     shutil.copy(bridge.parent / ".dvcignore", path / ".dvcignore")
     (path / ".dvc/config").write_text("[core]\n    analytics = false\n")
     (path / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
+
+
+def write_toy(path: Path, bridge: Path) -> None:
+    """Write the toy study into an empty folder."""
+    write_study(path, bridge, DVC_YAML, PARAMS)
+    for folder in ("toy", "raw"):
+        (path / folder).mkdir()
+    (path / "raw/text.txt").write_text("words\n")
+    (path / "toy/common.py").write_text(COMMON)
+    (path / "toy/tasks.yaml").write_text("cola: {labels: 2}\nsquad2: {labels: null}\n")
+    for name, code in CODE.items():
+        (path / f"toy/{name}.py").write_text(f"import sys\nfrom toy.common import begin, read, write\n{code}\n")
     (path / ".gitignore").write_text(
         "/data/\n/models/\n/results/*\n!/results/summary.json\n/.snakemake/\nruns.txt\ngo\n"
     )
@@ -241,6 +266,19 @@ def write_toy(path: Path, bridge: Path) -> None:
 def project_class() -> type[Project]:
     """For tests that bring their own files."""
     return Project
+
+
+@pytest.fixture(scope="session")
+def write_project(project_class: type[Project]) -> Callable[[Path, Path, str, str], None]:
+    """Writes a study of a test's own, as a git repository."""
+
+    def write(path: Path, bridge: Path, declared: str, params: str) -> None:
+        write_study(path, bridge, declared, params)
+        (path / "sub").mkdir()
+        (path / "sub/given").write_text("given\n")
+        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=path, check=True)
+
+    return write
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +297,32 @@ def finished(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Project:
 @pytest.fixture
 def study(finished: Project, tmp_path: Path) -> Project:
     """A copy of the finished toy study."""
-    return finished.copy(tmp_path / "study")
+    project = finished.copy(tmp_path / "study")
+    (project.path / ".git/config").open("a").write("[user]\n    name = a\n    email = a@example.org\n")
+    return project
+
+
+@pytest.fixture(scope="session")
+def fresh_clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
+    """Makes a clone of the working tree's own files under a preset, committed, before anything was run."""
+
+    def make(preset: str) -> Project:
+        path = tmp_path_factory.mktemp("clone") / "study"
+        shutil.copytree(root, path, symlinks=True, ignore=lambda folder, names: _left_out(root, folder, names))
+        project = Project(path, tmp_path_factory.mktemp("home"))
+        project.run("python", "-m", "pipeline_src", "preset", preset)
+        project.run("git", "init", "-q", "-b", "main")
+        project.commit()
+        return project
+
+    return make
+
+
+def _left_out(root: Path, folder: str, names: list[str]) -> set[str]:
+    """What the stages made, at the root alone: packages of the code may bear the same names."""
+    if Path(folder) in (root, root / ".dvc"):
+        return set(MADE(folder, names))
+    return {name for name in names if name == "__pycache__"}
 
 
 @pytest.fixture

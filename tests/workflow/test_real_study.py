@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks import chaos
+from tests.workflow.documented import AFTER_A_STUDY, STANDING
+
 if TYPE_CHECKING:
     from conftest import Project
 
 PRESET = "test"
+LATE = ("pretrain_long", "finetune", "evaluate", "report")  # what the chaos of the suite begins with
 LOOKING = [["-n", "all"], ["--lint"], ["--list"], ["--dag"], ["--summary"], ["--profile", "slurm", "-n", "all"]]
-MADE = shutil.ignore_patterns(".git", ".venv", ".snakemake", ".*cache", *"data models results logs tmp cache".split())
 
 
 @pytest.fixture(scope="module")
-def clone(root: Path, tmp_path_factory: pytest.TempPathFactory, project_class: type[Project]) -> Project:
+def clone(fresh_clone: Callable[[str], Project]) -> Project:
     """The working tree's own files, committed, before anything was run."""
-    path = tmp_path_factory.mktemp("clone") / "study"
-    shutil.copytree(root, path, symlinks=True, ignore=lambda folder, names: _left_out(root, folder, names))
-    project = project_class(path, tmp_path_factory.mktemp("home"))
-    project.run("python", "-m", "pipeline_src", "preset", PRESET)
-    project.run("git", "init", "-q", "-b", "main")
-    project.commit()
-    return project
+    return fresh_clone(PRESET)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +63,14 @@ def test_a_mistake_in_params_stops_before_any_work(
     assert "remedy:" in said
 
 
+def test_code_that_is_declared_otherwise_than_imported_is_named(clone: Project, tmp_path: Path) -> None:
+    project = clone.copy(tmp_path / "study")
+    project.edit("dvc.yaml", "      - pipeline_src/corpus/books.py\n", "")
+    said = project.snakemake(check=False)
+    assert "books: imports pipeline_src/corpus/books.py, not in its deps" in said
+    assert "python workflow/code_deps.py --fix" in said and "Traceback" not in said and "Finished jobid" not in said
+
+
 def test_the_preset_is_small(clone: Project) -> None:
     said = clone.run("snakemake", "-n", "all").stdout
     total = re.search(r"^total\s+(\d+)$", said, re.MULTILINE)
@@ -76,6 +82,16 @@ def test_after_snakemake_all_both_engines_have_nothing_to_do(done: Project) -> N
     said = done.dvc("repro")
     assert "Running stage" not in said
     assert done.run("git", "status", "--short").stdout == ""
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_a_study_that_is_killed_again_and_again_ends_the_same(done: Project, tmp_path: Path, seed: str) -> None:
+    study = done.copy(tmp_path / "study")
+    undisturbed = chaos.read_lock(study.path)
+    chaos.forget(study.path, [name for name in undisturbed if name.startswith(LATE)])
+    outcome = chaos.disturb(study.path, undisturbed, study.variables({}), seed, wait=(2, 15), kills=3)
+    assert outcome.good, outcome
+    assert any(attempt.killed for attempt in outcome.attempts)
 
 
 def test_a_clone_without_git_identity_gets_one_of_its_own(clone: Project, tmp_path: Path) -> None:
@@ -102,8 +118,38 @@ def test_an_experiment_runs_pretraining_and_what_follows(done: Project, tmp_path
     assert "index.html" in project.dvc("plots", "show")
 
 
-def _left_out(root: Path, folder: str, names: list[str]) -> set[str]:
-    """What the stages made, at the root alone: packages of the code may bear the same names."""
-    if Path(folder) in (root, root / ".dvc"):
-        return set(MADE(folder, names))
-    return {name for name in names if name == "__pycache__"}
+def test_documented_commands(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "study")
+    project.run("make", "identity")
+    (project.path / "texts.txt").write_text("A text.\nAnother.\n")
+    for own, raw in {"wikipedia/mine.xml.bz2": "wikipedia/excerpt/*.bz2", "books/play.md": "books/hamlet.md"}.items():
+        (project.path / "data/own" / own).parent.mkdir(parents=True)
+        shutil.copy(next((project.path / "data/raw").glob(raw)), project.path / "data/own" / own)
+    for command in AFTER_A_STUDY:
+        if command == "dvc repro -f download_books":
+            project.edit("params.yaml", "source: shakespeare-sample", "source: own-books")
+            project.edit("params.yaml", "dump: enwiki-sample", "dump: own-wikipedia")
+            project.edit("params.yaml", "parts: [excerpt]", "parts: [mine]")
+        for name, stands in STANDING.items():
+            command = command.replace(name, stands)
+        said = project.run("bash", "-c", command).stdout
+        assert "Traceback" not in said, f"{command}:\n{said}"
+    assert (project.path / "vectors.npy").exists() and list((project.path / "tfrecords").iterdir())
+    assert [path.name for path in (project.path / "data/raw/wikipedia/mine").glob("*.bz2")] == ["mine.xml.bz2"]
+    assert (project.path / "data/raw/books/play.md").exists()
+
+
+def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path) -> None:
+    project = clone.copy(tmp_path / "study")
+    project.run("python", "-m", "pipeline_src", "preset", "bert-base")
+    project.edit("params.yaml", "parts: [1-p1p41242]", "parts: [1-p1p41242, 2-p41243p151573]")
+    said = project.run(
+        "snakemake", "--profile", "slurm", "-n", "all", "--config", "max_nodes=2", "gpus_per_node=4"
+    ).stdout
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))
+    assert counts["wikipedia"] == counts["download_wikipedia"] == "2"
+    assert counts["finetune"] == "60"
+    pretraining = said.split("rule pretrain_short:")[1].split("resources:")[1].splitlines()[0]
+    assert all(asked in pretraining for asked in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))
+    finetuning = said.split("rule finetune:")[1].split("resources:")[1].splitlines()[0]
+    assert "gpu=1" in finetuning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,10 +16,60 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Project
 
+WriteProject = Callable[[Path, Path, str, str], None]
+
 FINETUNE = {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1, 2)}
 FROM_PRETRAIN = {"pretrain", *FINETUNE, "report"}
 EVERYTHING = {"shard@a", "shard@b", "count", *FROM_PRETRAIN}
+LOOKING = [["-n", "all"], ["--dag"], ["--lint"], ["--report", "report.html"]]
+COMMANDS = {
+    "snakemake": ["snakemake", "--cores", "1", "all"],
+    "dvc repro": ["dvc", "repro"],
+    "dvc exp run": ["dvc", "exp", "run"],
+    "dvc exp run -S": ["dvc", "exp", "run", "-S", "mask_prob=0.4"],
+    "dvc exp run --queue": ["dvc", "exp", "run", "--queue", "-S", "mask_prob=0.4"],
+}
+# Beside a DVC command, DVC itself lets an experiment write its params.yaml before it refuses.
+BESIDE = {
+    "snakemake": list(COMMANDS),
+    "dvc repro": ["snakemake", "dvc repro"],
+    "dvc exp run": ["snakemake", "dvc repro"],
+}
 Register = Callable[["subprocess.Popen[str]"], "subprocess.Popen[str]"]
+
+FORMS = """
+vars: [{out: out, words: {end: done}}]
+stages:
+  mapping:
+    foreach:
+      one: {lang: en, n: 1, word: one}
+      two: {lang: de, n: 2, word: "${word}"}
+    do:
+      vars: [{file: words.txt}]
+      cmd: mkdir -p ${out}/${item.lang}-${item.n} && echo ${item.word} > ${out}/${item.lang}-${item.n}/${file}
+      outs: ["${out}/${item.lang}-${item.n}/${file}"]
+  grid:
+    matrix: {a: [x, y], b: [1, 2.5]}
+    cmd: mkdir -p out/grid/${item.a}/${item.b} && echo ${key} > out/grid/${item.a}/${item.b}/key
+    outs: ["out/grid/${item.a}/${item.b}"]
+  inside:
+    wdir: sub
+    cmd: mkdir -p made && cp given made/copy
+    deps: [given]
+    outs: [made]
+  large:
+    cmd: mkdir -p out/large && head -c 100000000 /dev/zero > out/large/zeros && echo 1 > out/large/one
+    outs: [out/large/]
+  join:
+    cmd:
+      - mkdir -p out/join && cat out/*/words.txt sub/made/copy > out/join/all.txt
+      - echo 3 > out/join/lines.json && printf 'x\\ty\\n1\\t2\\n' > out/join/curve.tsv
+    deps: [out/en-1, out/de-2, out/grid, sub/made, out/large]
+    outs: [out/join/all.txt]
+    metrics: [{out/join/lines.json: {cache: false}}]
+    plots: [{out/join/curve.tsv: {cache: false, x: x, y: y}}]
+"""
+FORMS_PARAMS = "word: zwei\n"
 
 
 def test_after_snakemake_dvc_has_nothing_to_do(study: Project) -> None:
@@ -86,6 +137,13 @@ def test_an_edited_module_runs_its_stage_and_what_follows(study: Project, engine
     assert study.nothing_to_do()
 
 
+def test_a_file_asked_for_by_name_is_made_anew_with_all_it_comes_from(study: Project) -> None:
+    study.edit("params.yaml", "size: 3", "size: 4")
+    study.run("snakemake", "--cores", "2", "models/pretrained")
+    assert study.ran() == ["count", "pretrain"]
+    assert "Nothing to be done" in study.run("snakemake", "-n", "models/pretrained").stdout
+
+
 def test_one_task_of_many_goes_stale(study: Project) -> None:
     study.edit("toy/tasks.yaml", "labels: 2", "labels: 3")
     study.snakemake()
@@ -93,16 +151,22 @@ def test_one_task_of_many_goes_stale(study: Project) -> None:
     assert study.nothing_to_do()
 
 
-def test_after_kill_only_jobs_in_flight_run_again(study: Project, background: Register) -> None:
+@pytest.mark.parametrize("engine", ["snakemake", "dvc"])
+def test_after_kill_only_jobs_in_flight_run_again(study: Project, background: Register, engine: str) -> None:
     study.edit("params.yaml", "size: 3", "size: 4")
-    process = background(study.start("snakemake", "--cores", "1", "all", TOY_SLOW="pretrain"))
+    command = ["snakemake", "--cores", "1", "all"] if engine == "snakemake" else ["dvc", "repro"]
+    process = background(study.start(*command, TOY_SLOW="pretrain"))
     study.wait_for("pretrain")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert study.ran() == ["count", "pretrain"]
-    assert "Nothing" not in study.snakemake("-n")
+    before = study.files()
+    for looking in LOOKING if engine == "snakemake" else LOOKING[:1]:
+        said = study.run("snakemake", *looking, check="--lint" not in looking).stdout
+        assert study.files() == before, said
+        assert ("rule pretrain" in said and "rule count" not in said) or looking != ["-n", "all"]
     said = study.snakemake()
-    assert "committing count" in said
+    assert "committing count" in said or engine == "dvc"
     assert set(study.ran()) == FROM_PRETRAIN
     assert study.nothing_to_do()
 
@@ -136,6 +200,24 @@ def test_touch_blesses_nothing(study: Project) -> None:
     assert "rule count" in study.snakemake("-n")
 
 
+@pytest.mark.parametrize("engine", ["snakemake", "dvc"])
+def test_a_lock_file_cut_off_by_a_kill_loses_nothing(study: Project, root: Path, engine: str) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    study.dvc("repro")
+    assert set(study.ran()) == FROM_PRETRAIN
+    lock = study.path / "dvc.lock"
+    lock.write_text("" if engine == "dvc" else lock.read_text()[:2000])
+    if engine == "dvc":
+        assert "'./dvc.lock' validation failed" in study.dvc("repro", check=False)
+        assert "was damaged by a kill" in study.run("python", str(root / "workflow/lock_file.py")).stdout
+        study.dvc("repro")
+    else:
+        said = study.snakemake()
+        assert "dvc.lock was damaged by a kill" in said
+    assert study.ran() == []
+    assert study.nothing_to_do()
+
+
 def test_output_edited_by_hand_is_put_right(study: Project) -> None:
     path = study.path / "models/pretrained/model.txt"
     good = path.read_text()
@@ -156,33 +238,45 @@ def test_a_failure_keeps_what_was_finished(study: Project) -> None:
     assert study.nothing_to_do()
 
 
-def test_the_second_of_two_engines_stops_and_names_the_first(study: Project, background: Register) -> None:
+@pytest.mark.parametrize("first", BESIDE)
+def test_the_second_of_two_engines_stops_and_names_the_first(study: Project, background: Register, first: str) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
-    process = background(study.start("snakemake", "--cores", "1", "all", TOY_SLOW="pretrain"))
+    process = background(study.start(*COMMANDS[first], TOY_SLOW="pretrain"))
     study.wait_for("pretrain")
-    second = study.run("snakemake", "--cores", "1", "all", check=False)
-    assert second.returncode and f"Process {process.pid} (snakemake" in second.stdout
-    assert "Traceback" not in second.stdout
-    third = study.run("dvc", "repro", check=False)
-    assert third.returncode and f"PID {process.pid}" in third.stdout
-    assert "rule report" in study.snakemake("-n")  # looking is always allowed
+    before = study.files()
+    for second in BESIDE[first]:
+        done = study.run(*COMMANDS[second], check=False)
+        named = f"Process {process.pid} (" if second == "snakemake" else f"(PID {process.pid}): "
+        assert done.returncode and named in done.stdout
+        assert "Traceback" not in done.stdout
+        assert study.files() == before
+    if first == "snakemake":
+        assert "rule report" in study.snakemake("-n")  # looking is always allowed
     (study.path / "go").touch()
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
     assert sorted(study.ran()) == sorted(FROM_PRETRAIN)  # nothing twice
     assert study.nothing_to_do()
 
 
-def test_snakemake_stops_beside_dvc_repro(study: Project, background: Register) -> None:
-    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
-    process = background(study.start("dvc", "repro", TOY_SLOW="pretrain"))
-    study.wait_for("pretrain")
-    second = study.run("snakemake", "--cores", "1", "all", check=False)
-    assert second.returncode and f"Process {process.pid} (" in second.stdout
-    (study.path / "go").touch()
-    process.communicate(timeout=60)
-    assert sorted(study.ran()) == sorted(FROM_PRETRAIN)
-    assert study.nothing_to_do()
+def test_every_way_to_write_a_stage(
+    project_class: type[Project], write_project: WriteProject, tmp_path: Path, root: Path
+) -> None:
+    project = project_class(tmp_path / "study", tmp_path / "home")
+    write_project(project.path, root / "workflow", FORMS, FORMS_PARAMS)
+    said = project.snakemake(PIPELINE_PROGRESS_SECONDS="0.01")
+    assert "dvc: committing large (" in said and "100 MB)" in said  # and while it hashes, how far it is:
+    assert re.search(r"committing large .*: .* read in \d+ s", said)
+    assert project.nothing_to_do()
+    assert (project.path / "out/de-2/words.txt").read_text() == "zwei\n"
+    shutil.rmtree(project.path / ".snakemake")
+    shutil.rmtree(project.path / "out")
+    (project.path / "dvc.lock").unlink()
+    project.dvc("repro", "--no-run-cache")
+    assert project.nothing_to_do()
+    project.edit("params.yaml", "word: zwei", "word: ZWEI")
+    ran = re.findall(r"^rule (\w+):|^    wildcards: (.*)$", project.snakemake("-n"), re.MULTILINE)
+    assert [name or values for name, values in ran] == ["mapping", "lang=de, n=2", "join", "all"]
 
 
 def test_a_stage_without_a_rule_and_a_rule_without_a_stage(study: Project) -> None:

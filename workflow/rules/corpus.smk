@@ -10,12 +10,13 @@ rule download_wikipedia:
         "logs/download_wikipedia/{part}.log",
     benchmark:
         "logs/benchmarks/download_wikipedia/{part}.tsv"
+    group:
+        plan.group("part")
     conda:
         "../envs/pipeline.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=240,
+        **plan.work(memory=1000, minutes=240),
     params:
         cmd=dag["download_wikipedia"].cmd,
     shell:
@@ -31,12 +32,13 @@ rule download_books:
         "logs/download_books/all.log",
     benchmark:
         "logs/benchmarks/download_books/all.tsv"
+    group:
+        plan.group("books")
     conda:
         "../envs/pipeline.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=240,
+        **plan.work(memory=1000, minutes=240),
     params:
         cmd=dag["download_books"].cmd,
     shell:
@@ -52,12 +54,13 @@ rule wikipedia:
         "logs/wikipedia/{part}.log",
     benchmark:
         "logs/benchmarks/wikipedia/{part}.tsv"
+    group:
+        plan.group("part")
     conda:
         "../envs/pipeline.yaml"
     threads: 4
     resources:
-        mem_mb=4000,
-        runtime=720,
+        **plan.work(memory=8000, minutes=720),
     params:
         cmd=dag["wikipedia"].cmd,
     shell:
@@ -73,12 +76,13 @@ rule books:
         "logs/books/all.log",
     benchmark:
         "logs/benchmarks/books/all.tsv"
+    group:
+        plan.group("books")
     conda:
         "../envs/pipeline.yaml"
     threads: 4
     resources:
-        mem_mb=2000,
-        runtime=120,
+        **plan.work(memory=4000, minutes=240),
     params:
         cmd=dag["books"].cmd,
     shell:
@@ -94,12 +98,13 @@ rule vocabulary:
         "logs/vocabulary/all.log",
     benchmark:
         "logs/benchmarks/vocabulary/all.tsv"
+    group:
+        plan.group("corpus")
     conda:
         "../envs/pipeline.yaml"
     threads: 4
     resources:
-        mem_mb=8000,
-        runtime=240,
+        **plan.work(memory=32000, minutes=480),
     params:
         cmd=dag["vocabulary"].cmd,
     shell:
@@ -115,12 +120,13 @@ rule tokens:
         "logs/tokens/all.log",
     benchmark:
         "logs/benchmarks/tokens/all.tsv"
+    group:
+        plan.group("corpus")
     conda:
         "../envs/pipeline.yaml"
     threads: 4
     resources:
-        mem_mb=4000,
-        runtime=480,
+        **plan.work(memory=16000, minutes=480),
     params:
         cmd=dag["tokens"].cmd,
     shell:
@@ -136,12 +142,13 @@ rule examples:
         "logs/examples/all.log",
     benchmark:
         "logs/benchmarks/examples/all.tsv"
+    group:
+        plan.group("corpus")
     conda:
         "../envs/pipeline.yaml"
     threads: 4
     resources:
-        mem_mb=8000,
-        runtime=240,
+        **plan.work(memory=32000, minutes=480),
     params:
         cmd=dag["examples"].cmd,
     shell:

@@ -14,8 +14,7 @@ rule download_tasks:
         "../envs/pipeline.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=120,
+        **plan.work(memory=1000, minutes=120),
     params:
         cmd=dag["download_tasks"].cmd,
     shell:
@@ -33,11 +32,11 @@ rule finetune:
         "logs/benchmarks/finetune/{task}-{restart}.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 1
+    threads: study.finetune.threads
     resources:
-        mem_mb=8000,
-        runtime=720,
-        gpu=1,
+        **plan.on_gpu,
+        mem_mb=lambda wildcards: plan.finetuning(wildcards.task)["mem_mb"],
+        runtime=lambda wildcards: plan.finetuning(wildcards.task)["runtime"],
     params:
         cmd=dag["finetune"].cmd,
     shell:
@@ -53,12 +52,13 @@ rule evaluate:
         "logs/evaluate/all.log",
     benchmark:
         "logs/benchmarks/evaluate/all.tsv"
+    group:
+        plan.group("results")
     conda:
         "../envs/pipeline.yaml"
     threads: 4
     resources:
-        mem_mb=8000,
-        runtime=60,
+        **plan.work(memory=16000, minutes=120),
     params:
         cmd=dag["evaluate"].cmd,
     shell:

@@ -1,4 +1,7 @@
-"""Masked words and next sentences, first on short sequences, then on long ones. `gpu` counts on a cluster alone."""
+"""Masked words and next sentences, first on short sequences, then on long ones.
+
+In a Slurm job the processes, one a GPU, are started by srun, unless you set LAUNCH yourself.
+"""
 
 
 rule pretrain_short:
@@ -12,15 +15,14 @@ rule pretrain_short:
         "logs/benchmarks/pretrain/short.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 2
+    threads: study.pretrain.threads
     resources:
-        mem_mb=8000,
-        runtime=4320,
-        gpu=1,
+        **plan.pretraining("short"),
     params:
         cmd=dag["pretrain_short"].cmd,
+        launch=plan.launcher("short", threads=study.pretrain.threads),
     shell:
-        "{params.cmd}"
+        "LAUNCH=${{LAUNCH:-${{SLURM_JOB_ID:+{params.launch:q}}}}}; {params.cmd} || workflow/requeue.sh $?"
 
 
 rule pretrain_long:
@@ -34,12 +36,11 @@ rule pretrain_long:
         "logs/benchmarks/pretrain/long.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: 2
+    threads: study.pretrain.threads
     resources:
-        mem_mb=8000,
-        runtime=4320,
-        gpu=1,
+        **plan.pretraining("long"),
     params:
         cmd=dag["pretrain_long"].cmd,
+        launch=plan.launcher("long", threads=study.pretrain.threads),
     shell:
-        "{params.cmd}"
+        "LAUNCH=${{LAUNCH:-${{SLURM_JOB_ID:+{params.launch:q}}}}}; {params.cmd} || workflow/requeue.sh $?"

@@ -10,12 +10,13 @@ rule report:
         "logs/report/all.log",
     benchmark:
         "logs/benchmarks/report/all.tsv"
+    group:
+        plan.group("results")
     conda:
         "../envs/pipeline.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=30,
+        **plan.work(memory=2000, minutes=30),
     params:
         cmd=dag["report"].cmd,
     shell:

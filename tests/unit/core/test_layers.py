@@ -20,9 +20,23 @@ MAY_IMPORT = {
     "evaluation": {"tasks", "sources", "corpus", "vocabulary", "examples"},
     "inference": {"vocabulary", "models"},
     "report": set(),
+    "doctor": {"planning"},
+    "experiments": set(),
+    "planning": {"sources", "training.cost"},
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")
-WITHOUT_TORCH = {"params", "sources", "corpus", "vocabulary", "examples", "tasks", "evaluation", "report"}
+WITHOUT_TORCH = {
+    "params",
+    "sources",
+    "corpus",
+    "vocabulary",
+    "examples",
+    "tasks",
+    "evaluation",
+    "experiments",
+    "planning",
+    "report",
+}
 
 
 def imports(path: Path) -> set[str]:

@@ -13,12 +13,13 @@ from safetensors.torch import load_file, save_file
 from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import hash_file, read_json, write_json
 from pipeline_src.finetuning import trainer
-from pipeline_src.finetuning.finetune import run
+from pipeline_src.finetuning.finetune import label_names, run
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import save_model
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.sources.synthetic import write_task
+from pipeline_src.tasks.spec import load_spec
 from pipeline_src.vocabulary.counting import count_words
 from pipeline_src.vocabulary.learn import learn_vocabulary
 from pipeline_src.vocabulary.wordpiece import save_tokenizer
@@ -133,6 +134,18 @@ def test_predictions_are_those_of_the_model_that_is_kept(study, tmp_path, monkey
     lines = Path("results/predictions/sst2/1/pretrained/sst2.jsonl").read_text(encoding="utf-8").splitlines()
     ours = [json.loads(line)["outputs"] for line in lines[:39]]
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("task", "labels"), [("mnli", 3), ("stsb", 1), ("sst2", 2), ("squad1", None)])
+def test_labels_are_named_as_transformers_does(task, labels):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(**label_names(load_spec(task)))
+    if labels is None:
+        assert not label_names(load_spec(task))
+    else:
+        assert config.num_labels == labels and (config.problem_type == "regression") is (task == "stsb")
+    if task == "mnli":
+        assert config.id2label[1] == "entailment"
 
 
 @pytest.mark.parametrize("after", [3, 17, 40])

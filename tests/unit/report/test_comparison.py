@@ -1,5 +1,6 @@
 """Experiments of DVC side by side, read where they lie, and ablations beside the paper's."""
 
+import shutil
 import subprocess
 from html import unescape
 
@@ -10,10 +11,9 @@ from dvc.repo import Repo
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import read_json, write_json
 from pipeline_src.report import report
-from pipeline_src.report.comparison import differing, find_ablations, is_variant, render_comparison
+from pipeline_src.report.comparison import OURS, differing, find_ablations, read_tables, render_comparison
 from pipeline_src.report.experiments import dotted, read_experiment, resolve
-from pipeline_src.report.published import DOCUMENT
-from pipeline_src.report.sourced import Node
+from pipeline_src.tasks.spec import load_spec, task_names
 from tests.unit.report.conftest import Page, score_row, write_scores
 from tests.unit.report.test_numbers import audit
 
@@ -38,8 +38,8 @@ def study(results, next_sentence: bool, mnli: float, task_rules: list[str]) -> N
 
 
 @pytest.fixture
-def experiments(results, monkeypatch):
-    """A repository with the experiments `base` and `no-nsp`, and a third study in the workspace."""
+def experiments(results, monkeypatch, root):
+    """A repository with the experiments `base` and `table5-no-nsp`, and a third study in the workspace."""
     for name, value in (
         ("GIT_AUTHOR_NAME", "t"),
         ("GIT_AUTHOR_EMAIL", "t@x.org"),
@@ -49,13 +49,14 @@ def experiments(results, monkeypatch):
         monkeypatch.setenv(name, value)
     subprocess.run(["git", "init", "-q", "."], check=True)
     repo = Repo.init(".")
+    shutil.copytree(root / "workflow" / "ablations", results.parent / "workflow" / "ablations")
     stage = {"cmd": "true", "outs": ["results/scores.json"], "metrics": [{"results/summary.json": {"cache": False}}]}
     (results.parent / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"evaluate": stage}}))
     study(results, True, 84.0, [])
     repo.commit(force=True)
     subprocess.run(["git", "add", "-A", "."], check=True)
     subprocess.run(["git", *IDENTITY, "commit", "-qm", "first"], check=True)
-    for name, next_sentence, mnli in (("base", True, 84.2), ("no-nsp", False, 83.1)):
+    for name, next_sentence, mnli in (("base", True, 84.2), ("table5-no-nsp", False, 83.1)):
         study(results, next_sentence, mnli, [])
         repo.experiments.save(name=name, force=True)
     repo.close()
@@ -64,7 +65,7 @@ def experiments(results, monkeypatch):
 
 
 def test_experiments_are_read_without_checking_them_out(experiments, root, pictures):
-    report.run(experiments=("base", "no-nsp", "workspace"))
+    report.run(experiments=("base", "table5-no-nsp", "workspace"))
     page = (experiments / "comparison.html").read_text(encoding="utf-8")
     parsed = Page(page)
     text = unescape("".join(words for words, _ in parsed.texts))
@@ -72,11 +73,10 @@ def test_experiments_are_read_without_checking_them_out(experiments, root, pictu
     assert "examples.next_sentence" in text and "pretrain.objective" not in text
     found = {
         f"{one}:results/{name}.json": node.value
-        for one in ("base", "no-nsp", "workspace")
+        for one in ("base", "table5-no-nsp", "workspace")
         for name, node in _nodes(one)
     }
-    with open(root / DOCUMENT, encoding="utf-8") as file:
-        found[DOCUMENT] = yaml.safe_load(file)
+    found |= {table.document: table.value for table in read_tables()}
     assert audit(page, found) > 20
     assert not (experiments / "report.html").exists() and read_json(experiments / "summary.json")["glue"] == 12.0
 
@@ -87,13 +87,36 @@ def _nodes(name: str):
 
 
 def test_ablations_stand_beside_the_papers(experiments):
-    studies = [read_experiment("base"), read_experiment("no-nsp")]
+    studies = [read_experiment("base"), read_experiment("table5-no-nsp")]
     found = find_ablations(studies)
     assert [one.title for one in found] == ["MNLI, accuracy", "SST2, accuracy"] and not found[0].synthetic
-    ours = [row["mean"].value if row is not None else None for _, _, _, row in found[0].variants]
-    assert ours == pytest.approx([84.4, 83.3, None, None])
-    assert [paper.value for _, paper, _, _ in found[0].variants] == [84.4, 83.9, 82.1, 82.1]
+    variants = found[0].variants
+    assert [one.name for one in variants] == ["study", "table5-no-nsp", "table5-ltr", "table5-ltr-bilstm"]
+    ours = [one.row["mean"].value if one.row is not None else None for one in variants]
+    assert ours == pytest.approx([84.4, 83.3, None, None]) and [one.paper.value for one in variants] == [
+        84.4,
+        83.9,
+        82.1,
+        82.1,
+    ]
     assert find_ablations(studies[:1]) == [] and "No two of these" in render_comparison(studies[:1])
+    assert find_ablations(studies[1:]) == []
+
+
+def test_every_table_of_the_paper_has_rows_here(root, monkeypatch):
+    """All figures but perplexities, which are of other text, can stand beside a score."""
+    monkeypatch.chdir(root)
+    known = {
+        (name, metric)
+        for task in task_names()
+        for name, row in load_spec(task).scores.items()
+        for metric in row.metrics
+    }
+    for table in read_tables():
+        for key, metric in table.value["metrics"].items():
+            names = {(key.removesuffix("_m"), ours) for ours in OURS.get(metric, ())}
+            assert metric == "perplexity" or names & known, (table.document, key)
+    assert len(read_tables()) == 4
 
 
 def test_synthetic_experiments_are_marked(results):
@@ -121,10 +144,7 @@ def test_revisions_are_experiments_too(experiments):
     assert read_experiment("HEAD").row("mnli", "accuracy")["mean"].value == pytest.approx(84.2)
 
 
-def test_parameters_decide_which_variant_a_study_is():
-    params = {"model.layers": 12, "model.hidden": 768, "model.heads": None}
-    variant = Node({"when": {"model.layers": 12, "model.hidden": 768, "model.heads": 12}}, "x")
-    assert is_variant(params, variant) and not is_variant(params | {"model.heads": 3}, variant)
+def test_parameters_are_dotted():
     assert dotted({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}
 
 

@@ -1,0 +1,72 @@
+"""A study in a folder of its own for the benchmarks of the engines, which kill and clear: never this checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a command said, and what it took in seconds of wall clock and of CPU time, its children included."""
+
+    said: str
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A study in ``path``; its engines find no settings of the user's and no other cache."""
+
+    path: Path
+
+    def run(self, *command: str) -> Timed:
+        """Run a command to its end.
+
+        Raises:
+            RuntimeError: it failed; what it said is the text.
+        """
+        wall, before = time.monotonic(), os.times()
+        done = subprocess.run(
+            command, cwd=self.path, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        wall, after = time.monotonic() - wall, os.times()
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
+        cpu = after.children_user + after.children_system - before.children_user - before.children_system
+        return Timed(done.stdout, wall, cpu)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of every command in this study. Slurm's programs, which ask for their cluster, are off the path."""
+        folders = [str(Path(sys.executable).parent), *os.environ["PATH"].split(os.pathsep)]
+        path = os.pathsep.join(folder for folder in folders if not Path(folder, "scontrol").exists())
+        home = {"HOME": str(self.path.parent), "DVC_SITE_CACHE_DIR": str(self.path.parent / "dvc")}
+        return os.environ | home | {"PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def check_out(path: Path, preset: str) -> Checkout:
+    """This checkout's own files, uncommitted ones included, as a git repository in ``path`` with the preset's study."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True, capture_output=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).exists() or (ROOT / name).is_symlink():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, path / name, follow_symlinks=False)
+    study = Checkout(path)
+    study.run("python", "-m", "pipeline_src", "preset", preset)
+    study.run("git", "init", "-q", "-b", "main")
+    study.run("git", "config", "user.name", "nobody")
+    study.run("git", "config", "user.email", "nobody@localhost")
+    study.run("git", "add", "-A")
+    study.run("git", "commit", "-qm", "start")
+    return study

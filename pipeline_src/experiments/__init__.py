@@ -1,0 +1,1 @@
+"""Named changes to a study, run as DVC's experiments."""

@@ -1,0 +1,85 @@
+"""Machines a study may run on, as a plan knows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline_src.errors import PipelineError
+
+CPU = "cpu"
+PEAKS = {  # dense bfloat16, FLOP/s, as in training/peak.py, which needs torch; a test holds the two equal
+    "b200": ("B200", 2250e12),
+    "h200": ("H200", 989e12),
+    "h100": ("H100", 989e12),
+    "a100": ("A100", 312e12),
+    "mi300x": ("MI300X", 1307.4e12),
+    "l40s": ("L40S", 362e12),
+    "a10": ("A10", 125e12),
+    "l4": ("L4", 121e12),
+    "rtx4090": ("RTX 4090", 165.2e12),
+    "rtx3090": ("RTX 3090", 71.2e12),
+    "v100": ("V100", 125e12),
+    "t4": ("Tesla T4", 65e12),
+}
+CHOICES = (CPU, *PEAKS)
+CORES_OF_A_JOB = 4  # as the rules of workflow/rules/corpus.smk ask for
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one job has to itself.
+
+    Attributes:
+        cores: of the CPU.
+        gpus: together on one training; 0 trains on the CPU.
+        peak: FLOP/s of one GPU.
+    """
+
+    cores: int
+    gpus: int = 0
+    peak: float = 0.0
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """All that a study has.
+
+    Attributes:
+        name: ``cpu`` or a key of :data:`PEAKS`.
+        cores: of the CPU, on all machines together.
+        gpus: of that kind; 0 for ``cpu``.
+    """
+
+    name: str
+    cores: int
+    gpus: int
+
+    @classmethod
+    def of(cls, name: str, cores: int, gpus: int | None) -> Hardware:
+        """From the command line; one GPU where none is counted.
+
+        Raises:
+            PipelineError: a CPU with GPUs, or nothing to run on.
+        """
+        gpus = (0 if name == CPU else 1) if gpus is None else gpus
+        if name == CPU and gpus:
+            raise PipelineError("a CPU has no GPUs", gpus, where="--gpus", remedy=f"--hardware {', '.join(PEAKS)}")
+        if cores < 1 or (name != CPU and gpus < 1):
+            raise PipelineError("nothing to run on", min(cores, gpus), where="--cores, --gpus", remedy="1 or more")
+        return cls(name, cores, gpus)
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of one GPU; 0 for a CPU, whose speed is not counted from a peak."""
+        return 0.0 if self.name == CPU else PEAKS[self.name][1]
+
+    def on_cores(self, wanted: int = CORES_OF_A_JOB) -> tuple[Place, int]:
+        """Place of one job on the CPU that can use ``wanted`` cores, and how many such jobs run at once."""
+        cores = min(wanted, self.cores)
+        return Place(cores), max(1, self.cores // cores)
+
+    def training(self, threads: int, together: bool) -> tuple[Place, int]:
+        """Place of one training, and how many run at once: one ``together`` on every GPU, else one a GPU."""
+        if not self.gpus:
+            return self.on_cores(threads) if not together else (self.on_cores(threads)[0], 1)
+        return (Place(self.cores, self.gpus, self.peak), 1) if together else (Place(threads, 1, self.peak), self.gpus)

@@ -1,0 +1,98 @@
+"""The commands of README.md and docs/, and how each is known to work.
+
+A command is marked with what it needs (``# needs network`` beside it, or on a line of its own for the rest of its
+block), or stands in one of the lists below. A command in none of them fails ``test_docs.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+NEEDS = re.compile(r"#.*?\bneeds (network|a cluster|GPUs|official data)\b")
+ASSIGNMENT = re.compile(r"[A-Z_]+=")
+
+# Run by test_docs.py itself: they take seconds, and change nothing or a copy of params.yaml alone.
+AT_ONCE = (
+    "python -m pipeline_src --help",
+    "python -m pipeline_src doctor",
+    "python -m pipeline_src preset --list",
+    "python -m pipeline_src preset test",
+    "python -m pipeline_src preset bert-base",
+    "python -m pipeline_src plan",
+    "python -m pipeline_src plan --preset bert-base --hardware h100 --gpus 8 --price 3 --whole-dump",
+    "python workflow/code_deps.py",
+    "python workflow/code_deps.py --fix",
+)
+# Run by test_real_study.py, in this order, in a copy of the finished study of the `test` preset.
+AFTER_A_STUDY = (
+    "python workflow/lock_file.py",
+    "dvc plots show -x step logs/dvclive/short/plots/metrics",
+    "dvc exp show --only-changed",
+    "dvc exp save -n more-masks",
+    "dvc remote add --default storage /shared/dvc/bert",
+    "dvc push --run-cache",
+    "dvc pull --run-cache",
+    "python -m pipeline_src show --phase short --count 5",
+    "python -m pipeline_src statistics",
+    "python -m pipeline_src export tfrecords --format tfrecord",
+    'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --top 5',
+    "python -m pipeline_src embed --file texts.txt --pooling mean --normalise --output vectors.npy",
+    "python -m pipeline_src import models/pretrained/long models/imported/mine",
+    'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --model models/imported/mine',
+    "dvc repro -f download_books",
+    "dvc repro -f download_wikipedia@PART",
+    "dvc repro -f download_tasks",
+)
+# Run by the test named, at the scale of that test.
+REAL, BOTH = "tests/workflow/test_real_study.py", "test_after_snakemake_all_both_engines_have_nothing_to_do"
+EXPERIMENT = "test_an_experiment_runs_pretraining_and_what_follows"
+ELSEWHERE = {
+    "snakemake --cores 2 all": f"{REAL}::{BOTH}",
+    "snakemake -n all": f"{REAL}::{BOTH}",
+    "snakemake --profile slurm -n all": f"{REAL}::test_looking_changes_nothing",
+    "dvc status": f"{REAL}::{BOTH}",
+    "dvc repro": f"{REAL}::{BOTH}",
+    "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
+    "dvc plots show": f"{REAL}::{EXPERIMENT}",
+    "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
+    "dvc exp run -S 'finetune.default.learning_rates=[5e-5,3e-5]' -S 'finetune.restarts=[1,2,3]'": (
+        "tests/unit/finetuning/test_finetune.py::test_a_grid_keeps_its_best_run_and_every_score"
+    ),
+}
+STANDING = {"/shared/dvc/bert": "../storage", "PART": "mine"}  # what a name in the docs stands for in the tests
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line of a fenced bash block.
+
+    Attributes:
+        file: where it stands, from the root.
+        text: the command, its comment taken off and its continued lines joined.
+        needs: what it is marked with; None where it must run anywhere.
+    """
+
+    file: str
+    text: str
+    needs: str | None
+
+
+def commands(root: Path) -> list[Command]:
+    """Every command of README.md and docs/*.md, in order."""
+    files = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [command for file in files for command in _of(file, str(file.relative_to(root)))]
+
+
+def _of(file: Path, name: str) -> Iterator[Command]:
+    for block in re.findall(r"^```bash\n(.*?)^```", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        marked = None
+        for line in block.replace("\\\n", " ").splitlines():
+            needs = NEEDS.search(line)
+            text = re.split(r"(?:^|\s)#\s", line)[0].strip()
+            if not text:
+                marked = needs[1] if needs else marked
+                continue
+            yield Command(name, " ".join(text.split()), needs[1] if needs else marked)

@@ -1,0 +1,97 @@
+"""Two of the paper's ablations in a fresh clone, by the one command that runs them, at the scale of the `test` preset.
+
+Both fine-tune from models that one pretraining left on its way (figure 5). Then the study is shared with a second
+clone through a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+PRESET, TASKS = "test", "[rte]"
+NEEDED = ".dvc/config .dvc/.gitignore .dvcignore .gitignore Makefile dvc.yaml params.yaml pipeline_src workflow slurm"
+EARLY, LATE = "figure5-masked-003", "figure5-masked-040"
+STEPS = {EARLY: 1, LATE: 12}  # of 30
+KEPT = {"short": {1, 2, 3, 6, 12, 18}, "long": {24}}
+
+
+@pytest.fixture(scope="module")
+def ablated(root: Path, tmp_path_factory: pytest.TempPathFactory, project_class: type[Project]) -> Iterator[Project]:
+    """A clone that never ran anything, after both experiments, the later one applied."""
+    path = tmp_path_factory.mktemp("clone") / "study"
+    for name in NEEDED.split():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        if (root / name).is_dir() and not (root / name).is_symlink():
+            shutil.copytree(root / name, path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(root / name, path / name, follow_symlinks=False)
+    project = project_class(path, tmp_path_factory.mktemp("home"))
+    project.run("python", "-m", "pipeline_src", "preset", PRESET)
+    project.edit("params.yaml", "tasks: [rte, squad2, swag]", f"tasks: {TASKS}")
+    project.run("git", "init", "-q", "-b", "main")
+    project.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
+    project.commit()
+    said = project.run("python", "-m", "pipeline_src", "ablations", "figure5", "--only", EARLY, LATE).stdout
+    assert f"{EARLY}: success" in said and f"{LATE}: success" in said, said
+    project.dvc("exp", "apply", LATE)
+    yield project
+    project.dvc("queue", "stop", "--kill", check=False)
+
+
+def test_each_experiment_has_its_params_and_its_results(ablated: Project) -> None:
+    models = {}
+    for name, step in STEPS.items():
+        study = yaml.safe_load(committed(ablated, name, "params.yaml"))
+        assert study["finetune"]["model"] == f"models/pretrained/short/steps/{step}"
+        assert set(study["pretrain"]["keep_steps"]) == KEPT["short"] | KEPT["long"]
+        stages = yaml.safe_load(committed(ablated, name, "dvc.lock"))["stages"]
+        assert f"models/pretrained/short/steps/{step}" in {dep["path"] for dep in stages["finetune@rte-1"]["deps"]}
+        models[name] = (stages["pretrain_short"]["outs"], stages["finetune@rte-1"]["outs"])
+        summary = json.loads(committed(ablated, name, "results/summary.json"))
+        assert summary["mlm_loss"] > 0
+    assert models[EARLY][0] == models[LATE][0] and models[EARLY][1] != models[LATE][1]
+    for phase, steps in KEPT.items():
+        assert set(map(int, os.listdir(ablated.path / f"models/pretrained/{phase}/steps"))) == steps
+    assert json.loads((ablated.path / "results/scores.json").read_text())
+
+
+def test_the_second_took_over_what_the_first_had_trained(ablated: Project) -> None:
+    said = ablated.dvc("queue", "logs", LATE)
+    assert "Running stage 'finetune@rte-1'" in said
+    assert "Running stage 'pretrain_short'" not in said and "Running stage 'pretrain_long'" not in said
+
+
+def test_an_applied_experiment_leaves_nothing_to_do_in_either_engine(ablated: Project) -> None:
+    assert ablated.nothing_to_do()
+
+
+def test_a_second_clone_pulls_it_and_runs_no_job(ablated: Project, tmp_path: Path) -> None:
+    ablated.dvc("remote", "add", "-f", "-d", "shelf", str(tmp_path / "shelf"))
+    ablated.dvc("push")
+    ablated.commit()
+    ablated.run("git", "clone", "-q", str(ablated.path), str(tmp_path / "clone"))
+    clone = type(ablated)(tmp_path / "clone", tmp_path / "home")
+    clone.home.mkdir()
+    clone.dvc("pull")
+    assert clone.nothing_to_do()
+    assert "Running stage" not in clone.dvc("repro")
+    for made in ("models/pretrained/long/model.safetensors", "results/report.html", "results/summary.json"):
+        assert (clone.path / made).read_bytes() == (ablated.path / made).read_bytes()
+
+
+def committed(project: Project, experiment: str, file: str) -> str:
+    """A file of an experiment, as git keeps it."""
+    refs = project.run("git", "for-each-ref", "--format=%(refname)", "refs/exps").stdout.split()
+    ref = next(ref for ref in refs if ref.endswith(f"/{experiment}"))
+    return project.run("git", "show", f"{ref}:{file}").stdout

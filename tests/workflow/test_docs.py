@@ -1,0 +1,145 @@
+"""The documentation against the code: commands, options, links, messages."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline_src import __main__ as command_line
+from pipeline_src.sources.catalogue import Source
+from pipeline_src.tasks.spec import TaskSpec
+from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = commands(ROOT)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OF_THE_ENVIRONMENT = {"source .venv/bin/activate"}
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) > 30 and {"README.md", "docs/tasks.md"} <= {command.file for command in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.file}: {command.text}")
+def test_a_command_is_run_by_a_test_or_says_what_it_needs(command: Command) -> None:
+    known = {*AT_ONCE, *AFTER_A_STUDY, *ELSEWHERE, *OF_THE_ENVIRONMENT}
+    assert command.needs or command.text in known, "name it in tests/workflow/documented.py, or mark what it needs"
+
+
+def test_the_lists_hold_nothing_that_is_not_documented() -> None:
+    assert {*AT_ONCE, *AFTER_A_STUDY, *ELSEWHERE} <= {command.text for command in COMMANDS}
+
+
+def test_the_tests_named_exist() -> None:
+    for place in ELSEWHERE.values():
+        file, _, name = place.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), place
+
+
+@pytest.mark.parametrize("text", dict.fromkeys(command.text for command in COMMANDS))
+def test_the_real_parser_takes_the_command(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(text)
+    while words and ASSIGNMENT.match(words[0]):
+        words.pop(0)
+    if words[:3] == ["python", "-m", "pipeline_src"]:
+        monkeypatch.chdir(ROOT)
+        if words[3:] != ["--help"]:
+            command_line._parser(words[3:4]).parse_args(words[3:])
+    elif words[:2] == ["python", "-m"]:
+        assert (ROOT / words[2].replace(".", "/")).with_suffix(".py").exists() or (ROOT / words[2]).is_dir()
+    elif words[0] == "make":
+        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert {word for word in words[1:] if "=" not in word} <= set(targets)
+    elif words[0] == "dvc" and words[1] == "repro":
+        stages = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
+        named = [word.partition("@")[0] for word in words[2:] if not word.startswith("-")]
+        assert all(f"\n  {name}:\n" in stages for name in named)
+    else:
+        assert words[0] in ("dvc", "snakemake", "source", "python", "git", "cd")
+
+
+@pytest.mark.parametrize("text", AT_ONCE)
+def test_commands_that_take_seconds(text: str, tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv", ".snakemake", "tests", "data", "models", "logs", "checkpoints", "tmp"
+    )
+    for name in ("workflow", "pipeline_src", ".dvc"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=lambda folder, names: ignored(folder, names) - {"models"})
+    for name in ("params.yaml", "dvc.yaml", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
+    done = subprocess.run(
+        text, shell=True, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"https?:|#", target) and target != "docs/report.png":
+            assert (page.parent / target.partition("#")[0]).exists(), target
+        if "#" in target and not target.startswith("http"):
+            file, _, section = target.partition("#")
+            titles = re.findall(r"^#+ (.*)", (page.parent / file if file else page).read_text(), re.MULTILINE)
+            assert section in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_and_parameter_named_exists(page: Path) -> None:
+    """Paths of the project in code spans, and keys such as ``pretrain.batch``."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", text)
+    for span in spans:
+        if re.fullmatch(r"(?:pipeline_src|workflow|tests|benchmarks|docs)(?:/[\w.-]+)+/?", span):
+            assert (ROOT / span).exists(), span
+        elif re.fullmatch(r"(?:models|params|objectives|training|tasks|examples|corpus)/\w+\.py", span):
+            assert (ROOT / "pipeline_src" / span).exists(), span
+        elif found := re.match(
+            r"((?:wikipedia|books|corpus|vocabulary|examples|model|pretrain)(?:\.[a-z_]+)+)(?::|$)", span
+        ):
+            assert _is_parameter(found[1]), span
+
+
+def _is_parameter(key: str) -> bool:
+    from pipeline_src.params.study import Study
+
+    block = Study
+    for step in key.split("."):
+        if step not in block.model_fields:
+            return False
+        block = block.model_fields[step].annotation
+    return True
+
+
+def test_a_task_of_ones_own_as_it_is_shown() -> None:
+    text = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    task, source = (yaml.safe_load(block)["reviews"] for block in re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S))
+    assert TaskSpec.model_validate({"name": "reviews", **task}).scores["reviews"].test
+    assert Source.model_validate(source).files[0].scheme == "file"
+
+
+def test_every_message_in_troubleshooting_stands_in_the_code() -> None:
+    text = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    ours = text[text.index("## Starting") : text.index("## Messages of other programs")]
+    messages = re.findall(r"^\| `([^`]+)` \|", ours, re.MULTILINE)
+    assert len(messages) > 60
+    said = set()
+    for file in [*(ROOT / "pipeline_src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                said.add(node.value)
+    missing = [message for message in messages if not any(message in words for words in said)]
+    assert not missing, missing

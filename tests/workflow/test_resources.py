@@ -1,0 +1,80 @@
+"""What rules ask of a cluster follows from params.yaml and from what the cluster is like."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.params.study import Study
+
+
+@pytest.fixture(scope="module")
+def resources(root: Path) -> Iterator[ModuleType]:
+    sys.path.insert(0, str(root / "workflow"))
+    import resources
+
+    yield resources
+    sys.path.remove(str(root / "workflow"))
+
+
+@pytest.fixture
+def base(root: Path) -> dict[str, Any]:
+    return yaml.safe_load((root / "workflow/presets/bert-base.yaml").read_text())
+
+
+LARGE = {"layers": 24, "hidden": 1024, "heads": 16}
+
+
+def test_parameters_are_counted_as_the_paper_does(resources: ModuleType, base: dict[str, Any]) -> None:
+    assert resources.Plan(Study(**base), resources.Cluster()).parameters == pytest.approx(110e6, rel=0.02)
+    base["model"] |= LARGE
+    assert resources.Plan(Study(**base), resources.Cluster()).parameters == pytest.approx(336e6, rel=0.02)
+
+
+def test_a_larger_model_gets_more_gpus_and_memory(resources: ModuleType, base: dict[str, Any]) -> None:
+    small = resources.Plan(Study(**base), resources.Cluster())
+    assert small.geometry("short") == (1, 8)
+    base["model"] |= LARGE
+    large = resources.Plan(Study(**base), resources.Cluster())
+    nodes, gpus = large.geometry("short")
+    assert nodes > 1 and gpus == 8
+    asked = large.pretraining("short")
+    assert asked["nodes"] == nodes and asked["gres"] == "gpu:8" and asked["tasks"] == 8 * nodes
+    assert asked["mem_mb"] > small.pretraining("short")["mem_mb"]
+    assert asked["slurm_extra"] == "--signal=URG@120"
+    assert f"--nodes={nodes} --ntasks={8 * nodes} --ntasks-per-node=8" in large.launcher("short", threads=4)
+    assert large.finetuning("mnli")["mem_mb"] > small.finetuning("mnli")["mem_mb"]
+
+
+def test_a_small_study_takes_one_gpu_and_groups_its_jobs(
+    resources: ModuleType, root: Path, base: dict[str, Any]
+) -> None:
+    test = Study(**yaml.safe_load((root / "workflow/presets/test.yaml").read_text()))
+    plan = resources.Plan(test, resources.Cluster())
+    assert plan.geometry("short") == (1, 1) and plan.launcher("short", threads=2) == ""
+    assert plan.pretraining("short")["gpu"] == 1 and "mpi" not in plan.pretraining("short")
+    assert plan.group("corpus") == "corpus"
+    assert resources.Plan(Study(**base), resources.Cluster()).group("corpus") is None
+
+
+def test_no_job_asks_for_more_than_the_cluster_has(resources: ModuleType, base: dict[str, Any]) -> None:
+    base["model"] |= LARGE
+    narrow = {"gpus_per_node": 4, "max_nodes": 2, "max_runtime": 600, "partition": "cpu", "gpu_partition": "gpu"}
+    plan = resources.Plan(Study(**base), resources.Cluster.of(narrow))
+    assert plan.geometry("short") == (2, 4)
+    assert plan.pretraining("short")["runtime"] == 600  # it goes on from its checkpoint
+    assert plan.pretraining("short")["slurm_partition"] == plan.on_gpu["slurm_partition"] == "gpu"
+    assert plan.work(memory=1000, minutes=900) == {"mem_mb": 1000, "runtime": 600, "slurm_partition": "cpu"}
+
+
+@pytest.mark.parametrize("config", [{"gpus_per_nodes": 4}, {"max_nodes": 0}, {"gpu_teraflops": "fast"}])
+def test_a_mistake_in_the_config_is_named(resources: ModuleType, config: dict[str, Any]) -> None:
+    with pytest.raises(PipelineError, match=next(iter(config))):
+        resources.Cluster.of(config)

@@ -1,0 +1,78 @@
+"""dvc.lock kept whole: DVC writes it in place, so that a process killed in that moment leaves half of it or nothing.
+
+Snakemake's runs write it whole and mend it at their start. After a killed ``dvc repro``, DVC itself stops with
+"'./dvc.lock' validation failed": then ``python workflow/lock_file.py`` does the same. Nothing is lost by it: what the
+older dvc.lock lacks, both engines take from DVC's run-cache without running a stage.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dvc import dvcfile
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+from dvc.utils.serialize import _yaml
+
+LOCK = Path("dvc.lock")
+COPY = "dvc.lock.whole"  # in DVC's folder for temporary files
+
+
+def write_whole() -> None:
+    """From now on this process writes dvc.lock under another name first."""
+    dvcfile.modify_yaml = _modify_whole
+
+
+def keep_copy(repo: Repo) -> None:
+    """Keep a copy of dvc.lock for :func:`mend`; call it where dvc.lock is known to be whole."""
+    if LOCK.exists():
+        partial = Path(repo.tmp_dir, f"{COPY}.partial")
+        shutil.copy(LOCK, partial)
+        os.replace(partial, Path(repo.tmp_dir, COPY))
+
+
+def mend(repo: Repo) -> str | None:
+    """Put the last whole dvc.lock in the place of one that is damaged: ours, or else the one in git.
+
+    Returns what was done, in a sentence; None where dvc.lock is whole, or there is none.
+    """
+    if not LOCK.exists():
+        return None
+    try:
+        dvcfile.Lockfile(repo, os.fspath(LOCK.absolute()), verify=False).load()
+        return None
+    except DvcException:
+        pass
+    os.replace(LOCK, Path(repo.tmp_dir, "dvc.lock.damaged"))
+    copy = Path(repo.tmp_dir, COPY)
+    if copy.exists():
+        shutil.copy(copy, LOCK)
+        return "dvc.lock was damaged by a kill; its last copy is in place, and the run-cache has the rest"
+    shown = subprocess.run(["git", "show", f"HEAD:./{LOCK}"], capture_output=True)
+    if shown.returncode == 0:
+        LOCK.write_bytes(shown.stdout)
+        return "dvc.lock was damaged by a kill; the one in git is in place, and the run-cache has the rest"
+    return "dvc.lock was damaged by a kill and is removed; the run-cache has what it held"
+
+
+@contextmanager
+def _modify_whole(path: Any, fs: Any = None) -> Iterator[Any]:
+    """As DVC's ``modify_yaml``, but the file changes at once."""
+    lock = Path(path)
+    data = _yaml.parse_yaml_for_update(lock.read_text(encoding="utf-8"), path) if lock.exists() else {}
+    yield data
+    partial = lock.parent / ".dvc/tmp" / f"{lock.name}.partial"  # where git looks away
+    _yaml.dump_yaml(partial, data)
+    os.replace(partial, lock)
+
+
+if __name__ == "__main__":
+    print(mend(Repo(".")) or "dvc.lock is whole")
+    sys.exit(0)

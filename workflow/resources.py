@@ -1,0 +1,158 @@
+"""What each rule asks of a cluster, worked out from params.yaml: params in, resources out.
+
+Amounts follow the size of the model and of the data; what the machine is like comes from :class:`Cluster`, which the
+profile sets by ``config``. A single number of a single rule is overruled by ``set-resources`` in the profile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.params.study import Study
+
+Resources = dict[str, Any]
+MINUTES_A_DAY = 1440
+BACKWARD = 3  # a training step costs three forward passes
+# For the last seconds of a job: SIGURG, which everything but the training loop ignores, two minutes before its end.
+SIGNAL = "--signal=URG@120"
+EXAMPLES = 400_000  # of the largest task (MNLI 393 k); no task knows its size before it is fetched
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machine: keys of ``config`` in the profile, or ``--config gpus_per_node=4``.
+
+    Attributes:
+        gpus_per_node: GPUs that one node has.
+        max_nodes: the most nodes for one pretraining.
+        gpu_teraflops: 10^12 floating-point operations a second that training really reaches on one GPU; 100 is a third
+            of the peak of an A100 in bfloat16.
+        pretraining_hours: one phase gets as many GPUs as it takes to end in that time.
+        max_runtime: longest time that a job may ask for, minutes; a pretraining that takes longer is stopped with its
+            checkpoint saved, and queued again.
+        partition, gpu_partition: where jobs without and with a GPU go; None leaves it to the cluster.
+    """
+
+    gpus_per_node: int = 8
+    max_nodes: int = 8
+    gpu_teraflops: float = 100
+    pretraining_hours: float = 8
+    max_runtime: int = MINUTES_A_DAY
+    partition: str | None = None
+    gpu_partition: str | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Cluster:
+        """From Snakemake's ``config``.
+
+        Raises:
+            PipelineError: a key is unknown, or its value is not of its kind.
+        """
+        names = [each.name for each in fields(cls)]
+        for key, value in config.items():
+            remedy = f"use {', '.join(names)}"
+            if key not in names:
+                raise PipelineError(
+                    "unknown key in Snakemake's config", key, where="--config or profile", remedy=remedy
+                )
+            if not key.endswith("partition") and (not isinstance(value, int | float) or value <= 0):
+                raise PipelineError(
+                    f"{key} is not a number above 0", value, where="--config or profile", remedy="mend it"
+                )
+        return cls(**config)
+
+
+class Plan:
+    """Resources of every rule for one study on one cluster, as Snakemake's keyword arguments."""
+
+    def __init__(self, study: Study, cluster: Cluster) -> None:
+        self.study, self.cluster = study, cluster
+        model = study.model
+        inner = model.feed_forward or 4 * model.hidden
+        blocks = model.layers * (4 * model.hidden**2 + 2 * model.hidden * inner)
+        self.parameters = blocks + (study.vocabulary.entries + model.positions) * model.hidden
+        self._blocks = blocks + model.hidden**2  # and the pooler or the masked-word head's transform
+
+    @property
+    def small(self) -> bool:
+        """Whether the study is a sample: its stages last seconds, and those in a row go to the cluster as one job."""
+        return self.study.wikipedia.dump.endswith("-sample")
+
+    def group(self, name: str) -> str | None:
+        """The group of rules that run one after another in one job; None where each is worth its own."""
+        return name if self.small else None
+
+    def work(self, *, memory: int, minutes: int) -> Resources:
+        """A stage on text or tables: MB and minutes that a whole English Wikipedia part needs."""
+        share = 0.25 if self.small else 1
+        return self._on(self.cluster.partition, max(1000, int(memory * share)), max(20, int(minutes * share)))
+
+    def pretraining(self, phase: str) -> Resources:
+        """One phase: GPUs over as many nodes as end it in time, and a warning before its time is over."""
+        nodes, gpus = self.geometry(phase)
+        minutes = 60 * self._hours(phase) / (nodes * gpus)
+        held = 24 * self.parameters * gpus / 1e6  # MB: weights, moments and their copies of each process
+        resources = self._on(self.cluster.gpu_partition, int(4000 * (1 + gpus) + held), 30 + int(2 * minutes))
+        resources |= {"slurm_extra": SIGNAL}
+        if nodes * gpus == 1:
+            return resources | {"gpu": 1}
+        return resources | {
+            "nodes": nodes, "gres": f"gpu:{gpus}", "mpi": "srun", "tasks": nodes * gpus, "tasks_per_gpu": 0
+        }  # fmt: skip
+
+    def geometry(self, phase: str) -> tuple[int, int]:
+        """Nodes and GPUs on each for one phase: powers of two, no more than sequences in a batch allow."""
+        wanted = self._hours(phase) / self.cluster.pretraining_hours
+        most = min(self.cluster.max_nodes * self.cluster.gpus_per_node, max(1, self.study.pretrain.batch // 8))
+        total = 1
+        while total < wanted and 2 * total <= most:
+            total *= 2
+        gpus = min(total, self.cluster.gpus_per_node)
+        return math.ceil(total / gpus), gpus
+
+    def launcher(self, phase: str, threads: int) -> str:
+        """What starts one process a GPU; empty for one. The executor hides a job's shape from it: said again here."""
+        nodes, gpus = self.geometry(phase)
+        if nodes * gpus == 1:
+            return ""
+        return f"srun --nodes={nodes} --ntasks={nodes * gpus} --ntasks-per-node={gpus} --cpus-per-task={threads}"
+
+    def finetuning(self, task: str) -> Resources:
+        """Memory and time of all learning rates, epochs and batches of one task, on one GPU."""
+        recipe = self.study.finetune.recipe(task)
+        grid = math.prod(_many(getattr(recipe, key, 1)) for key in ("learning_rates", "batches", "batch"))
+        epochs = max(recipe.epochs) if isinstance(recipe.epochs, tuple | list) else recipe.epochs
+        grid *= _many(recipe.epochs) * (1 + self.study.finetune.random_baseline)
+        examples = EXAMPLES if self.study.task_source == "official" else 10_000
+        hours = self._compute_hours(examples * epochs * grid * recipe.max_length, recipe.max_length)
+        memory = int(6000 + 48 * self.parameters / 1e6)
+        return self._on(None, memory, 30 + int(2 * 60 * hours))
+
+    @property
+    def on_gpu(self) -> Resources:
+        """One GPU, where the GPUs are."""
+        return {"gpu": 1} | ({"slurm_partition": self.cluster.gpu_partition} if self.cluster.gpu_partition else {})
+
+    def _hours(self, phase: str) -> float:
+        """Hours of one phase on one GPU."""
+        steps, length = (getattr(block, phase) for block in (self.study.pretrain.steps, self.study.examples.lengths))
+        return self._compute_hours(steps * self.study.pretrain.batch * length, length)
+
+    def _compute_hours(self, tokens: float, length: int) -> float:
+        """Hours of training on one GPU: two operations a weight and token, and attention's products beside them."""
+        attention = 2 * self.study.model.layers * self.study.model.hidden * length
+        operations = BACKWARD * 2 * (self._blocks + attention) * tokens
+        return operations / (self.cluster.gpu_teraflops * 1e12) / 3600
+
+    def _on(self, partition: str | None, memory: int, minutes: int) -> Resources:
+        resources: Resources = {"mem_mb": memory, "runtime": min(minutes, self.cluster.max_runtime)}
+        return resources | ({"slurm_partition": partition} if partition else {})
+
+
+def _many(setting: Any) -> int:
+    """How many values a setting of the grid lists."""
+    return len(setting) if isinstance(setting, tuple | list) else 1
