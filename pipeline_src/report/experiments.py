@@ -69,8 +69,13 @@ def resolve(name: str) -> str:
     """The commit of an experiment or revision.
 
     Raises:
-        PipelineError: there is none, or several experiments have the name.
+        PipelineError: there is none, several experiments have the name, or this is no git repository.
     """
+    try:
+        _git("rev-parse", "--git-dir")
+    except (OSError, subprocess.CalledProcessError):
+        remedy = "run it in the repository that holds the experiments"
+        raise PipelineError("not a git repository", Path.cwd(), remedy=remedy) from None
     refs = [
         line.split(" ") for line in _git("for-each-ref", "--format=%(objectname) %(refname)", "refs/exps/").splitlines()
     ]

@@ -140,6 +140,12 @@ def test_what_is_missing_is_one_clear_error(experiments):
         report.run(price=-1.0)
 
 
+def test_outside_of_git_is_one_clear_error(results, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(results.parent.parent))
+    with pytest.raises(PipelineError, match="not a git repository"):
+        resolve("base")
+
+
 def test_revisions_are_experiments_too(experiments):
     assert read_experiment("HEAD").row("mnli", "accuracy")["mean"].value == pytest.approx(84.2)
 
