@@ -12,7 +12,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 INK = "#010203"  # stands for the page's text colour until the SVG is written
-BLUE, ORANGE, GREY = "#3b7dd8", "#d9822b", "#8a8f98"  # legible on white and on near-black
+BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"  # legible on white and on near-black
 WIDTH, HEIGHT = 4.3, 3.0  # inches of a panel; on a phone one fills the screen, and its letters keep their size
 
 matplotlib.rcParams.update(
