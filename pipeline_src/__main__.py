@@ -14,12 +14,29 @@ import platform
 import resource
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import write_json
 from pipeline_src.usage import mistake, not_installed, overview
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a person may add to a stage's command, and dvc.yaml never does.
+
+    Attributes:
+        help: one line for people.
+        type: what makes a value of its text.
+        many: whether it takes several values.
+    """
+
+    help: str
+    type: Callable[[str], object] = str
+    many: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,12 +48,14 @@ class Stage:
         help: one line for people.
         blocks: top-level keys of params.yaml that are handed to ``run`` by name.
         items: command-line keys, what the stage's matrix runs over; handed to ``run`` by name.
+        options: more keys, handed to ``run`` by name where they are given.
     """
 
     module: str
     help: str
     blocks: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
+    options: Mapping[str, Option] = field(default_factory=dict)
 
 
 STAGES = {
@@ -68,9 +87,16 @@ STAGES = {
     "evaluate": Stage(
         "pipeline_src.evaluation.evaluate",
         "predictions -> scores; the corpus counted",
-        ("task_source", "tasks", "finetune", "wikipedia"),
+        ("seed", "mask_prob", "pretrain", "task_source", "tasks", "finetune", "wikipedia"),
     ),
-    "report": Stage("pipeline_src.report.report", "results -> report.html, report.md, summary.json"),
+    "report": Stage(
+        "pipeline_src.report.report",
+        "results -> report.html, report.md, summary.json",
+        options={
+            "experiments": Option("compare these instead: DVC experiments, git revisions, `workspace`", many=True),
+            "price": Option("of an hour of one process, in any currency (default 1)", float),
+        },
+    ),
 }
 
 TOOLS = {
@@ -103,7 +129,9 @@ def main(argv: list[str] | None = None) -> int:
         arguments = _parser(argv[:1]).parse_args(argv)
         if arguments.command in TOOLS:
             return importlib.import_module(TOOLS[arguments.command][0]).main(arguments) or 0
-        run_stage(arguments.command, {key: getattr(arguments, key) for key in STAGES[arguments.command].items})
+        stage = STAGES[arguments.command]
+        asked = {key: value for key in stage.options if (value := getattr(arguments, key)) is not None}
+        run_stage(arguments.command, {key: getattr(arguments, key) for key in stage.items}, asked)
     except PipelineError as error:
         return _complain(str(error))
     except Interrupted as stop:
@@ -126,7 +154,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def run_stage(name: str, items: dict[str, str]) -> None:
+def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
     """Check params.yaml, open the stage's log, run it, and leave ``logs/<stage>/<item>.run.json``.
 
     That file alone holds time, host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
@@ -150,7 +178,7 @@ def run_stage(name: str, items: dict[str, str]) -> None:
     started, clock = datetime.now(UTC), time.monotonic()
     try:
         run = importlib.import_module(stage.module).run
-        run(**{block: getattr(study, block) for block in stage.blocks}, **items)
+        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options)
     except Interrupted as stop:
         log.error("%s", stop)
         raise
@@ -192,6 +220,8 @@ def _parser(wanted: list[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(name, description=stage.help)
         for item in stage.items:
             command.add_argument(f"--{item}", required=True)
+        for key, option in stage.options.items():
+            command.add_argument(f"--{key}", type=option.type, nargs="+" if option.many else None, help=option.help)
     for name, (module, text) in TOOLS.items():
         command = commands.add_parser(name, description=text)
         if name in wanted:  # a tool declares its own arguments, and is imported only when it is called

@@ -1,6 +1,6 @@
 """Stage ``evaluate``: scores computed from prediction files and the tasks' own files, without a model.
 
-Also what the corpus was that all of it was learnt from (statistics.py).
+Also what the corpus was that all of it was learnt from (statistics.py), and a little of its text (samples.py).
 
 ``results/scores.json`` is a list of rows, one per task, score row and metric: the score of every restart, their mean,
 deviation and best, the chance level and the same training from random weights. ``results/tasks/<task>.json`` looks
@@ -16,11 +16,13 @@ from typing import Any
 from pipeline_src.errors import PipelineError
 from pipeline_src.evaluation.breakdown import break_down
 from pipeline_src.evaluation.prediction_files import read_runs
+from pipeline_src.evaluation.samples import corpus_samples
 from pipeline_src.evaluation.statistics import corpus_statistics
 from pipeline_src.evaluation.submissions import submissions, write_submissions
 from pipeline_src.evaluation.task_scores import TaskScores, score_task, spread
 from pipeline_src.files import atomic_directory, write_json
 from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.pretrain import PretrainParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.progress import log
 from pipeline_src.sources.synthetic import RULES
@@ -31,7 +33,16 @@ SCORES, CORPUS = Path("results/scores.json"), Path("results/corpus.json")
 LOOKED_INTO, SUBMISSIONS = Path("results/tasks"), Path("results/submissions")
 
 
-def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams, wikipedia: WikipediaParams) -> None:
+def run(
+    *,
+    seed: int,
+    mask_prob: float,
+    pretrain: PretrainParams,
+    task_source: str,
+    tasks: tuple[str, ...],
+    finetune: FinetuneParams,
+    wikipedia: WikipediaParams,
+) -> None:
     """Read ``results/predictions`` and ``data/``; write scores, a file per task, submissions and the corpus counted.
 
     Raises:
@@ -54,7 +65,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams, w
             raise PipelineError("two submissions have one name", min(twice), where=f"task {task}", remedy=remedy)
         files |= submitted
         missing |= {task: without} if without else {}
-    corpus = corpus_statistics(wikipedia.parts, tasks)
+    corpus = corpus_statistics(wikipedia.parts, tasks) | corpus_samples(wikipedia.parts, seed, mask_prob, pretrain)
 
     with atomic_directory(LOOKED_INTO) as folder:
         for task, content in about.items():

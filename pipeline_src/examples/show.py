@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from pipeline_src.errors import PipelineError
 from pipeline_src.examples.keyed import shuffled
 from pipeline_src.examples.loading import PretrainingBatch, open_examples
+from pipeline_src.examples.readable import Shown, shown_pieces
 from pipeline_src.examples.store import SPLITS
 from pipeline_src.params.study import load_study
 from pipeline_src.vocabulary.wordpiece import load_tokenizer
@@ -60,22 +61,15 @@ def main(arguments: argparse.Namespace) -> None:
 
 def readable(batch: PretrainingBatch, tokenizer: Tokenizer, colour: bool = False) -> list[str]:
     """The segments of a batch's first example as text, pieces joined to words, each predicted token in braces."""
-    pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
-    labels = dict(zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True))
-    lines = ["", ""]
-    for place in range(1, int(batch.starts[1])):
-        piece = pieces[int(batch.ids[place])]
-        shown, glue = piece, " "
-        if place in labels:
-            was = pieces[labels[place]]
-            glue = "" if was.startswith("##") else " "
-            fate = "mask" if piece == "[MASK]" else "keep" if piece == was else "random"
-            shown = f"{{{piece}=}}" if fate == "keep" else f"{{{piece} {was}}}"
-            shown = f"{STYLES[fate]}{shown}{RESET}" if colour else shown
-        elif piece.startswith("##"):
-            shown, glue = piece.removeprefix("##"), ""
-        elif piece == "[SEP]":
-            continue
-        segment = int(batch.segments[place])
-        lines[segment] += (glue if lines[segment] else "") + shown
-    return lines if lines[1] else lines[:1]
+    lines = []
+    for segment in shown_pieces(batch, tokenizer):
+        words = [("" if piece.inner else " ") + _spelt(piece, colour) for piece in segment]
+        lines.append("".join(words).strip())
+    return lines
+
+
+def _spelt(piece: Shown, colour: bool) -> str:
+    if piece.fate is None:
+        return piece.text
+    text = f"{{{piece.text}=}}" if piece.fate == "keep" else f"{{{piece.text} {piece.was}}}"
+    return f"{STYLES[piece.fate]}{text}{RESET}" if colour else text

@@ -1,89 +1,130 @@
-"""What pretraining took, as the report's tables show it: by formula beside the paper, and as measured here."""
+"""What pretraining took: by formula beside the paper, as measured here, and what it would cost at a rate."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipeline_src.files import read_json
-from pipeline_src.progress import duration
-from pipeline_src.report.provenance import LOGS
-from pipeline_src.report.results import PHASES, Results
+from pipeline_src.report.published import read_paper
+from pipeline_src.report.results import PHASES, Curve, Results, read_curve
+from pipeline_src.report.sourced import Figure, Node, Shown, computed
 
-# Parameters and normalised computation as published, of 1 M steps of "128,000 tokens/batch": every step counts at
-# length 512. By phase, as this project counts, 900,000 of the steps of 256 sequences are at 128 (paper, A.2).
-PUBLISHED = {
-    "BERT-base, as published": (110e6, 1.408e19),
-    "BERT-base, by phase": (110e6, 4.686e18),
-    "BERT-large, as published": (340e6, 4.352e19),
-    "BERT-large, by phase": (340e6, 1.448e19),
-}
-PUBLISHED_STEPS = 1_000_000
+LOGS = Path("logs")
+PRICE = 1.0  # of an hour of one device, where --price says nothing
 
 
-def arithmetic_rows(results: Results) -> list[dict[str, str]]:
-    """Parameters, steps, tokens, FLOPs and normalised computation by phase, of both, and of the paper.
+@dataclass(frozen=True)
+class Arithmetic:
+    """Parameters, steps, tokens, FLOPs and normalised computation of a phase, of both, or as published."""
 
-    Empty for results of a release that did not count them.
-    """
-    costs = {phase: found["cost"] for phase, found in results.pretrain.items() if "cost" in found}
-    if not costs:
+    name: str
+    parameters: Shown
+    steps: Shown
+    computation: Shown
+    tokens: Shown | None = None
+    flops: Shown | None = None
+    source: Shown | None = None
+
+
+def arithmetic(results: Results) -> list[Arithmetic]:
+    """What training takes by formula, and the paper's beside it; empty for results that did not count it."""
+    phases = [results.node(f"pretrain/{phase}.json") for phase in PHASES]
+    counted = [phase for phase in phases if "cost" in phase]
+    if not counted:
         return []
-    parameters = results.pretrain["long"]["parameters"]
-    rows = [_arithmetic(f"{phase} ({results.lengths[phase]} tokens)", parameters, costs[phase]) for phase in costs]
-    if len(costs) == len(PHASES):
-        totals = {name: sum(cost[name] for cost in costs.values()) for name in costs["long"]}
-        rows.append(_arithmetic("both", parameters, totals))
-    for name, (size, computation) in PUBLISHED.items():
-        cost = {"steps": PUBLISHED_STEPS, "normalised_computation": computation}
-        rows.append(_arithmetic(name, size, cost))
+    parameters = phases[-1]["parameters"]
+    rows = [
+        Arithmetic(
+            f"{phase.value['phase']} phase",
+            parameters,
+            phase["cost"]["steps"],
+            phase["cost"]["normalised_computation"],
+            phase["cost"]["tokens"],
+            phase["cost"]["flops"],
+        )
+        for phase in counted
+    ]
+    if len(counted) == len(PHASES):
+        names = ("steps", "normalised_computation", "tokens", "flops")
+        totals = [computed("sum", *(phase["cost"][name] for phase in counted)) for name in names]
+        rows.append(Arithmetic("both phases", parameters, *totals))
+    paper = read_paper()
+    plan = paper["phases"]
+    for model in paper["cost"]:
+        by_phase = computed(
+            "normalised computation by phase", model["parameters"], plan["batch"], plan["steps"], plan["lengths"]
+        )
+        name, source = model.value["name"], model["source"]
+        published = model["normalised_computation"]
+        rows.append(Arithmetic(f"{name}, as published", model["parameters"], model["steps"], published, source=source))
+        rows.append(Arithmetic(f"{name}, by phase", model["parameters"], model["steps"], by_phase, source=source))
     return rows
 
 
-def measured_rows(results: Results) -> list[dict[str, str]]:
-    """Time, speed, utilisation, energy and memory by phase, where ``logs/`` holds those of the very run shown."""
-    rows = []
+def measured(results: Results) -> list[Node]:
+    """``logs/pretrain/<phase>.cost.json`` by phase, where they are of the very run shown."""
+    found = []
     for phase in PHASES:
         path = LOGS / "pretrain" / f"{phase}.cost.json"
-        if not path.exists():
-            continue
-        found = read_json(path)
-        if found["flops"] != results.pretrain[phase].get("cost", {}).get("flops"):
-            continue  # of another run than these results, which came by `dvc pull`, say
-        rows.append(
-            {
-                "name": phase,
-                "time": duration(found["seconds"]),
-                "training": duration(found["training_seconds"]),
-                "speed": f"{found['tokens_per_second']:,.0f}",
-                "mfu": f"{100 * found['mfu']:.1f} %",
-                "energy": _energy(found["joules"]),
-                "memory": f"{found['peak_memory'] / 1e6:,.0f}",
-                "peak": f"{found['peak_flops'] / 1e12:,.4g}",
-                "source": found["peak_source"],
-                "processes": str(found["processes"]),
-            }
-        )
-    return rows
+        if path.exists() and _same_run(node := Node(read_json(path), path.as_posix()), results.pretrain[phase]):
+            found.append(node)
+    return found
 
 
-def _arithmetic(name: str, parameters: float, cost: dict[str, Any]) -> dict[str, str]:
-    return {
-        "name": name,
-        "parameters": f"{parameters:,.0f}",
-        "steps": f"{cost['steps']:,}",
-        "tokens": f"{cost['tokens']:,}" if "tokens" in cost else "–",
-        "flops": scientific(cost["flops"]) if "flops" in cost else "–",
-        "computation": scientific(cost["normalised_computation"]),
+def _same_run(node: Node, pretrain: dict[str, Any]) -> bool:
+    """Whether a log is of these results, which may have come by `dvc pull`."""
+    return node.value["flops"] == pretrain.get("cost", {}).get("flops")
+
+
+def phase_of(node: Node) -> str:
+    """The phase that a log is of, by its name."""
+    return Path(node.document).name.split(".")[0]
+
+
+def throughput(logs: list[Node]) -> dict[str, Curve]:
+    """Step and tokens per second of the phases in ``logs``, as tracked while they trained."""
+    paths = {
+        phase_of(node): LOGS / "dvclive" / phase_of(node) / "plots" / "metrics" / "tokens_per_second.tsv"
+        for node in logs
     }
+    return {phase: read_curve(path) for phase, path in paths.items() if path.exists()}
 
 
-def scientific(value: float) -> str:
-    """``1.408e19``, as the paper's readers write it."""
-    mantissa, exponent = f"{value:.3e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
+def price(rate: Node, logs: list[Node]) -> Figure | None:
+    """Rate x hours x processes, over the phases measured; None where none was."""
+    parts = [part for node in logs for part in (node["seconds"], node["processes"])]
+    return computed("price", rate, *parts) if parts else None
 
 
-def _energy(joules: float | None) -> str:
-    if joules is None:
-        return "–"
-    return f"{joules / 1e3:,.1f} kJ" if joules < 3.6e5 else f"{joules / 3.6e6:,.2f} kWh"
+@dataclass(frozen=True)
+class StageCost:
+    """What the last runs of one stage took on this machine."""
+
+    name: str
+    runs: Figure
+    seconds: Figure
+    cpu_seconds: Figure
+    memory: Figure
+
+
+def stage_costs() -> list[StageCost]:
+    """From ``logs/<stage>/*.run.json``, in the order in which the stages began."""
+    found = []
+    for folder in sorted(LOGS.glob("*")):
+        runs = [Node(read_json(path), path.as_posix()) for path in sorted(folder.glob("*.run.json"))]
+        if not runs:
+            continue
+        seconds, cpu_seconds, memory = (
+            [run[name] for run in runs] for name in ("seconds", "cpu_seconds", "max_rss_mb")
+        )
+        cost = StageCost(
+            folder.name,
+            runs=computed("how many", *seconds),
+            seconds=computed("sum", *seconds),
+            cpu_seconds=computed("sum", *cpu_seconds),
+            memory=computed("largest", *memory),
+        )
+        found.append((min(run.value["started"] for run in runs), cost))
+    return [cost for _, cost in sorted(found, key=lambda one: one[0])]

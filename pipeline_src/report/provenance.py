@@ -1,24 +1,30 @@
-"""Where a study's numbers come from: commit, versions, machine and time.
+"""Where a study's numbers come from: commit, parameters, data, versions, machine.
 
 The report is the one output that holds these; its hash is never compared.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.files import read_json
+import yaml
 
-LOGS = Path("logs")
-PACKAGES = ("torch", "tokenizers", "apache-beam", "snakemake", "dvc")
+from pipeline_src.report.sourced import Node
+
+PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
+PARAMS, LOCK = Path("params.yaml"), Path("dvc.lock")
+SHOWN_OUTPUTS = ("data/", "models/pretrained/", "results/scores.json", "results/corpus.json")
 
 
 def provenance() -> dict[str, str]:
-    """Name -> value: commit, versions, machine."""
+    """Name -> value: commit, the command that reproduces it, versions, machine."""
+    commit, changed = _commit()
     versions = []
     for package in PACKAGES:
         try:
@@ -26,38 +32,63 @@ def provenance() -> dict[str, str]:
         except PackageNotFoundError:  # a package of another stage, which this environment need not hold
             continue
     return {
-        "Commit": _commit(),
-        "Reproduce": "git checkout the commit above, then make study",
+        "Commit": (f"{commit} with uncommitted changes" if changed else commit) or "not in a git repository",
+        "To reproduce": f"git checkout {commit} && make study" if commit else "make study",
         "Versions": ", ".join([f"Python {platform.python_version()}", *versions]),
-        "Machine": f"{platform.system()} {platform.machine()}",
+        "Made on": f"{platform.system()} {platform.machine()}, {_processor()}, {len(os.sched_getaffinity(0))} cores, "
+        f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB of memory",
     }
 
 
-def stage_costs() -> list[dict[str, Any]]:
-    """Runs, seconds, CPU seconds and peak memory of each stage, from ``logs/<stage>/*.run.json`` where at hand."""
-    costs = []
-    for folder in sorted(LOGS.glob("*")):
-        runs = [read_json(path) for path in sorted(folder.glob("*.run.json"))]
-        if runs:
-            costs.append(
-                {
-                    "name": folder.name,
-                    "runs": len(runs),
-                    "started": min(run["started"] for run in runs),
-                    "seconds": sum(run["seconds"] for run in runs),
-                    "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
-                    "memory": max(run["max_rss_mb"] for run in runs),
-                }
-            )
-    return sorted(costs, key=lambda cost: cost["started"])
+def parameters() -> list[tuple[str, str]]:
+    """The top-level blocks of params.yaml as text; empty where there is none."""
+    if not PARAMS.exists():
+        return []
+    return [(name, _flow(value)) for name, value in _load(PARAMS).items()]
 
 
-def _commit() -> str:
+def data_hashes(scores: bytes) -> list[Node] | None:
+    """Outputs in dvc.lock: data, pretrained models and scores; None where the lock is not of these results.
+
+    Args:
+        scores: ``results/scores.json`` as it stands, whose hash tells. Snakemake records what it made after its run,
+            so that the lock may be behind.
+    """
+    if not LOCK.exists():
+        return None
+    lock = Node(_load(LOCK), LOCK.as_posix())
+    outputs = [output for stage in lock["stages"] if "outs" in stage for output in stage["outs"]]
+    hashes = {output.value["path"]: output.value.get("md5") for output in outputs}
+    if hashes.get("results/scores.json") != hashlib.md5(scores, usedforsecurity=False).hexdigest():
+        return None
+    return [output for output in outputs if output.value["path"].startswith(SHOWN_OUTPUTS) and "md5" in output]
+
+
+def _load(path: Path) -> Any:
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown processor"
+
+
+def _commit() -> tuple[str, bool]:
+    """The commit, and whether tracked files differ from it."""
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         changed = subprocess.run(
             ["git", "status", "--porcelain", "-uno"], capture_output=True, text=True
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "not in a git repository"
-    return f"{head} with uncommitted changes" if changed else head
+        return "", False
+    return head, bool(changed)

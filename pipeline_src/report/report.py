@@ -1,117 +1,75 @@
-"""Stage ``report``: results/*.json in, ``report.html``, ``report.md``, ``scores.tsv`` and ``summary.json`` out."""
+"""Stage ``report``: results/*.json in, ``report.html``, ``report.md``, tables for plots and ``summary.json`` out."""
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-import jinja2
-import pandas as pd
-
+from pipeline_src.errors import PipelineError
 from pipeline_src.files import atomic_file, write_json
 from pipeline_src.progress import log
-from pipeline_src.report.cost import arithmetic_rows, measured_rows
-from pipeline_src.report.figures import length_bars, pretraining_curves, score_bars
-from pipeline_src.report.provenance import provenance, stage_costs
-from pipeline_src.report.results import RESULTS, Results, read_results, summarise
-from pipeline_src.report.table import (
-    HEADER,
-    average_line,
-    heading,
-    heldout_line,
-    own_titles,
-    row_texts,
-    score_cells,
-    text_table,
-)
+from pipeline_src.report.comparison import render_comparison
+from pipeline_src.report.cost import PRICE
+from pipeline_src.report.experiments import read_experiment
+from pipeline_src.report.markdown import render_markdown
+from pipeline_src.report.page import render_page
+from pipeline_src.report.results import RESULTS, Results, is_synthetic, read_results, summarise
+from pipeline_src.report.table import METRICS
 
 
-def run() -> None:
-    """Write the report of the results at hand.
+def run(*, price: float = PRICE, experiments: Sequence[str] = ()) -> None:
+    """Write the report of the results at hand, or a comparison of experiments.
+
+    Args:
+        price: of an hour of one process.
+        experiments: names of DVC experiments or git revisions, or ``workspace``; then ``comparison.html`` is written
+            and nothing else.
 
     Raises:
-        PipelineError: a result is missing or malformed.
+        PipelineError: a result is missing or malformed, there is no such experiment, or the price is none.
     """
+    if not 0 <= price < float("inf"):
+        raise PipelineError("not a price", price, where="--price", remedy="give a number of 0 or more")
+    if experiments:
+        with atomic_file(RESULTS / "comparison.html") as file:
+            file.write(render_comparison([read_experiment(name) for name in dict.fromkeys(experiments)]))
+        log.info("comparison: %s", RESULTS / "comparison.html")
+        return
     results = read_results()
     summary = summarise(results)
     with atomic_file(RESULTS / "report.html") as file:
-        file.write(render_page(results, summary))
+        file.write(render_page(results, summary, price))
     with atomic_file(RESULTS / "report.md") as file:
         file.write(render_markdown(results))
-    columns = {"title": "score", "file": "split", "metric": "metric", "mean": "value", "chance": "chance"}
-    table = pd.DataFrame(results.scores["rows"])[list(columns)].rename(columns=columns)
-    with atomic_file(RESULTS / "scores.tsv") as file:
-        table.to_csv(file, sep="\t", index=False, float_format="%.4f", lineterminator="\n")
+    _write_table(RESULTS / "scores.tsv", ("score", "split", "metric", "value", "chance"), score_rows(results))
+    _write_table(RESULTS / "confusion.tsv", ("score", "actual", "predicted", "share", "count"), confusion_rows(results))
     write_json(RESULTS / "summary.json", summary)
     log.info("report: %s", RESULTS / "report.html")
 
 
-def render_markdown(results: Results) -> str:
-    """The report in short, for a pull request."""
-    scores = results.scores
-    parts = [
-        f"# {title_of(results)}",
-        heldout_line(results.pretrain["long"]["heldout"]),
-        f"## {heading(scores)}",
-        text_table(HEADER, score_cells(scores)),
-        average_line(scores),
-    ]
-    return "\n\n".join(parts) + "\n"
+def score_rows(results: Results) -> Iterable[Sequence[Any]]:
+    """Rows of ``scores.tsv``, which `dvc plots` draws."""
+    for row in results.scores["rows"]:
+        mark = " (synthetic)" if is_synthetic(results.scores, row["task"]) else ""
+        metric = METRICS.get(row["metric"], row["metric"])
+        yield f"{row['title']}, {metric}{mark}", row["file"], metric, f"{row['mean']:.4f}", f"{row['chance']:.4f}"
 
 
-def title_of(results: Results) -> str:
-    """The report's title, from the size of the model."""
-    config = results.pretrain["long"]["config"]
-    return f"BERT with {config['num_hidden_layers']} layers of {config['hidden_size']}, from raw text to scores"
+def confusion_rows(results: Results) -> Iterable[Sequence[Any]]:
+    """Rows of ``confusion.tsv``: how often, and in which share of its row, each label was taken for each."""
+    titles = {row["row"]: row["title"] for row in results.scores["rows"]}
+    for task, node in results.tasks.items():
+        mark = " (synthetic)" if is_synthetic(results.scores, task) else ""
+        for row, errors in node.value["errors"].items():
+            if (matrix := errors["confusion"]) is None:
+                continue
+            for actual, counts in zip(matrix["labels"], matrix["counts"], strict=True):
+                for predicted, count in zip(matrix["labels"], counts, strict=True):
+                    yield titles[row] + mark, actual, predicted, f"{count / (sum(counts) or 1):.4f}", count
 
 
-def render_page(results: Results, summary: dict[str, float]) -> str:
-    """The self-contained page."""
-    template = Path(__file__).with_name("page.html.j2").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    long = results.pretrain["long"]
-    parts = results.corpus["parts"].values()
-    return environment.from_string(template).render(
-        title=title_of(results),
-        model=f"{long['parameters']:,} parameters",
-        words=sum(part["words"] for part in parts),
-        mask_prob=long["mask_prob"],
-        synthetic=results.synthetic,
-        own=own_titles(results.scores),
-        headline=_headline(results, summary),
-        rows=[{**row, **row_texts(row)} for row in results.scores["rows"]],
-        average=average_line(results.scores),
-        rules=results.scores["rules"],
-        score_bars=score_bars(results),
-        pretraining_curves=pretraining_curves(results),
-        length_bars=length_bars(results),
-        pretrain={phase: {**found, "length": results.lengths[phase]} for phase, found in results.pretrain.items()},
-        arithmetic=arithmetic_rows(results),
-        measured=measured_rows(results),
-        corpus=results.corpus,
-        provenance=provenance(),
-        stages=stage_costs(),
-    )
-
-
-def _headline(results: Results, summary: dict[str, float]) -> list[dict[str, str]]:
-    """The figures in the boxes at the top."""
-    labels = {
-        "mlm_loss": "held-out MLM loss (nats)",
-        "mlm_gap": "nats better than unigram counts at [MASK]",
-        "nsp_accuracy": "held-out NSP accuracy",
-        "glue": "GLUE average",
-        "squad1": "SQuAD 1.1 F1",
-        "squad2": "SQuAD 2.0 F1",
-        "swag": "SWAG accuracy",
-    }
-    boxes = []
-    for name, value in summary.items():
-        plain = name.removeprefix("synthetic_")
-        label = labels[plain] + (", synthetic" if plain != name else "")
-        boxes.append(
-            {
-                "label": label,
-                "value": f"{value:.3f}" if plain in ("mlm_loss", "mlm_gap", "nsp_accuracy") else f"{value:.1f}",
-            }
-        )
-    return boxes
+def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    with atomic_file(path) as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([header, *rows])

@@ -1,21 +1,33 @@
-"""What a study found, read from results/*.json alone, and the figures computed from it by named formulas."""
+"""What a study found, read from results/ alone, and the figures computed from it by named formulas."""
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
-
-import pandas as pd
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.files import read_json
+from pipeline_src.report.sourced import Figure, Node, computed
 
 RESULTS = Path("results")
 PHASES = ("short", "long")
-# Rows of the GLUE average as the paper's table 1 counts it: MNLI-m and -mm apart, without WNLI (section 4.1).
-GLUE_AVERAGE = ("mnli", "mnli_mm", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
+# The numbers whose mean the paper's table 1 calls the average: MNLI-m and -mm apart, without WNLI; F1 for QQP and
+# MRPC, Spearman for STS-B (section 4.1).
+GLUE_AVERAGE = {
+    "mnli": "accuracy",
+    "mnli_mm": "accuracy",
+    "qqp": "f1",
+    "qnli": "accuracy",
+    "sst2": "accuracy",
+    "cola": "matthews",
+    "stsb": "spearman",
+    "mrpc": "f1",
+    "rte": "accuracy",
+}
+IN_SUMMARY = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy"), ("ner", "entity_f1")}
+Curve = dict[str, list[float | None]]
 
 
 @dataclass(frozen=True)
@@ -23,16 +35,43 @@ class Results:
     """Everything a report is made of.
 
     Attributes:
-        scores: ``results/scores.json``: one row per score row and metric.
-        corpus: ``results/corpus.json``.
-        pretrain: ``results/pretrain/<phase>.json`` by phase.
-        curves: ``results/pretrain/<phase>.tsv`` by phase.
+        documents: JSON documents by their path, such as ``results/scores.json``.
+        curves: columns of ``results/pretrain/<phase>.tsv`` by phase; None where a cell is empty.
     """
 
-    scores: dict[str, Any]
-    corpus: dict[str, Any]
-    pretrain: dict[str, dict[str, Any]]
-    curves: dict[str, pd.DataFrame]
+    documents: dict[str, Any]
+    curves: dict[str, Curve]
+
+    def node(self, name: str) -> Node:
+        """A document of ``results/`` as a :class:`Node`, by its name there, such as ``scores.json``."""
+        return Node(self.documents[f"results/{name}"], f"results/{name}")
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """``results/scores.json``: one row per score row and metric."""
+        return self.documents["results/scores.json"]
+
+    @property
+    def corpus(self) -> dict[str, Any]:
+        """``results/corpus.json``."""
+        return self.documents["results/corpus.json"]
+
+    @property
+    def pretrain(self) -> dict[str, dict[str, Any]]:
+        """``results/pretrain/<phase>.json`` by phase.
+
+        Where one holds ``fill_mask``, the report shows it: a list of blocks ``step``, ``text`` (with [MASK] in it) and
+        ``candidates``, for each [MASK] a list of pairs of a token and its probability, the likeliest first.
+        """
+        return {phase: self.documents[f"results/pretrain/{phase}.json"] for phase in PHASES}
+
+    @property
+    def tasks(self) -> dict[str, Node]:
+        """``results/tasks/<task>.json`` by task, in the order of the scores; without those that are not there."""
+        names = dict.fromkeys(row["task"] for row in self.scores["rows"])
+        return {
+            name: self.node(f"tasks/{name}.json") for name in names if f"results/tasks/{name}.json" in self.documents
+        }
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -41,7 +80,7 @@ class Results:
 
     @property
     def synthetic(self) -> bool:
-        """Whether the task scores come from synthetic tasks."""
+        """Whether any of the task scores come from synthetic tasks."""
         return bool(self.scores["synthetic"])
 
 
@@ -51,53 +90,64 @@ def read_results(folder: Path = RESULTS) -> Results:
     Raises:
         PipelineError: a file is missing or malformed.
     """
-    curves = {}
-    for phase in PHASES:
-        path = folder / "pretrain" / f"{phase}.tsv"
-        if not path.exists():
-            raise PipelineError("no loss curve", path, remedy="run the study, or `dvc pull` its results")
-        curves[phase] = pd.read_csv(path, sep="\t")
+    names = ["scores.json", "corpus.json", *(f"pretrain/{phase}.json" for phase in PHASES)]
+    names += [f"tasks/{path.name}" for path in sorted((folder / "tasks").glob("*.json"))]
     return Results(
-        scores=read_json(folder / "scores.json"),
-        corpus=read_json(folder / "corpus.json"),
-        pretrain={phase: read_json(folder / "pretrain" / f"{phase}.json") for phase in PHASES},
-        curves=curves,
+        documents={f"results/{name}": read_json(folder / name) for name in names},
+        curves={phase: read_curve(folder / "pretrain" / f"{phase}.tsv") for phase in PHASES},
     )
 
 
-def main_scores(scores: dict[str, Any]) -> dict[str, float]:
-    """One number per score row: the mean of its metrics (accuracy and F1 of QQP and MRPC, as GLUE averages them)."""
-    by_row: dict[str, list[float]] = {}
-    for row in scores["rows"]:
-        by_row.setdefault(row["row"], []).append(row["mean"])
-    return {name: fmean(values) for name, values in by_row.items()}
+def read_curve(path: Path) -> Curve:
+    """Columns of numbers of a TSV file; an empty cell is None.
+
+    Raises:
+        PipelineError: there is no such file, or a cell is no number.
+    """
+    if not path.exists():
+        raise PipelineError("no loss curve", path, remedy="run the study, or `dvc pull` its results")
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t"))
+    try:
+        return {
+            name: [float(row[place]) if row[place] else None for row in rows[1:]] for place, name in enumerate(rows[0])
+        }
+    except (ValueError, IndexError) as error:
+        raise PipelineError("not a table of numbers", error, where=path, remedy="run its stage again") from None
 
 
-def glue_average(scores: dict[str, Any]) -> float | None:
-    """Mean of :func:`main_scores` over the rows of ``GLUE_AVERAGE`` that the study holds; None without any."""
-    found = main_scores(scores)
-    values = [found[row] for row in GLUE_AVERAGE if row in found]
-    return fmean(values) if values else None
+def is_synthetic(scores: dict[str, Any], task: str) -> bool:
+    """Whether a rule of this project made the task; in a study of synthetic tasks some may be one's own."""
+    return task in scores["rules"]
+
+
+def in_average(scores: Node) -> list[Node]:
+    """The rows of ``scores.json`` that the GLUE average is made of, as far as the study holds them."""
+    return [row for row in scores["rows"] if GLUE_AVERAGE.get(row.value["row"]) == row.value["metric"]]
+
+
+def glue_average(scores: Node, formula: str = "mean over restarts") -> Figure | None:
+    """Mean, deviation or best of the restarts' averages over :func:`in_average`; None without any such score."""
+    rows = in_average(scores)
+    return computed(formula, *(row["values"] for row in rows)) if rows else None
 
 
 def summarise(results: Results) -> dict[str, float]:
-    """The few figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``).
+    """The few figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``); at most eight.
 
     Losses are of the held-out documents after the last phase; task scores in percent, named synthetic where they are.
     """
-    heldout = results.pretrain["long"]["heldout"]
-    summary = {
-        "mlm_loss": round(heldout["mlm_loss"], 4),
-        "mlm_gap": round(heldout["gap"], 4),
-    }
+    heldout, scores = results.pretrain["long"]["heldout"], results.scores
+    summary = {"mlm_loss": round(heldout["mlm_loss"], 4), "mlm_gap": round(heldout["gap"], 4)}
     if "nsp_accuracy" in heldout:
         summary["nsp_accuracy"] = round(heldout["nsp_accuracy"], 4)
-    prefix = "synthetic_" if results.synthetic else ""
-    average = glue_average(results.scores)
+    node = results.node("scores.json")
+    average = glue_average(node)
     if average is not None:
-        summary[f"{prefix}glue"] = round(average, 2)
-    wanted = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy")}
-    for row in results.scores["rows"]:
-        if (row["row"], row["metric"]) in wanted:
+        made = any(is_synthetic(scores, row.value["task"]) for row in in_average(node))
+        summary["synthetic_glue" if made else "glue"] = round(average.value, 2)
+    for row in scores["rows"]:
+        if (row["row"], row["metric"]) in IN_SUMMARY:
+            prefix = "synthetic_" if is_synthetic(scores, row["task"]) else ""
             summary[f"{prefix}{row['row']}"] = round(row["mean"], 2)
     return summary

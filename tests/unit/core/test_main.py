@@ -42,6 +42,16 @@ def test_a_stage_gets_its_blocks_and_leaves_a_log(study, monkeypatch):
     assert json.loads((study / "logs/books/all.run.json").read_text())["seconds"] >= 0
 
 
+def test_a_stage_takes_options_that_a_person_adds(study, monkeypatch):
+    seen = []
+    with_stage(monkeypatch, lambda **given: seen.append(given))
+    options = {"experiments": command.Option("", many=True), "price": command.Option("", float)}
+    monkeypatch.setitem(command.STAGES, "books", command.Stage("a_stage_of_the_test", "", options=options))
+    assert command.main(["books"]) == 0 and command.main(["books", "--experiments", "a", "b", "--price", "2.5"]) == 0
+    assert seen == [{}, {"experiments": ["a", "b"], "price": 2.5}]
+    assert {"experiments", "price"} <= set(command.STAGES["report"].options)
+
+
 def test_a_users_mistake_is_one_error_and_status_2(study, monkeypatch, capsys):
     def fail(**_):
         raise PipelineError("book is not UTF-8", "a.txt", where="byte 7", remedy="re-encode it")

@@ -12,7 +12,7 @@ from pipeline_src.files import read_json
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.tasks.spec import load_spec
-from tests.unit.evaluation.conftest import write_predictions, write_run
+from tests.unit.evaluation.conftest import STUDY, write_predictions, write_run
 
 WIKIPEDIA = WikipediaParams(dump="d", parts=("a", "b"))
 RTE = load_spec("rte")
@@ -51,7 +51,13 @@ def study(project):
 
 
 def evaluate_rte(task_source: str = "synthetic", restarts: tuple[int, ...] = (1, 2)) -> None:
-    run(task_source=task_source, tasks=("rte",), finetune=FinetuneParams(restarts=restarts), wikipedia=WIKIPEDIA)
+    run(
+        **STUDY,
+        task_source=task_source,
+        tasks=("rte",),
+        finetune=FinetuneParams(restarts=restarts),
+        wikipedia=WIKIPEDIA,
+    )
 
 
 def test_mean_deviation_best_chance_and_baseline(study):

@@ -18,7 +18,7 @@ from pipeline_src.sources.catalogue import load_source
 from pipeline_src.tasks import spec as specs
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.vocabulary.wordpiece import build_tokenizer
-from tests.unit.evaluation.conftest import write_predictions, write_run
+from tests.unit.evaluation.conftest import STUDY, write_predictions, write_run
 
 TASK = """
 reviews:
@@ -96,7 +96,7 @@ def test_it_goes_all_the_way(project: Path, monkeypatch: pytest.MonkeyPatch, suf
         write_run("rte", "1", {"weights": "pretrained", "dev": {"accuracy": 100.0}})
 
     wikipedia = WikipediaParams(dump="d", parts=("a",))
-    run(task_source=task_source, tasks=tasks, finetune=FinetuneParams(restarts=(1,)), wikipedia=wikipedia)
+    run(**STUDY, task_source=task_source, tasks=tasks, finetune=FinetuneParams(restarts=(1,)), wikipedia=wikipedia)
     scores = read_json("results/scores.json")
     found = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
     assert found == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0)}

@@ -22,7 +22,7 @@ from pipeline_src.sources.synthetic import write_task
 from pipeline_src.tasks import spec as specs
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.spec import load_spec, load_specs
-from tests.unit.evaluation.conftest import write_predictions, write_run
+from tests.unit.evaluation.conftest import STUDY, write_predictions, write_run
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "swag")
 WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
@@ -51,7 +51,7 @@ def predict(task: str, restart: str, right: bool = False) -> None:
 
 
 def evaluate(tasks: tuple[str, ...] = TASKS) -> dict:
-    run(task_source="synthetic", tasks=tasks, finetune=FinetuneParams(restarts=(1, 2)), wikipedia=WIKIPEDIA)
+    run(**STUDY, task_source="synthetic", tasks=tasks, finetune=FinetuneParams(restarts=(1, 2)), wikipedia=WIKIPEDIA)
     return read_json(SUBMITTED / "contents.json")
 
 

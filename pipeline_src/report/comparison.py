@@ -1,0 +1,184 @@
+"""Several experiments side by side, and ablations beside the paper's: ``report --experiments A B``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline_src.report.drawing import BLUE, GREY, INK, new_axes, svg
+from pipeline_src.report.experiments import Experiment
+from pipeline_src.report.page import BOXES, environment
+from pipeline_src.report.published import split_of
+from pipeline_src.report.results import is_synthetic
+from pipeline_src.report.sourced import Node
+from pipeline_src.report.table import METRICS
+
+TABLES = Path("workflow/ablations")
+OURS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1")}  # the paper's metrics in our rows
+SECTIONS = {"figures": "Figures", "side_by_side": "Scores", "ablations": "Ablations"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line of an ablation table of the paper.
+
+    Attributes:
+        place: where its file names it: ``study`` for the study without a change, else the experiment.
+        paper: the paper's figure.
+        experiment, row: the experiment that is this variant and its row of scores, None where none is.
+    """
+
+    place: Node
+    paper: Node
+    experiment: Experiment | None
+    row: Node | None
+
+    @property
+    def name(self) -> str:
+        """As the file has it."""
+        return self.place.pointer.rsplit("/", 1)[1]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One score of one of the paper's tables, of which the experiments are two variants or more.
+
+    Attributes:
+        title: of the task and metric, as the experiments name it.
+        synthetic: whether the experiments' data were made up.
+        source: of the paper's figures.
+        variants: all of the table.
+        picture: the change from the first variant that an experiment is, here and in the paper.
+    """
+
+    title: str
+    synthetic: bool
+    source: Node
+    variants: list[Variant]
+    picture: str
+
+
+def render_comparison(experiments: Sequence[Experiment]) -> str:
+    """The page of a comparison; the first experiment is what the others are compared with."""
+    keys = dict.fromkeys((row["row"], row["metric"]) for one in experiments for row in one.scores.value["rows"])
+    lines = []
+    for row, metric in keys:
+        found = [one.row(row, metric) for one in experiments]
+        known = next(node for node in found if node is not None)
+        lines.append((known["title"], METRICS.get(metric, metric), split_of(known.value["file"]), found))
+    return (
+        environment()
+        .get_template("comparison.html.j2")
+        .render(
+            title="Experiments side by side",
+            sections=list(SECTIONS.items()),
+            experiments=experiments,
+            summaries=[
+                (_label(name), BOXES[name.removeprefix("synthetic_")][1], name) for name in _summary_keys(experiments)
+            ],
+            params=differing(experiments),
+            lines=lines,
+            made=lambda node, experiment: is_synthetic(experiment.scores.value, node.value["task"]),
+            ablations=find_ablations(experiments),
+        )
+    )
+
+
+def _summary_keys(experiments: Sequence[Experiment]) -> list[str]:
+    names = {name for one in experiments for name in one.summary.value}
+    return [name for plain in BOXES for name in (plain, f"synthetic_{plain}") if name in names]
+
+
+def _label(name: str) -> tuple[str, bool]:
+    plain = name.removeprefix("synthetic_")
+    return BOXES[plain][0], plain != name
+
+
+def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
+    """Parameters that are not the same in all, with their value in each."""
+    keys = sorted({key for one in experiments for key in one.params})
+    rows = [(key, [one.params.get(key) for one in experiments]) for key in keys]
+    return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
+
+
+def read_tables() -> list[Node]:
+    """The paper's ablations: ``workflow/ablations/*.yaml``, as far as they hold its figures."""
+    found = [
+        Node(yaml.safe_load(path.read_text(encoding="utf-8")), path.as_posix())
+        for path in sorted(TABLES.glob("*.yaml"))
+    ]
+    return [table for table in found if table.value.get("source")]
+
+
+def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
+    """Scores of the paper's tables of which the experiments are two variants or more.
+
+    An experiment is the variant whose name it bears; the first that bears none is the study without a change.
+    """
+    tables = read_tables()
+    named = {name for table in tables for name in table.value["experiments"]}
+    by_name = {one.name: one for one in experiments}
+    study = next((one for one in experiments if one.name not in named), None)
+    found: list[Ablation] = []
+    for table in tables:
+        for key, metric in table.value["metrics"].items():
+            variants = [
+                Variant(place, place["paper"][key], by_name.get(name), _row(by_name.get(name), key, metric))
+                for name, place in table["experiments"].named()
+            ]
+            if "study" in table:
+                variants.insert(0, Variant(table["study"], table["study"][key], study, _row(study, key, metric)))
+            known = [(one.experiment, one.row) for one in variants if one.experiment and one.row]
+            if len(known) < 2 or any(split_of(row.value["file"]) != table.value["split"] for _, row in known):
+                continue
+            made = any(is_synthetic(one.scores.value, row.value["task"]) for one, row in known)
+            row = known[0][1].value
+            title = f"{row['title']}, {METRICS.get(row['metric'], row['metric'])}"
+            picture = _bars(f"ablation-{len(found)}", title, made, variants)
+            found.append(Ablation(title, made, table["source"], variants, picture))
+    return found
+
+
+def _row(experiment: Experiment | None, key: str, metric: str) -> Node | None:
+    """The row of scores that a table's figure stands beside."""
+    if experiment is None:
+        return None
+    rows = (experiment.row(key.removesuffix("_m"), name) for name in OURS.get(metric, ()))
+    return next((row for row in rows if row is not None), None)
+
+
+def _bars(name: str, title: str, made: bool, variants: Sequence[Variant]) -> str:
+    """How far each variant is from the first that an experiment is, here and in the paper."""
+    first = next(one for one in variants if one.row is not None)
+    rest = [one for one in variants if one is not first]
+    assert first.row is not None
+    base = first.row["mean"].value
+    places = list(range(len(rest)))[::-1]
+    axes = new_axes(4.7, 0.5 * len(rest) + 1.4)
+    ours = [
+        (place, one.row["mean"].value - base) for place, one in zip(places, rest, strict=True) if one.row is not None
+    ]
+    kind = "this study, synthetic" if made else "this study"
+    axes.barh([place + 0.2 for place, _ in ours], [value for _, value in ours], 0.36, color=BLUE, label=kind)
+    paper = [one.paper.value - first.paper.value for one in rest]
+    axes.barh(
+        [place - 0.2 for place in places],
+        paper,
+        0.36,
+        color=GREY,
+        hatch="//",
+        edgecolor=INK,
+        linewidth=0,
+        label="paper",
+    )
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.set_yticks(places, [one.name for one in rest])
+    axes.set(title=title, xlabel=f"points from {first.name}")
+    axes.figure.legend(loc="outside lower center", ncols=2)
+    return svg(
+        axes, name, f"{title}: change of each variant, in this study{' (synthetic)' if made else ''} and in the paper"
+    )

@@ -1,0 +1,125 @@
+"""What other experiments found, read from git and from DVC's cache without checking them out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import read_json
+from pipeline_src.report.results import RESULTS
+from pipeline_src.report.sourced import Node
+
+WORKSPACE = "workspace"
+SUMMARY, SCORES, PARAMS = "results/summary.json", "results/scores.json", "params.yaml"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One study among several.
+
+    Attributes:
+        name: as it was asked for.
+        summary, scores: its ``results/summary.json`` and ``results/scores.json``.
+        params: its ``params.yaml``, a value for each dotted key.
+    """
+
+    name: str
+    summary: Node
+    scores: Node
+    params: dict[str, Any]
+
+    def row(self, name: str, metric: str) -> Node | None:
+        """A row of its scores, None where it has none."""
+        for row in self.scores["rows"]:
+            if (row.value["row"], row.value["metric"]) == (name, metric):
+                return row
+        return None
+
+
+def read_experiment(name: str) -> Experiment:
+    """An experiment of DVC by its name, a git revision, or ``workspace``.
+
+    Raises:
+        PipelineError: there is no such experiment, or it has no results here or in DVC's remote.
+    """
+    if name == WORKSPACE:
+        summary, scores = read_json(RESULTS / "summary.json"), read_json(RESULTS / "scores.json")
+        params = Path(PARAMS).read_text(encoding="utf-8")
+    else:
+        commit = resolve(name)
+        summary = json.loads(_read(name, SUMMARY, lambda: _git("show", f"{commit}:{SUMMARY}")))
+        params = _read(name, PARAMS, lambda: _git("show", f"{commit}:{PARAMS}"))
+        scores = json.loads(_read(name, SCORES, lambda: _from_cache(SCORES, commit)))
+    return Experiment(
+        name,
+        Node(summary, f"{name}:{SUMMARY}"),
+        Node(scores, f"{name}:{SCORES}"),
+        dotted(yaml.safe_load(params)),
+    )
+
+
+def resolve(name: str) -> str:
+    """The commit of an experiment or revision.
+
+    Raises:
+        PipelineError: there is none, several experiments have the name, or this is no git repository.
+    """
+    try:
+        _git("rev-parse", "--git-dir")
+    except (OSError, subprocess.CalledProcessError):
+        remedy = "run it in the repository that holds the experiments"
+        raise PipelineError("not a git repository", Path.cwd(), remedy=remedy) from None
+    refs = [
+        line.split(" ") for line in _git("for-each-ref", "--format=%(objectname) %(refname)", "refs/exps/").splitlines()
+    ]
+    commits = {commit for commit, ref in refs if ref.rsplit("/", 1)[1] == name and "/exec/" not in ref}
+    if len(commits) > 1:
+        remedy = f"give its commit: {', '.join(sorted(commit[:10] for commit in commits))}"
+        raise PipelineError("several experiments of one name", name, where="--experiments", remedy=remedy)
+    if commits:
+        return commits.pop()
+    try:
+        return _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
+    except subprocess.CalledProcessError:
+        remedy = "`dvc exp show` lists the experiments; `dvc exp pull` fetches those of others"
+        raise PipelineError("no such experiment", name, where="--experiments", remedy=remedy) from None
+
+
+def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested blocks as one, ``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    flat: dict[str, Any] = {}
+    for name, value in block.items():
+        if isinstance(value, dict) and value:
+            flat |= dotted(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _read(name: str, path: str, read: Callable[[], str]) -> str:
+    try:
+        return read()
+    except (subprocess.CalledProcessError, OSError) as error:
+        remedy = f"run it, or fetch its results: `dvc exp apply {name} && dvc pull`"
+        raise PipelineError(f"no {path} of the experiment", name, where=error, remedy=remedy) from None
+
+
+def _from_cache(path: str, commit: str) -> str:
+    import dvc.api  # a second to import
+    from dvc.exceptions import DvcException
+
+    try:
+        return dvc.api.read(path, rev=commit)
+    except DvcException as error:
+        raise OSError(str(error)) from None
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout

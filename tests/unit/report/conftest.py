@@ -1,0 +1,200 @@
+"""Results of a small study, as the stages before the report leave them, and a reader of the page."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+from pipeline_src.files import write_json
+from pipeline_src.report import comparison, drawing, figures
+
+HELDOUT = {
+    "mlm_loss": 6.1,
+    "mlm_perplexity": 445.9,
+    "mlm_accuracy": 0.12,
+    "mask_loss": 6.3,
+    "unigram_loss": 6.9,
+    "gap": 0.6,
+    "nsp_loss": 0.66,
+    "nsp_accuracy": 0.61,
+    "nsp_majority": 0.57,
+    "examples": 10,
+    "predictions": 100,
+}
+CONFIG = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12}
+
+
+def score_row(task: str, metric: str, *values: float, main: bool = True, **more) -> dict:
+    """A row of ``scores.json``."""
+    mean = sum(values) / len(values)
+    spread = None if len(values) == 1 else (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+    return {
+        "task": task,
+        "row": task,
+        "title": task.upper(),
+        "file": "dev.tsv",
+        "metric": metric,
+        "main": main,
+        "examples": 500,
+        "values": list(values),
+        "mean": mean,
+        "deviation": spread,
+        "best": max(values),
+        "best_restart": 1,
+        "chance": 50.0,
+        "random_weights": 61.5,
+        **more,
+    }
+
+
+def looked_into(task: str, synthetic: bool, matrix: bool = True) -> dict:
+    """``results/tasks/<task>.json``, as far as the report reads it."""
+    error = {"id": "7", "text": f"A text of {task} <b>with</b> 1,234 marks.", "words": 6, "gold": "0", "predicted": "1"}
+    confusion = {"labels": ["0", "1"], "counts": [[40, 3], [2, 55]]} if matrix else None
+    errors = {
+        "confusion": confusion,
+        "lengths": [
+            {"from": 3, "to": 9, "examples": 60, "right": 0.95},
+            {"from": 10, "to": 10, "examples": 40, "right": 0.9},
+        ],
+        "wrong": 5,
+        "worst": [error | {"right": 0.0, "confidence": 0.987}, error | {"right": 0.0, "confidence": None}],
+    }
+    return {
+        "task": task,
+        "synthetic": synthetic,
+        "counts": {"train.tsv": {"broken_rows": 12}},
+        "errors": {task: errors},
+    }
+
+
+def write_scores(folder, rows: list[dict], rules: list[str]) -> None:
+    """``scores.json`` and a file per task."""
+    scores = {
+        "synthetic": bool(rules),
+        "task_source": "synthetic" if rules else "official",
+        "rules": {task: "A <rule>." for task in rules},
+        "rows": rows,
+    }
+    write_json(folder / "scores.json", scores)
+    for task in {row["task"] for row in rows}:
+        write_json(folder / "tasks" / f"{task}.json", looked_into(task, task in rules, matrix=task != "squad1"))
+
+
+ROWS = [
+    score_row("rte", "accuracy", 80.0),
+    score_row("mrpc", "accuracy", 70.0),
+    score_row("mrpc", "f1", 90.0, main=False),
+    score_row("wnli", "accuracy", 10.0),
+    score_row("squad1", "f1", 49.1, 50.9, file="dev-v1.1.json"),
+    score_row("squad1", "em", 40.0, main=False, file="dev-v1.1.json"),
+    score_row("swag", "accuracy", 30.0, random_weights=None, file="val.csv"),
+]
+
+
+def sketch(axes, name: str, description: str) -> str:
+    """What is written on a picture, without the picture."""
+    texts = [axes.get_title(), axes.get_xlabel(), *(label.get_text() for label in axes.get_yticklabels())]
+    return f'<svg role="img" aria-label="{description}">{"".join(f"<text>{text}</text>" for text in texts)}</svg>'
+
+
+@pytest.fixture
+def pictures(results, monkeypatch):
+    """The same results, whose pictures are drawn in full; that takes a second."""
+    for module in (figures, comparison):
+        monkeypatch.setattr(module, "svg", drawing.svg)
+    return results
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A study of synthetic tasks, of the size of BERT-base, whose pictures are sketched."""
+    monkeypatch.chdir(tmp_path)
+    for module in (figures, comparison):
+        monkeypatch.setattr(module, "svg", sketch)
+    folder = tmp_path / "results"
+    for phase, start in (("short", 1), ("long", 11)):
+        pretrain = {
+            "phase": phase,
+            "steps": 10,
+            "steps_before": start - 1,
+            "parameters": 1_000_000,
+            "mask_prob": 0.15,
+            "config": CONFIG,
+            "heldout": HELDOUT,
+        }
+        write_json(folder / "pretrain" / f"{phase}.json", pretrain)
+        lines = ["step\tloss\tmlm_loss\tnsp_accuracy", *(f"{start + i}\t7.{i}\t6.{i}\t0.7" for i in range(5))]
+        (folder / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
+    bins = {"up_to": [32.0, 64.0], "examples": [10, 90]}
+    split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": bins}
+    examples = {
+        phase: {"length": length, "next_sentence": True, "train": split, "heldout": split}
+        for phase, length in (("short", 64), ("long", 128))
+    }
+    counts = {"documents": 9, "sentences": 90, "tokens": 900}
+    part = {
+        "documents": 10,
+        "words": 800,
+        "bytes": 5000,
+        "dropped": {"redirect": 3},
+        "dropped_inside": {"table": 7},
+        "train": counts,
+        "heldout": counts,
+    }
+    piece = {"text": "town", "inner": False, "was": None, "fate": None}
+    masked = {"text": "[MASK]", "inner": False, "was": "river", "fate": "mask"}
+    corpus = {
+        "parts": {"wikipedia-a": part},
+        "vocabulary": {"entries": 8192, "coverage": 0.999, "pieces_per_word": 1.2},
+        "dropped": {},
+        "examples": examples,
+        "overlap": {
+            "squad1/dev-v1.1.json": {"texts": 48, "found": 12, "share": 0.25, "runs": 900, "share_of_runs": None}
+        },
+        "passages": [
+            {"part": "books", "id": "books:9", "title": "In 1984", "text": "It was 1984, in April.", "words": 5}
+        ],
+        "shown_examples": [{"example": 31, "is_random": True, "segments": [[piece, masked], [piece]]}],
+    }
+    write_json(folder / "corpus.json", corpus)
+    write_scores(folder, ROWS, sorted({row["task"] for row in ROWS}))
+    return folder
+
+
+class Page(HTMLParser):
+    """What a browser would fetch, whether elements close, and every text with the elements around it.
+
+    Attributes:
+        fetched: addresses.
+        open: elements that never close.
+        texts: each text with the (tag, attributes) around it, outermost first.
+    """
+
+    VOID = ("meta", "br", "link", "img")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, list[tuple[str, dict[str, str | None]]]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.fetched += [
+            value for name, value in attrs if name in ("src", "href", "xlink:href") and not value.startswith("#")
+        ]
+        if tag not in self.VOID:
+            self.open.append((tag, dict(attrs)))
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        self.texts.append((data, list(self.open)))

@@ -1,0 +1,161 @@
+"""Experiments of DVC side by side, read where they lie, and ablations beside the paper's."""
+
+import shutil
+import subprocess
+from html import unescape
+
+import pytest
+import yaml
+from dvc.repo import Repo
+
+from pipeline_src.errors import PipelineError
+from pipeline_src.files import read_json, write_json
+from pipeline_src.report import report
+from pipeline_src.report.comparison import OURS, differing, find_ablations, read_tables, render_comparison
+from pipeline_src.report.experiments import dotted, read_experiment, resolve
+from pipeline_src.tasks.spec import load_spec, task_names
+from tests.unit.report.conftest import Page, score_row, write_scores
+from tests.unit.report.test_numbers import audit
+
+IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+
+
+def study(results, next_sentence: bool, mnli: float, task_rules: list[str]) -> None:
+    """Results, summary and parameters in the workspace."""
+    rows = [
+        score_row("mnli", "accuracy", mnli, mnli + 0.4),
+        score_row("sst2", "accuracy", 92.0),
+        score_row("rte", "accuracy", 61.0),
+    ]
+    write_scores(results, rows, task_rules)
+    write_json(results / "summary.json", {"mlm_loss": 6.1, "mlm_gap": 0.5, "glue": mnli})
+    params = {
+        "examples": {"next_sentence": next_sentence},
+        "pretrain": {"objective": "masked"},
+        "model": {"layers": 12, "hidden": 768, "heads": None},
+    }
+    (results.parent / "params.yaml").write_text(yaml.safe_dump(params))
+
+
+@pytest.fixture
+def experiments(results, monkeypatch, root):
+    """A repository with the experiments `base` and `table5-no-nsp`, and a third study in the workspace."""
+    for name, value in (
+        ("GIT_AUTHOR_NAME", "t"),
+        ("GIT_AUTHOR_EMAIL", "t@x.org"),
+        ("GIT_COMMITTER_NAME", "t"),
+        ("GIT_COMMITTER_EMAIL", "t@x.org"),
+    ):
+        monkeypatch.setenv(name, value)
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    repo = Repo.init(".")
+    shutil.copytree(root / "workflow" / "ablations", results.parent / "workflow" / "ablations")
+    stage = {"cmd": "true", "outs": ["results/scores.json"], "metrics": [{"results/summary.json": {"cache": False}}]}
+    (results.parent / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"evaluate": stage}}))
+    study(results, True, 84.0, [])
+    repo.commit(force=True)
+    subprocess.run(["git", "add", "-A", "."], check=True)
+    subprocess.run(["git", *IDENTITY, "commit", "-qm", "first"], check=True)
+    for name, next_sentence, mnli in (("base", True, 84.2), ("table5-no-nsp", False, 83.1)):
+        study(results, next_sentence, mnli, [])
+        repo.experiments.save(name=name, force=True)
+    repo.close()
+    study(results, True, 12.0, [])
+    return results
+
+
+def test_experiments_are_read_without_checking_them_out(experiments, root, pictures):
+    report.run(experiments=("base", "table5-no-nsp", "workspace"))
+    page = (experiments / "comparison.html").read_text(encoding="utf-8")
+    parsed = Page(page)
+    text = unescape("".join(words for words, _ in parsed.texts))
+    assert not parsed.open and not parsed.fetched and "84.4 ± 0.3" in text and "83.3 ± 0.3" in text and "12.2" in text
+    assert "examples.next_sentence" in text and "pretrain.objective" not in text
+    found = {
+        f"{one}:results/{name}.json": node.value
+        for one in ("base", "table5-no-nsp", "workspace")
+        for name, node in _nodes(one)
+    }
+    found |= {table.document: table.value for table in read_tables()}
+    assert audit(page, found) > 20
+    assert not (experiments / "report.html").exists() and read_json(experiments / "summary.json")["glue"] == 12.0
+
+
+def _nodes(name: str):
+    one = read_experiment(name)
+    return ("summary", one.summary), ("scores", one.scores)
+
+
+def test_ablations_stand_beside_the_papers(experiments):
+    studies = [read_experiment("base"), read_experiment("table5-no-nsp")]
+    found = find_ablations(studies)
+    assert [one.title for one in found] == ["MNLI, accuracy", "SST2, accuracy"] and not found[0].synthetic
+    variants = found[0].variants
+    assert [one.name for one in variants] == ["study", "table5-no-nsp", "table5-ltr", "table5-ltr-bilstm"]
+    ours = [one.row["mean"].value if one.row is not None else None for one in variants]
+    assert ours == pytest.approx([84.4, 83.3, None, None]) and [one.paper.value for one in variants] == [
+        84.4,
+        83.9,
+        82.1,
+        82.1,
+    ]
+    assert find_ablations(studies[:1]) == [] and "No two of these" in render_comparison(studies[:1])
+    assert find_ablations(studies[1:]) == []
+
+
+def test_every_table_of_the_paper_has_rows_here(root, monkeypatch):
+    """All figures but perplexities, which are of other text, can stand beside a score."""
+    monkeypatch.chdir(root)
+    known = {
+        (name, metric)
+        for task in task_names()
+        for name, row in load_spec(task).scores.items()
+        for metric in row.metrics
+    }
+    for table in read_tables():
+        for key, metric in table.value["metrics"].items():
+            names = {(key.removesuffix("_m"), ours) for ours in OURS.get(metric, ())}
+            assert metric == "perplexity" or names & known, (table.document, key)
+    assert len(read_tables()) == 4
+
+
+def test_synthetic_experiments_are_marked(results):
+    study(results, True, 80.0, ["mnli", "sst2"])
+    page = render_comparison([read_experiment("workspace")])
+    assert page.count(">synthetic<") == 2
+
+
+def test_what_is_missing_is_one_clear_error(experiments):
+    with pytest.raises(PipelineError, match="no such experiment: nowhere"):
+        resolve("nowhere")
+    with pytest.raises(PipelineError, match="no such experiment: --all"):
+        resolve("--all")
+    cached = [path for path in (experiments.parent / ".dvc" / "cache").rglob("*") if path.is_file()]
+    for path in cached:
+        path.chmod(0o644)
+        path.unlink()
+    with pytest.raises(PipelineError, match=r"no results/scores\.json of the experiment: base"):
+        read_experiment("base")
+    with pytest.raises(PipelineError, match="not a price"):
+        report.run(price=-1.0)
+
+
+def test_outside_of_git_is_one_clear_error(results, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(results.parent.parent))
+    with pytest.raises(PipelineError, match="not a git repository"):
+        resolve("base")
+
+
+def test_revisions_are_experiments_too(experiments):
+    assert read_experiment("HEAD").row("mnli", "accuracy")["mean"].value == pytest.approx(84.2)
+
+
+def test_parameters_are_dotted():
+    assert dotted({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}
+
+
+def test_only_parameters_that_differ_are_listed(results):
+    study(results, True, 80.0, [])
+    one = read_experiment("workspace")
+    study(results, False, 80.0, [])
+    assert differing([one, read_experiment("workspace")]) == [("examples.next_sentence", [True, False])]
