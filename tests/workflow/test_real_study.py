@@ -87,7 +87,8 @@ def test_after_snakemake_all_both_engines_have_nothing_to_do(done: Project) -> N
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_a_study_that_is_killed_again_and_again_ends_the_same(done: Project, tmp_path: Path, seed: str) -> None:
     study = done.copy(tmp_path / "study")
-    undisturbed = chaos.read_lock(study.path)
+    here = study.dvc("stage", "list", "--name-only").split()
+    undisturbed = {name: stage for name, stage in chaos.read_lock(study.path).items() if name in here}
     chaos.forget(study.path, [name for name in undisturbed if name.startswith(LATE)])
     outcome = chaos.disturb(study.path, undisturbed, study.variables({}), seed, wait=(2, 15), kills=3)
     assert outcome.good, outcome
@@ -148,7 +149,7 @@ def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path)
     ).stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))
     assert counts["wikipedia"] == counts["download_wikipedia"] == "2"
-    assert counts["finetune"] == "60"
+    assert counts["finetune"] == "70"  # tasks x restarts
     pretraining = said.split("rule pretrain_short:")[1].split("resources:")[1].splitlines()[0]
     assert all(asked in pretraining for asked in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))
     finetuning = said.split("rule finetune:")[1].split("resources:")[1].splitlines()[0]

@@ -18,4 +18,6 @@ def test_hostile_pages_take_linear_time(name: str) -> None:
     page = f"{PLAIN}\n\n{PAGES[name]}\n\n{PLAIN}"
     start = time.process_time()
     clean(page)
-    assert time.process_time() - start < 0.5  # the target is 0.1; a quadratic pattern takes many seconds
+    assert (
+        time.process_time() - start < 2
+    )  # the target is 0.1; a quadratic pattern takes many more, and a busy machine a few
