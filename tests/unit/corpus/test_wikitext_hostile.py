@@ -16,8 +16,9 @@ PAGES = pages()
 @pytest.mark.parametrize("name", PAGES)
 def test_hostile_pages_take_linear_time(name: str) -> None:
     page = f"{PLAIN}\n\n{PAGES[name]}\n\n{PLAIN}"
-    start = time.process_time()
-    clean(page)
-    assert (
-        time.process_time() - start < 2
-    )  # the target is 0.1; a quadratic pattern takes many more, and a busy machine a few
+    seconds = []
+    while len(seconds) < 3 and min(seconds, default=1.0) >= 0.5:  # a busy machine slows one run; a bad pattern all
+        start = time.process_time()
+        clean(page)
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 0.5  # the target is 0.1; a quadratic pattern takes many seconds
