@@ -7,10 +7,33 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+RULE = """
+rule {name}:
+    input: dag["{name}"].input
+    output: dag["{name}"].output
+    params: cmd=dag["{name}"].cmd
+    shell: "{{params.cmd}}"
+"""
+SNAKEFILE = """
+import sys
+sys.path.insert(0, "{bridge}")
+from dvc_dag import Dag
+dag = Dag(workflow)
+wildcard_constraints: **dag.constraints
+rule all:
+    default_target: True
+    input: dag.targets
+{rules}
+dag.require_all()
+onstart: dag.start()
+onsuccess: dag.finish()
+onerror: dag.finish()
+"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +74,11 @@ class Checkout:
         path = os.pathsep.join(folder for folder in folders if not Path(folder, "scontrol").exists())
         home = {"HOME": str(self.path.parent), "DVC_SITE_CACHE_DIR": str(self.path.parent / "dvc")}
         return os.environ | home | {"PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def snakefile(stages: Iterable[str], bridge: Path = ROOT / "workflow") -> str:
+    """A Snakefile on the bridge in the folder ``bridge``, whose rules all run their stage's command."""
+    return SNAKEFILE.format(bridge=bridge, rules="".join(RULE.format(name=name) for name in stages))
 
 
 def check_out(path: Path, preset: str) -> Checkout:

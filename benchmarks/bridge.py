@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from benchmarks._checkout import ROOT, Checkout
+from benchmarks._checkout import ROOT, Checkout, snakefile
 
 JOBS, ROUNDS = 40, 3
 START, EACH = 3.0, 0.4  # seconds that the bridge may add, in all and for each finished job
@@ -26,34 +26,15 @@ stages:
 PLAIN = """
 rule all:
     default_target: True
-    input: expand("out/{{item}}.txt", item=range({jobs}))
+    input: expand("out/{item}.txt", item=range(JOBS))
 rule echo:
     input: "given.txt"
-    output: "out/{{item}}.txt"
-    shell: "echo {{wildcards.item}} > {{output}}"
-"""
-BRIDGED = """
-import sys
-sys.path.insert(0, "{bridge}")
-from dvc_dag import Dag
-dag = Dag(workflow)
-wildcard_constraints: **dag.constraints
-rule all:
-    default_target: True
-    input: dag.targets
-rule echo:
-    input: dag["echo"].input
-    output: dag["echo"].output
-    params: cmd=dag["echo"].cmd
-    shell: "{{params.cmd}}"
-dag.require_all()
-onstart: dag.start()
-onsuccess: dag.finish()
-onerror: dag.finish()
-"""
+    output: "out/{item}.txt"
+    shell: "echo {wildcards.item} > {output}"
+""".replace("JOBS", str(JOBS))
 
 
-def write(path: Path, snakefile: str) -> Checkout:
+def write(path: Path, rules: str) -> Checkout:
     """The study of 40 jobs with one of the two Snakefiles."""
     for folder in ("workflow/profiles/default", "out", ".dvc"):
         (path / folder).mkdir(parents=True)
@@ -61,7 +42,7 @@ def write(path: Path, snakefile: str) -> Checkout:
     (path / "params.yaml").write_text(f"numbers: {list(range(JOBS))}\n")
     (path / "given.txt").write_text("given\n")
     (path / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
-    (path / "workflow/Snakefile").write_text(snakefile.format(jobs=JOBS, bridge=ROOT / "workflow"))
+    (path / "workflow/Snakefile").write_text(rules)
     shutil.copy(ROOT / "workflow/profiles/default/config.yaml", path / "workflow/profiles/default/config.yaml")
     return Checkout(path)
 
@@ -72,8 +53,8 @@ def main() -> None:
     cpus: dict[str, list[float]] = {"plain": [], "bridged": []}
     with tempfile.TemporaryDirectory(prefix="bridge-") as folder:
         for number in range(ROUNDS):
-            for side, snakefile in {"plain": PLAIN, "bridged": BRIDGED}.items():
-                study = write(Path(folder) / f"{number}" / side, snakefile)
+            for side, rules in {"plain": PLAIN, "bridged": snakefile(["echo"])}.items():
+                study = write(Path(folder) / f"{number}" / side, rules)
                 timed = study.run("snakemake", "--cores", "1", "all")
                 walls[side].append(timed.wall)
                 cpus[side].append(timed.cpu)

@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks._checkout import snakefile
+
 DVC_YAML = """
 vars: [{folder: shards}]
 stages:
@@ -104,28 +106,6 @@ write("results/summary.json", '{"score": %d}' % len(read("results/predictions"))
 write("results/curve.tsv", "step\\tloss\\n1\\t2")
 """,
 }
-RULE = """
-rule {name}:
-    input: dag["{name}"].input
-    output: dag["{name}"].output
-    params: cmd=dag["{name}"].cmd
-    shell: "{{params.cmd}}"
-"""
-SNAKEFILE = """
-import sys
-sys.path.insert(0, "{bridge}")
-from dvc_dag import Dag
-dag = Dag(workflow)
-wildcard_constraints: **dag.constraints
-rule all:
-    default_target: True
-    input: dag.targets
-{rules}
-dag.require_all()
-onstart: dag.start()
-onsuccess: dag.finish()
-onerror: dag.finish()
-"""
 MADE = shutil.ignore_patterns(".git", ".venv", ".snakemake", ".*cache", *"data models results logs tmp cache".split())
 NOTES = (".git/", ".snakemake/iocache", ".snakemake/log", ".dvc/tmp/", "runs.txt", "report.html")
 MEMBERS = {
@@ -239,8 +219,7 @@ def write_study(path: Path, bridge: Path, declared: str, params: str) -> None:
         (path / folder).mkdir(parents=True)
     (path / "dvc.yaml").write_text(declared)
     (path / "params.yaml").write_text(params)
-    rules = "".join(RULE.format(name=name) for name in yaml.safe_load(declared)["stages"])
-    (path / "workflow/Snakefile").write_text(SNAKEFILE.format(bridge=bridge, rules=rules))
+    (path / "workflow/Snakefile").write_text(snakefile(yaml.safe_load(declared)["stages"], bridge))
     shutil.copy(bridge / "profiles/default/config.yaml", path / "workflow/profiles/default/config.yaml")
     shutil.copy(bridge.parent / ".dvcignore", path / ".dvcignore")
     (path / ".dvc/config").write_text("[core]\n    analytics = false\n")

@@ -14,15 +14,9 @@ from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import hash_file, read_json, write_json
 from pipeline_src.finetuning import trainer
 from pipeline_src.finetuning.finetune import label_names, run
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.hub import save_model
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.sources.synthetic import write_task
 from pipeline_src.tasks.spec import load_spec
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import save_tokenizer
 
 
 def params(**recipe) -> FinetuneParams:
@@ -31,21 +25,9 @@ def params(**recipe) -> FinetuneParams:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Path:
+def study(make_study) -> Path:
     """A random encoder with a vocabulary of the task's own words, and three small task sets."""
-    root = tmp_path_factory.mktemp("study")
-    for task in ("sst2", "squad2", "swag"):
-        write_task(task, root / "data/tasks" / task, seed=1)
-    text = [path.read_text(encoding="utf-8") for path in sorted((root / "data/tasks").rglob("*")) if path.is_file()]
-    folder = root / "models/pretrained/long"
-    (folder / "v").mkdir(parents=True)
-    pieces = learn_vocabulary(count_words(text, lowercase=True), 600, 80, 2)
-    save_tokenizer(folder / "v", pieces, lowercase=True)
-    config = BertConfig(len(pieces), 64, 1, 1, 128, 64)
-    model = BertForPretraining(config)
-    initialise(model, torch.Generator().manual_seed(0))
-    save_model(folder, model, config, "BertForPreTraining", folder / "v")
-    return root
+    return make_study(("sst2", "squad2", "swag"), layers=1)
 
 
 def test_a_grid_keeps_its_best_run_and_every_score(study, monkeypatch):

@@ -9,37 +9,22 @@ from safetensors.torch import load_file
 
 from pipeline_src.files import read_json
 from pipeline_src.finetuning.finetune import run
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.hub import save_model
 from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.sources.synthetic import write_task
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tasks.tagging import read, score
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import save_tokenizer
+
+
+def shorten(root: Path) -> None:
+    """Cut the files of POS: the LSTM of the feature-based rows takes its time."""
+    for split, sentences in (("train", 400), ("dev", 100)):
+        file = root / f"data/tasks/pos/en_ewt-ud-{split}.conllu"
+        file.write_text("\n\n".join(file.read_text(encoding="utf-8").split("\n\n")[:sentences]) + "\n\n")
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Path:
+def study(make_study) -> Path:
     """A random encoder of two layers and both tagging tasks."""
-    root = tmp_path_factory.mktemp("study")
-    for task in ("ner", "pos"):
-        write_task(task, root / "data/tasks" / task, seed=1)
-    for split, sentences in (("train", 400), ("dev", 100)):  # the LSTM of the feature-based rows takes its time
-        file = root / f"data/tasks/pos/en_ewt-ud-{split}.conllu"
-        file.write_text("\n\n".join(file.read_text(encoding="utf-8").split("\n\n")[:sentences]) + "\n\n")
-    text = [path.read_text(encoding="utf-8") for path in sorted((root / "data/tasks").rglob("*")) if path.is_file()]
-    folder = root / "models/pretrained/long"
-    (folder / "v").mkdir(parents=True)
-    pieces = learn_vocabulary(count_words(text, lowercase=True), 600, 80, 2)
-    save_tokenizer(folder / "v", pieces, lowercase=True)
-    config = BertConfig(len(pieces), 64, 2, 2, 128, 64)
-    model = BertForPretraining(config)
-    initialise(model, torch.Generator().manual_seed(0))
-    save_model(folder, model, config, "BertForPreTraining", folder / "v")
-    return root
+    return make_study(("ner", "pos"), layers=2, change=shorten)
 
 
 def params(**recipe) -> FinetuneParams:
