@@ -13,13 +13,14 @@ from typing import Any
 
 from pipeline_src.errors import PipelineError
 from pipeline_src.params.study import Study
+from pipeline_src.planning.jobs import Jobs
+from pipeline_src.planning.work import Work
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440
-BACKWARD = 3  # a training step costs three forward passes
 # For the last seconds of a job: SIGURG, which everything but the training loop ignores, two minutes before its end.
 SIGNAL = "--signal=URG@120"
-EXAMPLES = 400_000  # of the largest task (MNLI 393 k); no task knows its size before it is fetched
+LARGEST = "mnli"  # a task of a user's own, whose size is not known before it is fetched, counts as this one
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,9 @@ class Plan:
 
     def __init__(self, study: Study, cluster: Cluster) -> None:
         self.study, self.cluster = study, cluster
-        model = study.model
-        inner = model.feed_forward or 4 * model.hidden
-        blocks = model.layers * (4 * model.hidden**2 + 2 * model.hidden * inner)
-        self.parameters = blocks + (study.vocabulary.entries + model.positions) * model.hidden
-        self._blocks = blocks + model.hidden**2  # and the pooler or the masked-word head's transform
+        # by formula alone, whatever has been made: what a job asks for does not change while the study runs
+        self._jobs = Jobs(study, lambda path: None)
+        self.parameters = self._jobs.model.parameters
 
     @property
     def small(self) -> bool:
@@ -94,7 +93,7 @@ class Plan:
     def pretraining(self, phase: str) -> Resources:
         """One phase: GPUs over as many nodes as end it in time, and a warning before its time is over."""
         nodes, gpus = self.geometry(phase)
-        minutes = 60 * self._hours(phase) / (nodes * gpus)
+        minutes = 60 * self._hours(self._phase(phase)) / (nodes * gpus)
         held = 24 * self.parameters * gpus / 1e6  # MB: weights, moments and their copies of each process
         resources = self._on(self.cluster.gpu_partition, int(4000 * (1 + gpus) + held), 30 + int(2 * minutes))
         resources |= {"slurm_extra": SIGNAL}
@@ -106,7 +105,7 @@ class Plan:
 
     def geometry(self, phase: str) -> tuple[int, int]:
         """Nodes and GPUs on each for one phase: powers of two, no more than sequences in a batch allow."""
-        wanted = self._hours(phase) / self.cluster.pretraining_hours
+        wanted = self._hours(self._phase(phase)) / self.cluster.pretraining_hours
         most = min(self.cluster.max_nodes * self.cluster.gpus_per_node, max(1, self.study.pretrain.batch // 8))
         total = 1
         while total < wanted and 2 * total <= most:
@@ -123,36 +122,26 @@ class Plan:
 
     def finetuning(self, task: str) -> Resources:
         """Memory and time of all learning rates, epochs and batches of one task, on one GPU."""
-        recipe = self.study.finetune.recipe(task)
-        grid = math.prod(_many(getattr(recipe, key, 1)) for key in ("learning_rates", "batches", "batch"))
-        epochs = max(recipe.epochs) if isinstance(recipe.epochs, tuple | list) else recipe.epochs
-        grid *= _many(recipe.epochs) * (1 + self.study.finetune.random_baseline)
-        examples = EXAMPLES if self.study.task_source == "official" else 10_000
-        hours = self._compute_hours(examples * epochs * grid * recipe.max_length, recipe.max_length)
+        restart = str(self.study.finetune.restarts[0])
+        job = self._jobs.finetuning(task, restart)
+        if not job.flops:
+            job = self._jobs.finetuning(LARGEST, restart)
         memory = int(6000 + 48 * self.parameters / 1e6)
-        return self._on(None, memory, 30 + int(2 * 60 * hours))
+        return self._on(None, memory, 30 + int(2 * 60 * self._hours(job)))
 
     @property
     def on_gpu(self) -> Resources:
         """One GPU, where the GPUs are."""
         return {"gpu": 1} | ({"slurm_partition": self.cluster.gpu_partition} if self.cluster.gpu_partition else {})
 
-    def _hours(self, phase: str) -> float:
-        """Hours of one phase on one GPU."""
-        steps, length = (getattr(block, phase) for block in (self.study.pretrain.steps, self.study.examples.lengths))
-        return self._compute_hours(steps * self.study.pretrain.batch * length, length)
+    def _phase(self, phase: str) -> Work:
+        (job,) = self._jobs.pretrain(phase)
+        return job
 
-    def _compute_hours(self, tokens: float, length: int) -> float:
-        """Hours of training on one GPU: two operations a weight and token, and attention's products beside them."""
-        attention = 2 * self.study.model.layers * self.study.model.hidden * length
-        operations = BACKWARD * 2 * (self._blocks + attention) * tokens
-        return operations / (self.cluster.gpu_teraflops * 1e12) / 3600
+    def _hours(self, job: Work) -> float:
+        """Hours of a training on one GPU, were every sequence full."""
+        return job.slot_flops / (self.cluster.gpu_teraflops * 1e12) / 3600
 
     def _on(self, partition: str | None, memory: int, minutes: int) -> Resources:
         resources: Resources = {"mem_mb": memory, "runtime": min(minutes, self.cluster.max_runtime)}
         return resources | ({"slurm_partition": partition} if partition else {})
-
-
-def _many(setting: Any) -> int:
-    """How many values a setting of the grid lists."""
-    return len(setting) if isinstance(setting, tuple | list) else 1
