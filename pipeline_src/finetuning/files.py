@@ -47,6 +47,7 @@ class TaskFiles:
         self.spec, self.handler, self.encoder, self.max_length = spec, HANDLERS[spec.kind], encoder, max_length
         self.folder = TASKS / spec.name
         self.counts: dict[str, dict[str, int]] = {}
+        self._sums: dict[str, str] = {}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -61,8 +62,9 @@ class TaskFiles:
         """The file of a score row, or its test file."""
         score = self.spec.scores[row]
         file = score.test.file if test and score.test else score.file
-        examples = self.handler.read(self.spec, self.folder / file, row, test)
-        return Judged(row, examples, self._features(file, row, test))
+        dropped: Counter[str] = Counter()
+        examples = self._read(file, row, test, dropped)
+        return Judged(row, examples, self._features(file, row, test, (examples, dropped)))
 
     def tests(self) -> list[str]:
         """Score rows whose test file is there."""
@@ -73,18 +75,34 @@ class TaskFiles:
     def sums(self) -> dict[str, str]:
         """Sums of the files that training and the choice of the best run read, by name."""
         files = dict.fromkeys([self.spec.train, *(score.file for score in self.spec.scores.values())])
-        return {file: hash_file(self.folder / file)[:16] for file in files}
+        return {file: self._sum(file)[:16] for file in files}
 
-    def _features(self, file: str, row: str | None, test: bool) -> Features:
+    def _sum(self, file: str) -> str:
+        if file not in self._sums:
+            self._sums[file] = hash_file(self.folder / file)
+        return self._sums[file]
+
+    def _read(self, file: str, row: str | None, test: bool, dropped: Counter[str]) -> Sequence[Any]:
+        return self.handler.read(self.spec, self.folder / file, row, test, dropped)
+
+    def _features(
+        self, file: str, row: str | None, test: bool, found: tuple[Sequence[Any], Counter[str]] | None = None
+    ) -> Features:
+        """From the cache, else of what was ``found`` in the file and dropped from it; read here where it was not."""
+
         def make(dropped: Counter[str]) -> Features:
-            found = self.handler.read(self.spec, self.folder / file, row, test, dropped)
-            return self.handler.features(self.spec, found, self.tokenizer, self.max_length)
+            if found:
+                examples = found[0]
+                dropped.update(found[1])
+            else:
+                examples = self._read(file, row, test, dropped)
+            return self.handler.features(self.spec, examples, self.tokenizer, self.max_length)
 
         decides = {
             "task": self.spec.model_dump(mode="json"),
             "row": row,
             "test": test,
-            "file": hash_file(self.folder / file),
+            "file": self._sum(file),
             "tokenizer": hash_file(self.encoder / "tokenizer.json"),
             "max_length": self.max_length,
         }

@@ -118,7 +118,8 @@ def run_grid(
             log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
             about = {"seed": settings["seed"], "restart": settings["restart"], **point._asdict()}
             save = partial(save_finetuned, model=model, trainer=trainer, files=files, about=about, scores=scores)
-            grid.keep(weights, point, loss, scores, score.metrics[0], predictions, save)
+            saved = save if weights == "pretrained" else None  # of the random baseline only the predictions count
+            grid.keep(weights, point, loss, scores, score.metrics[0], predictions, saved)
             checkpoints.finish()
 
 

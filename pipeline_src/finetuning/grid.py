@@ -17,8 +17,9 @@ Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by score row
 class Grid:
     """Runs of one task and restart, and what the best of each kind of weights left.
 
-    ``runs.json`` lists the runs that ended; ``best-<weights>/`` holds the best one's predictions and model. A run is
-    listed as its point, weights, last training loss, the scores of the task's first row and ``main`` among them.
+    ``runs.json`` lists the runs that ended; ``best-<weights>/`` holds the best one's predictions, and its model where
+    that is asked for. A run is listed as its point, weights, last training loss, the scores of the task's first row
+    and ``main`` among them.
 
     Args:
         folder: of these settings alone.
@@ -48,13 +49,13 @@ class Grid:
         scores: Mapping[str, float],
         main: str,
         predictions: Predictions,
-        save_model: Callable[[Path], None],
+        save_model: Callable[[Path], None] | None,
     ) -> None:
         """Take a run that ended: its scores in any case, its predictions and model where it is the best so far.
 
         Args:
             main: the metric of ``scores`` that decides.
-            save_model: fills an empty folder.
+            save_model: fills an empty folder; None where nobody asks for the model.
         """
         run = {
             "weights": weights,
@@ -68,8 +69,9 @@ class Grid:
             # Killed between this and the list below, the run is done again and ends the same.
             with atomic_directory(self.place(weights)) as folder:
                 write_predictions(folder / "predictions", predictions)
-                (folder / "model").mkdir()
-                save_model(folder / "model")
+                if save_model:
+                    (folder / "model").mkdir()
+                    save_model(folder / "model")
         self.runs.append(run)
         write_json(self.folder / "runs.json", self.runs)
 

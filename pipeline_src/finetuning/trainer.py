@@ -23,7 +23,7 @@ from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.interrupts import StopRequest
-from pipeline_src.training.loop import Loop, Reached, Term
+from pipeline_src.training.loop import Loop, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.team import alone
 
@@ -125,7 +125,7 @@ class TaskTrainer:
             what=f"fine-tuning {self.spec.name}",
             stream=self.stream,
             team=self.team,
-            reached=restored.reached if restored else Reached(),
+            reached=restored.reached if restored else None,
             asked=lambda: bool(asked),
         )
         batches = training_batches(
