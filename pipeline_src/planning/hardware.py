@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline_src.errors import PipelineError
+from pipeline_src.training.datasheet import DATASHEET
 
 CPU = "cpu"
-PEAKS = {  # dense bfloat16, FLOP/s, as in training/peak.py, which needs torch; a test holds the two equal
-    "b200": ("B200", 2250e12),
-    "h200": ("H200", 989e12),
-    "h100": ("H100", 989e12),
-    "a100": ("A100", 312e12),
-    "mi300x": ("MI300X", 1307.4e12),
-    "l40s": ("L40S", 362e12),
-    "a10": ("A10", 125e12),
-    "l4": ("L4", 121e12),
-    "rtx4090": ("RTX 4090", 165.2e12),
-    "rtx3090": ("RTX 3090", 71.2e12),
-    "v100": ("V100", 125e12),
-    "t4": ("Tesla T4", 65e12),
+KNOWN = ("B200", "H200", "H100", "A100", "MI300X", "L40S", "A10", "L4", "RTX 4090", "RTX 3090", "V100", "Tesla T4")
+PEAKS = {  # FLOP/s, dense bfloat16, by what the command line calls it
+    name.removeprefix("Tesla ").replace(" ", "").lower(): DATASHEET[name] * 1e12 for name in KNOWN
 }
 CHOICES = (CPU, *PEAKS)
 CORES_OF_A_JOB = 4  # as the rules of workflow/rules/corpus.smk ask for
@@ -71,7 +62,7 @@ class Hardware:
     @property
     def peak(self) -> float:
         """FLOP/s of one GPU; 0 for a CPU, whose speed is not counted from a peak."""
-        return 0.0 if self.name == CPU else PEAKS[self.name][1]
+        return 0.0 if self.name == CPU else PEAKS[self.name]
 
     def on_cores(self, wanted: int = CORES_OF_A_JOB) -> tuple[Place, int]:
         """Place of one job on the CPU that can use ``wanted`` cores, and how many such jobs run at once."""

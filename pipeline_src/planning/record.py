@@ -10,12 +10,13 @@ from typing import Any
 from pipeline_src.files import read_json
 from pipeline_src.parallel import count_workers
 from pipeline_src.params.study import Study
-from pipeline_src.planning.hardware import PEAKS, Place
+from pipeline_src.planning.hardware import Place
 from pipeline_src.planning.jobs import STAGES, Jobs
 from pipeline_src.planning.rates import MEASURED, append
 from pipeline_src.planning.recorded import size_on_disk
 from pipeline_src.planning.work import Work
 from pipeline_src.progress import log
+from pipeline_src.training.datasheet import datasheet
 
 COSTS = Path("logs/pretrain")
 
@@ -57,8 +58,8 @@ def _place_and_seconds(stage: str, item: str, study: Study, seconds: float) -> t
         name = _gpu()
         if name is None:
             return Place(study.finetune.threads), seconds
-        peaks = {label: peak for label, peak in PEAKS.values() if label in name}
-        return (Place(study.finetune.threads, 1, peaks[max(peaks, key=len)]), seconds) if peaks else None
+        peak = datasheet(name)
+        return (Place(study.finetune.threads, 1, peak), seconds) if peak else None
     return Place(count_workers()), seconds
 
 

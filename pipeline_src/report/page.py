@@ -25,6 +25,7 @@ SECTIONS = {
     "errors": "Errors",
     "provenance": "Where this comes from",
 }
+STEPS_SHOWN = 5  # of the masks filled in one phase, the first and the last among them
 BOXES = {  # of the summary: what stands under the figure, and its form
     "mlm_loss": ("held-out MLM loss (nats)", "three"),
     "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
@@ -124,6 +125,7 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
         long=results.node("pretrain/long.json"),
         phases=[results.node(f"pretrain/{phase}.json") for phase in PHASES],
+        filled=[(phase, texts) for phase in PHASES if (texts := _filled_masks(results.node(f"pretrain/{phase}.json")))],
         paper=read_paper(),
         headline=found,
         restarts=max((len(row["values"]) for row in results.scores["rows"]), default=0),
@@ -149,6 +151,19 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         parameters=provenance.parameters(),
         hashes=provenance.data_hashes((RESULTS / "scores.json").read_bytes()),
     )
+
+
+def _filled_masks(phase: Node) -> list[list[Node]]:
+    """For each text that the model was asked about its answers as training went on, evenly over what is there."""
+    texts: dict[str, list[Node]] = {}
+    for answer in phase["fill_mask"] if "fill_mask" in phase else ():
+        texts.setdefault(answer.value["text"], []).append(answer)
+    return [
+        [answers[round(i * (len(answers) - 1) / (STEPS_SHOWN - 1))] for i in range(STEPS_SHOWN)]
+        if len(answers) > STEPS_SHOWN
+        else answers
+        for answers in texts.values()
+    ]
 
 
 def _boxes(summary: Node) -> list[Box]:

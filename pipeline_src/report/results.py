@@ -60,8 +60,7 @@ class Results:
     def pretrain(self) -> dict[str, dict[str, Any]]:
         """``results/pretrain/<phase>.json`` by phase.
 
-        Where one holds ``fill_mask``, the report shows it: a list of blocks ``step``, ``text`` (with [MASK] in it) and
-        ``candidates``, for each [MASK] a list of pairs of a token and its probability, the likeliest first.
+        ``fill_mask`` in it is what :meth:`pipeline_src.training.filled_masks.FilledMasks.ask` found, time after time.
         """
         return {phase: self.documents[f"results/pretrain/{phase}.json"] for phase in PHASES}
 

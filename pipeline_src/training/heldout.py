@@ -15,6 +15,7 @@ from pipeline_src.examples.store import TokenStore
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.progress import log
+from pipeline_src.training.filled_masks import FilledMasks
 
 MASK_PROB = 0.15  # the paper's rate, whatever the study's own, so that studies compare
 SEED = 0
@@ -97,12 +98,17 @@ class HeldOut:
 
     def __init__(self, phase: str, tokenizer: Tokenizer, objective: str, store: TokenStore) -> None:
         self.examples = open_examples(phase, "heldout", tokenizer, MASK_PROB, Masking(), SEED, objective)
-        self.store, self.entries = store, tokenizer.get_vocab_size()
+        self.store, self.tokenizer, self.entries = store, tokenizer, tokenizer.get_vocab_size()
 
     @cached_property
     def train_counts(self) -> np.ndarray:
         """How often each id occurs in the training text, int64 [entries]."""
         return self.store.counts(self.entries)
+
+    @cached_property
+    def masks(self) -> FilledMasks:
+        """Some of their masked words, to ask a model for."""
+        return FilledMasks(self.examples, self.tokenizer)
 
     def measure(self, model: BertForPretraining) -> dict[str, float]:
         """:func:`measure_heldout`; the model is left as it was."""

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -52,12 +52,14 @@ class Reached:
         rows: averages of every so many steps, the curve so far.
         sums: of the numbers since the last row.
         count: steps since the last row.
+        notes: what the caller wrote down on the way, JSON values.
     """
 
     step: int = 0
     rows: list[dict[str, float]] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)
     count: int = 0
+    notes: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Loop(Generic[B]):
@@ -83,6 +85,7 @@ class Loop(Generic[B]):
     Attributes:
         step: steps taken.
         rows: the curve so far.
+        notes: of the caller, kept with the loop's place.
         counts: of the last step's batch, over all processes.
         pace: what ``rates`` said last.
     """
@@ -110,6 +113,7 @@ class Loop(Generic[B]):
         self.pace: dict[str, float] = {}
         reached = reached or Reached()
         self.step, self.rows, self._count = reached.step, list(reached.rows), reached.count
+        self.notes = list(reached.notes)
         self._sums = {name: torch.tensor(total, device=team.device) for name, total in reached.sums.items()}
         self._asked_of_any = False
         self._unchecked: list[tuple[int, Tensor, list[np.ndarray]]] = []
@@ -122,7 +126,8 @@ class Loop(Generic[B]):
     def reached(self) -> Reached:
         """How far the loop is; what it holds is whole numbers of losses that are numbers."""
         self.check()
-        return Reached(self.step, self.rows, {name: float(total) for name, total in self._sums.items()}, self._count)
+        sums = {name: float(total) for name, total in self._sums.items()}
+        return Reached(self.step, self.rows, sums, self._count, self.notes)
 
     def run(self, batches: Iterable[Sequence[B]]) -> Iterator[int]:
         """Take a step with each of ``batches`` and yield how many were taken, until ``last``.

@@ -138,6 +138,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
 
     if team.leads:
         figures = heldout.measure(bert)
+        filled = loop.notes + heldout.masks.ask(bert, last)
         with atomic_directory(MODELS / phase) as folder:
             save(folder, figures)
             save_state(folder / "training_state", bert, optimiser, last)
@@ -162,6 +163,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
                 "cost": meter.deterministic(),
                 "train": {name: loop.rows[-1][name] for name in TRAINED if name in loop.rows[-1]},
                 "heldout": figures,
+                **({"fill_mask": filled} if filled else {}),
             },
         )
         write_json(LOGS / f"{phase}.cost.json", meter.measured())

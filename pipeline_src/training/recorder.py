@@ -58,6 +58,7 @@ class Recorder:
             return
         with self.meter.aside():
             figures = self.heldout.measure(self.bert) if measures else {}
+            self.loop.notes += self.heldout.masks.ask(self.bert, step) if measures else []
             if row_ended:
                 row = self.loop.rows[-1]
                 row.update({f"heldout_{name}": figures[name] for name in IN_CURVE if name in figures})

@@ -12,15 +12,12 @@ from pipeline_src.planning.work import Work
 
 CORPUS = Work("vocabulary", "all", 11.6e6 * 60)
 TRAINING = Work("pretrain", "short", 1e18, "FLOP", flops=1e18, steps=1000, width=768, layers=12)
-H100 = Place(8, 1, PEAKS["h100"][1])
+H100 = Place(8, 1, PEAKS["h100"])
 
 
-def test_peaks_are_those_that_training_measures_itself_against():
-    from pipeline_src.training.peak import DATASHEET
-
-    assert {label: peak for label, peak in PEAKS.values()} == {
-        label: DATASHEET[label] * 1e12 for label, _ in PEAKS.values()
-    }
+def test_peaks_by_what_the_command_line_calls_them():
+    assert list(PEAKS) == "b200 h200 h100 a100 mi300x l40s a10 l4 rtx4090 rtx3090 v100 t4".split()
+    assert PEAKS["t4"] == 65e12 and PEAKS["rtx4090"] == 165.2e12 and PEAKS["h200"] == 989e12
 
 
 def test_every_stage_has_a_start():

@@ -67,7 +67,8 @@ def add_costs(results) -> None:
 
 def add_filled_masks(results) -> None:
     path = results / "pretrain" / "short.json"
-    filled = [{"step": 500, "text": "On 3 May [MASK] fell.", "candidates": [[["rain", 0.25], ["he", 0.125]]]}]
+    asked = {"text": "On 3 May [MASK] fell.", "answer": "snow", "candidates": [[["rain", 0.25], ["he", 0.125]]]}
+    filled = [{"step": step, **asked} for step in range(100, 1000, 100)]
     write_json(path, read_json(path) | {"fill_mask": filled})
 
 
@@ -79,6 +80,8 @@ def test_every_number_of_the_page_is_found(results, root, pictures):
     assert audit(text, documents(results, root)) > 250
     for shown in ("1.408e19", "4.352e19", "4.686e18", "1.280e10", "3.208e6", "10.43", "445.9", "rain", "25.0 %"):
         assert shown in text, shown
+    steps = re.findall(r'#/fill_mask/\d+/step"[^>]*>(\d+)<', text)
+    assert steps == ["100", "300", "500", "700", "900"]  # the first, the last and some between
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ def make_study(folder: Path) -> None:
         writer.add((starts[:, None] + np.arange(6)).ravel(), np.full(12 * count, 6), np.full(count, 12))
         splits[split] = writer.close()
     write_json(tokens / "manifest.json", {"splits": splits})
-    save_tokenizer(vocabulary, [*SPECIAL_TOKENS, *(f"w{number}" for number in range(45))], lowercase=True)
+    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aei" for c in "lmn"]
+    save_tokenizer(vocabulary, [*SPECIAL_TOKENS, *words], lowercase=True)
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
