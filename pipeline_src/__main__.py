@@ -58,6 +58,10 @@ class Stage:
     options: Mapping[str, Option] = field(default_factory=dict)
 
 
+EVERY_BLOCK = (  # of params.yaml
+    *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "model", "pretrain"),
+    *("task_source", "tasks", "finetune"),
+)
 STAGES = {
     "download_wikipedia": Stage(
         "pipeline_src.sources.download_wikipedia", "fetch one part of the dump", ("wikipedia",), ("part",)
@@ -92,6 +96,7 @@ STAGES = {
     "report": Stage(
         "pipeline_src.report.report",
         "results -> report.html, report.md, summary.json",
+        EVERY_BLOCK,  # the page shows them
         options={
             "experiments": Option("compare these instead: DVC experiments, git revisions, `workspace`", many=True),
             "price": Option("of an hour of one process, in any currency (default 1)", float),

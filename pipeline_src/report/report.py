@@ -19,10 +19,12 @@ from pipeline_src.report.results import RESULTS, Results, is_synthetic, read_res
 from pipeline_src.report.table import METRICS
 
 
-def run(*, price: float = PRICE, experiments: Sequence[str] = ()) -> None:
+def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any) -> None:
     """Write the report of the results at hand, or a comparison of experiments.
 
     Args:
+        blocks: every block of params.yaml: the page shows the file as it was written, so that another one makes another
+            page, equal results or not.
         price: of an hour of one process.
         experiments: names of DVC experiments or git revisions, or ``workspace``; then ``comparison.html`` is written
             and nothing else.

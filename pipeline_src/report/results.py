@@ -134,19 +134,20 @@ def glue_average(scores: Node, formula: str = "mean over restarts") -> Figure | 
 def summarise(results: Results) -> dict[str, float]:
     """The few figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``); at most eight.
 
-    Losses are of the held-out documents after the last phase; task scores in percent, named synthetic where they are.
+    Losses are of the held-out documents after the last phase, task scores in percent, named synthetic where they are.
+    Digits are those that the tables of the report have: rounded twice, a figure would stand there as another one.
     """
     heldout, scores = results.pretrain["long"]["heldout"], results.scores
-    summary = {"mlm_loss": round(heldout["mlm_loss"], 4), "mlm_gap": round(heldout["gap"], 4)}
+    summary = {"mlm_loss": round(heldout["mlm_loss"], 3), "mlm_gap": round(heldout["gap"], 3)}
     if "nsp_accuracy" in heldout:
-        summary["nsp_accuracy"] = round(heldout["nsp_accuracy"], 4)
+        summary["nsp_accuracy"] = round(heldout["nsp_accuracy"], 3)
     node = results.node("scores.json")
     average = glue_average(node)
     if average is not None:
         made = any(is_synthetic(scores, row.value["task"]) for row in in_average(node))
-        summary["synthetic_glue" if made else "glue"] = round(average.value, 2)
+        summary["synthetic_glue" if made else "glue"] = round(average.value, 1)
     for row in scores["rows"]:
         if (row["row"], row["metric"]) in IN_SUMMARY:
             prefix = "synthetic_" if is_synthetic(scores, row["task"]) else ""
-            summary[f"{prefix}{row['row']}"] = round(row["mean"], 2)
+            summary[f"{prefix}{row['row']}"] = round(row["mean"], 1)
     return summary

@@ -9,6 +9,9 @@ from types import ModuleType
 import pytest
 import yaml
 
+from pipeline_src.__main__ import STAGES
+from pipeline_src.params.study import Study
+
 
 @pytest.fixture(scope="module")
 def code_deps(root: Path) -> ModuleType:
@@ -24,8 +27,6 @@ def test_dvc_yaml_declares_what_the_stages_import(code_deps: ModuleType, root: P
 
 
 def test_stages_declare_the_blocks_they_are_handed(root: Path) -> None:
-    from pipeline_src.__main__ import STAGES
-
     stages = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]
     for stage in stages.values():
         command = stage["cmd"].split(" pipeline_src ")[1].split()
@@ -34,6 +35,11 @@ def test_stages_declare_the_blocks_they_are_handed(root: Path) -> None:
         assert names == set(declared.blocks), command[0]
         assert {word[2:] for word in command[1:] if word.startswith("--")} == set(declared.items), command[0]
     assert {stage["cmd"].split(" pipeline_src ")[1].split()[0] for stage in stages.values()} == set(STAGES)
+
+
+def test_the_report_is_made_anew_for_other_params(root: Path) -> None:
+    """It shows them: with equal results the run cache would give the page of another experiment."""
+    assert set(STAGES["report"].blocks) == set(Study.model_fields)
 
 
 def test_a_further_restart_makes_no_finished_one_stale(root: Path) -> None:

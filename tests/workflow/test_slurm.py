@@ -79,6 +79,26 @@ def done(fresh_clone: Callable[[str], Project], cluster: Any) -> Project:
     return project
 
 
+@pytest.fixture(scope="module")
+def limited(done: Project, cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Any]]:
+    """A training that hangs after its first checkpoint until its time limit ends it; its controller goes on beside."""
+    study = done.copy(tmp_path_factory.mktemp("limited") / "study")
+    study.edit("params.yaml", "steps: {short: 20,", "steps: {short: 400,")
+    study.edit("params.yaml", "evaluate_every: 10 ", "evaluate_every: 1000 ")
+    limits = ["pretrain_short:runtime=1", "pretrain_short:slurm_extra='--nice=1'"]
+    command = ["snakemake", *QUICK, "models/pretrained/short", "--set-resources", *limits]
+    process = study.start(*command, PIPELINE_CHECKPOINT_MINUTES="0.005")
+    try:
+        wait_until(lambda: checkpoints(study), "a checkpoint")
+        (job,) = jobs(cluster, study)
+        cluster.ask("scancel", "--signal=STOP", job)
+        yield study, process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 def on(cluster: Any) -> dict[str, str]:
     """Variables with which a study's commands find the cluster and this Python."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{cluster.environment['PATH']}"
@@ -100,6 +120,11 @@ def jobs(cluster: Any, study: Project, states: str = "RUNNING") -> list[str]:
     return [line.split("|")[0] for line in lines if line.split("|")[1] == str(study.path)]
 
 
+def checkpoints(study: Project) -> int:
+    """How many a study's trainings have saved."""
+    return len(list((study.path / "checkpoints").glob("*/*/step-*")))
+
+
 def go_on(cluster: Any, job: str) -> None:
     """Let a job that was put back into the queue start now: Slurm lets it wait for two minutes."""
     wait_until(lambda: cluster.ask("squeue", "-h", "-t", "PENDING", "-j", job, "-o", "%i"), f"job {job} in the queue")
@@ -116,6 +141,7 @@ def test_snakemake_profile_slurm_all(done: Project) -> None:
     assert 5 < len(submitted) < len(names), "short jobs in a row are one job"
 
 
+@pytest.mark.usefixtures("limited")  # its time goes by meanwhile
 def test_a_stopped_training_goes_on_in_the_same_job(
     done: Project, cluster: Any, tmp_path: Path, background: Register
 ) -> None:
@@ -124,11 +150,7 @@ def test_a_stopped_training_goes_on_in_the_same_job(
     study.edit("params.yaml", "evaluate_every: 10 ", "evaluate_every: 1000 ")
     target = "models/pretrained/short"
     background(study.start("snakemake", *QUICK, target, PIPELINE_CHECKPOINT_MINUTES="0.02"))
-
-    def checkpoints() -> int:
-        return len(list((study.path / "checkpoints").glob("*/*/step-*")))
-
-    wait_until(checkpoints, "a checkpoint")
+    wait_until(lambda: checkpoints(study), "a checkpoint")
     (job,) = jobs(cluster, study)
     cluster.ask("scancel", "--signal=URG", job)  # as Slurm does before the time is over
     go_on(cluster, job)
@@ -203,3 +225,12 @@ def test_a_study_whose_controller_died_goes_on(
     assert "cancelling 1 jobs" in said or way == "scancel"
     assert jobs(cluster, study, "PENDING,RUNNING") == []
     assert "up to date" in study.dvc("status", "count", "pretrain")
+
+
+def test_a_training_killed_by_its_time_limit_goes_on_from_its_checkpoint(limited: tuple[Project, Any]) -> None:
+    study, process = limited
+    said, _ = process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == 0, said
+    assert "TIMEOUT" in said and "Trying to restart" in said
+    assert "going on from the checkpoint of step" in (study.path / "logs/pretrain/short.log").read_text()
+    assert "up to date" in study.dvc("status", "pretrain_short")

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "report": set(),
     "doctor": {"planning"},
     "experiments": set(),
-    "planning": {"sources", "training.cost"},
+    "planning": {"sources", "training.cost", "training.datasheet"},
 }
 LAYER_0 = ("errors", "files", "parallel", "progress", "params")
 WITHOUT_TORCH = {
