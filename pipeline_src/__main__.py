@@ -18,10 +18,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import write_json
 from pipeline_src.usage import mistake, not_installed, overview
+
+if TYPE_CHECKING:
+    from pipeline_src.params.study import Study
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     except BaseException as error:
         log.error("failed: %s", error)
         raise
+    if "DVC_STAGE" in os.environ:
+        _check_unchanged(stage, study, load_study())
     seconds = time.monotonic() - clock
     usage = resource.getrusage(resource.RUSAGE_SELF)
     log.info("done in %.1f s", seconds)
@@ -209,6 +215,19 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     )
     if not rank:
         record_run(name, item, study, seconds)
+
+
+def _check_unchanged(stage: Stage, before: Study, after: Study) -> None:
+    """Fail where params.yaml is no longer what a stage ran with: DVC would record what it reads there at the end.
+
+    Snakemake's side compares by itself, and leaves such a stage unrecorded.
+    """
+    changed = [block for block in stage.blocks if getattr(before, block) != getattr(after, block)]
+    if changed:
+        raise PipelineError(
+            "params.yaml changed while the stage ran; what it made is not recorded", ", ".join(changed),
+            where="params.yaml", remedy="put the params right (`git diff params.yaml`) and start again",
+        )  # fmt: skip
 
 
 def _parser(wanted: list[str]) -> argparse.ArgumentParser:

@@ -52,6 +52,22 @@ def test_a_stage_takes_options_that_a_person_adds(study, monkeypatch):
     assert {"experiments", "price"} <= set(command.STAGES["report"].options)
 
 
+@pytest.mark.parametrize("under_dvc", [True, False])
+def test_params_that_change_under_a_stage_of_dvc_fail_it(study, monkeypatch, capsys, under_dvc):
+    """DVC reads them when the stage ends, and would record them as those it ran with; Snakemake's side compares."""
+
+    def edit(**_):
+        text = (study / "params.yaml").read_text()
+        (study / "params.yaml").write_text(text.replace("min_words: 1000", "min_words: 7"))
+
+    with_stage(monkeypatch, edit)
+    if under_dvc:
+        monkeypatch.setenv("DVC_STAGE", "books")
+    assert command.main(["books"]) == (2 if under_dvc else 0)
+    assert ("params.yaml changed while the stage ran" in capsys.readouterr().err) is under_dvc
+    assert (study / "logs/books/all.run.json").exists() is not under_dvc
+
+
 def test_a_users_mistake_is_one_error_and_status_2(study, monkeypatch, capsys):
     def fail(**_):
         raise PipelineError("book is not UTF-8", "a.txt", where="byte 7", remedy="re-encode it")
