@@ -34,9 +34,10 @@ study: $(VENV)/study-installed identity
 	snakemake all --cores $(CORES) --quiet rules
 	@python -m pipeline_src table
 
+# one worker more than cores: the tests on Slurm mostly wait
 test: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)
-	pytest -n $(CORES) --dist loadfile
+	pytest -n $$(($(CORES) + 1)) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)

@@ -10,6 +10,18 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as __main__ sets it; read when torch is imported
 
 
+# A file runs on one worker from end to end: those that take minutes begin first.
+LONGEST = [
+    f"test_{name}.py"
+    for name in ("slurm_study", "real_study", "slurm", "two_engines", "experiments", "ablations", "docs")
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first; the others stay in their order."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Root of the project."""

@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from benchmarks._checkout import snakefile
+from tests.workflow.cluster import Cluster, Unavailable, unpack
 
 DVC_YAML = """
 vars: [{folder: shards}]
@@ -320,3 +321,21 @@ def background() -> Iterator[Callable[[subprocess.Popen[str]], subprocess.Popen[
         except ProcessLookupError:
             pass  # it ended by itself
         process.communicate()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A running Slurm."""
+    folder = tmp_path_factory.mktemp("slurm")
+    running = None
+    try:
+        unpack(folder)
+        running = Cluster(folder)
+        running.up()
+    except Unavailable as error:
+        pytest.skip(f"no Slurm: {error}")
+    else:
+        yield running
+    finally:
+        if running:
+            running.down()

@@ -1,0 +1,118 @@
+"""The project's own study on a real Slurm with stand-in GPUs (``cluster.py``); skipped where it cannot be had.
+
+Scenarios that wait use their time side by side: each works on its own copy of the study.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.workflow.on_slurm import PATIENCE, QUICK, go_on, jobs, on, wait_until
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+    from tests.workflow.cluster import Cluster
+
+Register = Callable[["subprocess.Popen[str]"], "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="module")
+def done(fresh_clone: Callable[[str], Project], cluster: Cluster) -> Project:
+    """The project's own study under the `test` preset, run by the literal command of the README."""
+    project = fresh_clone("test")
+    project.environment = on(cluster)
+    project.edit("workflow/profiles/slurm/config.yaml", "status-checks: 10", "status-checks: 2")
+    said = project.run("snakemake", "--profile", "slurm", "all").stdout
+    (project.path.parent / "said").write_text(said)
+    project.commit()
+    return project
+
+
+@pytest.fixture(scope="module")
+def limited(done: Project, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Any]]:
+    """A training that hangs after its first checkpoint until its time limit ends it; its controller goes on beside."""
+    study = done.copy(tmp_path_factory.mktemp("limited") / "study")
+    study.edit("params.yaml", "steps: {short: 20,", "steps: {short: 400,")
+    study.edit("params.yaml", "evaluate_every: 10 ", "evaluate_every: 1000 ")
+    limits = ["pretrain_short:runtime=1", "pretrain_short:slurm_extra='--nice=1'"]
+    command = ["snakemake", *QUICK, "models/pretrained/short", "--set-resources", *limits]
+    process = study.start(*command, PIPELINE_CHECKPOINT_MINUTES="0.005")
+    try:
+        wait_until(lambda: checkpoints(study), "a checkpoint")
+        (job,) = jobs(cluster, study)
+        cluster.ask("scancel", "--signal=STOP", job)
+        yield study, process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def checkpoints(study: Project) -> int:
+    """How many a study's trainings have saved."""
+    return len(list((study.path / "checkpoints").glob("*/*/step-*")))
+
+
+def test_snakemake_profile_slurm_all(done: Project) -> None:
+    lock = yaml.safe_load((done.path / "dvc.lock").read_text())["stages"]
+    names = set(done.dvc("stage", "list", "--name-only").split())
+    assert names <= set(lock) and all(lock[name]["outs"] for name in names)
+    assert done.nothing_to_do()
+    said = (done.path.parent / "said").read_text()
+    submitted = re.findall(r"Job \S+ has been submitted with SLURM jobid", said)
+    assert 5 < len(submitted) < len(names), "short jobs in a row are one job"
+
+
+@pytest.mark.usefixtures("limited")  # its time goes by meanwhile
+def test_a_stopped_training_goes_on_in_the_same_job(
+    done: Project, cluster: Cluster, tmp_path: Path, background: Register
+) -> None:
+    study = done.copy(tmp_path / "study")
+    study.edit("params.yaml", "steps: {short: 20,", "steps: {short: 1500,")
+    study.edit("params.yaml", "evaluate_every: 10 ", "evaluate_every: 1000 ")
+    target = "models/pretrained/short"
+    background(study.start("snakemake", *QUICK, target, PIPELINE_CHECKPOINT_MINUTES="0.02"))
+    wait_until(lambda: checkpoints(study), "a checkpoint")
+    (job,) = jobs(cluster, study)
+    cluster.ask("scancel", "--signal=URG", job)  # as Slurm does before the time is over
+    go_on(cluster, job)
+    log = study.path / "logs/pretrain/short.log"
+    wait_until(lambda: log.exists() and "going on from the checkpoint" in log.read_text(), "the training to go on")
+    time.sleep(2)
+    assert jobs(cluster, study) == [job]  # the same job: no retry was spent
+
+
+def test_two_nodes_train_together_in_one_job(done: Project, cluster: Cluster, tmp_path: Path) -> None:
+    study = done.copy(tmp_path / "study")
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    spread = ["--config", "gpus_per_node=1", "max_nodes=2", "pretraining_hours=1e-20"]
+    here = {"MASTER_ADDR": "127.0.0.1"}  # the stand-in nodes' names are no hosts
+    said = study.run("snakemake", *QUICK, "models/pretrained/short", *spread, **here).stdout
+    assert "nodes=2" in said
+    log = study.path / "logs/pretrain"
+    assert "2 processes train together" in (log / "short.log").read_text()
+    torchrun = "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=2 torchrun --nnodes=2 --nproc-per-node=1 "
+    torchrun += "--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:29411 --no-python"
+    study.run("snakemake", *QUICK, "models/pretrained/long", *spread, LAUNCH=torchrun)
+    assert "2 processes train together" in (log / "long.log").read_text()
+    assert "up to date" in study.dvc("status", "pretrain_short", "pretrain_long")
+
+
+def test_a_training_killed_by_its_time_limit_goes_on_from_its_checkpoint(limited: tuple[Project, Any]) -> None:
+    study, process = limited
+    said, _ = process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == 0, said
+    assert "TIMEOUT" in said and "Trying to restart" in said
+    assert "going on from the checkpoint of step" in (study.path / "logs/pretrain/short.log").read_text()
+    assert "up to date" in study.dvc("status", "pretrain_short")
