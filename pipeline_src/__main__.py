@@ -18,14 +18,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pipeline_src.errors import Interrupted, PipelineError
 from pipeline_src.files import write_json
 from pipeline_src.usage import mistake, not_installed, overview
-
-if TYPE_CHECKING:
-    from pipeline_src.params.study import Study
 
 
 @dataclass(frozen=True)
@@ -169,7 +165,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     That file alone holds time, host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
     """
     from pipeline_src.parallel import place
-    from pipeline_src.params.study import load_study
+    from pipeline_src.params.study import check_unchanged, load_study
     from pipeline_src.planning.record import record_run
     from pipeline_src.progress import PLAIN, log, open_log
 
@@ -195,7 +191,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         log.error("failed: %s", error)
         raise
     if "DVC_STAGE" in os.environ:
-        _check_unchanged(stage, study, load_study())
+        check_unchanged(study, stage.blocks)
     seconds = time.monotonic() - clock
     usage = resource.getrusage(resource.RUSAGE_SELF)
     log.info("done in %.1f s", seconds)
@@ -215,19 +211,6 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     )
     if not rank:
         record_run(name, item, study, seconds)
-
-
-def _check_unchanged(stage: Stage, before: Study, after: Study) -> None:
-    """Fail where params.yaml is no longer what a stage ran with: DVC would record what it reads there at the end.
-
-    Snakemake's side compares by itself, and leaves such a stage unrecorded.
-    """
-    changed = [block for block in stage.blocks if getattr(before, block) != getattr(after, block)]
-    if changed:
-        raise PipelineError(
-            "params.yaml changed while the stage ran; what it made is not recorded", ", ".join(changed),
-            where="params.yaml", remedy="put the params right (`git diff params.yaml`) and start again",
-        )  # fmt: skip
 
 
 def _parser(wanted: list[str]) -> argparse.ArgumentParser:

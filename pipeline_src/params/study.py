@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,6 +100,27 @@ def load_study(path: str | Path = "params.yaml") -> Study:
     if not isinstance(raw, dict):
         raise PipelineError("not a study", path, remedy="`python -m pipeline_src preset sample` writes one") from None
     return check_study(raw, path)
+
+
+def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
+    """Fail where params.yaml no longer holds what a stage ran with: DVC would record what it reads there at the end.
+
+    Snakemake's side compares by itself, and leaves such a stage unrecorded.
+
+    Args:
+        ran: what was read at the start.
+        blocks: those that the stage depends on.
+
+    Raises:
+        PipelineError: one of them is another now, or params.yaml cannot be read.
+    """
+    now = load_study()
+    changed = [block for block in blocks if getattr(ran, block) != getattr(now, block)]
+    if changed:
+        raise PipelineError(
+            "params.yaml changed while the stage ran; what it made is not recorded", ", ".join(changed),
+            where="params.yaml", remedy="put the params right (`git diff params.yaml`) and start again",
+        )  # fmt: skip
 
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
