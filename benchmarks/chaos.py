@@ -1,7 +1,8 @@
-"""Kill the study again and again: ``python -m benchmarks.chaos [--runs 30] [--seed 1]``.
+"""Kill the study again and again: ``python -m benchmarks.chaos [--runs 30] [--kills 2] [--seed 1]``.
 
 Each run starts the `test` study in an empty folder with a random engine, kills the engine with all its jobs (SIGKILL)
-at a random moment, and starts a random engine again, until one ends by itself. Every declared output must then have
+at a random moment, and starts a random engine again, until one ends by itself; after the last of its kills that one
+is left alone. Every declared output must then have
 the hash it has after an undisturbed run, and no engine may have run a stage again that DVC had recorded (or that
 Snakemake had finished and found again at its own next start).
 """
@@ -28,7 +29,7 @@ from benchmarks._checkout import Checkout, check_out
 
 ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
 WAIT = (2.0, 25.0)  # seconds from a start to its kill
-KILLS = 12  # of one run
+KILLS = 2  # of one run
 NOT_COMPARED = ("results/report.html", "results/report.md")  # they show when and how fast
 Lock = dict[str, dict[str, Any]]
 
@@ -90,7 +91,7 @@ def disturb(
     environment: Mapping[str, str],
     seed: str,
     wait: tuple[float, float],
-    kills: int = KILLS,
+    kills: int,
 ) -> Outcome:
     """Run the study in ``path`` to its end through random kills, and compare.
 
@@ -206,6 +207,7 @@ def main() -> None:
     """Run it and print a line a run, then one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--kills", type=int, default=KILLS, help="the most of one run")
     parser.add_argument("--seed", default="1", help="decides moments and engines")
     arguments = parser.parse_args()
     outcomes = []
@@ -221,7 +223,8 @@ def main() -> None:
             shutil.copytree(start, path, symlinks=True)
             study = Checkout(path)
             seed = f"{arguments.seed}-{number}"
-            outcomes.append(disturb(path, wanted, study.environment, seed, (WAIT[0], max(WAIT[1], took / 2))))
+            wait = (WAIT[0], max(WAIT[1], took / 2))
+            outcomes.append(disturb(path, wanted, study.environment, seed, wait, arguments.kills))
             print(outcomes[-1], flush=True)
             shutil.rmtree(path)
     kills = sum(attempt.killed for outcome in outcomes for attempt in outcome.attempts)
