@@ -1,10 +1,9 @@
 """Kill the study again and again: ``python -m benchmarks.chaos [--runs 30] [--kills 2] [--seed 1]``.
 
 Each run starts the `test` study in an empty folder with a random engine, kills the engine with all its jobs (SIGKILL)
-at a random moment, and starts a random engine again, until one ends by itself; after the last of its kills that one
-is left alone. Every declared output must then have
-the hash it has after an undisturbed run, and no engine may have run a stage again that DVC had recorded (or that
-Snakemake had finished and found again at its own next start).
+at a random moment, and starts a random engine again, until one ends by itself; the start after the last kill is left
+alone. Every declared output must then have the hash it has after an undisturbed run, and no engine may have run a stage
+again that DVC had recorded (or that Snakemake had finished and found again at its own next start).
 """
 
 from __future__ import annotations
