@@ -74,6 +74,14 @@ def test_snakemake_profile_slurm_all(done: Project) -> None:
     assert 5 < len(submitted) < len(names), "short jobs in a row are one job"
 
 
+def test_what_slurm_ran_is_saved_as_an_experiment(done: Project, tmp_path: Path) -> None:
+    study = done.copy(tmp_path / "study")
+    study.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
+    study.dvc("exp", "save", "-n", "by-slurm")
+    assert "by-slurm" in study.dvc("exp", "show", "--csv", "--no-pager")
+    assert study.nothing_to_do()
+
+
 @pytest.mark.usefixtures("limited")  # its time goes by meanwhile
 def test_a_stopped_training_goes_on_in_the_same_job(
     done: Project, cluster: Cluster, tmp_path: Path, background: Register
