@@ -145,9 +145,8 @@ def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
     with contextlib.redirect_stdout(sys.stderr):
         peer.train()
     busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
-    start.load_state_dict(
-        model.state_dict(), strict=False
-    )  # transformers' span model has no pooler; nothing reads ours
+    # transformers' span model has no pooler; nothing reads ours
+    start.load_state_dict(model.state_dict(), strict=False)
     return busy, wall, score(case, ours_first.predict(start, case.judged))
 
 

@@ -1,4 +1,4 @@
-"""Kill the study again and again: ``python -m benchmarks.chaos [--runs 30] [--kills 2] [--seed 1]``.
+"""Kill the study again and again: ``python -m benchmarks.chaos [--runs 30] [--kills 12] [--seed 1]``.
 
 Each run starts the `test` study in an empty folder with a random engine, kills the engine with all its jobs (SIGKILL)
 at a random moment, and starts a random engine again, until one ends by itself; the start after the last kill is left
@@ -28,7 +28,7 @@ from benchmarks._checkout import Checkout, check_out
 
 ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
 WAIT = (2.0, 25.0)  # seconds from a start to its kill
-KILLS = 2  # of one run
+KILLS = 12  # of one run
 NOT_COMPARED = ("results/report.html", "results/report.md")  # they show when and how fast
 Lock = dict[str, dict[str, Any]]
 
@@ -107,9 +107,10 @@ def disturb(
     while not outcome.attempts or outcome.attempts[-1].killed or outcome.attempts[-1].mended:
         pause = draw.uniform(*wait) if len(outcome.attempts) < kills else None
         outcome.attempts.append(_start(path, draw.choice(sorted(ENGINES)), pause, environment, undisturbed))
-    wanted, ended = hashes(undisturbed), hashes(read_lock(path))
     # dvc.lock may hold more: stages of another study that stood in this checkout before
-    outcome.different = sorted(name for name in wanted if wanted[name] != ended.get(name))
+    lock = {name: stage for name, stage in read_lock(path).items() if name in undisturbed}
+    wanted, ended = hashes(undisturbed), hashes(lock)
+    outcome.different = sorted(name for name in {*wanted, *ended} if wanted.get(name) != ended.get(name))
     said = subprocess.run(["dvc", "status"], cwd=path, env=dict(environment), text=True, capture_output=True).stdout
     outcome.fresh = "up to date" in said
     return outcome

@@ -184,14 +184,14 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     try:
         run = importlib.import_module(stage.module).run
         run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options)
+        if "DVC_STAGE" in os.environ:
+            check_unchanged(study, stage.blocks)
     except Interrupted as stop:
         log.error("%s", stop)
         raise
     except BaseException as error:
         log.error("failed: %s", error)
         raise
-    if "DVC_STAGE" in os.environ:
-        check_unchanged(study, stage.blocks)
     seconds = time.monotonic() - clock
     usage = resource.getrusage(resource.RUSAGE_SELF)
     log.info("done in %.1f s", seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tests.workflow.cluster import Cluster
 
 PATIENCE = 120  # seconds for any one thing on a busy machine
+Register = Callable[[subprocess.Popen[str]], subprocess.Popen[str]]
 QUICK = ["--profile", "slurm", "--slurm-init-seconds-before-status-checks", "2"]
 
 

@@ -90,7 +90,7 @@ def test_a_study_that_is_killed_again_and_again_ends_the_same(done: Project, tmp
     here = study.dvc("stage", "list", "--name-only").split()
     undisturbed = {name: stage for name, stage in chaos.read_lock(study.path).items() if name in here}
     chaos.forget(study.path, [name for name in undisturbed if name.startswith(LATE)])
-    outcome = chaos.disturb(study.path, undisturbed, study.variables({}), seed, wait=(2, 15), kills=2)
+    outcome = chaos.disturb(study.path, undisturbed, study.variables({}), seed, wait=(2, 15), kills=3)
     assert outcome.good, outcome
     assert any(attempt.killed for attempt in outcome.attempts)
 

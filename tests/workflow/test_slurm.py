@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.workflow.on_slurm import PATIENCE, QUICK, go_on, jobs, on, wait_until
+from tests.workflow.on_slurm import PATIENCE, QUICK, Register, go_on, jobs, on, wait_until
 
 if TYPE_CHECKING:
     from conftest import Project
 
     from tests.workflow.cluster import Cluster
-
-Register = Callable[["subprocess.Popen[str]"], "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.workflow.on_slurm import PATIENCE, QUICK, go_on, jobs, on, wait_until
+from tests.workflow.on_slurm import PATIENCE, QUICK, Register, go_on, jobs, on, wait_until
 
 if TYPE_CHECKING:
     from conftest import Project
 
     from tests.workflow.cluster import Cluster
-
-Register = Callable[["subprocess.Popen[str]"], "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,7 @@ def test_params_that_change_under_a_stage_of_dvc_fail_it(study, monkeypatch, cap
         monkeypatch.setenv("DVC_STAGE", "books")
     assert command.main(["books"]) == (2 if under_dvc else 0)
     assert ("params.yaml changed while the stage ran" in capsys.readouterr().err) is under_dvc
+    assert ("params.yaml changed" in (study / "logs/books/all.log").read_text()) is under_dvc
     assert (study / "logs/books/all.run.json").exists() is not under_dvc
 
 
