@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from pipeline_src.errors import PipelineError
@@ -22,6 +23,7 @@ from pipeline_src.params.study import load_study
 PARAMS = Path("params.yaml")
 WAITING = ("Queued", "Running")  # DVC's words
 POLL_SECONDS = 2.0, 30.0  # between questions to DVC's queue: the first pause, the longest
+STARTS = 3  # of DVC's workers for one wave of experiments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +61,7 @@ def main(arguments: argparse.Namespace) -> None:
         return
     for wave in waves(experiments):
         if queue(wave, params):
-            _dvc("queue", "start", "-j", str(arguments.jobs))
-            wait(wave)
+            wait(wave, arguments.jobs)
         done = finished()
         if failed := [one.name for one in wave if one.name not in done]:
             raise PipelineError(
@@ -118,22 +119,21 @@ def finished() -> set[str]:
     return set(_dvc("exp", "list", "--name-only", quiet=True).split())
 
 
-def wait(experiments: Iterable[Experiment]) -> None:
-    """Return when none of them waits or runs; says each that ends.
+def wait(experiments: Iterable[Experiment], jobs: int) -> None:
+    """Start DVC's workers and return when none of the experiments waits or runs; says each that ends.
+
+    Workers that end while experiments still wait are started again, ``STARTS`` times in all.
 
     Raises:
-        PipelineError: the workers ended before.
+        PipelineError: the workers ended before the experiments did.
     """
-    open_ones, (pause, longest) = {one.name for one in experiments}, POLL_SECONDS
+    open_ones, starts = {one.name for one in experiments}, 0
     try:
         while open_ones:
-            time.sleep(pause)
-            pause = min(longest, 1.5 * pause)
-            now = states()
-            for name in sorted(name for name in open_ones if now.get(name) not in WAITING):
-                print(f"{name}: {now.get(name, 'gone from the queue').lower()}", flush=True)
-                open_ones.remove(name)
-            if open_ones and pause == longest and not _workers():
+            _dvc("queue", "start", "-j", str(jobs))
+            starts += 1
+            open_ones = _watch(open_ones)
+            if open_ones and (starts == STARTS or "Queued" not in map(states().get, open_ones)):
                 raise PipelineError(
                     "DVC's workers ended before the experiments did", ", ".join(sorted(open_ones)),
                     remedy="`dvc queue remove --queued` or `dvc queue kill`, then the same command again",
@@ -141,6 +141,22 @@ def wait(experiments: Iterable[Experiment]) -> None:
     except KeyboardInterrupt:
         print("the experiments go on; `dvc queue status` shows them, the same command waits again", file=sys.stderr)
         raise
+
+
+def _watch(names: set[str]) -> set[str]:
+    """Wait until none of the experiments is open, or none of DVC's workers is left; those still open then."""
+    open_ones, (pause, longest) = set(names), POLL_SECONDS
+    while open_ones:
+        time.sleep(pause)
+        pause = min(longest, 1.5 * pause)
+        working = pause < longest or workers()  # asked before the states: a worker may end its last one in between
+        now = states()
+        for name in sorted(name for name in open_ones if now.get(name) not in WAITING):
+            print(f"{name}: {now.get(name, 'gone from the queue').lower()}", flush=True)
+            open_ones.remove(name)
+        if not working:
+            break
+    return open_ones
 
 
 def states() -> dict[str, str]:
@@ -152,7 +168,19 @@ def states() -> dict[str, str]:
     return {entry["name"]: entry["status"] for entry in sorted(entries, key=lambda entry: entry["timestamp"])}
 
 
-def _workers() -> bool:
+def workers() -> bool:
+    """Whether any of DVC's workers lives: a process of this folder, or one elsewhere that answers.
+
+    An answer alone does not tell. A worker has a second for it, which a busy machine does not give; and one that was
+    told to stop, as DVC's idle workers tell themselves, ends what it runs without answering any more.
+    """
+    here = Path.cwd()
+    for process in psutil.process_iter():
+        try:
+            if "queue-worker" in process.cmdline() and Path(process.cwd()) == here:
+                return True
+        except psutil.Error:  # ended since, or another user's
+            continue
     from dvc.repo import Repo
 
     with Repo(".") as repo:

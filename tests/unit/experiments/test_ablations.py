@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,16 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Queue:
-    """DVC's: an experiment that is queued when workers start is done at the next question, or has failed."""
+    """DVC's: an experiment that is queued when workers start is done at the next question, or has failed.
+
+    The first ``idle_starts`` times that workers start, they end without having begun anything.
+    """
 
     def __init__(self) -> None:
         self.states: dict[str, str] = {}
         self.done: list[str] = []
         self.fails: set[str] = set()
+        self.idle_starts = 0
         self.asked: list[str] = []
 
     def dvc(self, *words: str, quiet: bool = False) -> str:
@@ -29,6 +35,9 @@ class Queue:
             self.states[words[4]] = "Queued"
         elif words[:2] == ("queue", "start"):
             self.asked.append(f"start {words[3]}")
+            if self.idle_starts:
+                self.idle_starts -= 1
+                return ""
             for name, state in self.states.items():
                 if state == "Queued":
                     self.states[name] = "Failed" if name in self.fails else "Success"
@@ -45,7 +54,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setattr(ablations, "_dvc", queue.dvc)
     monkeypatch.setattr(ablations, "states", lambda: dict(queue.states))
     monkeypatch.setattr(ablations, "POLL_SECONDS", (0.01, 0.01))
-    monkeypatch.setattr(ablations, "_workers", lambda: False)
+    monkeypatch.setattr(ablations, "workers", lambda: False)
     return queue
 
 
@@ -81,6 +90,43 @@ def test_workers_that_died_are_noticed(queue: Queue, capsys: pytest.CaptureFixtu
     queue.states = {"rates-05": "Running"}
     assert command_line.main(["ablations", "rates", "--only", "rates-05"]) == 2
     assert "workers ended before the experiments did: rates-05" in capsys.readouterr().err
+    assert queue.asked == ["start 2"]  # what a dead worker ran is not in the queue any more
+
+
+@pytest.mark.parametrize(("idle", "status"), [(ablations.STARTS - 1, 0), (ablations.STARTS, 2)])
+def test_workers_that_end_too_soon_are_started_again(queue: Queue, idle: int, status: int) -> None:
+    queue.idle_starts = idle
+    assert command_line.main(["ablations", "rates", "--only", "rates-05"]) == status
+    assert queue.asked == ["rates-05"] + ["start 2"] * ablations.STARTS
+    assert queue.done == ["rates-05"][status:]
+
+
+def test_a_worker_that_does_not_answer_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        experiments = celery_queue = property(lambda self: self)
+
+        def __init__(self, path: str) -> None: ...
+        def __enter__(self) -> Silent:
+            return self
+
+        def __exit__(self, *exception: object) -> None: ...
+        def worker_status(self) -> dict[str, list[str]]:
+            return {}
+
+    monkeypatch.setattr("dvc.repo.Repo", Silent)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-c", "print(flush=True); input()", "exp", "queue-worker", "dvc-exp-012345-1@localhost"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin and worker.stdout and worker.stdout.readline()
+        assert ablations.workers()
+        monkeypatch.chdir(elsewhere)
+        assert not ablations.workers()
+        monkeypatch.chdir(tmp_path)
+        worker.stdin.close()
+        worker.wait()
+        assert not ablations.workers()
 
 
 def test_all_tables_are_run_where_none_is_named(queue: Queue) -> None:
