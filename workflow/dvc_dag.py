@@ -30,6 +30,7 @@ from code_deps import compare
 from dvc_stages import Group, Pipeline
 from dvc_state import State
 from lock_file import keep_copy, mend, write_whole
+from recorder import Recorder
 from run_lock import RunLock, cancel_orphans, locked_by
 
 STAMPS = Path(".snakemake/dvc")
@@ -92,8 +93,9 @@ class Dag:
         workflow: Snakemake's workflow, as the Snakefile sees it.
 
     A run that executes jobs holds a lock from here to its end, first commits what an interrupted run finished, and
-    restores what DVC has. Looking (``-n``, ``--dag``, ``--lint``, ``--report``, ``--touch`` and the like) writes
-    nothing here: its stamps stand in a temporary folder. Inside a job nothing is decided.
+    restores what DVC has; while jobs run, a thread records what is finished. Looking (``-n``, ``--dag``, ``--lint``,
+    ``--report``, ``--touch`` and the like) writes nothing here: its stamps stand in a temporary folder. Inside a job
+    nothing is decided.
 
     Raises:
         WorkflowError: another engine is at work here, or dvc.yaml cannot be read.
@@ -105,6 +107,7 @@ class Dag:
         self._workflow = workflow
         self._asked: set[str] = set()
         self._lock: RunLock | None = None
+        self._recorder = Recorder(STAMPS)
         try:
             if not workflow.is_main_process:
                 self._pipeline, self._stamps = Pipeline(Repo(".")), STAMPS
@@ -163,15 +166,17 @@ class Dag:
             if settings.forceall or settings.forcerun or settings.forcetargets:
                 self._lock.guard(self._pipeline.stages.values())
             State(self._pipeline, STAMPS).snapshot()
+            self._recorder.start()
 
     def finish(self) -> None:
         """For ``onsuccess`` and ``onerror``: commit what was finished, as dvc.yaml and params.yaml stand now."""
         if not self._lock:
             return
+        recorded = self._recorder.end()
         repo = Repo(".")
         try:
             with lock_repo(repo):
-                State(Pipeline(repo), STAMPS).commit()
+                State(Pipeline(repo), STAMPS).commit(recorded)
                 keep_copy(repo)
         except LockError as error:
             raise locked_by(repo, error) from None

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from snakemake.logging import logger
 from dvc_stages import Pipeline
 from patience import in_words, patience, size_of
 
+SNAPSHOT = "snapshot"  # no stamp: what the stages would run with
 HASHED_WHOLE = 1 << 20  # bytes: larger inputs are compared by size and mtime
 
 
@@ -39,7 +40,7 @@ class State:
 
     def __init__(self, pipeline: Pipeline, folder: Path) -> None:
         self.pipeline, self.folder = pipeline, folder
-        self.snapshot_file = folder / "snapshot.json"
+        self.snapshot_file = folder / f"{SNAPSHOT}.json"
 
     def stamp(self, stage: PipelineStage) -> Path:
         """Where the stage's stamp lies."""
@@ -128,41 +129,66 @@ class State:
             before = json.loads(self.snapshot_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
             before = {}
+        stamps = real_stamps(self.folder)
         good: list[PipelineStage] = []
         changed: list[PipelineStage] = []
         for stage in self.pipeline.stages.values():
-            stamp = self.stamp(stage)
-            if not stamp.exists() or stamp.stat().st_mtime == 0:
+            if self.stamp(stage) not in stamps:
                 continue
             same = before.get(stage.name) == self._signature(stage) and not self._newer_input(stage)
             (good if same else changed).append(stage)
         return good, changed
 
-    def commit(self) -> None:
-        """Record in dvc.lock, DVC's cache and its run-cache every stage that Snakemake finished (needs DVC's lock)."""
+    def record(self, known: Collection[str]) -> set[str]:
+        """While jobs run, record what was finished but what is ``known``; names (needs DVC's lock).
+
+        Nothing in the workspace is touched, for a job may read it: :meth:`commit` links it to the cache later.
+        """
+        new = [stage for stage in self.finished()[0] if stage.name not in known]
+        return {stage.name for stage in self._save(new, relink=False)}
+
+    def commit(self, recorded: Collection[str] = ()) -> None:
+        """Record in dvc.lock, DVC's cache and its run-cache every stage that Snakemake finished (needs DVC's lock).
+
+        Args:
+            recorded: names of those that :meth:`record` recorded in this run, of which there is nothing to say.
+        """
         good, changed = self.finished()
         for stage in changed:
-            logger.warning(f"dvc: {stage.name} changed while it ran, not committed")
+            if stage.name not in recorded:
+                logger.warning(f"dvc: {stage.name} changed while it ran, not committed")
             self.stamp(stage).unlink()
+        saved = self._save(good, relink=True, silent=recorded)
+        for stage in good:
+            if stage in saved:
+                os.utime(self.stamp(stage), (0, 0))
+            else:
+                self.stamp(stage).unlink()
+        self.snapshot_file.unlink(missing_ok=True)
+
+    def _save(
+        self, stages: Iterable[PipelineStage], *, relink: bool, silent: Collection[str] = ()
+    ) -> list[PipelineStage]:
+        """Those of the stages that could be recorded."""
         saved = []
-        for number, stage in enumerate(good, start=1):
+        news = [stage for stage in stages if stage.name not in silent]
+        for stage in stages:
             size = in_words(sum(size_of(Path(out.fs_path)) for out in stage.outs))
-            what = f"committing {stage.name} ({number} of {len(good)}, {size})"
-            logger.info(f"dvc: {what}")
+            what = f"committing {stage.name} ({size})"
+            if stage in news:
+                what = f"committing {stage.name} ({news.index(stage) + 1} of {len(news)}, {size})"
+                logger.info(f"dvc: {what}")
             try:
                 with patience(what):
                     stage.save()
-                    stage.commit()
+                    stage.commit(relink=relink)
             except DvcException as error:
                 logger.warning(f"dvc: {stage.name} not committed: {error}")
-                self.stamp(stage).unlink()
             else:
                 saved.append(stage)
         if saved:
             saved[0].dvcfile.dump_stages(saved, update_pipeline=False)
-        for stage in saved:
-            os.utime(self.stamp(stage), (0, 0))
-        self.snapshot_file.unlink(missing_ok=True)
+        return saved
 
     def _signature(self, stage: PipelineStage) -> dict[str, Any]:
         """What the stage would run with now: command, outputs, parameters, and the input that no stage makes."""
@@ -186,6 +212,16 @@ class State:
         if not os.path.isdir(dep.fs_path):
             return [dep.fs_path] if os.path.exists(dep.fs_path) else []
         return sorted(self.pipeline.repo.dvcignore.find(dep.fs, dep.fs_path))
+
+
+def real_stamps(folder: Path) -> set[Path]:
+    """Stamps of what Snakemake has finished and DVC may not know."""
+    found = set()
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # of a job that is begun again
+            if file.is_file() and not file.name.startswith(f"{SNAPSHOT}.") and file.stat().st_mtime:
+                found.add(file)
+    return found
 
 
 @contextmanager

@@ -106,7 +106,7 @@ class Cluster:
         step_daemon = shutil.which("slurmstepd", path=self._programs) or ""
         for number in range(1, NODES + 1):
             self._start("slurmd", "-N", f"node{number}", "-d", step_daemon)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(self.ask("sinfo", "-h", "-N", "-p", "cpu", "-t", "idle", "-o", "%N").split()) < NODES:
             if time.monotonic() > deadline:
                 logs = "\n".join(path.read_text()[-1000:] for path in (self.folder / "log").iterdir())
@@ -130,7 +130,7 @@ class Cluster:
     def ask(self, *command: str) -> str:
         """What one of Slurm's commands says."""
         program = shutil.which(command[0], path=self.environment["PATH"]) or command[0]
-        return subprocess.run([program, *command[1:]], text=True, capture_output=True, timeout=60).stdout
+        return subprocess.run([program, *command[1:]], text=True, capture_output=True, timeout=120).stdout
 
     def _configure(self) -> None:
         host = socket.gethostname().split(".")[0]
@@ -168,7 +168,7 @@ class Cluster:
         program = shutil.which(command[0], path=self._programs) or command[0]
         done = subprocess.run(
             [program, *command[1:]], env=os.environ | self._own, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=60,
+            stderr=subprocess.STDOUT, timeout=120,
         )  # fmt: skip
         if done.returncode:
             raise Unavailable(f"{command[0]} does not start: {done.stdout.strip()[-500:]}")

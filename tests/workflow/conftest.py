@@ -74,7 +74,7 @@ def begin(*item):
     with open("runs.txt", "a") as file:
         file.write(name + "\\n")
     if name in os.environ.get("TOY_SLOW", "").split():
-        for _ in range(600):
+        for _ in range(6000):
             if pathlib.Path("go").exists(): break
             time.sleep(0.05)
     if name in os.environ.get("TOY_FAIL", "").split():
@@ -171,7 +171,7 @@ class Project:
         notes.unlink(missing_ok=True)
         return lines
 
-    def wait_for(self, stage: str, patience: float = 60) -> None:
+    def wait_for(self, stage: str, patience: float = 240) -> None:
         """Return when ``stage`` has begun."""
         deadline = time.monotonic() + patience
         while stage not in ((self.path / "runs.txt").read_text() if (self.path / "runs.txt").exists() else ""):

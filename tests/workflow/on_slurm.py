@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.workflow.cluster import Cluster
 
-PATIENCE = 120  # seconds for any one thing on a busy machine
+PATIENCE = 240  # seconds for any one thing on a busy machine
 Register = Callable[[subprocess.Popen[str]], subprocess.Popen[str]]
 QUICK = ["--profile", "slurm", "--slurm-init-seconds-before-status-checks", "2"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FINETUNE = {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1, 2)}
 FROM_PRETRAIN = {"pretrain", *FINETUNE, "report"}
-PATIENCE = 120  # seconds
+PATIENCE = 240  # seconds
 
 
 @pytest.fixture

@@ -7,11 +7,13 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -171,6 +173,42 @@ def test_after_kill_only_jobs_in_flight_run_again(study: Project, background: Re
     assert study.nothing_to_do()
 
 
+@pytest.fixture
+def recorded(study: Project, background: Register) -> subprocess.Popen[str]:
+    """A Snakemake that is pretraining and has recorded what went before."""
+    study.edit("params.yaml", "size: 3", "size: 4")
+    process = background(study.start("snakemake", "--cores", "1", "all", TOY_SLOW="pretrain"))
+    study.wait_for("pretrain")
+    deadline = time.monotonic() + 240
+    while yaml.safe_load((study.path / "dvc.lock").read_text())["stages"]["count"]["params"]["params.yaml"] != {
+        "arguments": [], "count.size": 4,
+    }:  # fmt: skip
+        assert time.monotonic() < deadline, "count was never recorded"
+        time.sleep(0.2)
+    return process
+
+
+def test_what_a_killed_snakemake_had_finished_dvc_runs_no_more(study: Project, recorded: subprocess.Popen[str]) -> None:
+    os.killpg(recorded.pid, signal.SIGKILL)
+    recorded.wait()
+    assert study.ran() == ["count", "pretrain"]
+    study.dvc("repro")
+    assert set(study.ran()) == FROM_PRETRAIN
+    assert study.nothing_to_do()
+
+
+def test_what_was_recorded_before_an_edit_stays_recorded(study: Project, recorded: subprocess.Popen[str]) -> None:
+    study.edit("toy/count.py", "write(", "write( ")
+    (study.path / "go").touch()
+    said, _ = recorded.communicate(timeout=240)
+    assert recorded.returncode == 0 and said.count("committing count") == 1 and "while it ran" not in said, said
+    assert "count" in study.dvc("status") and "count" in study.snakemake("-n")
+    study.edit("toy/count.py", "write( ", "write(")
+    study.ran()
+    assert study.nothing_to_do()
+    assert study.ran() == []
+
+
 @pytest.mark.parametrize(
     "file, old, new", [("toy/count.py", "write(", "write( "), ("params.yaml", "size: 4", "size: 5")]
 )
@@ -182,8 +220,9 @@ def test_what_was_edited_while_it_ran_is_not_committed(
     study.wait_for("pretrain")
     study.edit(file, old, new)
     (study.path / "go").touch()
-    said, _ = process.communicate(timeout=60)
-    assert "count changed while it ran, not committed" in said
+    said, _ = process.communicate(timeout=240)
+    # what had been recorded before the edit is recorded
+    assert ("count changed while it ran, not committed" in said) != ("committing count" in said)
     study.ran()
     assert "count" in study.snakemake("-n")
     assert "count" in study.dvc("status")
@@ -253,7 +292,7 @@ def test_the_second_of_two_engines_stops_and_names_the_first(study: Project, bac
     if first == "snakemake":
         assert "rule report" in study.snakemake("-n")  # looking is always allowed
     (study.path / "go").touch()
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=240)
     assert process.returncode == 0, said
     assert sorted(study.ran()) == sorted(FROM_PRETRAIN)  # nothing twice
     assert study.nothing_to_do()
