@@ -64,9 +64,9 @@ def mend(repo: Repo) -> str | None:
 
 @contextmanager
 def _modify_whole(path: Any, fs: Any = None) -> Iterator[Any]:
-    """As DVC's ``modify_yaml``, but the file changes at once."""
+    """As DVC's ``modify_yaml``, but the file changes at once, and is not parsed for comments, of which it has none."""
     lock = Path(path)
-    data = _yaml.parse_yaml_for_update(lock.read_text(encoding="utf-8"), path) if lock.exists() else {}
+    data = _yaml.parse_yaml(lock.read_text(encoding="utf-8"), path) if lock.exists() else {}
     yield data
     partial = lock.parent / ".dvc/tmp" / f"{lock.name}.partial"  # where git looks away
     _yaml.dump_yaml(partial, data)

@@ -18,7 +18,7 @@ from dvc_state import State, real_stamps
 from lock_file import keep_copy
 
 SECONDS = 5.0  # between two looks
-SHARE = 20  # and this many times as long as the last recording took: reading dvc.yaml takes a second of the CPU
+SHARE = 10  # and this many times as long as the last recording took: dvc.yaml and dvc.lock are read anew
 
 
 class Recorder(threading.Thread):
