@@ -72,9 +72,9 @@ class Study:
         return score, self.handler.chance(self.spec, row, examples)[metric]
 
 
-@pytest.fixture(params=task_names())
-def study(request, tmp_path) -> Study:
-    return Study(request.param, tmp_path)
+@pytest.fixture(scope="module", params=task_names())
+def study(request, tmp_path_factory) -> Study:
+    return Study(request.param, tmp_path_factory.mktemp(request.param))
 
 
 def test_the_rule_is_learnt_and_needs_both_segments(study):
