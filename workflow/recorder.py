@@ -52,9 +52,8 @@ class Recorder(threading.Thread):
         return self._recorded
 
     def _record(self, new: set[Path]) -> None:
-        repo = Repo(".")
         try:
-            with lock_repo(repo):
+            with Repo(".") as repo, lock_repo(repo):
                 self._recorded |= State(Pipeline(repo), self._stamps).record(self._recorded)
                 keep_copy(repo)
         except (LockError, FileNotFoundError):
