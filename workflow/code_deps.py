@@ -111,6 +111,7 @@ def _declared(stage: Any) -> set[str]:
     return {str(dep) for dep in stage.get("deps", [])} | files
 
 
+@cache
 def _file(module: str, root: Path) -> Path | None:
     """The file of a module of the project; None for a library, or for a name that is no module."""
     base = root.joinpath(*module.split("."))
@@ -140,7 +141,8 @@ def _strings(file: Path) -> set[str]:
 
 @cache
 def _nodes(file: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    whole = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return [node for node in whole if isinstance(node, ast.Import | ast.ImportFrom | ast.Constant)]
 
 
 def main() -> int:
