@@ -43,7 +43,7 @@ class Attempt:
         ran: stages that it began.
         kept: stages that were recorded when it began, which it must not run.
         said: its messages.
-        mended: whether DVC found dvc.lock damaged, and it had to be put right by hand.
+        mended: whether DVC found one of its files damaged, and it had to be put right by hand.
     """
 
     engine: str
@@ -78,7 +78,7 @@ class Outcome:
         mended = sum(attempt.mended for attempt in self.attempts)
         lost = sorted({stage for attempt in self.attempts for stage in attempt.lost})
         text = f"run {self.seed}: {kills} kills, {' '.join(attempt.engine for attempt in self.attempts)}"
-        text += f"; dvc.lock mended {mended}x" if mended else ""
+        text += f"; DVC's files mended {mended}x" if mended else ""
         text += f"; lost {', '.join(lost)}" if lost else ""
         text += f"; differs: {', '.join(self.different)}" if self.different else ""
         return text + ("" if self.fresh else "; DVC calls it stale") + ("" if self.good else "; NOT GOOD")
@@ -162,8 +162,9 @@ def _start(path: Path, engine: str, pause: float | None, environment: Mapping[st
             _kill(process)
         said.seek(0)
         text = said.read()
-    if not killed and process.returncode and "dvc.lock" in text and engine == "dvc":
-        mend = ["python", "workflow/lock_file.py"]  # as the README says: killed as it wrote dvc.lock
+    damaged = "dvc.lock" in text or "RWLock-file" in text
+    if not killed and process.returncode and damaged and engine == "dvc":
+        mend = ["python", "workflow/lock_file.py"]  # as docs/two-engines.md says: killed as it wrote one of them
         subprocess.run(mend, cwd=path, env=dict(environment), check=True, stdout=subprocess.DEVNULL)
         return Attempt(engine, killed, _ran(text), kept, text, mended=True)
     if not killed and process.returncode:

@@ -2,15 +2,18 @@
 
 Snakemake's runs write it whole and mend it at their start. After a killed ``dvc repro``, DVC itself stops with
 "'./dvc.lock' validation failed": then ``python workflow/lock_file.py`` does the same. Nothing is lost by it: what the
-older dvc.lock lacks, both engines take from DVC's run-cache without running a stage.
+older dvc.lock lacks, both engines take from DVC's run-cache without running a stage. DVC's table of files in use,
+``.dvc/tmp/rwlock``, is written in place as well, and removed where it cannot be read.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,10 +42,29 @@ def keep_copy(repo: Repo) -> None:
 
 
 def mend(repo: Repo) -> str | None:
-    """Put the last whole dvc.lock in the place of one that is damaged: ours, or else the one in git.
+    """Put the last whole dvc.lock in the place of one that is damaged, and remove a damaged table of files in use.
 
-    Returns what was done, in a sentence; None where dvc.lock is whole, or there is none.
+    Returns what was done, in words; None where nothing was damaged.
     """
+    return "; ".join(filter(None, (_mend_table(repo), _mend_lock(repo)))) or None
+
+
+def _mend_table(repo: Repo) -> str | None:
+    table = Path(repo.tmp_dir, "rwlock")
+    for _ in range(3):  # a living command may be writing it
+        try:
+            json.loads(table.read_text(encoding="utf-8"))
+            return None
+        except FileNotFoundError:
+            return None
+        except json.JSONDecodeError:
+            time.sleep(0.2)
+    table.unlink(missing_ok=True)
+    return "DVC's table of files in use was damaged by a kill and is removed"
+
+
+def _mend_lock(repo: Repo) -> str | None:
+    """Our copy, or else what is in git."""
     if not LOCK.exists():
         return None
     try:

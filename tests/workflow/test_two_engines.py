@@ -240,6 +240,20 @@ def test_touch_blesses_nothing(study: Project) -> None:
 
 
 @pytest.mark.parametrize("engine", ["snakemake", "dvc"])
+def test_a_table_of_files_in_use_cut_off_by_a_kill_is_removed(study: Project, root: Path, engine: str) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
+    (study.path / ".dvc/tmp/rwlock").write_text("")
+    if engine == "dvc":
+        assert "Unable to read RWLock-file" in study.dvc("repro", check=False)
+        assert "was damaged by a kill" in study.run("python", str(root / "workflow/lock_file.py")).stdout
+        study.dvc("repro")
+    else:
+        assert "files in use was damaged by a kill" in study.snakemake()
+    assert set(study.ran()) == FROM_PRETRAIN
+    assert study.nothing_to_do()
+
+
+@pytest.mark.parametrize("engine", ["snakemake", "dvc"])
 def test_a_lock_file_cut_off_by_a_kill_loses_nothing(study: Project, root: Path, engine: str) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
     study.dvc("repro")
