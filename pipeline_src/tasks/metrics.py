@@ -1,4 +1,7 @@
-"""Metrics in percent (0 to 100) and what a model that learnt nothing would get, metric by metric."""
+"""Metrics in percent (0 to 100) and what a model that learnt nothing would get, metric by metric.
+
+scipy, scikit-learn and seqeval are imported where they count: together they take a second, and few tasks need any.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import stats
-from seqeval.metrics import f1_score as seqeval_f1
-from sklearn import metrics as sklearn_metrics
 
 
 def accuracy(gold: Sequence[int], predicted: Sequence[int]) -> float:
@@ -18,24 +18,32 @@ def accuracy(gold: Sequence[int], predicted: Sequence[int]) -> float:
 
 def f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
     """F1 of class 1 against class 0; 0 where neither holds a 1."""
-    return 100.0 * float(sklearn_metrics.f1_score(gold, predicted, zero_division=0.0))
+    from sklearn.metrics import f1_score
+
+    return 100.0 * float(f1_score(gold, predicted, zero_division=0.0))
 
 
 def matthews(gold: Sequence[int], predicted: Sequence[int]) -> float:
     """Matthews correlation, in Gorodkin's form for more than two classes; 0 for a constant prediction."""
     if len(set(predicted)) == 1:
         return 0.0
-    return 100.0 * float(sklearn_metrics.matthews_corrcoef(gold, predicted))
+    from sklearn.metrics import matthews_corrcoef
+
+    return 100.0 * float(matthews_corrcoef(gold, predicted))
 
 
 def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
     """Pearson correlation; 0 for a constant side, where it is not defined."""
-    return _correlation(stats.pearsonr, gold, predicted)
+    from scipy.stats import pearsonr
+
+    return _correlation(pearsonr, gold, predicted)
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
     """Spearman rank correlation; 0 for a constant side, where it is not defined."""
-    return _correlation(stats.spearmanr, gold, predicted)
+    from scipy.stats import spearmanr
+
+    return _correlation(spearmanr, gold, predicted)
 
 
 def _correlation(
@@ -53,7 +61,9 @@ def entity_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]])
         gold: IOB tags of each sentence; an I- that continues nothing begins an entity.
         predicted: as many of each.
     """
-    return 100.0 * float(seqeval_f1(list(map(list, gold)), list(map(list, predicted)), zero_division=0))
+    from seqeval.metrics import f1_score
+
+    return 100.0 * float(f1_score(list(map(list, gold)), list(map(list, predicted)), zero_division=0))
 
 
 METRICS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
