@@ -34,10 +34,10 @@ study: $(VENV)/study-installed identity
 	snakemake all --cores $(CORES) --quiet rules
 	@python -m pipeline_src table
 
-# two workers more than cores: the tests on Slurm mostly wait, and every engine waits for its jobs
+# one worker more than cores: the tests on Slurm mostly wait
 test: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)
-	pytest -n $$(($(CORES) + 2)) --dist loadfile --no-loadscope-reorder
+	pytest -n $$(($(CORES) + 1)) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)

@@ -13,8 +13,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as __main__ sets it; read
 # A file runs on one worker from end to end: those that take minutes begin first, the two that mostly wait for Slurm one
 # after the other.
 LONGEST = [
-    *("test_slurm_study.py", "test_real_study.py", "test_two_engines.py", "test_learning.py", "test_ablations.py"),
-    *("test_slurm.py", "test_team.py", "test_experiments.py", "test_checkpoint.py", "test_finetune.py"),
+    *("test_slurm_study.py", "test_real_study.py", "test_two_engines.py", "test_learning.py", "test_slurm.py"),
+    *("test_ablations.py", "test_team.py", "test_experiments.py", "test_checkpoint.py", "test_finetune.py"),
 ]
 
 

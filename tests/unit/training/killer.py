@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import torch._dynamo  # noqa: F401, what an optimiser imports at its first step: a second and a half
+
 from pipeline_src.examples.plan import run as plan_examples
 from tests.unit.training.small import EXAMPLES, train_phase
 
