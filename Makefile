@@ -15,7 +15,7 @@ INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-ve
 # layers without torch, and the bridge between the engines
 PACKAGES := params sources corpus vocabulary examples evaluation planning doctor experiments report
 TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,$(PACKAGES))) \
-         pipeline_src/tasks/spec.py workflow/*.py benchmarks/*.py
+         pipeline_src/tasks/files/spec.py workflow/*.py benchmarks/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export XDG_CACHE_HOME ?= $(CURDIR)/.snakemake/cache

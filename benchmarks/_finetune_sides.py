@@ -37,9 +37,9 @@ from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.hub import load_config, save_model
 from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import TaskSpec, load_spec
-from pipeline_src.vocabulary.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 SQUAD_WINDOWS, SQUAD_JUDGED = 2_000, 300
 RATE, BATCH = 1e-4, 32

@@ -24,14 +24,14 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks._study import ENTRIES, training_examples
-from pipeline_src.examples.loading import Cut, PretrainingBatch
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.pretraining.loading.batches import Cut, PretrainingBatch
+from pipeline_src.pretraining.pretrain import Objective
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.training.distributed import Team
 from pipeline_src.training.loop import Loop
 from pipeline_src.training.optimiser import CLIP, make_optimiser
-from pipeline_src.training.pretrain import Objective
-from pipeline_src.training.pretraining_batch import TensorBatch
-from pipeline_src.training.team import Team
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2

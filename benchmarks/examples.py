@@ -20,15 +20,15 @@ import numpy as np
 
 from benchmarks.material import articles_text, books_text
 from benchmarks.measure import race, report
+from pipeline_src.common.files import write_json
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.examples.loading import Cut, PretrainingExamples
-from pipeline_src.examples.masking import MaskedLM
+from pipeline_src.examples.build_examples import plan_blocks, write_plan
 from pipeline_src.examples.pairs import PairRules
-from pipeline_src.examples.plan import plan_blocks, write_plan
-from pipeline_src.examples.store import TokenStore, TokenWriter
-from pipeline_src.files import write_json
 from pipeline_src.params.pretrain import Masking
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS
+from pipeline_src.pretraining.loading.batches import Cut, PretrainingExamples
+from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS
 
 ENTRIES, BATCH = 30_522, 256
 CLS, SEP, MASK = 2, 3, 4

@@ -28,10 +28,10 @@ import numpy as np
 from benchmarks._minilm import minilm_folder
 from benchmarks.material import CACHE, MORE
 from benchmarks.measure import cpu_seconds
-from pipeline_src.files import read_json
+from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.finetune import run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.files.spec import load_spec
 
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
 

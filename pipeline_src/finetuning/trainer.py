@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
 from pipeline_src.finetuning.files import Judged
+from pipeline_src.finetuning.losses import LOSSES
+from pipeline_src.finetuning.task_heads import POOLED, BertForTask
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
-from pipeline_src.models.task_heads import POOLED, BertForTask
 from pipeline_src.models.tensors import read_tensors
-from pipeline_src.objectives.tasks import LOSSES
 from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
-from pipeline_src.progress import log
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.training.checkpoint import Checkpoints
-from pipeline_src.training.interrupts import StopRequest
+from pipeline_src.training.distributed import alone
 from pipeline_src.training.loop import Loop, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
-from pipeline_src.training.team import alone
+from pipeline_src.training.stop_request import StopRequest
 
 EVALUATION_TOKENS = 16_384  # in one batch
 
@@ -129,7 +129,7 @@ class TaskTrainer:
             asked=lambda: bool(asked),
         )
         batches = training_batches(
-            self.training, point.batch, point.epochs, self.stream, self.params.micro_tokens, self.team.device, loop.step
+            self.training, point.batch, point.epochs, self.stream, self.params.max_tokens, self.team.device, loop.step
         )
         for step in loop.run(batches):
             stopping = asked is not None and loop.stopping and step < steps

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.dropout import dropout as drop
-from pipeline_src.models.layout import Layout
+from pipeline_src.models.packed_layout import Layout
 
 BackEnd = Callable[[Tensor, Tensor, Tensor, Layout, float, bool], Tensor]
 

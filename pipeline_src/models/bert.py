@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.models.attention import attention
 from pipeline_src.models.dropout import Dropout
-from pipeline_src.models.layout import Layout
+from pipeline_src.models.packed_layout import Layout
 
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert

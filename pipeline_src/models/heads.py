@@ -9,7 +9,7 @@ from pipeline_src.models.bert import LAYER_NORM_EPS, Bert, BertConfig
 from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
 
 
-class MaskedWords(nn.Module):
+class MaskedLMHead(nn.Module):
     """Predicts the tokens at given places; its decoder is the embedding matrix (google-research/bert)."""
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
@@ -49,7 +49,7 @@ class BertForPretraining(nn.Module):
         self.bert = Bert(config)
         self.cls = nn.ModuleDict(
             {
-                "predictions": MaskedWords(config, self.bert.embeddings.word_embeddings),
+                "predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings),
                 "seq_relationship": nn.Linear(config.hidden_size, 2),
             }
         )

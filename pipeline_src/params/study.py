@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.base import Block
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.corpus import CorpusParams
@@ -20,7 +20,7 @@ from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import PretrainParams
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.tasks.spec import task_names
+from pipeline_src.tasks.files.spec import task_names
 
 
 class Study(Block):
@@ -128,7 +128,7 @@ def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
     try:
         task_names()
     except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:  # an entry of one's own may be anything
-        remedy = "mend pipeline_src/tasks/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
+        remedy = "mend pipeline_src/catalogue/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
         raise PipelineError("the tasks cannot be read", "tasks.yaml", where=error, remedy=remedy) from None
     try:
         return Study.model_validate(raw)

@@ -10,9 +10,9 @@ from itertools import groupby
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.progress import log
-from pipeline_src.tasks.conll import Example
+from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import NO_TAG, TokenFeatures
+from pipeline_src.tasks.files.conll import Example
 from pipeline_src.tasks.sequences import Specials, encode, frame
 
 CONTEXT = 4  # a later window of a document begins with up to a fourth of sentences that came before

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.progress import log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.progress import log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.squad import Answer, Example, stands
 from pipeline_src.tasks.sequences import Specials
-from pipeline_src.tasks.squad import Answer, Example, stands
 
 WINDOW_STEP = 128  # from window start to window start; this and the next two as in google-research/bert, run_squad.py
 QUESTION_TOKENS = 64

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.finetuning.losses import token
+from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights, save_model
-from pipeline_src.models.task_heads import BertForTask
-from pipeline_src.objectives.nsp import next_sentence
-from pipeline_src.objectives.tasks import token
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.objectives.next_sentence import next_sentence
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES, PAD = 500, 0
 SIZES = [(1, 64, 1), (2, 128, 2), (4, 256, 4)]

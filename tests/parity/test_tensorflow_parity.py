@@ -15,7 +15,7 @@ import torch
 
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import fill
-from pipeline_src.models.tensorflow import load_google
+from pipeline_src.tools.tensorflow_checkpoint import load_google
 
 SIZES = {
     "vocab_size": 90,

@@ -11,12 +11,12 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from pipeline_src.files import read_json
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.encode import Encoder
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.spelling import spell
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, reserved_tokens, save_tokenizer
+from pipeline_src.common.files import read_json
+from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, reserved_tokens, save_tokenizer
+from pipeline_src.tokenizer_training.counting import count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
+from pipeline_src.tokenizer_training.spelling import spell
 
 transformers = pytest.importorskip("transformers", reason="an extra of the tests")
 ROOT = Path(__file__).resolve().parents[2]

@@ -65,9 +65,9 @@ def test_a_mistake_in_params_stops_before_any_work(
 
 def test_code_that_is_declared_otherwise_than_imported_is_named(clone: Project, tmp_path: Path) -> None:
     project = clone.copy(tmp_path / "study")
-    project.edit("dvc.yaml", "      - pipeline_src/corpus/books.py\n", "")
+    project.edit("dvc.yaml", "      - pipeline_src/books/clean_books.py\n", "")
     said = project.snakemake(check=False)
-    assert "books: imports pipeline_src/corpus/books.py, not in its deps" in said
+    assert "books: imports pipeline_src/books/clean_books.py, not in its deps" in said
     assert "python workflow/code_deps.py --fix" in said and "Traceback" not in said and "Finished jobid" not in said
 
 

@@ -28,7 +28,7 @@ def test_batches_hold_the_sequences_of_their_items():
 
 
 def test_training_sees_every_item_once_an_epoch():
-    batches = list(training_batches(features(), 5, 2, stream=3, micro_tokens=1000, device=CPU))
+    batches = list(training_batches(features(), 5, 2, stream=3, max_tokens=1000, device=CPU))
     assert sorted(len(piece.labels) for (piece,) in batches[:3]) == [2, 5, 5]
     seen = [label for (piece,) in batches for label in piece.labels.tolist()]
     assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12)) and seen[:12] != seen[12:]
@@ -46,10 +46,10 @@ def test_a_batch_holds_similar_lengths_in_an_order_of_no_length():
 @pytest.mark.parametrize("done", [0, 1, 2, 3, 5])
 def test_it_goes_on_where_it_was(done):
     def items(after: int) -> list[list[int]]:
-        cut = training_batches(features(), 5, 2, stream=3, micro_tokens=20, device=CPU, done=after)
+        cut = training_batches(features(), 5, 2, stream=3, max_tokens=20, device=CPU, done=after)
         return [piece.examples.tolist() for batch in cut for piece in batch]
 
-    whole = list(training_batches(features(), 5, 2, stream=3, micro_tokens=20, device=CPU))
+    whole = list(training_batches(features(), 5, 2, stream=3, max_tokens=20, device=CPU))
     assert items(done) == [piece.examples.tolist() for batch in whole[done:] for piece in batch]
 
 

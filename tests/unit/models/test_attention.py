@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.attention import BACK_ENDS, attention, choose
-from pipeline_src.models.layout import Layout
+from pipeline_src.models.packed_layout import Layout
 
 LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, save_model
-from pipeline_src.models.layout import Layout
+from pipeline_src.models.packed_layout import Layout
 from pipeline_src.params.model import ModelParams
-from pipeline_src.training.pretrain import make_config
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.pretraining.pretrain import make_config
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES = 30_522  # of google-research/bert's uncased vocabulary
 SMALL = BertConfig(60, 64, 2, 2, 128, 32)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from pipeline_src.finetuning.bilstm import BiLSTM
+from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.bilstm import BiLSTM
-from pipeline_src.models.layout import Layout
-from pipeline_src.models.task_heads import BertForTask
+from pipeline_src.models.packed_layout import Layout
 
 CONFIG = BertConfig(60, 64, 1, 1, 128, 32, hidden_dropout_prob=0.0)
 BATCH = (torch.arange(14) + 5, torch.zeros(14, dtype=torch.int64), torch.tensor([0, 5, 6, 14]))

@@ -18,13 +18,13 @@ from pipeline_src.finetuning.files import Judged
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.sources.synthetic import write_task
+from pipeline_src.task_sources.synthetic import write_task
 from pipeline_src.tasks.features import NO_TAG
+from pipeline_src.tasks.files.spec import load_spec, task_names
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import load_spec, task_names
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import build_tokenizer
+from pipeline_src.tokenizer.wordpiece import build_tokenizer
+from pipeline_src.tokenizer_training.counting import count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
 PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 RECIPE = Recipe(learning_rates=1e-3, epochs=2, batches=32, max_length=64)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pipeline_src.tasks import nbest
+from pipeline_src.tasks.files.squad import Answer, Example
 from pipeline_src.tasks.nbest import find_spans, in_words
-from pipeline_src.tasks.squad import Answer, Example
 from pipeline_src.tasks.windows import SpanFeatures, window_features
 
 WORDS = " ".join(f"w{number}" for number in range(300))

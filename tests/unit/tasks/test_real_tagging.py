@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.sources.catalogue import load_source, resolve
 from pipeline_src.sources.fetch import obtain, place
 from pipeline_src.tasks import tagging
-from pipeline_src.tasks.conll import Example
 from pipeline_src.tasks.features import TokenFeatures
-from pipeline_src.tasks.spec import load_spec
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import build_tokenizer
+from pipeline_src.tasks.files.conll import Example
+from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tokenizer.wordpiece import build_tokenizer
+from pipeline_src.tokenizer_training.counting import count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
 EWT = Path(__file__).resolve().parents[3].parent / "shared/data/ud_ewt/en_ewt-ud-dev.conllu"
 NER, POS = load_spec("ner"), load_spec("pos")

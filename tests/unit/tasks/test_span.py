@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks import span, windows
-from pipeline_src.tasks.spec import load_spec
-from pipeline_src.tasks.squad import Answer, Example
+from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.files.squad import Answer, Example
 
 ONE, TWO = load_spec("squad1"), load_spec("squad2")
 CONTEXT = "Ada  was born, in Paris."
@@ -156,23 +156,23 @@ def test_the_threshold_is_searched_for_f1():
 
 def test_verdicts_show_what_is_given_at_the_threshold():
     rows = [row | {"nbest": [{"text": "", "probability": 0.25}, {"text": "Paris", "probability": 0.5}]} for row in ROWS]
-    verdicts = span.verdicts(TWO, "squad2", FOUR, rows)
-    assert [verdict.id for verdict in verdicts] == ["a", "b", "c", "d"]
-    assert [verdict.predicted for verdict in verdicts] == ["Paris", "Paris", "", ""]
-    assert [verdict.gold for verdict in verdicts] == ["Paris", "in Paris", "", "Ada"]
-    assert [verdict.right for verdict in verdicts] == pytest.approx([1.0, 2 / 3, 1.0, 0.0])
-    assert [verdict.confidence for verdict in verdicts] == [0.5, 0.5, 0.25, 0.25]
-    assert verdicts[0].text == "? ||| Ada was born, in Paris."
-    assert verdicts[0].words == 6
-    assert 100 * np.mean([verdict.right for verdict in verdicts]) == pytest.approx(
+    example_results = span.example_results(TWO, "squad2", FOUR, rows)
+    assert [verdict.id for verdict in example_results] == ["a", "b", "c", "d"]
+    assert [verdict.predicted for verdict in example_results] == ["Paris", "Paris", "", ""]
+    assert [verdict.gold for verdict in example_results] == ["Paris", "in Paris", "", "Ada"]
+    assert [verdict.right for verdict in example_results] == pytest.approx([1.0, 2 / 3, 1.0, 0.0])
+    assert [verdict.confidence for verdict in example_results] == [0.5, 0.5, 0.25, 0.25]
+    assert example_results[0].text == "? ||| Ada was born, in Paris."
+    assert example_results[0].words == 6
+    assert 100 * np.mean([verdict.right for verdict in example_results]) == pytest.approx(
         span.score(TWO, "squad2", FOUR, rows)["f1"]
     )
-    assert span.verdicts(TWO, "squad2", FOUR, ROWS)[0].confidence is None
+    assert span.example_results(TWO, "squad2", FOUR, ROWS)[0].confidence is None
 
 
 @pytest.mark.parametrize("answer", ["w0", "w7", "w200", "w399"])
 def test_a_verdict_shows_the_text_around_the_answer(answer: str):
-    (verdict,) = span.verdicts(ONE, "squad1", [long(answer)], [{"id": "long", "prediction": "w1"}])
+    (verdict,) = span.example_results(ONE, "squad1", [long(answer)], [{"id": "long", "prediction": "w1"}])
     shown = verdict.text.removeprefix("where ||| ")
     assert answer in shown.split()
     assert 290 <= len(shown) <= 304

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks import windows
-from pipeline_src.tasks.squad import Answer, Example
+from pipeline_src.tasks.files.squad import Answer, Example
 from pipeline_src.tasks.windows import gold_tokens, most_context, window_features, window_spans
 
 CONTEXT = "Ada  was born, in Paris."

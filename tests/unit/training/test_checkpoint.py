@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import Interrupted, PipelineError
-from pipeline_src.examples.plan import run as plan_examples
-from pipeline_src.files import hash_file, read_json, write_json
-from pipeline_src.training import loop, recorder
+from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.examples.build_examples import run as plan_examples
+from pipeline_src.pretraining import recorder
+from pipeline_src.training import loop
 from pipeline_src.training.checkpoint import Checkpoints, difference, fingerprint
-from tests.unit.training.small import EXAMPLES, make_study
-from tests.unit.training.small import train_phase as run
+from tests.unit.pretraining.small import EXAMPLES, make_study
+from tests.unit.pretraining.small import train_phase as run
 
 ROOT = Path(__file__).parents[3]
 
@@ -88,7 +89,7 @@ def test_twenty_kills_change_no_bit(tmp_path):
         make_study(folder)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.training.killer", undisturbed, killed, "20"],
+        [sys.executable, "-m", "tests.unit.pretraining.killer", undisturbed, killed, "20"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
