@@ -75,10 +75,10 @@ def squad() -> Case:
         unpacked.write_bytes(lzma.decompress((MORE / "squad/dev-v1.1.rebuilt.json.xz").read_bytes()))
     examples = handler.read(spec, unpacked)
     features = handler.features(spec, examples[:SQUAD_WINDOWS], tokenizer, 384)
-    cut = int(features.starts[SQUAD_WINDOWS])
+    cut = int(features.cu_seqlens[SQUAD_WINDOWS])
     tokens = {name: getattr(features, name)[:cut] for name in ("ids", "segments", "offsets", "may_start")}
     items = {name: getattr(features, name)[:SQUAD_WINDOWS] for name in ("labels", "example")}
-    training = replace(features, starts=features.starts[: SQUAD_WINDOWS + 1], **tokens, **items)
+    training = replace(features, cu_seqlens=features.cu_seqlens[: SQUAD_WINDOWS + 1], **tokens, **items)
     last = examples[-SQUAD_JUDGED:]
     return Case(spec, training, Judged("squad1", last, handler.features(spec, last, tokenizer, 384)))
 
@@ -152,7 +152,7 @@ def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
 
 def row(case: Case, item: int) -> dict[str, Any]:
     """One item as Trainer's users give it."""
-    begin, end = (int(edge) for edge in case.training.starts[item : item + 2])
+    begin, end = (int(edge) for edge in case.training.cu_seqlens[item : item + 2])
     found: dict[str, Any] = {
         "input_ids": case.training.ids[begin:end].tolist(),
         "token_type_ids": case.training.segments[begin:end].tolist(),
@@ -182,7 +182,7 @@ def main(side: str, name: str, pool: str, items: str) -> None:
     if int(items):
         keep = int(items)
         cut = {field: getattr(case.training, field)[:keep] for field in ("labels", "example")}
-        case = replace(case, training=replace(case.training, starts=case.training.starts[: keep + 1], **cut))
+        case = replace(case, training=replace(case.training, cu_seqlens=case.training.cu_seqlens[: keep + 1], **cut))
     busy, wall, scores = SIDES[side](case)
     count = case.training.items
     fill = mean_fill(case.training)

@@ -62,7 +62,7 @@ class Batch:
     def of(cls, batch: PretrainingBatch, device: torch.device) -> Batch:
         """A loader's batch in both forms."""
         flat = TensorBatch.of(batch, next_sentence=True, device=torch.device("cpu"))
-        keep = torch.arange(flat.longest) < flat.starts.diff()[:, None]
+        keep = torch.arange(flat.max_seqlen) < flat.cu_seqlens.diff()[:, None]
         rectangle = keep.flatten().nonzero().squeeze(1)[flat.predicted]
 
         def pad(tokens: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def main() -> None:
     def ours() -> None:
         Encoder(tokenizer).encode_batch(sentences)
 
-    def one_by_one() -> None:  # as the stage `tokens` does
+    def one_by_one() -> None:  # as the stage `tokenize` does
         encoder = Encoder(tokenizer)
         for sentence in sentences:
             encoder.encode_bytes(sentence)

@@ -75,7 +75,7 @@ def documents() -> list[list[list[int]]]:
 
 
 def write_store(folder: Path, texts: list[list[list[int]]]) -> None:
-    """The documents as the stage ``tokens`` leaves them."""
+    """The documents as the stage ``tokenize`` leaves them."""
     writer = TokenWriter(folder, "train")
     for text in texts:
         ids = np.asarray([number for sentence in text for number in sentence])
@@ -103,7 +103,7 @@ def main() -> None:
                 write_plan(folder / "plan.npy", plan_blocks(folder, "train", 1, "short", 5, rules, 1))
                 examples = PretrainingExamples(folder / "plan.npy", TokenStore(folder, "train"), masked_lm, CLS, SEP)
                 for (batch,) in examples.batches(BATCH, 1, 0, len(examples) // BATCH, Cut()):
-                    made["ours"] += len(batch.is_random)
+                    made["ours"] += len(batch.pair_label)
 
             def theirs(length: int = length, made: dict[str, int] = made) -> None:
                 rng = random.Random(1)

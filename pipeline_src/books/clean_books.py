@@ -1,4 +1,4 @@
-"""Stage ``books``: a shelf of books to documents of clean prose without copies, in shards."""
+"""Stage ``clean_books``: a shelf of books to documents of clean prose without copies, in shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage ``examples``: the plan of sentence pairs for both lengths.
+"""Stage ``build_examples``: the plan of sentence pairs for both lengths.
 
 ``data/examples/<phase>/<split>.npy`` is a table of examples (``pairs.PLAN``), document by document and pass by pass:
 where their segments start in the split's token store, how long they are, and whether B is random. Masks are not

@@ -1,4 +1,4 @@
-"""Stage ``tokens``: every document as sentences of token ids, validation documents apart."""
+"""Stage ``tokenize``: every document as sentences of token ids, validation documents apart."""
 
 from __future__ import annotations
 

@@ -21,16 +21,16 @@ class TaskBatch:
 
     Attributes:
         judged: how many losses the task's is the mean of.
-        longest: tokens of the longest sequence.
+        max_seqlen: tokens of the longest sequence.
         examples: the items' numbers.
     """
 
     ids: Tensor
     segments: Tensor
-    starts: Tensor
+    cu_seqlens: Tensor
     labels: Tensor
     judged: int
-    longest: int
+    max_seqlen: int
     examples: np.ndarray
 
     @property
@@ -41,7 +41,7 @@ class TaskBatch:
 
 def make_batch(features: Features, items: np.ndarray, device: torch.device) -> TaskBatch:
     """Gather the sequences of ``items`` (numbers, int64) in that order."""
-    places, starts = features.tokens_of(items)
+    places, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
 
     def tensor(values: np.ndarray) -> Tensor:
@@ -51,10 +51,10 @@ def make_batch(features: Features, items: np.ndarray, device: torch.device) -> T
     return TaskBatch(
         tensor(features.ids[places].astype(np.int64)),
         tensor(features.segments[places].astype(np.int64)),
-        tensor(starts),
+        tensor(cu_seqlens),
         tensor(labels),
         features.judged(labels),
-        int(np.diff(starts).max()),
+        int(np.diff(cu_seqlens).max()),
         items,
     )
 

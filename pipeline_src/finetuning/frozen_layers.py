@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.bilstm import BiLSTM
 from pipeline_src.models.bert import Bert
-from pipeline_src.models.packed_layout import Layout
+from pipeline_src.models.packed_layout import PackedLayout
 
 LSTM_WIDTH, LSTM_LAYERS = 768, 2  # paper, section 5.3; both directions together
 
@@ -63,7 +63,7 @@ class FrozenLayers(nn.Module):
         self.weights = nn.Parameter(torch.zeros(len(self.layers))) if mixture.weighted else None  # equal to begin with
         self.lstm = BiLSTM(hidden if mixture.weighted else hidden * len(self.layers), LSTM_WIDTH, LSTM_LAYERS)
 
-    def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+    def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
         """[T] ids and segments -> [T, LSTM_WIDTH]; no gradient reaches the encoder."""
         with torch.no_grad():
             states = bert.states(ids, segments, layout)

@@ -11,7 +11,7 @@ from pipeline_src.finetuning.bilstm import BiLSTM
 from pipeline_src.finetuning.frozen_layers import LSTM_WIDTH, FrozenLayers
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.dropout import Dropout
-from pipeline_src.models.packed_layout import Layout
+from pipeline_src.models.packed_layout import PackedLayout
 
 OUTPUT_LAYERS = {  # Hugging Face's names
     "sequence": "classifier",
@@ -62,15 +62,15 @@ class BertForTask(nn.Module):
             self.bert.eval()
         return self
 
-    def forward(self, ids: Tensor, segments: Tensor, starts: Tensor, longest: int | None = None) -> Tensor:
+    def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None = None) -> Tensor:
         """[B, outputs], or [T, outputs] for spans and tokens."""
-        layout = Layout.of(starts, len(ids), longest)
+        layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
         read = self._read(ids, segments, layout)
         layer = self.get_submodule(OUTPUT_LAYERS[self.head])
         # No dropout before span scores (google-research/bert, run_squad.py).
         return layer(read) if self.head == "span" else layer(self.dropout(read))
 
-    def _read(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+    def _read(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
         """What the output layer reads, [B, width] or [T, width]."""
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout)

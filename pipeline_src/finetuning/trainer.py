@@ -110,8 +110,8 @@ class TaskTrainer:
         loss = LOSSES[self.handler.head]
 
         def objective(batch: TaskBatch) -> dict[str, Term]:
-            outputs = model(batch.ids, batch.segments, batch.starts, batch.longest)
-            return {"task": Term(loss(outputs, batch.labels, batch.starts) * batch.judged)}
+            outputs = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
+            return {"task": Term(loss(outputs, batch.labels, batch.cu_seqlens) * batch.judged)}
 
         per_epoch = -(-self.training.items // point.batch)
         steps = point.epochs * per_epoch
@@ -148,7 +148,7 @@ class TaskTrainer:
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                found = model(batch.ids, batch.segments, batch.starts, batch.longest).float().cpu().numpy()
+                found = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
             if not outputs.shape[1]:
                 outputs = np.empty((len(outputs), found.shape[1]), np.float32)
             places = (

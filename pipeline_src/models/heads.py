@@ -62,9 +62,9 @@ class BertForPretraining(nn.Module):
         self,
         ids: Tensor,
         segments: Tensor,
-        starts: Tensor,
+        cu_seqlens: Tensor,
         predicted: Tensor,
-        longest: int | None = None,
+        max_seqlen: int | None = None,
         labels: Tensor | None = None,
     ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
         """Scores of the tokens at ``predicted`` [P, entries] and of "next" and "random" [B, 2]; see :class:`Bert`.
@@ -72,7 +72,7 @@ class BertForPretraining(nn.Module):
         With ``labels``, the tokens that stand there, the first is their loss and number of right guesses instead, as
         :func:`linear_cross_entropy` gives them, and no scores are kept.
         """
-        hidden, pooled = self.bert(ids, segments, starts, longest)
+        hidden, pooled = self.bert(ids, segments, cu_seqlens, max_seqlen)
         hidden = hidden.index_select(0, predicted)
         words = self.cls["predictions"]
         found = words(hidden) if labels is None else words.loss(hidden, labels)

@@ -10,35 +10,35 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Layout:
+class PackedLayout:
     """Places of B sequences laid end to end as T tokens; made once per batch, used by every layer.
 
     Attributes:
-        offsets: start of each sequence and T, int64 [B + 1].
-        offsets_32: the same as int32, as kernels for unpadded attention take it.
+        cu_seqlens: start of each sequence and T, int64 [B + 1].
+        cu_seqlens_32: the same as int32, as kernels for unpadded attention take it.
         position: place of each token in its sequence, int64 [T].
         padded: place of each token in a [B x L] rectangle, int64 [T].
         keep: True where the rectangle holds a token, bool [B, L]; None when every sequence has length L.
-        sequences, longest: B and L.
+        sequences, max_seqlen: B and L.
     """
 
-    offsets: Tensor
-    offsets_32: Tensor
+    cu_seqlens: Tensor
+    cu_seqlens_32: Tensor
     position: Tensor
     padded: Tensor
     keep: Tensor | None
     sequences: int
-    longest: int
+    max_seqlen: int
 
     @property
     def first(self) -> Tensor:
         """First token of each sequence, int64 [B]."""
-        return self.offsets[:-1]
+        return self.cu_seqlens[:-1]
 
     @property
     def last(self) -> Tensor:
         """Last token of each sequence, int64 [B]."""
-        return self.offsets[1:] - 1
+        return self.cu_seqlens[1:] - 1
 
     def runs(self, most: int) -> list[tuple[int, int]]:
         """Neighbours of equal length: how many and how long; alone, or with pairs of tokens up to ``most`` in all."""
@@ -54,31 +54,33 @@ class Layout:
     @cached_property
     def lengths(self) -> list[int]:
         """Tokens of each sequence; on a GPU it waits for them."""
-        return self.offsets.diff().tolist()
+        return self.cu_seqlens.diff().tolist()
 
     @classmethod
-    def of(cls, starts: Tensor, tokens: int, longest: int | None = None) -> Layout:
+    def of(cls, cu_seqlens: Tensor, tokens: int, max_seqlen: int | None = None) -> PackedLayout:
         """From the start of each sequence and T, int64 [B + 1], and T again as a number.
 
-        ``longest`` spares a GPU the wait for the longest length; where it is given, nothing here waits.
+        ``max_seqlen`` spares a GPU the wait for the longest length; where it is given, nothing here waits.
         """
-        lengths = starts.diff()
+        lengths = cu_seqlens.diff()
         sequences = len(lengths)
-        longest = int(lengths.max()) if longest is None else longest
+        max_seqlen = int(lengths.max()) if max_seqlen is None else max_seqlen
         sequence = torch.repeat_interleave(
-            torch.arange(sequences, device=starts.device), lengths, output_size=tokens
+            torch.arange(sequences, device=cu_seqlens.device), lengths, output_size=tokens
         )  # a size that is known spares the wait for the sum of lengths
-        position = torch.arange(tokens, device=starts.device) - starts.index_select(0, sequence)
-        full = tokens == sequences * longest
-        keep = None if full else torch.arange(longest, device=starts.device) < lengths[:, None]
-        return cls(starts, starts.int(), position, sequence * longest + position, keep, sequences, longest)
+        position = torch.arange(tokens, device=cu_seqlens.device) - cu_seqlens.index_select(0, sequence)
+        full = tokens == sequences * max_seqlen
+        keep = None if full else torch.arange(max_seqlen, device=cu_seqlens.device) < lengths[:, None]
+        return cls(
+            cu_seqlens, cu_seqlens.int(), position, sequence * max_seqlen + position, keep, sequences, max_seqlen
+        )
 
     def pad(self, flat: Tensor, fill: float = 0.0) -> Tensor:
         """[T, ...] -> [B, L, ...], ``fill`` where no token is."""
         if self.keep is None:
-            return flat.view(self.sequences, self.longest, *flat.shape[1:])
-        rectangle = flat.new_full((self.sequences * self.longest, *flat.shape[1:]), fill)
-        return rectangle.index_copy(0, self.padded, flat).view(self.sequences, self.longest, *flat.shape[1:])
+            return flat.view(self.sequences, self.max_seqlen, *flat.shape[1:])
+        rectangle = flat.new_full((self.sequences * self.max_seqlen, *flat.shape[1:]), fill)
+        return rectangle.index_copy(0, self.padded, flat).view(self.sequences, self.max_seqlen, *flat.shape[1:])
 
     def unpad(self, rectangle: Tensor) -> Tensor:
         """[B, L, ...] -> [T, ...]."""

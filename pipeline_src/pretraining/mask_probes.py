@@ -56,9 +56,11 @@ class MaskProbes:
         model.eval()
         found = []
         for batch, place, told in self._asked:
-            ids, segments, starts = (torch.from_numpy(a).to(device) for a in (batch.ids, batch.segments, batch.starts))
+            ids, segments, cu_seqlens = (
+                torch.from_numpy(a).to(device) for a in (batch.ids, batch.segments, batch.cu_seqlens)
+            )
             scores, _ = model(
-                ids, segments, starts, torch.tensor([place], device=device), batch.longest
+                ids, segments, cu_seqlens, torch.tensor([place], device=device), batch.max_seqlen
             )  # [1, entries]
             likely = scores[0].float().softmax(-1).topk(TOP)
             candidates = [

@@ -181,10 +181,12 @@ class Objective:
 
     def __call__(self, piece: TensorBatch) -> Mapping[str, Term]:
         """The sums of the losses of words and of pairs."""
-        words, pairs = self.model(piece.ids, piece.segments, piece.starts, piece.predicted, piece.longest, piece.labels)
+        words, pairs = self.model(
+            piece.ids, piece.segments, piece.cu_seqlens, piece.predicted, piece.max_seqlen, piece.labels
+        )
         terms = {"mlm": Term(*words)}
         if self.next_sentence:
-            terms["nsp"] = Term(*next_sentence(pairs, piece.is_random))
+            terms["nsp"] = Term(*next_sentence(pairs, piece.pair_label))
         return terms
 
 

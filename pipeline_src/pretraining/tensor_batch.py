@@ -17,7 +17,7 @@ class TensorBatch:
     """A piece of a batch; the tensors are those of :class:`pipeline_src.pretraining.loading.batches.PretrainingBatch`.
 
     Attributes:
-        longest: tokens of the longest sequence.
+        max_seqlen: tokens of the longest sequence.
         counts: of predicted words (``mlm``), of pairs where there are any (``nsp``), of ``sequences``, ``tokens`` and
             ``squares`` (summed squared lengths).
         examples: their numbers, int64 [sequences].
@@ -25,15 +25,15 @@ class TensorBatch:
 
     ids: Tensor
     segments: Tensor
-    starts: Tensor
+    cu_seqlens: Tensor
     predicted: Tensor
     labels: Tensor
-    is_random: Tensor
-    longest: int
+    pair_label: Tensor
+    max_seqlen: int
     counts: dict[str, int]
     examples: np.ndarray
 
-    TENSORS = ("ids", "segments", "starts", "predicted", "labels", "is_random")
+    TENSORS = ("ids", "segments", "cu_seqlens", "predicted", "labels", "pair_label")
 
     @classmethod
     def of(cls, batch: PretrainingBatch, next_sentence: bool, device: torch.device) -> TensorBatch:
@@ -41,7 +41,7 @@ class TensorBatch:
         tensors = {name: torch.from_numpy(getattr(batch, name)) for name in cls.TENSORS}
         if device.type == "cuda":
             tensors = {name: part.pin_memory().to(device, non_blocking=True) for name, part in tensors.items()}
-        lengths = np.diff(batch.starts)
+        lengths = np.diff(batch.cu_seqlens)
         counts = {
             "mlm": len(batch.labels),
             **({"nsp": len(lengths)} if next_sentence else {}),
@@ -49,7 +49,7 @@ class TensorBatch:
             "tokens": len(batch.ids),
             "squares": int(lengths @ lengths),
         }
-        return cls(**tensors, longest=batch.longest, counts=counts, examples=batch.examples)
+        return cls(**tensors, max_seqlen=batch.max_seqlen, counts=counts, examples=batch.examples)
 
 
 def tensor_batches(

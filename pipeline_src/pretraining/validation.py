@@ -46,11 +46,14 @@ def measure_validation(
     losses, right, unseen, simple, nsp_losses, nsp_right, random = [], [], [], [], [], [], []
     for batch in _batches(examples):
         words, pairs = model(
-            *(torch.from_numpy(part).to(device) for part in (batch.ids, batch.segments, batch.starts, batch.predicted)),
-            batch.longest,
+            *(
+                torch.from_numpy(part).to(device)
+                for part in (batch.ids, batch.segments, batch.cu_seqlens, batch.predicted)
+            ),
+            batch.max_seqlen,
         )
         labels = torch.from_numpy(batch.labels).to(device)
-        is_random = torch.from_numpy(batch.is_random).to(device)
+        is_random = torch.from_numpy(batch.pair_label).to(device)
         losses.append(torch.nn.functional.cross_entropy(words.float(), labels, reduction="none").cpu().numpy())
         best = words.gather(1, labels[:, None]).squeeze(1) >= words.amax(dim=1)  # half the time of argmax
         right.append(best.cpu().numpy())
@@ -58,7 +61,7 @@ def measure_validation(
         simple.append(unigram[batch.labels])
         nsp_losses.append(torch.nn.functional.cross_entropy(pairs.float(), is_random, reduction="none").cpu().numpy())
         nsp_right.append((pairs.argmax(-1) == is_random).cpu().numpy())
-        random.append(batch.is_random)
+        random.append(batch.pair_label)
     loss, masked = np.concatenate(losses), np.concatenate(unseen)
     mask_loss, unigram_loss = float(loss[masked].mean()), float(np.concatenate(simple)[masked].mean())
     figures = {
@@ -80,9 +83,9 @@ def measure_validation(
 
 
 def _batches(examples: PretrainingExamples) -> Iterator[PretrainingBatch]:
-    longest = examples.lengths().max(keepdims=True)
-    most = int(examples.objective.predictions(longest)[0])
-    size = max(1, min(TOKENS_PER_BATCH // int(longest[0]), PREDICTIONS_PER_BATCH // most))
+    max_seqlen = examples.lengths().max(keepdims=True)
+    most = int(examples.objective.predictions(max_seqlen)[0])
+    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), PREDICTIONS_PER_BATCH // most))
     for first in range(0, len(examples), size):
         yield examples.batch(np.arange(first, min(first + size, len(examples))))
 

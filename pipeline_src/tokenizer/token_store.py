@@ -107,7 +107,7 @@ def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
         found = path.stat().st_size if path.exists() else "no file"
         raise PipelineError(
             "token shard is damaged", f"{found} where {size} bytes belong", where=path,
-            remedy="run stage `tokens` again",
+            remedy="run the stage `tokenize` again",
         )  # fmt: skip
     # a plain array over the map: the class memmap makes every slice ten times as slow
     return np.asarray(np.memmap(path, dtype, "r")) if length else np.empty(0, dtype)

@@ -1,4 +1,4 @@
-"""Stage ``vocabulary``: learn the WordPiece vocabulary from the training documents."""
+"""Stage ``train_tokenizer``: learn the WordPiece vocabulary from the training documents."""
 
 from __future__ import annotations
 

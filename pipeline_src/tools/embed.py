@@ -83,15 +83,15 @@ def embed(
     texts = iter(texts)
     while some := list(islice(texts, AT_ONCE)):
         encodings = opened.tokenizer.encode_batch(some, add_special_tokens=False)
-        cut += sum(len(encoding) > opened.longest for encoding in encodings)
-        ids = [encoding.ids[: opened.longest] for encoding in encodings]
+        cut += sum(len(encoding) > opened.max_seqlen for encoding in encodings)
+        ids = [encoding.ids[: opened.max_seqlen] for encoding in encodings]
         vectors = np.empty((len(some), opened.config.hidden_size), np.float32)
         for numbers in _batches([len(text) + 2 for text in ids]):
             pooled = _pool(opened, [ids[number] for number in numbers], pooling, normalise)
             vectors[numbers] = pooled.cpu().numpy()
         yield from zip(some, vectors, strict=True)
     if cut:
-        log.warning("%d texts were cut to the %d tokens that the model takes", cut, opened.longest)
+        log.warning("%d texts were cut to the %d tokens that the model takes", cut, opened.max_seqlen)
 
 
 def _batches(lengths: list[int]) -> Iterator[list[int]]:
@@ -107,17 +107,17 @@ def _batches(lengths: list[int]) -> Iterator[list[int]]:
 
 @torch.inference_mode()
 def _pool(opened: Opened[Bert], texts: list[list[int]], pooling: str, normalise: bool) -> Tensor:
-    ids, segments, starts = opened.pack(texts)
-    hidden, _ = opened.model(ids, segments, starts)
-    vectors = POOLINGS[pooling](hidden.float(), starts)
+    ids, segments, cu_seqlens = opened.pack(texts)
+    hidden, _ = opened.model(ids, segments, cu_seqlens)
+    vectors = POOLINGS[pooling](hidden.float(), cu_seqlens)
     return torch.nn.functional.normalize(vectors) if normalise else vectors
 
 
 # Each takes hidden states [T, H] and starts [B + 1], and gives [B, H].
 POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mean": lambda hidden, starts: torch.segment_reduce(hidden, "mean", offsets=starts),
-    "max": lambda hidden, starts: torch.segment_reduce(hidden, "max", offsets=starts),
-    "cls": lambda hidden, starts: hidden[starts[:-1]],
+    "mean": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "mean", cu_seqlens=cu_seqlens),
+    "max": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "max", cu_seqlens=cu_seqlens),
+    "cls": lambda hidden, cu_seqlens: hidden[cu_seqlens[:-1]],
 }
 
 

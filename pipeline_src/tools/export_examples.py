@@ -93,8 +93,8 @@ def padded(examples: PretrainingExamples, numbers: np.ndarray, length: int, pred
     """
     batch = examples.batch(numbers)
     count = len(numbers)
-    row = np.repeat(np.arange(count), np.diff(batch.starts))
-    place = np.arange(len(batch.ids)) - batch.starts[row]
+    row = np.repeat(np.arange(count), np.diff(batch.cu_seqlens))
+    place = np.arange(len(batch.ids)) - batch.cu_seqlens[row]
     wide = {name: np.zeros((count, length), np.int64) for name in ("input_ids", "input_mask", "segment_ids")}
     for name, values in zip(wide, (batch.ids, np.ones_like(row), batch.segments), strict=True):
         wide[name][row, place] = values
@@ -104,7 +104,7 @@ def padded(examples: PretrainingExamples, numbers: np.ndarray, length: int, pred
     narrow = {name: np.zeros((count, predictions), np.float32 if name == names[2] else np.int64) for name in names}
     for name, values in zip(names, (place[batch.predicted], batch.labels, np.ones_like(slot)), strict=True):
         narrow[name][row_of, slot] = values
-    label = {"next_sentence_labels": batch.is_random[:, None]} if examples.next_sentence else {}
+    label = {"next_sentence_labels": batch.pair_label[:, None]} if examples.next_sentence else {}
     return wide | narrow | label
 
 

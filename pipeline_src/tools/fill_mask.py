@@ -54,13 +54,13 @@ def fill_mask(opened: Opened[BertForPretraining], text: str, top: int) -> list[C
     ids: list[int] = []
     for number, piece in enumerate(pieces):
         ids += [mask_id] * (number > 0) + opened.tokenizer.encode(piece, add_special_tokens=False).ids
-    if len(ids) > opened.longest:
+    if len(ids) > opened.max_seqlen:
         raise PipelineError(
             "the text is too long", f"{len(ids)} tokens", where=f"the model takes {opened.longest}",
             remedy="give a shorter one",
         )  # fmt: skip
-    packed, segments, starts = opened.pack([ids])
-    hidden, _ = opened.model.bert(packed, segments, starts)
+    packed, segments, cu_seqlens = opened.pack([ids])
+    hidden, _ = opened.model.bert(packed, segments, cu_seqlens)
     scores = opened.model.cls["predictions"](hidden[packed == mask_id])  # [masks, entries]
     entries = opened.tokenizer.get_vocab_size()  # a model may have spare ones, which no token bears
     likely = scores[:, :entries].float().softmax(-1).topk(min(top, entries))

@@ -33,7 +33,7 @@ class Opened(Generic[Model]):
     device: torch.device
 
     @property
-    def longest(self) -> int:
+    def max_seqlen(self) -> int:
         """Tokens that fit beside [CLS] and [SEP]."""
         return self.config.max_position_embeddings - 2
 
@@ -41,8 +41,8 @@ class Opened(Generic[Model]):
         """Ids, segments and starts, as the encoder takes them, of texts given as ids; adds [CLS] and [SEP]."""
         cls_id, sep_id = map(self.tokenizer.token_to_id, ("[CLS]", "[SEP]"))
         ids = torch.tensor([number for text in texts for number in (cls_id, *text, sep_id)])
-        starts = torch.tensor([0, *(len(text) + 2 for text in texts)]).cumsum(0)
-        return ids.to(self.device), torch.zeros_like(ids, device=self.device), starts.to(self.device)
+        cu_seqlens = torch.tensor([0, *(len(text) + 2 for text in texts)]).cumsum(0)
+        return ids.to(self.device), torch.zeros_like(ids, device=self.device), cu_seqlens.to(self.device)
 
 
 def open_model(folder: Path, kind: Callable[[BertConfig], Model], only: tuple[str, ...], without: str) -> Opened[Model]:

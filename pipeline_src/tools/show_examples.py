@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> None:
     print(KEY)
     for number in numbers:
         batch = examples.batch(np.asarray([number]), arguments.epoch)
-        label = f", {'random' if batch.is_random[0] else 'true'} next" if examples.next_sentence else ""
+        label = f", {'random' if batch.pair_label[0] else 'true'} next" if examples.next_sentence else ""
         counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted{label}"
         print(f"\nexample {number} ({arguments.phase}, {arguments.split}): {counts}")
         for name, line in zip("AB", readable(batch, tokenizer, colour=sys.stdout.isatty()), strict=False):

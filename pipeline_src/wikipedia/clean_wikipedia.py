@@ -1,4 +1,4 @@
-"""Stage ``wikipedia``: one part of a dump to documents of clean prose, as an Apache Beam pipeline.
+"""Stage ``clean_wikipedia``: one part of a dump to documents of clean prose, as an Apache Beam pipeline.
 
 An element is a range of the dump's bz2 streams; its worker writes the range's shard itself, named by byte offset, and
 the shard's row of the manifest beside it. So articles are never shuffled or held in memory, no result passes through

@@ -267,8 +267,8 @@ def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, ma
     numbers = rng.permutation(10_000)[: len(examples)]
     lengths = np.asarray([len(ids) for ids in examples])
     _, chosen = masked_lm.apply(np.concatenate(examples), lengths, numbers)
-    starts = np.cumsum(lengths) - lengths
-    for ids, number, start in zip(examples, numbers, starts, strict=True):
+    cu_seqlens = np.cumsum(lengths) - lengths
+    for ids, number, start in zip(examples, numbers, cu_seqlens, strict=True):
         draws = KeyedShuffle(derive_seed(9, "choose"), int(number))
         words = inner[ids] if whole_word else None
         expected = sorted(published_masks(ids.tolist(), mask_prob, 10**9, draws, words))
@@ -311,4 +311,4 @@ def test_a_loaded_batch_is_what_the_plan_says(tmp_path):
     special[[CLS, SEP]] = True
     masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=9)
     examples = PretrainingExamples(tmp_path / "plan.npy", store, masked_lm, CLS, SEP)
-    assert (np.diff(examples.batch(np.arange(len(examples))).starts) == examples.lengths()).all()
+    assert (np.diff(examples.batch(np.arange(len(examples))).cu_seqlens) == examples.lengths()).all()

@@ -63,9 +63,9 @@ def test_hidden_states_and_pooler(folder, theirs):
     keep = batch["attention_mask"].bool()
     model = Bert(load_config(folder)).eval()
     load_weights(model, folder)
-    starts = torch.nn.functional.pad(keep.sum(1).cumsum(0), (1, 0))
+    cu_seqlens = torch.nn.functional.pad(keep.sum(1).cumsum(0), (1, 0))
     with torch.inference_mode():
-        hidden, pooled = model(batch["input_ids"][keep], batch["token_type_ids"][keep], starts)
+        hidden, pooled = model(batch["input_ids"][keep], batch["token_type_ids"][keep], cu_seqlens)
     torch.testing.assert_close(hidden, outputs.last_hidden_state[keep], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(pooled, outputs.pooler_output, rtol=1e-5, atol=1e-5)
 

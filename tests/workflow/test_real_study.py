@@ -148,7 +148,7 @@ def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path)
         "snakemake", "--profile", "slurm", "-n", "all", "--config", "max_nodes=2", "gpus_per_node=4"
     ).stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))
-    assert counts["wikipedia"] == counts["download_wikipedia"] == "2"
+    assert counts["clean_wikipedia"] == counts["download_wikipedia"] == "2"
     assert counts["finetune"] == "70"  # tasks x restarts
     pretraining = said.split("rule pretrain_short:")[1].split("resources:")[1].splitlines()[0]
     assert all(asked in pretraining for asked in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))

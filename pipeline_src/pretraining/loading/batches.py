@@ -29,25 +29,26 @@ class PretrainingBatch:
     Attributes:
         ids: what the model sees, int64 [tokens].
         segments: 0 up to the first [SEP], 1 after it, int64 [tokens].
-        starts: where each sequence starts, and the number of tokens, int64 [sequences + 1].
+        cu_seqlens: where each sequence starts, and the number of tokens, int64 [sequences + 1].
         predicted: places at which a token is predicted, int64 [predictions].
         labels: the tokens that belong there, int64 [predictions].
-        is_random: 1 where segment B is a random one (google-research/bert's label), int64 [sequences].
+        pair_label: what is learnt of each pair, 1 where segment B is a random one (google-research/bert's label), int64
+            [sequences].
         examples: number of each sequence's example in its plan, int64 [sequences].
     """
 
     ids: np.ndarray
     segments: np.ndarray
-    starts: np.ndarray
+    cu_seqlens: np.ndarray
     predicted: np.ndarray
     labels: np.ndarray
-    is_random: np.ndarray
+    pair_label: np.ndarray
     examples: np.ndarray
 
     @property
-    def longest(self) -> int:
+    def max_seqlen(self) -> int:
         """Tokens of the longest sequence."""
-        return int(np.diff(self.starts).max())
+        return int(np.diff(self.cu_seqlens).max())
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class PretrainingExamples:
 
     def __init__(self, plan: Path, store: TokenStore, objective: Objective, cls_id: int, sep_id: int) -> None:
         if not plan.exists():
-            raise PipelineError("no plan of examples", plan, remedy="run the stage `examples`")
+            raise PipelineError("no plan of examples", plan, remedy="run the stage `build_examples`")
         self.plan = np.load(plan, mmap_mode="r").view(np.ndarray)
         self.store, self.objective, self.cls_id, self.sep_id = store, objective, cls_id, sep_id
         self.next_sentence = bool(self.plan["b_length"][0])  # pairs have both segments, single segments never B
@@ -140,10 +141,10 @@ class PretrainingExamples:
         return PretrainingBatch(
             ids=seen,
             segments=np.repeat(np.tile([0, 1], len(examples)), both.ravel()),
-            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]),
             predicted=predicted,
             labels=ids[predicted + self.objective.label_shift],
-            is_random=rows["is_random"].astype(np.int64),
+            pair_label=rows["is_random"].astype(np.int64),
             examples=examples,
         )
 
@@ -195,7 +196,7 @@ def open_examples(
     seed: int,
     objective: str = "masked",
 ) -> PretrainingExamples:
-    """The examples that the stage ``examples`` planned for one phase and split.
+    """The examples that the stage ``build_examples`` planned for one phase and split.
 
     Args:
         phase, split: which.

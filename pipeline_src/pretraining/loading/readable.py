@@ -37,7 +37,7 @@ def shown_pieces(batch: PretrainingBatch, tokenizer: Tokenizer) -> list[list[Sho
     pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
     labels = dict(zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True))
     segments: list[list[Shown]] = [[], []]
-    for place in range(1, int(batch.starts[1])):
+    for place in range(1, int(batch.cu_seqlens[1])):
         piece = pieces[int(batch.ids[place])]
         segment = segments[int(batch.segments[place])]
         if place in labels:
@@ -61,6 +61,6 @@ def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: in
     for number in numbers.tolist():
         batch = examples.batch(np.asarray([number]))
         segments = [[asdict(piece) for piece in segment] for segment in shown_pieces(batch, tokenizer)]
-        is_random = bool(batch.is_random[0]) if examples.next_sentence else None
+        is_random = bool(batch.pair_label[0]) if examples.next_sentence else None
         shown.append({"example": number, "is_random": is_random, "segments": segments})
     return shown

@@ -88,29 +88,29 @@ class Jobs:
         """One job per part."""
         for part in self.parts():
             dump = self.corpus.dump(part)
-            yield Work("wikipedia", part, dump, "B", read=dump, written=self.corpus.wikipedia_text(part))
+            yield Work("clean_wikipedia", part, dump, "B", read=dump, written=self.corpus.wikipedia_text(part))
 
     def books(self) -> Iterator[Work]:
         """One job."""
         raw = self.corpus.books()
-        yield Work("books", "all", raw, "B", read=raw, written=self.corpus.books_text())
+        yield Work("clean_books", "all", raw, "B", read=raw, written=self.corpus.books_text())
 
     def vocabulary(self) -> Iterator[Work]:
         """One job."""
         text = self.corpus.text()
         written = self.size("data/vocabulary") or 30 * self.study.vocabulary.entries
-        yield Work("vocabulary", "all", text, "B", read=text, written=written)
+        yield Work("train_tokenizer", "all", text, "B", read=text, written=written)
 
     def tokens(self) -> Iterator[Work]:
         """One job."""
         text, tokens = self.corpus.text(), self.corpus.tokens()
-        yield Work("tokens", "all", text, "B", read=text, written=self.corpus.token_bytes(), tokens=tokens)
+        yield Work("tokenize", "all", text, "B", read=text, written=self.corpus.token_bytes(), tokens=tokens)
 
     def examples(self) -> Iterator[Work]:
         """One job, both lengths; every pass draws every token."""
         drawn = self.corpus.tokens() * self.study.examples.duplicates
         read, written = self.corpus.token_bytes(), self.corpus.example_bytes()
-        yield Work("examples", "all", drawn, "tokens", read=read, written=written, tokens=drawn)
+        yield Work("build_examples", "all", drawn, "tokens", read=read, written=written, tokens=drawn)
 
     def pretrain(self, phase: str) -> Iterator[Work]:
         """One phase: by formula, from steps, batch, length and how full sequences are; as counted where it ran."""
@@ -208,12 +208,12 @@ STAGES = (
     StagePlan("download_wikipedia", (), Jobs.download_wikipedia),
     StagePlan("download_books", (), Jobs.download_books),
     StagePlan("download_tasks", (), Jobs.download_tasks),
-    StagePlan("wikipedia", ("download_wikipedia",), Jobs.wikipedia),
-    StagePlan("books", ("download_books",), Jobs.books),
-    StagePlan("vocabulary", ("wikipedia", "books"), Jobs.vocabulary),
-    StagePlan("tokens", ("vocabulary",), Jobs.tokens),
-    StagePlan("examples", ("tokens",), Jobs.examples),
-    StagePlan("pretrain_short", ("examples",), lambda jobs: jobs.pretrain("short"), trains=True),
+    StagePlan("clean_wikipedia", ("download_wikipedia",), Jobs.wikipedia),
+    StagePlan("clean_books", ("download_books",), Jobs.books),
+    StagePlan("train_tokenizer", ("clean_wikipedia", "clean_books"), Jobs.vocabulary),
+    StagePlan("tokenize", ("train_tokenizer",), Jobs.tokens),
+    StagePlan("build_examples", ("tokenize",), Jobs.examples),
+    StagePlan("pretrain_short", ("build_examples",), lambda jobs: jobs.pretrain("short"), trains=True),
     StagePlan("pretrain_long", ("pretrain_short",), lambda jobs: jobs.pretrain("long"), trains=True),
     StagePlan("finetune", ("pretrain_long", "download_tasks"), Jobs.finetune, trains=True),
     StagePlan("evaluate", ("finetune",), Jobs.evaluate),

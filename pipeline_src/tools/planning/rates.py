@@ -28,11 +28,11 @@ STARTS = {
     "download_wikipedia": 2.0,
     "download_books": 2.0,
     "download_tasks": 3.0,
-    "wikipedia": 2.0,
-    "books": 1.0,
-    "vocabulary": 1.0,
-    "tokens": 1.0,
-    "examples": 1.0,
+    "clean_wikipedia": 2.0,
+    "clean_books": 1.0,
+    "train_tokenizer": 1.0,
+    "tokenize": 1.0,
+    "build_examples": 1.0,
     "pretrain": 6.0,
     "finetune": 5.0,
     "evaluate": 4.0,
@@ -40,11 +40,11 @@ STARTS = {
 }
 CONNECTION = 5e6  # bytes per second; assumed
 PER_CORE = {
-    "wikipedia": 2.7e6,  # bytes of .bz2; README, 11.8 MB of XML per CPU-second, of which bz2 makes 23 %
-    "books": 6.8e6,  # bytes; 100 novels of 78 MB in 6.8 s on two shared cores
-    "vocabulary": 11.6e6,  # bytes of text; README
-    "tokens": 8.9e6,  # bytes of text; README: encoding 11.9 MB and sentences 36 MB per CPU-second
-    "examples": 8.5e6,  # tokens x passes, both lengths; README: 117,000 and 86,600 examples per CPU-second
+    "clean_wikipedia": 2.7e6,  # bytes of .bz2; README, 11.8 MB of XML per CPU-second, of which bz2 makes 23 %
+    "clean_books": 6.8e6,  # bytes; 100 novels of 78 MB in 6.8 s on two shared cores
+    "train_tokenizer": 11.6e6,  # bytes of text; README
+    "tokenize": 8.9e6,  # bytes of text; README: encoding 11.9 MB and sentences 36 MB per CPU-second
+    "build_examples": 8.5e6,  # tokens x passes, both lengths; README: 117,000 and 86,600 examples per CPU-second
     "evaluate": 2.0e6,  # bytes of text, searched for passages of the tasks
     "report": 1e9,
 }

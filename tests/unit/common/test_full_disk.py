@@ -28,7 +28,7 @@ def test_books_on_a_full_disk(small_disk, root):
 
     def books() -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, "-m", "pipeline_src", "books"],
+            [sys.executable, "-m", "pipeline_src", "clean_books"],
             cwd=small_disk,
             env={**os.environ, "PYTHONPATH": str(root)},
             capture_output=True,

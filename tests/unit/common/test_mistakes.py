@@ -15,7 +15,8 @@ from pipeline_src.tasks.files.spec import load_specs
 from pipeline_src.tools.usage import STATUSES, WIDTH
 
 NOTHING_DONE = [  # in a folder where no stage has run
-    "wikipedia --part excerpt", "books", "vocabulary", "tokens", "examples", "pretrain --phase short",
+    "clean_wikipedia --part excerpt", "clean_books", "train_tokenizer", "tokenize", "build_examples",
+    "corpus_statistics", "pretrain --phase short",
     "pretrain --phase long", "pretrain --phase medium", "finetune --task rte --restart 1",
     "finetune --task nope --restart 1", "finetune --task rte --restart x", "evaluate", "report", "statistics", "table",
     "show", "show --example 7", "show --count -3", "export new", "fill-mask text", "fill-mask [MASK]", "embed text",
@@ -32,7 +33,7 @@ NO_SUCH_THING = [
     "embed text --file empty",
 ]  # fmt: skip
 NO_SUCH_OPTION = [
-    "", "bogus", "--bogus", "books extra", "books --x", "wikipedia", "wikipedia --part", "finetune --task rte",
+    "", "bogus", "--bogus", "clean_books extra", "clean_books --x", "clean_wikipedia", "clean_wikipedia --part", "finetune --task rte",
     "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
     "plan --hardware x", "plan --gpus x", "parts", "import", "import folder", "fill-mask", "fill-mask [MASK] --top x",
     "embed text --pooling x", "table x", "doctor --x", "doctor x",
@@ -91,15 +92,15 @@ def test_a_wrong_command_line_shows_the_usage(place, capsys, words):
 @pytest.mark.parametrize("number", range(len(BROKEN)))
 def test_a_file_that_is_no_study(place, capsys, number):
     (place / "params.yaml").write_bytes(BROKEN[number])
-    status, shown = said("books", capsys)
+    status, shown = said("clean_books", capsys)
     assert status == 2 and "params.yaml" in shown and "remedy: " in shown
 
 
 def test_no_file_or_a_folder_in_its_place(place, capsys):
     (place / "params.yaml").unlink()
-    assert said("books", capsys)[0] == 2
+    assert said("clean_books", capsys)[0] == 2
     (place / "params.yaml").mkdir()
-    status, shown = said("books", capsys)
+    status, shown = said("clean_books", capsys)
     assert status == 2 and "a folder where a file belongs: params.yaml" in shown
 
 
@@ -130,7 +131,7 @@ def test_any_value_in_any_place_is_taken_or_refused(root):
 
 
 def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypatch):
-    monkeypatch.setitem(command.STAGES, "books", command.Stage("pipeline_src.tools.preset", ""))
+    monkeypatch.setitem(command.STAGES, "clean_books", command.Stage("pipeline_src.tools.preset", ""))
     monkeypatch.setattr("pipeline_src.tools.preset.run", lambda: None, raising=False)
     lines = (place / "params.yaml").read_text().splitlines(keepends=True)
     rng = random.Random(1)
@@ -139,7 +140,7 @@ def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypat
         spoilt, at = list(lines), rng.randrange(len(lines))
         spoilt[at] = rng.choice(["", spoilt[at] * 2, spoilt[at][: len(spoilt[at]) // 2], f" {spoilt[at]}", "x: 1\n"])
         (place / "params.yaml").write_text("".join(spoilt))
-        status, shown = said("books", capsys)
+        status, shown = said("clean_books", capsys)
         assert status in (0, 2) and (status == 0) == ("remedy" not in shown)
         seen.add(status)
     assert seen == {0, 2}
@@ -149,7 +150,7 @@ def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypat
 def test_a_task_of_ones_own_written_wrongly(place, capsys, monkeypatch, text):
     (place / "tasks.yaml").write_text(text)
     monkeypatch.setattr("pipeline_src.params.study.task_names", lambda: list(load_specs(place / "tasks.yaml")))
-    status, shown = said("books", capsys)
+    status, shown = said("clean_books", capsys)
     assert status == 2 and "task" in shown and "remedy: " in shown
 
 

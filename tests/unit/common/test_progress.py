@@ -9,7 +9,7 @@ from pipeline_src.common import progress
 def test_lines_without_a_terminal(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
-    path = progress.open_log("books", "all")
+    path = progress.open_log("clean_books", "all")
     assert list(progress.track("abcd", "reading", "book", total=4)) == list("abcd")
     shown = capsys.readouterr().err
     assert re.search(r"\[books all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", shown)
@@ -18,9 +18,9 @@ def test_lines_without_a_terminal(tmp_path, monkeypatch, capsys):
 
 def test_a_new_run_starts_a_new_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    progress.open_log("books", "all")
+    progress.open_log("clean_books", "all")
     progress.log.info("first")
-    path = progress.open_log("books", "all")
+    path = progress.open_log("clean_books", "all")
     progress.log.info("second")
     assert "first" not in path.read_text() and len(logging.getLogger("pipeline_src").handlers) == 2
 

@@ -12,19 +12,19 @@ CPU = torch.device("cpu")
 
 def features(per_item: int = 1, sequences: int = 12, seed: int | None = None) -> Features:
     lengths = np.arange(1, sequences + 1) if seed is None else np.random.default_rng(seed).integers(3, 60, sequences)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
+    cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.repeat(np.arange(sequences), lengths)
     items = sequences // per_item
     return Features(
-        ids.astype(np.int32), (ids % 2).astype(np.int8), starts, np.arange(items), np.arange(items), per_item
+        ids.astype(np.int32), (ids % 2).astype(np.int8), cu_seqlens, np.arange(items), np.arange(items), per_item
     )
 
 
 def test_batches_hold_the_sequences_of_their_items():
     batch = make_batch(features(per_item=3), np.asarray([2, 0]), CPU)
     assert batch.ids.tolist() == [n for n in (6, 7, 8, 0, 1, 2) for _ in range(n + 1)]
-    assert batch.starts.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
-    assert batch.longest == 9 and batch.counts == {"task": 2}
+    assert batch.cu_seqlens.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
+    assert batch.max_seqlen == 9 and batch.counts == {"task": 2}
 
 
 def test_training_sees_every_item_once_an_epoch():

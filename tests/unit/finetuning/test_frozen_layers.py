@@ -11,7 +11,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.frozen_layers import LSTM_WIDTH, MIXTURES, FrozenLayers
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import Bert, BertConfig, initialise
-from pipeline_src.models.packed_layout import Layout
+from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.finetune import Frozen
 from pipeline_src.training.optimiser import make_optimiser
 
@@ -40,7 +40,7 @@ def test_params_and_models_know_the_same_names():
 def test_the_states_end_in_what_the_encoder_gives():
     bert = Bert(CONFIG).eval()
     initialise(bert, torch.Generator().manual_seed(0))
-    layout = Layout.of(STARTS, 14)
+    layout = PackedLayout.of(STARTS, 14)
     states = bert.states(IDS, SEGMENTS, layout)
     assert len(states) == 6
     assert torch.equal(states[0], bert.embeddings(IDS, SEGMENTS, layout))
@@ -91,7 +91,7 @@ def test_only_what_stands_above_the_encoder_trains(name: str):
 def test_a_frozen_encoder_has_no_dropout():
     model = build("token", 4, "last").train()
     assert model.training and model.frozen.training and not model.bert.training
-    layout = Layout.of(STARTS, 14)
+    layout = PackedLayout.of(STARTS, 14)
     first, again = (model.frozen(model.bert, IDS, SEGMENTS, layout) for _ in range(2))
     assert torch.equal(first, again)
     assert BertForTask(CONFIG, "token", 4).train().bert.training

@@ -9,14 +9,14 @@ from pipeline_src.objectives.next_sentence import next_sentence
 
 def test_span_loss_looks_at_each_sequence_alone():
     torch.manual_seed(0)
-    starts = torch.tensor([0, 4, 10])
+    cu_seqlens = torch.tensor([0, 4, 10])
     outputs, labels = torch.randn(10, 2), torch.tensor([[1, 3], [0, 5]])
     expected = [
         F.cross_entropy(outputs[a:b, side][None], labels[row, side][None])
         for row, (a, b) in enumerate(((0, 4), (4, 10)))
         for side in (0, 1)
     ]
-    torch.testing.assert_close(span(outputs, labels, starts), torch.stack(expected).mean())
+    torch.testing.assert_close(span(outputs, labels, cu_seqlens), torch.stack(expected).mean())
 
 
 def test_choice_compares_the_choices_of_one_item():

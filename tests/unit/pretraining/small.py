@@ -23,8 +23,8 @@ def make_study(folder: Path) -> None:
     splits = {}
     for split, count in (("train", 30), ("validation", 6)):
         writer = TokenWriter(tokens, split)
-        starts = rng.integers(5, 40, 12 * count)
-        writer.add((starts[:, None] + np.arange(6)).ravel(), np.full(12 * count, 6), np.full(count, 12))
+        cu_seqlens = rng.integers(5, 40, 12 * count)
+        writer.add((cu_seqlens[:, None] + np.arange(6)).ravel(), np.full(12 * count, 6), np.full(count, 12))
         splits[split] = writer.close()
     write_json(tokens / "manifest.json", {"splits": splits})
     words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aei" for c in "lmn"]

@@ -65,13 +65,13 @@ def test_a_batch_is_cls_a_sep_b_sep(examples):
     batch = examples.batch(picked)
     ids = batch.ids.copy()
     ids[batch.predicted] = batch.labels  # take the masks off again
-    for row, (start, stop) in enumerate(zip(batch.starts, batch.starts[1:], strict=False)):
+    for row, (start, stop) in enumerate(zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False)):
         a, b, a_length, b_length, is_random = examples.plan[picked[row]]
         first, second = examples.store.ids[a : a + a_length], examples.store.ids[b : b + b_length]
         assert ids[start:stop].tolist() == [CLS, *first, SEP, *second, SEP]
         assert batch.segments[start:stop].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-        assert batch.is_random[row] == is_random
-    assert np.array_equal(np.diff(batch.starts), examples.lengths()[picked])
+        assert batch.pair_label[row] == is_random
+    assert np.array_equal(np.diff(batch.cu_seqlens), examples.lengths()[picked])
 
 
 def test_without_next_sentences_a_batch_is_cls_a_sep(tmp_path, store):
@@ -92,8 +92,8 @@ def test_static_masks_stay_and_dynamic_ones_change_with_the_epoch(tmp_path, stor
     assert np.array_equal(static.batch(picked, 1).ids, dynamic.batch(picked, 0).ids)
     assert not np.array_equal(dynamic.batch(picked, 0).ids, dynamic.batch(picked, 1).ids)
     both = dynamic.batch(np.asarray([4, 4]), np.asarray([0, 1]))  # as where an epoch ends within a batch
-    assert np.array_equal(both.ids[: both.starts[1]], dynamic.batch(np.asarray([4]), 0).ids)
-    assert np.array_equal(both.ids[both.starts[1] :], dynamic.batch(np.asarray([4]), 1).ids)
+    assert np.array_equal(both.ids[: both.cu_seqlens[1]], dynamic.batch(np.asarray([4]), 0).ids)
+    assert np.array_equal(both.ids[both.cu_seqlens[1] :], dynamic.batch(np.asarray([4]), 1).ids)
 
 
 def test_every_example_once_an_epoch_and_resuming_changes_nothing(examples):

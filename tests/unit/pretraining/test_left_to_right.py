@@ -20,15 +20,15 @@ def test_every_token_but_the_first_is_predicted_once_from_the_one_before(tmp_pat
     batch = examples.batch(picked)
     places, labels = batch.predicted.tolist(), batch.labels.tolist()
     expected = []
-    for a, b in zip(batch.starts, batch.starts[1:], strict=False):
+    for a, b in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
         assert batch.ids[a] == CLS and batch.ids[b - 1] == SEP
         expected += [(place, batch.ids[place + 1]) for place in range(a, b - 1)]
     assert list(zip(places, labels, strict=True)) == expected
-    assert examples.objective.predictions(np.diff(batch.starts)).sum() == len(places)
+    assert examples.objective.predictions(np.diff(batch.cu_seqlens)).sum() == len(places)
     assert np.array_equal(batch.ids, examples.batch(picked, 3).ids)  # in any epoch
     words = examples.objective.unseen(batch.ids[batch.predicted], batch.labels)
     assert np.array_equal(words, batch.labels != SEP)
-    assert batch.longest == np.diff(batch.starts).max()
+    assert batch.max_seqlen == np.diff(batch.cu_seqlens).max()
 
 
 def test_every_objective_of_the_parameters_is_there():

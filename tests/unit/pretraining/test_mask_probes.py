@@ -68,7 +68,7 @@ def test_candidates_are_the_models_own_at_that_place(validation, model):
     model.eval()
     ids = torch.from_numpy(batch.ids)
     with torch.no_grad():
-        hidden, _ = model.bert(ids, torch.from_numpy(batch.segments), torch.from_numpy(batch.starts))
+        hidden, _ = model.bert(ids, torch.from_numpy(batch.segments), torch.from_numpy(batch.cu_seqlens))
         shares = model.cls["predictions"](hidden[place]).softmax(-1)
     token, probability = block["candidates"][0][0]
     assert token == PIECES[int(shares.argmax())] and probability == pytest.approx(float(shares.max()), abs=1e-4)

@@ -70,9 +70,9 @@ def test_a_cap_bites_and_without_one_nothing_does():
 def test_masks_do_not_depend_on_the_batch():
     ids, lengths, examples = batch(20, 64)
     seen, _ = masked_lm(0.15).apply(ids, lengths, examples)
-    starts = np.cumsum(lengths) - lengths
+    cu_seqlens = np.cumsum(lengths) - lengths
     for number in (0, 7, 19):
-        own = slice(starts[number], starts[number] + lengths[number])
+        own = slice(cu_seqlens[number], cu_seqlens[number] + lengths[number])
         alone, _ = masked_lm(0.15).apply(ids[own], lengths[number : number + 1], examples[number : number + 1])
         assert np.array_equal(alone, seen[own])
 
@@ -109,9 +109,9 @@ def test_whole_words_are_chosen_together_and_the_rate_is_kept():
     ids, lengths, examples = batch(800, 128)
     model = masked_lm(0.15, whole_word=True)
     _, chosen = model.apply(ids, lengths, examples)
-    starts = np.cumsum(lengths) - lengths
+    cu_seqlens = np.cumsum(lengths) - lengths
     wanted = model.predictions(lengths)
-    for start, length, most in zip(starts[:100], lengths, wanted, strict=False):
+    for start, length, most in zip(cu_seqlens[:100], lengths, wanted, strict=False):
         own = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
         for word in words_of(ids[start : start + length]):
             assert own.issuperset(word) or not own.intersection(word)

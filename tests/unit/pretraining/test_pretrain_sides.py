@@ -22,7 +22,7 @@ def batch() -> Batch:
         PretrainingBatch(
             ids=np.array([2, 7, 8, 3, 9, 3, 2, 10, 3, 11, 3]),
             segments=np.array([0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1]),
-            starts=np.array([0, 6, 11]),
+            cu_seqlens=np.array([0, 6, 11]),
             predicted=np.array([1, 4, 7]),
             labels=np.array([20, 21, 22]),
             is_random=np.array([0, 1]),

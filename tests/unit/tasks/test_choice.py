@@ -19,8 +19,8 @@ EXAMPLES = [
 
 def test_each_choice_is_a_sequence(tokenizer: Tokenizer):
     features = choice.features(SWAG, EXAMPLES, tokenizer, 128)
-    assert (features.per_item, features.items, len(features.starts)) == (4, 3, 13)
-    second = features.ids[features.starts[1] : features.starts[2]]
+    assert (features.per_item, features.items, len(features.cu_seqlens)) == (4, 3, 13)
+    second = features.ids[features.cu_seqlens[1] : features.cu_seqlens[2]]
     assert [tokenizer.id_to_token(int(token)) for token in second] == "[CLS] w1 w2 [SEP] w4 w5 [SEP]".split()
     assert features.labels.tolist() == [1, 1, 3]
     assert choice.outputs(SWAG) == 1

@@ -26,7 +26,7 @@ def test_pairs_are_framed_end_to_end(tokenizer: Tokenizer):
         "[CLS] w1 w2 [SEP] w3 [SEP] [CLS] w4 [SEP] w5 w6 w7 [SEP] [CLS] w8 [SEP] [SEP]"
     )
     assert features.segments.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1]
-    assert features.starts.tolist() == [0, 6, 13, 17]
+    assert features.cu_seqlens.tolist() == [0, 6, 13, 17]
     assert features.labels.tolist() == [1, 0, 1]
     assert features.example.tolist() == [0, 1, 2]
     assert (features.ids.dtype, features.segments.dtype, features.labels.dtype) == (np.int32, np.int8, np.int64)

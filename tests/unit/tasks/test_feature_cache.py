@@ -18,8 +18,8 @@ def here(tmp_path, monkeypatch):
 
 def small(number: int = 7) -> Features:
     ids = np.arange(number, dtype=np.int32)
-    starts = np.asarray([0, 3, number])
-    return Features(ids, (ids % 2).astype(np.int8), starts, np.asarray([1, 0]), np.arange(2), 1, {"cut": 2})
+    cu_seqlens = np.asarray([0, 3, number])
+    return Features(ids, (ids % 2).astype(np.int8), cu_seqlens, np.asarray([1, 0]), np.arange(2), 1, {"cut": 2})
 
 
 def test_they_come_back_as_they_were_and_are_made_once():
@@ -32,7 +32,7 @@ def test_they_come_back_as_they_were_and_are_made_once():
 
     first, again = (cache.cached("rte", {"file": "a"}, make) for _ in range(2))
     assert len(made) == 1 and first.counts == again.counts == {"cut": 2, "short rows": 3}
-    for name in ("ids", "segments", "starts", "labels", "example"):
+    for name in ("ids", "segments", "cu_seqlens", "labels", "example"):
         np.testing.assert_array_equal(getattr(again, name), getattr(small(), name))
         assert isinstance(getattr(again, name), np.memmap)
 
@@ -47,7 +47,7 @@ def test_another_file_or_other_code_makes_them_anew(monkeypatch):
 def test_windows_keep_what_they_have_beyond_others():
     plain = small()
     spans = SpanFeatures(
-        **{name: getattr(plain, name) for name in ("ids", "segments", "starts", "labels", "example")},
+        **{name: getattr(plain, name) for name in ("ids", "segments", "cu_seqlens", "labels", "example")},
         offsets=np.arange(14).reshape(7, 2),
         may_start=np.ones(7, bool),
     )

@@ -101,7 +101,7 @@ def test_shuffled_labels_teach_nothing(study):
     labels = study.training.labels
     if study.spec.kind == "span":
         # Any place of the sequence may be the answer; the two ends stay together.
-        lengths = np.diff(study.training.starts)
+        lengths = np.diff(study.training.cu_seqlens)
         first = (rng.random(len(labels)) * lengths).astype(np.int64)
         shuffled = np.stack([first, first], axis=1)
     elif study.spec.kind == "tagging":

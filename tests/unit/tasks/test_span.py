@@ -25,8 +25,8 @@ def oracle(features: windows.SpanFeatures) -> np.ndarray:
     """Outputs that know the labels."""
     outputs = np.zeros((len(features.ids), 2), np.float32)
     for item, (first, last) in enumerate(features.labels):
-        outputs[features.starts[item] + first, 0] += 5
-        outputs[features.starts[item] + last, 1] += 5
+        outputs[features.cu_seqlens[item] + first, 0] += 5
+        outputs[features.cu_seqlens[item] + last, 1] += 5
     return outputs
 
 
@@ -52,7 +52,7 @@ def test_labels_lead_back_to_the_text(tokenizer: Tokenizer):
 def test_a_long_context_is_read_in_windows(tokenizer: Tokenizer):
     example = long("w150")
     features = span.features(ONE, [example], tokenizer, 204)  # 200 tokens of context beside one of question
-    assert np.diff(features.starts).tolist() == [204, 204, 148]  # from tokens 0, 128 and 256
+    assert np.diff(features.cu_seqlens).tolist() == [204, 204, 148]  # from tokens 0, 128 and 256
     assert features.example.tolist() == [0, 0, 0]
     assert features.labels.tolist() == [[153, 153], [25, 25], [0, 0]]
     assert span.predict(ONE, [example], features, oracle(features))[0]["prediction"] == "w150"
@@ -68,7 +68,7 @@ def test_every_token_may_start_an_answer_in_one_window_alone(tokenizer: Tokenize
 
 
 def _starts(features: windows.SpanFeatures, item: int) -> list[int]:
-    part = slice(features.starts[item], features.starts[item + 1])
+    part = slice(features.cu_seqlens[item], features.cu_seqlens[item + 1])
     return features.offsets[part][features.may_start[part], 0].tolist()
 
 

@@ -35,7 +35,7 @@ def shown(tokenizer: Tokenizer, features: TokenFeatures) -> list[str]:
     """Each window's tokens; those that carry a tag stand in capitals."""
     tokens = [tokenizer.id_to_token(int(token)) for token in features.ids]
     marked = [token.upper() if word >= 0 else token for token, word in zip(tokens, features.word, strict=True)]
-    return [" ".join(marked[a:b]) for a, b in pairwise(features.starts)]
+    return [" ".join(marked[a:b]) for a, b in pairwise(features.cu_seqlens)]
 
 
 def oracle(features: TokenFeatures, tags: int) -> np.ndarray:
@@ -104,7 +104,7 @@ def test_every_word_is_tagged_once_and_leads_back(tokenizer: Tokenizer, length: 
         tags = tuple(rng.choice(NER.labels) for _ in words)
         examples.append(Example(str(number), number // 7, tuple(words), tags))
     features = tagging.features(NER, examples, tokenizer, length)
-    assert np.diff(features.starts).max() <= length
+    assert np.diff(features.cu_seqlens).max() <= length
     assert sorted(features.word[features.word >= 0]) == list(range(sum(len(e.words) for e in examples)))
     assert np.array_equal(features.labels >= 0, features.word >= 0)
     rows = tagging.predict(NER, examples, features, oracle(features, 9))
@@ -127,7 +127,7 @@ def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
     for items in ([0], [1], [0, 1]):
         batch = make_batch(features, np.array(items), CPU)
         own = outputs[torch.from_numpy(features.tokens_of(np.array(items))[0])]
-        sums.append(LOSSES["token"](own, batch.labels, batch.starts) * batch.counts["task"])
+        sums.append(LOSSES["token"](own, batch.labels, batch.cu_seqlens) * batch.counts["task"])
     torch.testing.assert_close(sums[0] + sums[1], sums[2])
 
 

@@ -72,7 +72,7 @@ def test_what_lies_where(tokenizer: Tokenizer):
     assert features.segments.tolist() == segments
     assert features.offsets.tolist() == [list(pair) for pair in offsets]
     assert features.labels.tolist() == labels
-    assert features.starts.tolist() == [0, 206, 412, 562]
+    assert features.cu_seqlens.tolist() == [0, 206, 412, 562]
     assert features.counts == {}
     assert [array.dtype for array in (features.ids, features.segments, features.offsets)] == ["int32", "int8", "int32"]
 

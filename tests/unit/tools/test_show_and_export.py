@@ -65,7 +65,7 @@ def test_show_joins_pieces_and_tells_what_became_of_each_token(study):
     made = batch.__class__(
         ids=np.asarray(ids),
         segments=np.asarray([0] * 7 + [1] * 3),
-        starts=np.asarray([0, 10]),
+        cu_seqlens=np.asarray([0, 10]),
         predicted=np.asarray([2, 5, 7]),
         labels=np.asarray([words["river"], words["town"], words["river"]]),
         is_random=np.asarray([0]),
@@ -107,7 +107,7 @@ def test_both_formats_hold_what_training_sees(study, monkeypatch, per_file):
     assert len(tables) == -(-len(examples) // per_file)
     for number, (row, record) in enumerate(zip(rows, records, strict=True)):
         assert row == record
-        start, stop = batch.starts[number : number + 2]
+        start, stop = batch.cu_seqlens[number : number + 2]
         size = stop - start
         assert row["input_ids"] == batch.ids[start:stop].tolist() + [0] * (64 - size)
         assert row["input_mask"] == [1] * size + [0] * (64 - size)
@@ -116,7 +116,7 @@ def test_both_formats_hold_what_training_sees(study, monkeypatch, per_file):
         assert row["masked_lm_positions"] == (batch.predicted[own] - start).tolist() + [0] * (10 - count)
         assert row["masked_lm_ids"] == batch.labels[own].tolist() + [0] * (10 - count)
         assert row["masked_lm_weights"] == [1.0] * count + [0.0] * (10 - count)
-        assert row["next_sentence_labels"] == [batch.is_random[number]]
+        assert row["next_sentence_labels"] == [batch.pair_label[number]]
 
 
 def test_a_record_is_what_tensorflow_writes():

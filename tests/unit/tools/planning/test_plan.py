@@ -97,15 +97,15 @@ def test_every_run_adds_its_rate_and_the_next_plan_rests_on_it(clone, monkeypatc
     module = types.ModuleType("a_stage_of_the_test")
     module.run = lambda **_: None
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(command.STAGES, "books", command.Stage(module.__name__, "", ("books",)))
+    monkeypatch.setitem(command.STAGES, "clean_books", command.Stage(module.__name__, "", ("books",)))
     before = plan(capsys)
-    assert command.main(["books"]) == 0 and command.main(["books"]) == 0
+    assert command.main(["clean_books"]) == 0 and command.main(["clean_books"]) == 0
     lines = [json.loads(line) for line in (clone / "logs/rates.jsonl").read_text().splitlines()]
-    assert [line["stage"] for line in lines] == ["books", "books"]
+    assert [line["stage"] for line in lines] == ["clean_books", "clean_books"]
     after = plan(capsys)
     rows = {row["stage"]: row for row in after["stages"]}
-    assert (rows["books"]["runs"], rows["vocabulary"]["runs"]) == (2, 0)
-    assert rows["books"]["elapsed"] < next(r for r in before["stages"] if r["stage"] == "books")["elapsed"]
+    assert (rows["clean_books"]["runs"], rows["train_tokenizer"]["runs"]) == (2, 0)
+    assert rows["clean_books"]["elapsed"] < next(r for r in before["stages"] if r["stage"] == "clean_books")["elapsed"]
     assert plan(capsys, "--defaults") == before
 
 

@@ -10,7 +10,7 @@ from pipeline_src.tools.planning.jobs import STAGES
 from pipeline_src.tools.planning.rates import MFU, STARTS, append, corrections, expected_seconds
 from pipeline_src.tools.planning.work import Work
 
-CORPUS = Work("vocabulary", "all", 11.6e6 * 60)
+CORPUS = Work("train_tokenizer", "all", 11.6e6 * 60)
 TRAINING = Work("pretrain", "short", 1e18, "FLOP", flops=1e18, steps=1000, width=768, layers=12)
 H100 = Place(8, 1, PEAKS["h100"])
 
@@ -48,7 +48,7 @@ def test_runs_correct_the_expectation_by_their_median(tmp_path):
         append(CORPUS, Place(2), factor * expected_seconds(CORPUS, Place(2)), path)
     correction = corrections(path)(CORPUS, Place(4))
     assert (round(correction.factor, 3), correction.runs) == (2.0, 3)
-    assert corrections(path)(replace(CORPUS, stage="tokens"), Place(4)).runs == 0
+    assert corrections(path)(replace(CORPUS, stage="tokenize"), Place(4)).runs == 0
 
 
 def test_a_line_says_the_rate_itself(tmp_path):
