@@ -33,7 +33,8 @@ NO_SUCH_THING = [
     "embed text --file empty",
 ]  # fmt: skip
 NO_SUCH_OPTION = [
-    "", "bogus", "--bogus", "clean_books extra", "clean_books --x", "clean_wikipedia", "clean_wikipedia --part", "finetune --task rte",
+    "", "bogus", "--bogus", "clean_books extra", "clean_books --x", "clean_wikipedia", "clean_wikipedia --part",
+    "finetune --task rte",
     "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
     "plan --hardware x", "plan --gpus x", "parts", "import", "import folder", "fill-mask", "fill-mask [MASK] --top x",
     "embed text --pooling x", "table x", "doctor --x", "doctor x",
