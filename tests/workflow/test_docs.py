@@ -170,6 +170,8 @@ def test_every_folder_has_its_line() -> None:
     folders = {path.parent.name for path in (ROOT / "pipeline_src").glob("*/*.*") if path.suffix in (".py", ".yaml")}
     tree = _text("docs/house.md").partition("\npipeline_src/\n")[2].partition("```")[0]
     assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
+    short = _text("README.md").partition("\npipeline_src/ ")[2].partition("\ndata/")[0]
+    assert set(re.findall(r"(\w+)/ ", short)) == folders
 
 
 def _text(name: str) -> str:
