@@ -176,7 +176,7 @@ def _row(
     correction: Callable[[Work, Place], Correction],
 ) -> Row:
     works = list(stage.jobs(jobs))
-    place, slots = _place(stage, jobs.study, hardware)
+    place, slots = _place(stage, hardware)
     corrected = correction(max(works, key=lambda work: expected_seconds(work, place)), place)
     seconds = [corrected.factor * expected_seconds(work, place) for work in works]
     elapsed = max(max(seconds), sum(seconds) / slots)
