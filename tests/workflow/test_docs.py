@@ -166,6 +166,11 @@ def test_every_benchmark_has_its_figures() -> None:
     assert "python -m benchmarks.learning" in _text("docs/measurements.md")
 
 
+def test_machine_yaml_as_it_is_shown() -> None:
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```", _text("docs/your-cluster.md"), re.MULTILINE | re.DOTALL)
+    assert yaml.safe_load(shown) == yaml.safe_load(_text("machine.yaml"))
+
+
 def test_every_folder_has_its_line() -> None:
     folders = {path.parent.name for path in (ROOT / "pipeline_src").glob("*/*.*") if path.suffix in (".py", ".yaml")}
     tree = _text("docs/house.md").partition("\npipeline_src/\n")[2].partition("```")[0]
