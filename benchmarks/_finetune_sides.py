@@ -24,7 +24,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import lzma
 
 import numpy as np
-import torch
 from torch.utils.data import SequentialSampler
 
 from benchmarks._minilm import minilm_folder
@@ -36,10 +35,11 @@ from pipeline_src.finetuning.finetune import ARCHITECTURES
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.hub import load_config, save_model
 from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
+from pipeline_src.params.machine import Machine
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import TaskSpec, load_spec
-from pipeline_src.vocabulary.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 SQUAD_WINDOWS, SQUAD_JUDGED = 2_000, 300
 RATE, BATCH = 1e-4, 32
@@ -75,10 +75,10 @@ def squad() -> Case:
         unpacked.write_bytes(lzma.decompress((MORE / "squad/dev-v1.1.rebuilt.json.xz").read_bytes()))
     examples = handler.read(spec, unpacked)
     features = handler.features(spec, examples[:SQUAD_WINDOWS], tokenizer, 384)
-    cut = int(features.starts[SQUAD_WINDOWS])
+    cut = int(features.cu_seqlens[SQUAD_WINDOWS])
     tokens = {name: getattr(features, name)[:cut] for name in ("ids", "segments", "offsets", "may_start")}
     items = {name: getattr(features, name)[:SQUAD_WINDOWS] for name in ("labels", "example")}
-    training = replace(features, starts=features.starts[: SQUAD_WINDOWS + 1], **tokens, **items)
+    training = replace(features, cu_seqlens=features.cu_seqlens[: SQUAD_WINDOWS + 1], **tokens, **items)
     last = examples[-SQUAD_JUDGED:]
     return Case(spec, training, Judged("squad1", last, handler.features(spec, last, tokenizer, 384)))
 
@@ -90,8 +90,8 @@ def trainer_of(case: Case) -> TaskTrainer:
     """This project's trainer, over the real encoder."""
     recipe = Recipe(learning_rates=(RATE,), epochs=(1,), batches=(BATCH,), max_length=384)
     encoder = minilm_folder()
-    params = FinetuneParams(threads=torch.get_num_threads())
-    return TaskTrainer(case.spec, recipe, params, load_config(encoder), encoder, case.training, stream=1)
+    params = FinetuneParams()
+    return TaskTrainer(case.spec, recipe, params, load_config(encoder), encoder, case.training, 1, Machine())
 
 
 def ours(case: Case) -> tuple[float, float, dict[str, float]]:
@@ -152,7 +152,7 @@ def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
 
 def row(case: Case, item: int) -> dict[str, Any]:
     """One item as Trainer's users give it."""
-    begin, end = (int(edge) for edge in case.training.starts[item : item + 2])
+    begin, end = (int(edge) for edge in case.training.cu_seqlens[item : item + 2])
     found: dict[str, Any] = {
         "input_ids": case.training.ids[begin:end].tolist(),
         "token_type_ids": case.training.segments[begin:end].tolist(),
@@ -182,7 +182,7 @@ def main(side: str, name: str, pool: str, items: str) -> None:
     if int(items):
         keep = int(items)
         cut = {field: getattr(case.training, field)[:keep] for field in ("labels", "example")}
-        case = replace(case, training=replace(case.training, starts=case.training.starts[: keep + 1], **cut))
+        case = replace(case, training=replace(case.training, cu_seqlens=case.training.cu_seqlens[: keep + 1], **cut))
     busy, wall, scores = SIDES[side](case)
     count = case.training.items
     fill = mean_fill(case.training)

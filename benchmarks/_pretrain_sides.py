@@ -24,14 +24,14 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks._study import ENTRIES, training_examples
-from pipeline_src.examples.loading import Cut, PretrainingBatch
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.pretraining.loading.batches import Cut, PretrainingBatch
+from pipeline_src.pretraining.pretrain import Objective
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.training.distributed import Team
 from pipeline_src.training.loop import Loop
 from pipeline_src.training.optimiser import CLIP, make_optimiser
-from pipeline_src.training.pretrain import Objective
-from pipeline_src.training.pretraining_batch import TensorBatch
-from pipeline_src.training.team import Team
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
@@ -62,7 +62,7 @@ class Batch:
     def of(cls, batch: PretrainingBatch, device: torch.device) -> Batch:
         """A loader's batch in both forms."""
         flat = TensorBatch.of(batch, next_sentence=True, device=torch.device("cpu"))
-        keep = torch.arange(flat.longest) < flat.starts.diff()[:, None]
+        keep = torch.arange(flat.max_seqlen) < flat.cu_seqlens.diff()[:, None]
         rectangle = keep.flatten().nonzero().squeeze(1)[flat.predicted]
 
         def pad(tokens: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class Batch:
             "token_type_ids": pad(flat.segments),
             "attention_mask": keep.long(),
             "labels": labels.view(keep.shape),
-            "next_sentence_label": flat.is_random,
+            "next_sentence_label": flat.pair_label,
         }
         return cls(
             TensorBatch.of(batch, next_sentence=True, device=device),
@@ -171,7 +171,7 @@ def _predicted_places(model: nn.Module, batch: Batch) -> Tensor:
     found = model.bert(**inputs)
     words, pairs = model.cls(found.last_hidden_state.flatten(0, 1)[batch.rectangle], found.pooler_output)
     of_words = nn.functional.cross_entropy(words.float(), batch.flat.labels)
-    return of_words + nn.functional.cross_entropy(pairs.float(), batch.flat.is_random)
+    return of_words + nn.functional.cross_entropy(pairs.float(), batch.flat.pair_label)
 
 
 SDPA, PREDICTED, EAGER, COMPILED = (

@@ -12,17 +12,18 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.material import CACHE, articles_text, books_text
+from pipeline_src.common.files import atomic_directory
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-from pipeline_src.examples import plan, tokens
-from pipeline_src.examples.loading import PretrainingExamples, open_examples
-from pipeline_src.files import atomic_directory
+from pipeline_src.examples import build_examples as plan
+from pipeline_src.examples import tokenize_corpus as tokens
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.vocabulary import train as vocabulary
-from pipeline_src.vocabulary.wordpiece import load_tokenizer
+from pipeline_src.pretraining.loading.batches import PretrainingExamples, open_examples
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer_training import train_tokenizer as vocabulary
 
 ENTRIES = 30_522
 LENGTHS = Lengths(short=128, long=512)  # the paper's (appendix A.2)

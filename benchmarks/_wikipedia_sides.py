@@ -19,22 +19,22 @@ TEXT = Path("data/text/wikipedia/all")
 
 def beam(dump: Path, folder: Path) -> None:
     """Ours: the stage as it is, in a project of its own."""
-    from pipeline_src.corpus import wikipedia
     from pipeline_src.params.wikipedia import WikipediaParams
+    from pipeline_src.wikipedia import clean_wikipedia as wikipedia
 
     os.chdir(folder)
-    (wikipedia.RAW / "all").mkdir(parents=True)
-    (wikipedia.RAW / "all" / "dump.xml.bz2").symlink_to(dump)
+    (wikipedia.RAW_WIKIPEDIA / "all").mkdir(parents=True)
+    (wikipedia.RAW_WIKIPEDIA / "all" / "dump.xml.bz2").symlink_to(dump)
     wikipedia.run(WikipediaParams(dump="own-wikipedia", parts=("all",)), "all")
 
 
 def loop(dump: Path, folder: Path) -> None:
     """The same functions called one range after another: the least that the same shards can cost."""
-    from pipeline_src.corpus.articles import clean_range
     from pipeline_src.corpus.documents import write_manifest
-    from pipeline_src.corpus.dump import read_head
-    from pipeline_src.corpus.site import read_site
-    from pipeline_src.corpus.streams import split_ranges
+    from pipeline_src.wikipedia.articles import clean_range
+    from pipeline_src.wikipedia.dump import read_head
+    from pipeline_src.wikipedia.siteinfo import read_site
+    from pipeline_src.wikipedia.streams import split_ranges
 
     (folder / TEXT).mkdir(parents=True)
     site = read_site(read_head(dump))

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 from benchmarks.material import MORE, articles_text, books_text
 from benchmarks.measure import race, report
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.encode import Encoder
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import build_tokenizer
+from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.wordpiece import build_tokenizer
+from pipeline_src.tokenizer_training.counting import count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
 TIMED = 30 << 20  # bytes of sentences that the race runs on
 BATCH = 20_000
@@ -63,7 +63,7 @@ def main() -> None:
     def ours() -> None:
         Encoder(tokenizer).encode_batch(sentences)
 
-    def one_by_one() -> None:  # as the stage `tokens` does
+    def one_by_one() -> None:  # as the stage `tokenize` does
         encoder = Encoder(tokenizer)
         for sentence in sentences:
             encoder.encode_bytes(sentence)

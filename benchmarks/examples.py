@@ -20,15 +20,15 @@ import numpy as np
 
 from benchmarks.material import articles_text, books_text
 from benchmarks.measure import race, report
+from pipeline_src.common.files import write_json
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.examples.loading import Cut, PretrainingExamples
-from pipeline_src.examples.masking import MaskedLM
+from pipeline_src.examples.build_examples import plan_blocks, write_plan
 from pipeline_src.examples.pairs import PairRules
-from pipeline_src.examples.plan import plan_blocks, write_plan
-from pipeline_src.examples.store import TokenStore, TokenWriter
-from pipeline_src.files import write_json
 from pipeline_src.params.pretrain import Masking
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS
+from pipeline_src.pretraining.loading.batches import Cut, PretrainingExamples
+from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS
 
 ENTRIES, BATCH = 30_522, 256
 CLS, SEP, MASK = 2, 3, 4
@@ -75,7 +75,7 @@ def documents() -> list[list[list[int]]]:
 
 
 def write_store(folder: Path, texts: list[list[list[int]]]) -> None:
-    """The documents as the stage ``tokens`` leaves them."""
+    """The documents as the stage ``tokenize`` leaves them."""
     writer = TokenWriter(folder, "train")
     for text in texts:
         ids = np.asarray([number for sentence in text for number in sentence])
@@ -103,7 +103,7 @@ def main() -> None:
                 write_plan(folder / "plan.npy", plan_blocks(folder, "train", 1, "short", 5, rules, 1))
                 examples = PretrainingExamples(folder / "plan.npy", TokenStore(folder, "train"), masked_lm, CLS, SEP)
                 for (batch,) in examples.batches(BATCH, 1, 0, len(examples) // BATCH, Cut()):
-                    made["ours"] += len(batch.is_random)
+                    made["ours"] += len(batch.pair_label)
 
             def theirs(length: int = length, made: dict[str, int] = made) -> None:
                 rng = random.Random(1)

@@ -12,7 +12,7 @@ from functools import partial
 from benchmarks._hostile_pages import pages
 from benchmarks.material import sample_articles
 from benchmarks.measure import time_once
-from pipeline_src.corpus.wikitext import clean
+from pipeline_src.wikipedia.wikitext import clean
 
 LARGE = 50_000_000  # characters
 MOST, MOST_LARGE = 0.1, 5.0  # CPU seconds

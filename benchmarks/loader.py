@@ -18,8 +18,8 @@ import torch
 from benchmarks._pretrain_sides import SIDES, config_of, real_batches
 from benchmarks._study import training_examples
 from benchmarks.measure import race, report, time_once
-from pipeline_src.examples.loading import Cut
-from pipeline_src.training.pretraining_batch import tensor_batches
+from pipeline_src.pretraining.loading.batches import Cut
+from pipeline_src.pretraining.tensor_batch import tensor_batches
 
 LENGTH, PAPER, TINY = 128, 256, 32  # sequences of a batch: the paper's, and the tiny step's in `pretrain_step`
 SEQUENCES = 256 * 64  # that one turn loads

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from benchmarks.measure import race, report
-from pipeline_src.examples.masking import MaskedLM
 from pipeline_src.params.pretrain import Masking
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 BATCH, LENGTH, BATCHES, ENTRIES = 256, 128, 20, 30_522
 

@@ -12,14 +12,14 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from pipeline_src.corpus.articles import why_not_an_article
-from pipeline_src.corpus.dump import Page, read_head, read_pages
-from pipeline_src.corpus.markdown import markdown_paragraphs
-from pipeline_src.corpus.plain_text import plain_paragraphs
-from pipeline_src.corpus.site import Site, read_site
-from pipeline_src.corpus.wikitext import clean
+from pipeline_src.books.markdown import markdown_paragraphs
+from pipeline_src.books.plain_text import plain_paragraphs
 from pipeline_src.sources.catalogue import load_source, resolve
 from pipeline_src.sources.fetch import obtain, place
+from pipeline_src.wikipedia.articles import why_not_an_article
+from pipeline_src.wikipedia.dump import Page, read_head, read_pages
+from pipeline_src.wikipedia.siteinfo import Site, read_site
+from pipeline_src.wikipedia.wikitext import clean
 
 CACHE = Path("data/benchmarks")
 MORE = Path(os.environ.get("BENCH_DATA", "../shared/data"))

@@ -24,10 +24,10 @@ from tokenizers.trainers import WordPieceTrainer
 
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.corpus.documents import Document, slice_shards, write_manifest, write_shard
-from pipeline_src.vocabulary.counting import WordCounts, count_shards, count_words
-from pipeline_src.vocabulary.encode import Encoder
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import LONGEST_WORD, SPECIAL_TOKENS, build_tokenizer
+from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.wordpiece import LONGEST_WORD, SPECIAL_TOKENS, build_tokenizer
+from pipeline_src.tokenizer_training.counting import WordCounts, count_shards, count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
 SIZE, ALPHABET = 30_522, 1000
 OUR_RUNS = ((0, 1), (1, 2), (2, 3), (3, 1), (4, 2))  # string hash, workers
@@ -39,7 +39,7 @@ def learn_ours(folder: Path, min_count: int = 1) -> list[str]:
     """As the stage does."""
     with TemporaryDirectory() as runs:
         words = WordCounts(Path(runs))
-        count_shards(slice_shards(folder), words, True, LONGEST_WORD, seed=1, heldout=0.0)
+        count_shards(slice_shards(folder), words, True, LONGEST_WORD, seed=1, validation=0.0)
         return learn_vocabulary(words, SIZE, ALPHABET, min_count)
 
 

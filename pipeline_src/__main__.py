@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from pipeline_src.errors import Interrupted, PipelineError
-from pipeline_src.files import write_json
-from pipeline_src.usage import mistake, not_installed, overview
+from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.files import write_json
+from pipeline_src.tools.usage import mistake, not_installed, overview
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Stage:
         blocks: top-level keys of params.yaml that are handed to ``run`` by name.
         items: command-line keys, what the stage's matrix runs over; handed to ``run`` by name.
         options: more keys, handed to ``run`` by name where they are given.
+        training: whether it trains, and is handed machine.yaml as ``machine``.
     """
 
     module: str
@@ -56,6 +57,7 @@ class Stage:
     blocks: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
     options: Mapping[str, Option] = field(default_factory=dict)
+    training: bool = False
 
 
 EVERY_BLOCK = (  # of params.yaml
@@ -68,30 +70,42 @@ STAGES = {
     ),
     "download_books": Stage("pipeline_src.sources.download_books", "fetch the books", ("books",)),
     "download_tasks": Stage(
-        "pipeline_src.sources.download_tasks", "fetch or generate the task sets", ("seed", "task_source", "tasks")
+        "pipeline_src.task_sources.download_tasks", "fetch or generate the task sets", ("seed", "task_source", "tasks")
     ),
-    "wikipedia": Stage("pipeline_src.corpus.wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)),
-    "books": Stage("pipeline_src.corpus.books", "books -> clean prose", ("books",)),
-    "vocabulary": Stage(
-        "pipeline_src.vocabulary.train", "prose -> WordPiece vocabulary", ("seed", "corpus", "vocabulary", "wikipedia")
+    "clean_wikipedia": Stage(
+        "pipeline_src.wikipedia.clean_wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)
     ),
-    "tokens": Stage("pipeline_src.examples.tokens", "prose -> token ids", ("seed", "corpus", "wikipedia")),
-    "examples": Stage(
-        "pipeline_src.examples.plan", "token ids -> sentence pairs for both lengths", ("seed", "examples")
+    "clean_books": Stage("pipeline_src.books.clean_books", "books -> clean prose", ("books",)),
+    "train_tokenizer": Stage(
+        "pipeline_src.tokenizer_training.train_tokenizer",
+        "prose -> WordPiece vocabulary",
+        ("seed", "corpus", "vocabulary", "wikipedia"),
+    ),
+    "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus", "wikipedia")),
+    "build_examples": Stage(
+        "pipeline_src.examples.build_examples", "token ids -> sentence pairs for both lengths", ("seed", "examples")
+    ),
+    "corpus_statistics": Stage(
+        "pipeline_src.statistics.corpus_statistics",
+        "the corpus counted, stage by stage; its overlap with the tasks",
+        ("seed", "tasks", "wikipedia"),
     ),
     "pretrain": Stage(
-        "pipeline_src.training.pretrain",
+        "pipeline_src.pretraining.pretrain",
         "masked words + next sentences, one phase",
         ("seed", "mask_prob", "model", "pretrain"),
         ("phase",),
+        training=True,
     ),
     "finetune": Stage(
-        "pipeline_src.finetuning.finetune", "train and predict one task", ("seed", "finetune"), ("task", "restart")
+        "pipeline_src.finetuning.finetune",
+        "train and predict one task",
+        ("seed", "finetune"),
+        ("task", "restart"),
+        training=True,
     ),
     "evaluate": Stage(
-        "pipeline_src.evaluation.evaluate",
-        "predictions -> scores; the corpus counted",
-        ("seed", "mask_prob", "pretrain", "task_source", "tasks", "finetune", "wikipedia"),
+        "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
     ),
     "report": Stage(
         "pipeline_src.report.report",
@@ -105,18 +119,18 @@ STAGES = {
 }
 
 TOOLS = {
-    "preset": ("pipeline_src.params.preset", "put a complete study in place of params.yaml"),
-    "plan": ("pipeline_src.planning.plan", "what the study takes, stage by stage, before it runs"),
-    "show": ("pipeline_src.examples.show", "print pretraining examples as readable text, with their masks"),
-    "export": ("pipeline_src.examples.export", "write pretraining examples as TFRecord or Parquet"),
-    "ablations": ("pipeline_src.experiments.ablations", "queue and run the paper's ablations as DVC experiments"),
-    "parts": ("pipeline_src.sources.parts", "list the parts of a dump of one date in params.yaml"),
-    "import": ("pipeline_src.inference.import_model", "bring a Hugging Face or Google BERT into this layout"),
-    "fill-mask": ("pipeline_src.inference.fill_mask", "what a model would put at each [MASK] of a text"),
-    "embed": ("pipeline_src.inference.embed", "texts as vectors"),
-    "statistics": ("pipeline_src.evaluation.show", "print what the corpus stages have made so far"),
+    "preset": ("pipeline_src.tools.preset", "put a complete study in place of params.yaml"),
+    "plan": ("pipeline_src.tools.planning.plan", "what the study takes, stage by stage, before it runs"),
+    "show": ("pipeline_src.tools.show_examples", "print pretraining examples as readable text, with their masks"),
+    "export": ("pipeline_src.tools.export_examples", "write pretraining examples as TFRecord or Parquet"),
+    "ablations": ("pipeline_src.tools.ablations.ablations", "queue and run the paper's ablations as DVC experiments"),
+    "parts": ("pipeline_src.tools.parts", "list the parts of a dump of one date in params.yaml"),
+    "import": ("pipeline_src.tools.import_model", "bring a Hugging Face or Google BERT into this layout"),
+    "fill-mask": ("pipeline_src.tools.fill_mask", "what a model would put at each [MASK] of a text"),
+    "embed": ("pipeline_src.tools.embed", "texts as vectors"),
+    "statistics": ("pipeline_src.tools.statistics", "print what the corpus stages have made so far"),
     "table": ("pipeline_src.report.table", "print the results table"),
-    "doctor": ("pipeline_src.doctor.doctor", "check this machine, and say what to mend"),
+    "doctor": ("pipeline_src.tools.doctor.doctor", "check this machine, and say what to mend"),
 }
 
 
@@ -164,10 +178,11 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
 
     That file alone holds time, host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
     """
-    from pipeline_src.parallel import place
+    from pipeline_src.common.parallel import place
+    from pipeline_src.common.progress import PLAIN, log, open_log
+    from pipeline_src.params.machine import load_machine
     from pipeline_src.params.study import check_unchanged, load_study
-    from pipeline_src.planning.record import record_run
-    from pipeline_src.progress import PLAIN, log, open_log
+    from pipeline_src.tools.planning.record import record_run
 
     stage = STAGES[name]
     study = load_study()
@@ -183,7 +198,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     started, clock = datetime.now(UTC), time.monotonic()
     try:
         run = importlib.import_module(stage.module).run
-        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options)
+        machine = {"machine": load_machine()} if stage.training else {}
+        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **machine)
         if "DVC_STAGE" in os.environ:
             check_unchanged(study, stage.blocks)
     except Interrupted as stop:

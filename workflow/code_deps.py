@@ -1,6 +1,7 @@
-"""The code a stage depends on: every project file that its module imports, directly or not.
+"""Is the code that dvc.yaml declares for each stage the code that the stage's module imports?
 
-``python workflow/code_deps.py`` compares that with dvc.yaml; ``--fix`` rewrites the .py lines there, keeping all else.
+``python workflow/code_deps.py`` compares it with ``pipeline_src.common.closure``; ``--fix`` rewrites the code entries
+of dvc.yaml and keeps all else.
 """
 
 from __future__ import annotations
@@ -15,41 +16,19 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-def closure(module: str, root: Path) -> list[str]:
-    """Files below ``root`` that importing ``module`` may read, ``__init__`` of every package included.
+from pipeline_src.__main__ import STAGES
+from pipeline_src.common.closure import closure, imported_files
 
-    Imports inside functions count too. Paths are relative to ``root``, sorted.
-
-    Raises:
-        FileNotFoundError: there is no such module.
-    """
-    start = _file(module, root)
-    if start is None:
-        raise FileNotFoundError(f"no module {module} below {root}")
-    found: set[Path] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        file = _file(name, root)
-        if file is None or file in found:
-            continue
-        found.add(file)
-        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        waiting += _imports(file, package)
-        waiting += [name.rpartition(".")[0]] if "." in name else []
-    return sorted(str(file.relative_to(root)) for file in found)
+CODE = "pipeline_src/"
+CATALOGUES = "pipeline_src/catalogue"  # YAML files of which a stage names the keys it reads
 
 
-def stage_module(command: str, root: Path) -> str | None:
+def stage_module(command: str) -> str | None:
     """The module behind a stage's command, as the table in ``__main__`` names it; None for another command."""
     named = re.search(r"python -m pipeline_src (\w+)", command)
-    if named is None:
-        return None
-    sys.path.insert(0, str(root))
-    from pipeline_src.__main__ import STAGES
-
-    return STAGES[named[1]].module
+    return STAGES[named[1]].module if named else None
 
 
 def compare(root: Path, *, fix: bool = False) -> list[str]:
@@ -64,16 +43,16 @@ def compare(root: Path, *, fix: bool = False) -> list[str]:
         body = stage.get("do", stage)
         command = body["cmd"] if isinstance(body["cmd"], str) else "\n".join(body["cmd"])
         try:
-            module = stage_module(command, root)
+            module = stage_module(command)
         except KeyError as error:
             complaints.append(f"{name}: python -m pipeline_src has no stage {error}")
             continue
         if module is None:
             continue
         needed = closure(module, root)
-        unnamed = [file for file in data_files(needed, root) if file not in _declared(body)]
+        unnamed = [file for file in catalogues(module, root) if file not in _declared(body)]
         complaints += [f"{name}: reads {file}, which is neither in deps nor in params" for file in unnamed]
-        code = [dep for dep in body.get("deps", []) if str(dep).endswith(".py")]
+        code = [str(dep) for dep in body.get("deps") or [] if _is_code(dep)]
         if code == needed:
             continue
         missing, beyond = sorted(set(needed) - set(code)), sorted(set(code) - set(needed))
@@ -83,22 +62,22 @@ def compare(root: Path, *, fix: bool = False) -> list[str]:
                 _listed(missing, "imports %s, not in its deps") + _listed(beyond, "does not import %s of its deps")
             )
         )
-        body["deps"] = [*needed, *(dep for dep in body.get("deps", []) if not str(dep).endswith(".py"))]
+        body["deps"] = [*needed, *(dep for dep in body.get("deps") or [] if not _is_code(dep))]
     if fix:
         with open(path, "w", encoding="utf-8") as file:
             yaml.dump(declared, file)
     return complaints
 
 
-def data_files(code: list[str], root: Path) -> list[str]:
-    """Files beside a module that it names in a string (``tasks.yaml``): data of the project that it reads."""
-    found = set()
-    for file in code:
-        for name in _strings(root / file):
-            beside = (root / file).parent / name
-            if beside.suffix not in ("", ".py") and beside.is_file():
-                found.add(str(beside.relative_to(root)))
-    return sorted(found)
+def catalogues(module: str, root: Path) -> list[str]:
+    """Files of the catalogue that ``module`` or what it imports names in a string: data that it reads."""
+    known = {path.name: str(path.relative_to(root)) for path in (root / CATALOGUES).glob("*.yaml")}
+    texts = {text for file in imported_files(module, root) for text in _strings(root / file)}
+    return sorted(known[text] for text in texts & set(known))
+
+
+def _is_code(dep: object) -> bool:
+    return str(dep).startswith(CODE) and not str(dep).startswith(f"{CATALOGUES}/")
 
 
 def _listed(files: list[str], sentence: str) -> list[str]:
@@ -108,41 +87,15 @@ def _listed(files: list[str], sentence: str) -> list[str]:
 def _declared(stage: Any) -> set[str]:
     """Paths in a stage's deps, and parameter files of which it names keys."""
     files = {file for entry in stage.get("params", []) if not isinstance(entry, str) for file in entry}
-    return {str(dep) for dep in stage.get("deps", [])} | files
-
-
-@cache
-def _file(module: str, root: Path) -> Path | None:
-    """The file of a module of the project; None for a library, or for a name that is no module."""
-    base = root.joinpath(*module.split("."))
-    return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
-
-
-@cache  # one module stands in the closure of many stages
-def _imports(file: Path, package: str) -> list[str]:
-    """Names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, which may be a module."""
-    names = []
-    for node in _nodes(file):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    return names
+    return {str(dep) for dep in stage.get("deps") or []} | files
 
 
 @cache
 def _strings(file: Path) -> set[str]:
     """Strings in a file that may be names of files."""
-    texts = {node.value for node in _nodes(file) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return {text for text in texts if re.fullmatch(r"[\w.-]+", text)}
-
-
-@cache
-def _nodes(file: Path) -> list[ast.AST]:
-    whole = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    return [node for node in whole if isinstance(node, ast.Import | ast.ImportFrom | ast.Constant)]
 
 
 def main() -> int:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import Study
-from pipeline_src.planning.jobs import Jobs
-from pipeline_src.planning.work import Work
+from pipeline_src.tools.planning.jobs import Jobs
+from pipeline_src.tools.planning.work import Work
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440

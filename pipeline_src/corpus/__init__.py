@@ -1,1 +1,1 @@
-"""From raw dumps and books to documents of clean prose."""
+"""What all text shares: documents on disk, sentences, the validation split."""

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import hash_file, read_json, write_json
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file, read_json, write_json
 
 SLICE = 32 << 20  # bytes of a shard that one process reads at a time
 REMEDY = "run the stage that makes this folder again"

@@ -1,4 +1,4 @@
-"""Where a model goes wrong: confusion matrix, scores by length and the worst errors, from verdicts."""
+"""Where a model goes wrong: confusion matrix, scores by length and the worst errors, from example_results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.tasks.verdict import Verdict
+from pipeline_src.tasks.example_result import ExampleResult
+from pipeline_src.tasks.files.spec import TaskSpec
 
 LENGTH_CLASSES, WORST = 5, 20
 
@@ -18,17 +18,17 @@ LENGTH_CLASSES, WORST = 5, 20
 ANSWERS: dict[str, Callable[[str], list[str]]] = {"classification": lambda text: [text], "tagging": str.split}
 
 
-def break_down(spec: TaskSpec, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def break_down(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any]:
     """All that ``results/tasks/<task>.json`` says of one score row's errors."""
     return {
-        "confusion": confusion(spec, verdicts),
-        "lengths": by_length(verdicts),
-        "wrong": sum(verdict.right < 1 for verdict in verdicts),
-        "worst": worst(verdicts),
+        "confusion": confusion(spec, example_results),
+        "lengths": by_length(example_results),
+        "wrong": sum(verdict.right < 1 for verdict in example_results),
+        "worst": worst(example_results),
     }
 
 
-def confusion(spec: TaskSpec, verdicts: Sequence[Verdict]) -> dict[str, Any] | None:
+def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any] | None:
     """How often each label was taken for each: ``counts[gold][predicted]`` in the order of ``labels``.
 
     None for a regression and for kinds whose answers are no labels.
@@ -37,19 +37,19 @@ def confusion(spec: TaskSpec, verdicts: Sequence[Verdict]) -> dict[str, Any] | N
         return None
     cut = ANSWERS[spec.kind]
     pairs = Counter(
-        pair for verdict in verdicts for pair in zip(cut(verdict.gold), cut(verdict.predicted), strict=True)
+        pair for verdict in example_results for pair in zip(cut(verdict.gold), cut(verdict.predicted), strict=True)
     )
     labels = list(spec.labels) or sorted({label for pair in pairs for label in pair})
     return {"labels": labels, "counts": [[pairs[gold, predicted] for predicted in labels] for gold in labels]}
 
 
-def by_length(verdicts: Sequence[Verdict]) -> list[dict[str, float]]:
+def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]]:
     """The mean of ``right`` in classes of about equally many examples by words; equal lengths stay together."""
-    lengths = sorted(verdict.words for verdict in verdicts)
+    lengths = sorted(verdict.words for verdict in example_results)
     places = {-(-len(lengths) * step // LENGTH_CLASSES) - 1 for step in range(1, LENGTH_CLASSES + 1)}
     ends = sorted({lengths[place] for place in places})
-    classes: list[list[Verdict]] = [[] for _ in ends]
-    for verdict in verdicts:
+    classes: list[list[ExampleResult]] = [[] for _ in ends]
+    for verdict in example_results:
         classes[bisect_left(ends, verdict.words)].append(verdict)
     return [
         {
@@ -62,8 +62,8 @@ def by_length(verdicts: Sequence[Verdict]) -> list[dict[str, float]]:
     ]
 
 
-def worst(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+def worst(example_results: Sequence[ExampleResult]) -> list[dict[str, Any]]:
     """The errors that are least right, of equally wrong ones the most confident, of these the first."""
-    wrong = [verdict for verdict in verdicts if verdict.right < 1]
+    wrong = [verdict for verdict in example_results if verdict.right < 1]
     wrong.sort(key=lambda verdict: (verdict.right, -(verdict.confidence or 0.0)))
     return [asdict(verdict) for verdict in wrong[:WORST]]

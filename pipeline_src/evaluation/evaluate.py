@@ -1,7 +1,5 @@
 """Stage ``evaluate``: scores computed from prediction files and the tasks' own files, without a model.
 
-Also what the corpus was that all of it was learnt from (statistics.py), and a little of its text (samples.py).
-
 ``results/scores.json`` is a list of rows, one per task, score row and metric: the score of every restart, their mean,
 deviation and best, the chance level and the same training from random weights. ``results/tasks/<task>.json`` looks
 into one task: every run, what was dropped, and where its best restart goes wrong. ``results/submissions/`` holds what
@@ -10,44 +8,27 @@ leaderboards want.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, write_json
+from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS
+from pipeline_src.common.progress import log
 from pipeline_src.evaluation.breakdown import break_down
 from pipeline_src.evaluation.prediction_files import read_runs
-from pipeline_src.evaluation.samples import corpus_samples
-from pipeline_src.evaluation.statistics import corpus_statistics
 from pipeline_src.evaluation.submissions import submissions, write_submissions
 from pipeline_src.evaluation.task_scores import TaskScores, score_task, spread
-from pipeline_src.files import atomic_directory, write_json
 from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.params.pretrain import PretrainParams
-from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.progress import log
-from pipeline_src.sources.synthetic import RULES
+from pipeline_src.task_sources.synthetic import RULES
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import load_spec
-
-SCORES, CORPUS = Path("results/scores.json"), Path("results/corpus.json")
-LOOKED_INTO, SUBMISSIONS = Path("results/tasks"), Path("results/submissions")
 
 
-def run(
-    *,
-    seed: int,
-    mask_prob: float,
-    pretrain: PretrainParams,
-    task_source: str,
-    tasks: tuple[str, ...],
-    finetune: FinetuneParams,
-    wikipedia: WikipediaParams,
-) -> None:
-    """Read ``results/predictions`` and ``data/``; write scores, a file per task, submissions and the corpus counted.
+def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
+    """Read ``results/predictions`` and ``data/tasks``; write scores, a file per task, and submissions.
 
     Raises:
-        PipelineError: a prediction file is missing, malformed, or does not belong to the task's file; or what a
-            corpus stage left is.
+        PipelineError: a prediction file is missing, malformed, or does not belong to the task's file.
     """
     rules = {task: RULES[task] for task in tasks if task in RULES} if task_source == "synthetic" else {}
     rows: list[dict[str, Any]] = []
@@ -65,14 +46,12 @@ def run(
             raise PipelineError("two submissions have one name", min(twice), where=f"task {task}", remedy=remedy)
         files |= submitted
         missing |= {task: without} if without else {}
-    corpus = corpus_statistics(wikipedia.parts, tasks) | corpus_samples(wikipedia.parts, seed, mask_prob, pretrain)
 
-    with atomic_directory(LOOKED_INTO) as folder:
+    with atomic_directory(TASK_RESULTS) as folder:
         for task, content in about.items():
             write_json(folder / f"{task}.json", content)
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
-    write_json(CORPUS, corpus)
     write_json(SCORES, {"synthetic": bool(rules), "task_source": task_source, "rules": rules, "rows": rows})
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
@@ -101,7 +80,7 @@ def look_into(scores: TaskScores) -> dict[str, Any]:
             if (extra := set(judged.scores[0]) - set(spec.scores[name].metrics))
         },
         "errors": {
-            name: break_down(spec, handler.verdicts(spec, name, judged.examples, judged.best))
+            name: break_down(spec, handler.example_results(spec, name, judged.examples, judged.best))
             for name, judged in scores.rows.items()
         },
     }

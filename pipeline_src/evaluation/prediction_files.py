@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import read_json
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import PREDICTIONS
 
-PREDICTIONS = Path("results/predictions")
 REMEDY = "run the stage `finetune` for this task again"
 Rows = list[dict[str, Any]]
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.common.progress import log
 from pipeline_src.evaluation.prediction_files import predictions_path, read_predictions
 from pipeline_src.evaluation.task_scores import TASKS, TaskScores
-from pipeline_src.progress import log
+from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import TaskSpec
 
 # What gluebenchmark.com takes: a zip with exactly these at its top (its FAQ 1; the same names in nyu-mll/jiant's
 # jiant/scripts/benchmarks/benchmarks.py).

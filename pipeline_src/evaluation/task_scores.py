@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from pipeline_src.common.paths import TASKS
 from pipeline_src.evaluation.prediction_files import Rows, predictions_path, read_predictions
+from pipeline_src.tasks.files.spec import ScoreSpec, TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import ScoreSpec, TaskSpec
-
-TASKS = Path("data/tasks")
 
 
 @dataclass(frozen=True)

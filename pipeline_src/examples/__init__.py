@@ -1,1 +1,1 @@
-"""Token shards, sentence pairs over them, masks drawn as they are loaded."""
+"""From documents to token ids and sentence pairs."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline_src.examples.keyed import bits, integers, uniform
-from pipeline_src.examples.store import TokenStore
+from pipeline_src.common.counter_rng import bits, integers, uniform
+from pipeline_src.tokenizer.token_store import TokenStore
 
 # One example: where its segments start in the store, how long they are (B's is 0 without next sentences), and 1 where
 # B is random.

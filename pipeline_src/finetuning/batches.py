@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_src.examples.keyed import key
+from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.tasks.features import Features
 
 POOL = 16  # batches whose items are sorted by length together
@@ -21,16 +21,16 @@ class TaskBatch:
 
     Attributes:
         judged: how many losses the task's is the mean of.
-        longest: tokens of the longest sequence.
+        max_seqlen: tokens of the longest sequence.
         examples: the items' numbers.
     """
 
     ids: Tensor
     segments: Tensor
-    starts: Tensor
+    cu_seqlens: Tensor
     labels: Tensor
     judged: int
-    longest: int
+    max_seqlen: int
     examples: np.ndarray
 
     @property
@@ -41,7 +41,7 @@ class TaskBatch:
 
 def make_batch(features: Features, items: np.ndarray, device: torch.device) -> TaskBatch:
     """Gather the sequences of ``items`` (numbers, int64) in that order."""
-    places, starts = features.tokens_of(items)
+    places, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
 
     def tensor(values: np.ndarray) -> Tensor:
@@ -51,18 +51,18 @@ def make_batch(features: Features, items: np.ndarray, device: torch.device) -> T
     return TaskBatch(
         tensor(features.ids[places].astype(np.int64)),
         tensor(features.segments[places].astype(np.int64)),
-        tensor(starts),
+        tensor(cu_seqlens),
         tensor(labels),
         features.judged(labels),
-        int(np.diff(starts).max()),
+        int(np.diff(cu_seqlens).max()),
         items,
     )
 
 
 def training_batches(
-    features: Features, batch: int, epochs: int, stream: int, micro_tokens: int, device: torch.device, done: int = 0
+    features: Features, batch: int, epochs: int, stream: int, max_tokens: int, device: torch.device, done: int = 0
 ) -> Iterator[list[TaskBatch]]:
-    """Yield batches in pieces of at most ``micro_tokens`` tokens, after ``done`` batches.
+    """Yield batches in pieces of at most ``max_tokens`` tokens, after ``done`` batches.
 
     Every item comes once an epoch, in an order keyed by ``stream`` and the epoch; the items of POOL batches are sorted
     by length, so that a batch holds similar ones, and the batches shuffled again. An epoch's last batch may be smaller.
@@ -71,12 +71,12 @@ def training_batches(
     for epoch in range(done // per_epoch, epochs):
         order = epoch_order(features, batch, stream, epoch)
         for items in order[done - epoch * per_epoch if epoch == done // per_epoch else 0 :]:
-            yield [make_batch(features, piece, device) for piece in pieces(features, items, micro_tokens)]
+            yield [make_batch(features, piece, device) for piece in pieces(features, items, max_tokens)]
 
 
 def epoch_order(features: Features, batch: int, stream: int, epoch: int) -> list[np.ndarray]:
     """The items of each batch of an epoch, as :func:`training_batches` says."""
-    draw = np.random.Generator(np.random.Philox(key=key(stream, epoch)))
+    draw = np.random.Generator(np.random.Philox(key=derive_seed(stream, epoch)))
     order, lengths = draw.permutation(features.items), features.lengths
     batches: list[np.ndarray] = []
     for first in range(0, len(order), POOL * batch):

@@ -11,14 +11,13 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from pipeline_src.files import hash_file
-from pipeline_src.tasks.cache import cached
+from pipeline_src.common.files import hash_file
+from pipeline_src.common.paths import TASKS
+from pipeline_src.tasks.feature_cache import cached
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.vocabulary.wordpiece import load_tokenizer
-
-TASKS = Path("data/tasks")
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 
 @dataclass(frozen=True)

@@ -14,24 +14,25 @@ from typing import Any
 
 import torch
 
-from pipeline_src.examples.keyed import key
-from pipeline_src.files import atomic_directory, read_json, write_json
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.files import atomic_directory, read_json, write_json
+from pipeline_src.common.paths import FINETUNED, PREDICTIONS
+from pipeline_src.common.progress import log
 from pipeline_src.finetuning.files import TaskFiles
 from pipeline_src.finetuning.grid import Grid, write_lines
-from pipeline_src.finetuning.settings import settings_of
+from pipeline_src.finetuning.settings import checkpoint_identity
+from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
 from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
 from pipeline_src.models.hub import load_config, load_weights, save_model
-from pipeline_src.models.task_heads import BertForTask
 from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.progress import log
-from pipeline_src.tasks.spec import TaskSpec, load_spec
+from pipeline_src.params.machine import USUAL, Machine
+from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.training.checkpoint import ROOT, Checkpoints, fingerprint
-from pipeline_src.training.interrupts import StopRequest, stop_requests
-from pipeline_src.training.settings import machine
+from pipeline_src.training.identity import environment
+from pipeline_src.training.stop_request import StopRequest, stop_requests
 
-MODELS, PREDICTIONS = Path("models/finetuned"), Path("results/predictions")
 PHASE = "finetune"  # below the folder of checkpoints
 
 ARCHITECTURES = {  # Hugging Face's names of what is saved
@@ -42,7 +43,7 @@ ARCHITECTURES = {  # Hugging Face's names of what is saved
 }
 
 
-def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None:
+def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL) -> None:
     """Read the encoder's folder and ``data/tasks/<task>``; write the best model and every prediction file.
 
     ``results/predictions/<task>/<restart>/`` holds ``pretrained/<row>.jsonl`` and, where the row has a test file,
@@ -53,12 +54,14 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
         PipelineError: an input is missing or malformed, or training diverges.
         Interrupted: a signal asked to stop; where it was is saved.
     """
-    torch.set_num_threads(finetune.threads)
+    torch.set_num_threads(machine.finetune.threads)
     recipe, encoder = finetune.recipe(task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
-    stream = key(seed, task, restart) >> 1
-    trainer = TaskTrainer(files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream)
-    settings = settings_of(
+    stream = derive_seed(seed, task, restart) >> 1
+    trainer = TaskTrainer(
+        files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream, machine
+    )
+    settings = checkpoint_identity(
         seed=seed,
         restart=restart,
         recipe=recipe,
@@ -82,7 +85,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
         counts = {file: found for file, found in files.counts.items() if found}
         told = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
         write_json(output / "run.json", told)
-    with atomic_directory(MODELS / task / restart) as output:
+    with atomic_directory(FINETUNED / task / restart) as output:
         shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()
 
@@ -111,7 +114,7 @@ def run_grid(
                 continue
             of_run = {**settings, "weights": weights, **point._asdict()}
             phase = f"{PHASE}/{settings['task']['name']}/{settings['restart']}"
-            checkpoints = Checkpoints(phase, of_run, machine(trainer.team))
+            checkpoints = Checkpoints(phase, of_run, environment(trainer.team, trainer.machine.settings("finetune")))
             model, loss = trainer.train(weights, point, checkpoints, asked)
             predictions = {part.row: trainer.predict(model, part) for part in judged}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])

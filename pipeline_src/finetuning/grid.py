@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.files import atomic_directory, read_json, write_json
+from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.params.finetune import Point
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by score row

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.common.closure import code_checksum
 from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.training.settings import CODE_PACKAGES, code_sum
+from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.training.state import checksum
 
 OF_OTHERS = {"restarts", "default", "tasks", "model"}  # not this task's alone, or said otherwise
 
 
-def settings_of(
+def checkpoint_identity(
     *,
     seed: int,
     restart: str,
@@ -33,5 +33,5 @@ def settings_of(
         "task": task.model_dump(),
         "data": dict(data),
         "encoder": {path.name: checksum(path) for path in sorted(encoder.iterdir()) if path.is_file()},
-        "code": code_sum(*CODE_PACKAGES, "tasks", "finetuning"),
+        "code": code_checksum("pipeline_src.finetuning.finetune"),
     }

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
 from pipeline_src.finetuning.files import Judged
+from pipeline_src.finetuning.losses import LOSSES
+from pipeline_src.finetuning.task_heads import POOLED, BertForTask
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
-from pipeline_src.models.task_heads import POOLED, BertForTask
 from pipeline_src.models.tensors import read_tensors
-from pipeline_src.objectives.tasks import LOSSES
 from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
-from pipeline_src.progress import log
+from pipeline_src.params.machine import Machine
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.training.checkpoint import Checkpoints
-from pipeline_src.training.interrupts import StopRequest
+from pipeline_src.training.distributed import alone
 from pipeline_src.training.loop import Loop, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
-from pipeline_src.training.team import alone
+from pipeline_src.training.stop_request import StopRequest
 
 EVALUATION_TOKENS = 16_384  # in one batch
 
@@ -40,6 +42,7 @@ class TaskTrainer:
         encoder: folder its weights are read from.
         training: features of the training file.
         stream: keys the head's weights, the order of the data and dropout.
+        machine: how it runs here.
     """
 
     def __init__(
@@ -51,9 +54,11 @@ class TaskTrainer:
         encoder: Path,
         training: Features,
         stream: int,
+        machine: Machine,
     ) -> None:
         self.spec, self.handler, self.recipe, self.params = spec, HANDLERS[spec.kind], recipe, params
-        self.config, self.encoder, self.training, self.stream = config, encoder, training, stream
+        self.config = replace(config, attention=machine.attention, recompute=machine.finetune.recompute)
+        self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
         self.team = alone()
 
     def model(self) -> BertForTask:
@@ -110,8 +115,8 @@ class TaskTrainer:
         loss = LOSSES[self.handler.head]
 
         def objective(batch: TaskBatch) -> dict[str, Term]:
-            outputs = model(batch.ids, batch.segments, batch.starts, batch.longest)
-            return {"task": Term(loss(outputs, batch.labels, batch.starts) * batch.judged)}
+            outputs = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
+            return {"task": Term(loss(outputs, batch.labels, batch.cu_seqlens) * batch.judged)}
 
         per_epoch = -(-self.training.items // point.batch)
         steps = point.epochs * per_epoch
@@ -129,7 +134,13 @@ class TaskTrainer:
             asked=lambda: bool(asked),
         )
         batches = training_batches(
-            self.training, point.batch, point.epochs, self.stream, self.params.micro_tokens, self.team.device, loop.step
+            self.training,
+            point.batch,
+            point.epochs,
+            self.stream,
+            self.machine.finetune.max_tokens,
+            self.team.device,
+            loop.step,
         )
         for step in loop.run(batches):
             stopping = asked is not None and loop.stopping and step < steps
@@ -148,7 +159,7 @@ class TaskTrainer:
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                found = model(batch.ids, batch.segments, batch.starts, batch.longest).float().cpu().numpy()
+                found = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
             if not outputs.shape[1]:
                 outputs = np.empty((len(outputs), found.shape[1]), np.float32)
             places = (

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.dropout import dropout as drop
-from pipeline_src.models.layout import Layout
+from pipeline_src.models.packed_layout import PackedLayout
 
-BackEnd = Callable[[Tensor, Tensor, Tensor, Layout, float, bool], Tensor]
+BackEnd = Callable[[Tensor, Tensor, Tensor, PackedLayout, float, bool], Tensor]
 
 MOST_WEIGHTS = 1 << 19  # attention weights at once in `runs`: 2 MB
 LEAST_WEIGHTS = 6000  # on average; with fewer, calls take longer than what they compute
@@ -22,7 +22,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    layout: Layout,
+    layout: PackedLayout,
     dropout: float = 0.0,
     causal: bool = False,
     back_end: str = "auto",
@@ -58,25 +58,25 @@ def choose(wanted: str, device: str, dtype: torch.dtype, dropout: float) -> str:
         return "nested" if dropout or dtype == torch.float32 else "varlen"
     if wanted not in BACK_ENDS:
         known = ", ".join(["auto", *BACK_ENDS])
-        raise PipelineError("unknown attention", wanted, where="model.attention", remedy=f"give one of {known}")
+        raise PipelineError("unknown attention", wanted, where="machine.yaml, attention", remedy=f"give one of {known}")
     if dropout and wanted in WITHOUT_DROPOUT:
         raise PipelineError(
             "this attention has no dropout",
             f"{wanted}, with attention dropout {dropout:g}",
-            where="model.attention",
-            remedy="set model.attention_dropout to 0, or model.attention to nested or auto",
+            where="machine.yaml, attention",
+            remedy="set model.attention_dropout to 0, or attention in machine.yaml to nested or auto",
         )
     if device != "cuda" and wanted in ON_GPU:
         raise PipelineError(
             "this attention needs a GPU",
             f"{wanted}, on {device}",
-            where="model.attention",
-            remedy="set model.attention to auto or padded",
+            where="machine.yaml, attention",
+            remedy="set attention in machine.yaml to auto or padded",
         )
     return wanted
 
 
-def padded(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
+def padded(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
     """Through a [B, heads, L, head size] rectangle, on any device."""
     # With padding at the end, a causal mask alone already hides it from every token.
     mask = None if layout.keep is None or causal else layout.keep[:, None, None, :]
@@ -85,7 +85,7 @@ def padded(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: f
     return layout.unpad(context.transpose(1, 2))
 
 
-def runs(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
+def runs(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
     """Runs of sequences of equal length one after another, without padding: what is under way stays in the cache.
 
     Where there is little to compute in each, they are padded instead.
@@ -109,20 +109,20 @@ def runs(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: flo
     return torch.cat(contexts)
 
 
-def nested(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
+def nested(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
     """Through nested tensors of the jagged layout; on a CPU only without causal mask, and slowly."""
 
     def nest(flat: Tensor) -> Tensor:  # [T, heads, size] -> [B, heads, (length), size]
         # the shortest length is asked for to rule out empty sequences alone: 1 spares a GPU the wait for it
         return torch.nested.nested_tensor_from_jagged(
-            flat, layout.offsets, min_seqlen=1, max_seqlen=layout.longest
+            flat, layout.cu_seqlens, min_seqlen=1, max_seqlen=layout.max_seqlen
         ).transpose(1, 2)
 
     context = F.scaled_dot_product_attention(nest(query), nest(key), nest(value), dropout_p=dropout, is_causal=causal)
     return context.transpose(1, 2).values()
 
 
-def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float, causal: bool) -> Tensor:
+def varlen(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
     """Through the variable-length flash kernel (Dao 2023), which takes half precision: float32 becomes bfloat16."""
     # Imported where it is used: it brings torch's compiler along, which takes two seconds.
     from torch.nn.attention.varlen import varlen_attn
@@ -132,10 +132,10 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: f
         query.to(dtype),
         key.to(dtype),
         value.to(dtype),
-        layout.offsets_32,
-        layout.offsets_32,
-        layout.longest,
-        layout.longest,
+        layout.cu_seqlens_32,
+        layout.cu_seqlens_32,
+        layout.max_seqlen,
+        layout.max_seqlen,
         window_size=(-1, 0) if causal else (-1, -1),
     )
     return context.to(query.dtype)

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.models.attention import attention
 from pipeline_src.models.dropout import Dropout
-from pipeline_src.models.layout import Layout
+from pipeline_src.models.packed_layout import PackedLayout
 
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert
@@ -76,7 +76,7 @@ class Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+    def forward(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
         """[T] ids and segments -> [T, H]."""
         total = (
             self.word_embeddings(ids) + self.position_embeddings(layout.position) + self.token_type_embeddings(segments)
@@ -95,7 +95,7 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
         """[T, H] -> [T, H]."""
         query, key, value = (
             projection(hidden).view(len(hidden), self.heads, -1) for projection in (self.query, self.key, self.value)
@@ -131,7 +131,7 @@ class Block(nn.Module):
         self.output = AddAndNorm(config, config.intermediate_size)
         self.approximate = config.gelu
 
-    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
         """[T, H] -> [T, H]."""
         hidden = self.attention["output"](self.attention["self"](hidden, layout), hidden)
         inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
@@ -146,7 +146,7 @@ class Encoder(nn.Module):
         self.layer = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.recompute = config.recompute
 
-    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
         """[T, H] -> [T, H]."""
         for block in self.layer:
             if self.recompute and torch.is_grad_enabled():
@@ -155,7 +155,7 @@ class Encoder(nn.Module):
                 hidden = block(hidden, layout)
         return hidden
 
-    def states(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
+    def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T, H] -> itself and what each block makes of it, as many [T, H] as blocks and one; nothing is recomputed."""
         states = [hidden]
         for block in self.layer:
@@ -178,36 +178,36 @@ class Bert(nn.Module):
         self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)})
 
     def forward(
-        self, ids: Tensor, segments: Tensor, starts: Tensor, longest: int | None = None
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
         Args:
             ids: int64 [T].
             segments: int64 [T].
-            starts: start of each sequence and T, int64 [B + 1].
-            longest: tokens of the longest sequence, where known; see :meth:`Layout.of`.
+            cu_seqlens: start of each sequence and T, int64 [B + 1].
+            max_seqlen: tokens of the longest sequence, where known; see :meth:`Layout.of`.
 
         Returns:
             Hidden states of the last layer [T, H] and pooled vectors [B, H].
         """
-        layout = Layout.of(starts, len(ids), longest)
+        layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
         hidden = self.encode(ids, segments, layout)
         return hidden, self.pool(hidden, layout)
 
-    def encode(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+    def encode(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
         """[T] ids and segments -> hidden states of the last layer [T, H]."""
         return self.encoder(self.embeddings(ids, segments, layout), layout)
 
-    def states(self, ids: Tensor, segments: Tensor, layout: Layout) -> list[Tensor]:
+    def states(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T] ids and segments -> embeddings and hidden states of each layer, [T, H] each."""
         return self.encoder.states(self.embeddings(ids, segments, layout), layout)
 
-    def pool(self, hidden: Tensor, layout: Layout) -> Tensor:
+    def pool(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
         """Hidden states [T, H] -> one vector per sequence [B, H]."""
         return torch.tanh(self.pooler["dense"](hidden.index_select(0, self.pooled(layout))))
 
-    def pooled(self, layout: Layout) -> Tensor:
+    def pooled(self, layout: PackedLayout) -> Tensor:
         """The token that stands for each sequence, int64 [B]."""
         return layout.last if self.config.is_decoder else layout.first
 

@@ -15,7 +15,7 @@ OBJECTIVES = {  # name in params.yaml and whether next sentences were learnt -> 
     ("left_to_right", True): "the next word from those before it, and next sentences",
     ("left_to_right", False): "the next word from those before it",
 }
-PRETRAINED = {"masked": "BertForPreTraining", "left_to_right": "BertLMHeadModel"}  # Hugging Face's class
+PRETRAINED_CLASSES = {"masked": "BertForPreTraining", "left_to_right": "BertLMHeadModel"}  # Hugging Face's class
 ENCODER_USE = (
     "To be fine-tuned on tasks that read a whole sentence or a pair of them: classification, choice, question "
     "answering. Not for writing text."
@@ -44,14 +44,14 @@ def pretrained_card(
         objective, next_sentence: as in params.yaml (``pretrain.objective``, ``examples.next_sentence``).
         sources: as :func:`read_sources` gives them.
         training: parameters by name: seed, steps, batch, learning rate, mask_prob, ...
-        figures: losses and accuracies by text ("training text", "held-out text").
+        figures: losses and accuracies by text ("training text", "validation text").
         cost: amounts by name ("tokens", "FLOP").
     """
     learnt = OBJECTIVES[objective, next_sentence]
     return Card(
         title=f"BERT, {_size(config)}",
         about=f"A BERT encoder ({BERT}) with {parameters:,} parameters, trained from scratch on {learnt}.",
-        architecture=PRETRAINED[objective],
+        architecture=PRETRAINED_CLASSES[objective],
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
         tags=("bert", "pretraining"),

@@ -9,7 +9,7 @@ from pipeline_src.models.bert import LAYER_NORM_EPS, Bert, BertConfig
 from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
 
 
-class MaskedWords(nn.Module):
+class MaskedLMHead(nn.Module):
     """Predicts the tokens at given places; its decoder is the embedding matrix (google-research/bert)."""
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
@@ -49,7 +49,7 @@ class BertForPretraining(nn.Module):
         self.bert = Bert(config)
         self.cls = nn.ModuleDict(
             {
-                "predictions": MaskedWords(config, self.bert.embeddings.word_embeddings),
+                "predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings),
                 "seq_relationship": nn.Linear(config.hidden_size, 2),
             }
         )
@@ -62,9 +62,9 @@ class BertForPretraining(nn.Module):
         self,
         ids: Tensor,
         segments: Tensor,
-        starts: Tensor,
+        cu_seqlens: Tensor,
         predicted: Tensor,
-        longest: int | None = None,
+        max_seqlen: int | None = None,
         labels: Tensor | None = None,
     ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
         """Scores of the tokens at ``predicted`` [P, entries] and of "next" and "random" [B, 2]; see :class:`Bert`.
@@ -72,7 +72,7 @@ class BertForPretraining(nn.Module):
         With ``labels``, the tokens that stand there, the first is their loss and number of right guesses instead, as
         :func:`linear_cross_entropy` gives them, and no scores are kept.
         """
-        hidden, pooled = self.bert(ids, segments, starts, longest)
+        hidden, pooled = self.bert(ids, segments, cu_seqlens, max_seqlen)
         hidden = hidden.index_select(0, predicted)
         words = self.cls["predictions"]
         found = words(hidden) if labels is None else words.loss(hidden, labels)

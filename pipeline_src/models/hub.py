@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import atomic_file, read_json, write_json
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_file, read_json, write_json
 from pipeline_src.models.bert import HOW_IT_RUNS, INITIAL_STD, LAYER_NORM_EPS, BertConfig
 from pipeline_src.models.tensors import DECODER, canonical, read_tensors
 

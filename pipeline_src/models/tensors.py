@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import read_json
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
 
 RENAMED = (  # names that have changed, or depend on the class that was saved -> ours, those of BertForPreTraining
     (re.compile(r"\.gamma$"), ".weight"),  # TensorFlow's names of LayerNorm's two, in the first PyTorch releases

@@ -11,8 +11,8 @@ class CorpusParams(Block):
     """What is kept apart for measuring.
 
     Attributes:
-        heldout: share of documents (0 to 0.5) that no training stage sees; the masked-language-model loss is
+        validation: share of documents (0 to 0.5) that no training stage sees; the masked-language-model loss is
             measured on them.
     """
 
-    heldout: float = Field(default=0.01, gt=0, le=0.5)
+    validation: float = Field(default=0.01, gt=0, le=0.5)

@@ -14,8 +14,8 @@ from pipeline_src.report.experiments import Experiment
 from pipeline_src.report.page import BOXES, environment
 from pipeline_src.report.published import split_of
 from pipeline_src.report.results import is_synthetic
-from pipeline_src.report.sourced import Node
 from pipeline_src.report.table import METRICS
+from pipeline_src.report.traced import Node
 
 TABLES = Path("workflow/ablations")
 OURS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1")}  # the paper's metrics in our rows

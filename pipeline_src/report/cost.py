@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.files import read_json
+from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import LOGS
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.results import PHASES, Curve, Results, read_curve
-from pipeline_src.report.sourced import Figure, Node, Shown, computed
+from pipeline_src.report.traced import Figure, Node, Shown, computed
 
-LOGS = Path("logs")
 PRICE = 1.0  # of an hour of one device, where --price says nothing
 
 

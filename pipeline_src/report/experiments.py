@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import read_json
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
 from pipeline_src.report.results import RESULTS
-from pipeline_src.report.sourced import Node
+from pipeline_src.report.traced import Node
 
 WORKSPACE = "workspace"
 SUMMARY, SCORES, PARAMS = "results/summary.json", "results/scores.json", "params.yaml"

@@ -19,7 +19,7 @@ class Panel:
     Attributes:
         title, label: of the picture and of its upright axis.
         factor: what values are multiplied by, 100 for percent.
-        simplest, simplest_label: what the simplest predictor reaches on held-out text, where that is known.
+        simplest, simplest_label: what the simplest predictor reaches on validation text, where that is known.
     """
 
     title: str
@@ -39,7 +39,7 @@ PANELS = {  # by column of the curve
 
 
 def pretraining_panels(results: Results) -> list[str]:
-    """Training and held-out curves over both phases, one picture a quantity; without those that were not measured."""
+    """Training and validation curves over both phases, one picture a quantity; without those that were not measured."""
     shown = [name for name in PANELS if any(_known(curve, name) for curve in results.curves.values())]
     return [_panel(results, name) for name in shown]
 
@@ -51,17 +51,23 @@ def _known(curve: Curve, name: str) -> bool:
 def _panel(results: Results, name: str) -> str:
     panel, axes = PANELS[name], new_axes()
     for phase, colour in COLOURS.items():
-        curve, heldout = results.curves[phase], heldout_curve(results, phase, name)
+        curve, validation = results.curves[phase], validation_curve(results, phase, name)
         last = phase == PHASES[-1]  # once in the legend
         points = [(step, panel.factor * value) for step, value in _points(curve, name)]
         label = f"training, {phase} phase"
         axes.plot(*_columns(points), color=colour, linewidth=1.4, linestyle="-" if not last else "-.", label=label)
-        values = [panel.factor * value for value in heldout.values()]
+        values = [panel.factor * value for value in validation.values()]
         if values:
             axes.plot(
-                list(heldout), values, "o-", color=INK, linewidth=1, markersize=3.5, label="" if last else "held out"
+                list(validation),
+                values,
+                "o-",
+                color=INK,
+                linewidth=1,
+                markersize=3.5,
+                label="" if last else "validation",
             )
-        level = results.pretrain[phase]["heldout"].get(panel.simplest) if panel.simplest else None
+        level = results.pretrain[phase]["validation"].get(panel.simplest) if panel.simplest else None
         if level is not None and points:
             ends = points[0][0], points[-1][0]
             label = "" if last else panel.simplest_label
@@ -84,12 +90,12 @@ def _columns(points: list[tuple[float, float]]) -> tuple[list[float], list[float
     return [step for step, _ in points], [value for _, value in points]
 
 
-def heldout_curve(results: Results, phase: str, name: str) -> dict[int, float]:
-    """Step -> held-out figure: those measured on the way, where they were, and that at the phase's end."""
+def validation_curve(results: Results, phase: str, name: str) -> dict[int, float]:
+    """Step -> validation figure: those measured on the way, where they were, and that at the phase's end."""
     found = results.pretrain[phase]
-    points = {int(step): value for step, value in _points(results.curves[phase], f"heldout_{name}")}
-    if name in found["heldout"]:
-        points[found.get("steps_before", 0) + found["steps"]] = found["heldout"][name]
+    points = {int(step): value for step, value in _points(results.curves[phase], f"validation_{name}")}
+    if name in found["validation"]:
+        points[found.get("steps_before", 0) + found["steps"]] = found["validation"][name]
     return dict(sorted(points.items()))
 
 

@@ -16,8 +16,8 @@ from pipeline_src.report.published import (
     split_of,
 )
 from pipeline_src.report.results import GLUE_AVERAGE, Results, glue_average, in_average, is_synthetic
-from pipeline_src.report.sourced import Figure, Node, Shown
 from pipeline_src.report.table import METRICS
+from pipeline_src.report.traced import Figure, Node, Shown
 
 
 @dataclass(frozen=True)

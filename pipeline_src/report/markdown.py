@@ -6,8 +6,8 @@ from pipeline_src.report import cost
 from pipeline_src.report.headline import Headline, Line, headline
 from pipeline_src.report.page import title_of
 from pipeline_src.report.results import Results
-from pipeline_src.report.sourced import DASH, Shown, plain
-from pipeline_src.report.table import average_line, heading, heldout_line, text_table
+from pipeline_src.report.table import average_line, heading, text_table, validation_line
+from pipeline_src.report.traced import DASH, Shown, plain
 
 HEADER = (
     "task",
@@ -24,11 +24,11 @@ HEADER = (
 
 
 def render_markdown(results: Results) -> str:
-    """Held-out figures, the headline table, the average and what training took."""
+    """Validation figures, the headline table, the average and what training took."""
     found = headline(results)
     parts = [
         f"# {title_of(results)}",
-        heldout_line(results.pretrain["long"]["heldout"]),
+        validation_line(results.pretrain["long"]["validation"]),
         f"## {heading(results.scores)}",
         text_table(HEADER, [_cells(found, line) for line in found.lines]),
         average_line(results.scores),

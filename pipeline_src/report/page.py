@@ -13,8 +13,8 @@ from pipeline_src.report import cost, figures, provenance
 from pipeline_src.report.headline import headline
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.results import PHASES, RESULTS, Results
-from pipeline_src.report.sourced import Node, Shown, computed, show
 from pipeline_src.report.table import own_titles
+from pipeline_src.report.traced import Node, Shown, computed, show
 
 TEMPLATES = Path(__file__).with_name("templates")
 SECTIONS = {
@@ -27,9 +27,9 @@ SECTIONS = {
 }
 STEPS_SHOWN = 5  # of the masks filled in one phase, the first and the last among them
 BOXES = {  # of the summary: what stands under the figure, and its form
-    "mlm_loss": ("held-out MLM loss (nats)", "three"),
+    "mlm_loss": ("validation MLM loss (nats)", "three"),
     "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
-    "nsp_accuracy": ("held-out NSP accuracy", "percent"),
+    "nsp_accuracy": ("validation NSP accuracy", "percent"),
     "glue": ("GLUE average", "one"),
     "squad1": ("SQuAD, all answerable: F1", "one"),
     "squad2": ("SQuAD with unanswerable: F1", "one"),
@@ -123,6 +123,7 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         made=list(dict.fromkeys(row.value["title"] for row in scores["rows"] if row.value["task"] in scores["rules"])),
         boxes=_boxes(Node(summary, "results/summary.json")),
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
+        short=results.node("pretrain/short.json"),
         long=results.node("pretrain/long.json"),
         phases=[results.node(f"pretrain/{phase}.json") for phase in PHASES],
         filled=[(phase, texts) for phase in PHASES if (texts := _filled_masks(results.node(f"pretrain/{phase}.json")))],

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from pipeline_src.report.sourced import Node
+from pipeline_src.report.traced import Node
 
 PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
 PARAMS, LOCK = Path("params.yaml"), Path("dvc.lock")

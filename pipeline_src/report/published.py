@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pipeline_src.report.sourced import Figure, Node, Shown, computed
+from pipeline_src.report.traced import Figure, Node, Shown, computed
 
 PAPER = Path(__file__).with_name("paper.yaml")
 DOCUMENT = "pipeline_src/report/paper.yaml"

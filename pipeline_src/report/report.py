@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import atomic_file, write_json
-from pipeline_src.progress import log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_file, write_json
+from pipeline_src.common.progress import log
 from pipeline_src.report.comparison import render_comparison
 from pipeline_src.report.cost import PRICE
 from pipeline_src.report.experiments import read_experiment

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import read_json
-from pipeline_src.report.sourced import Figure, Node, computed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import RESULTS
+from pipeline_src.report.traced import Figure, Node, computed
 
-RESULTS = Path("results")
 PHASES = ("short", "long")
 # The numbers whose mean the paper's table 1 calls the average: MNLI-m and -mm apart, without WNLI; F1 for QQP and
 # MRPC, Spearman for STS-B (section 4.1).
@@ -60,7 +60,7 @@ class Results:
     def pretrain(self) -> dict[str, dict[str, Any]]:
         """``results/pretrain/<phase>.json`` by phase.
 
-        ``fill_mask`` in it is what :meth:`pipeline_src.training.filled_masks.FilledMasks.ask` found, time after time.
+        ``fill_mask`` in it is what :meth:`pipeline_src.pretraining.mask_probes.MaskProbes.ask` found, time after time.
         """
         return {phase: self.documents[f"results/pretrain/{phase}.json"] for phase in PHASES}
 
@@ -134,13 +134,13 @@ def glue_average(scores: Node, formula: str = "mean over restarts") -> Figure | 
 def summarise(results: Results) -> dict[str, float]:
     """The few figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``); at most eight.
 
-    Losses are of the held-out documents after the last phase, task scores in percent, named synthetic where they are.
+    Losses are of the validation documents after the last phase, task scores in percent, named synthetic where they are.
     Digits are those that the tables of the report have: rounded twice, a figure would stand there as another one.
     """
-    heldout, scores = results.pretrain["long"]["heldout"], results.scores
-    summary = {"mlm_loss": round(heldout["mlm_loss"], 3), "mlm_gap": round(heldout["gap"], 3)}
-    if "nsp_accuracy" in heldout:
-        summary["nsp_accuracy"] = round(heldout["nsp_accuracy"], 3)
+    validation, scores = results.pretrain["long"]["validation"], results.scores
+    summary = {"mlm_loss": round(validation["mlm_loss"], 3), "mlm_gap": round(validation["gap"], 3)}
+    if "nsp_accuracy" in validation:
+        summary["nsp_accuracy"] = round(validation["nsp_accuracy"], 3)
     node = results.node("scores.json")
     average = glue_average(node)
     if average is not None:

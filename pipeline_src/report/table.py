@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.files import read_json
+from pipeline_src.common.files import read_json
 from pipeline_src.report.results import GLUE_AVERAGE, RESULTS, glue_average, in_average, is_synthetic
-from pipeline_src.report.sourced import Node
+from pipeline_src.report.traced import Node
 
 HEADER = ("task", "metric", "score", "chance", "from random weights", "split")
 METRICS = {
@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print the table and where the report lies."""
     scores = read_json(RESULTS / "scores.json")
-    heldout = read_json(RESULTS / "pretrain" / "long.json")["heldout"]
+    validation = read_json(RESULTS / "pretrain" / "long.json")["validation"]
     print()
-    print(heldout_line(heldout))
+    print(validation_line(validation))
     print()
     print(heading(scores))
     print()
@@ -49,15 +49,15 @@ def heading(scores: dict[str, Any]) -> str:
     return "Scores on the development sets, in percent"
 
 
-def heldout_line(heldout: dict[str, Any]) -> str:
+def validation_line(validation: dict[str, Any]) -> str:
     """What pretraining learnt, in one line."""
     words = (
-        f"Held-out text: MLM loss {heldout['mask_loss']:.3f} at [MASK] against {heldout['unigram_loss']:.3f} of "
-        f"unigram counts (gap {heldout['gap']:+.3f} nats)"
+        f"Validation text: MLM loss {validation['mask_loss']:.3f} at [MASK] against "
+        f"{validation['unigram_loss']:.3f} of unigram counts (gap {validation['gap']:+.3f} nats)"
     )
-    if "nsp_accuracy" not in heldout:
+    if "nsp_accuracy" not in validation:
         return f"{words}; no next sentences"
-    accuracy, majority = (100 * heldout[name] for name in ("nsp_accuracy", "nsp_majority"))
+    accuracy, majority = (100 * validation[name] for name in ("nsp_accuracy", "nsp_majority"))
     return f"{words}; NSP accuracy {accuracy:.1f} % (larger class {majority:.1f} %)"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -> None:

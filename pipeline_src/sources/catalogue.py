@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.base import Block
 from pipeline_src.sources.checksums import Checksum
 
-CATALOGUE = Path(__file__).with_name("sources.yaml")
+CATALOGUE = Path(__file__).parents[1] / "catalogue" / "sources.yaml"
 SCHEMES = ("https", "file", "pypi")
 PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<member>.+)")
 

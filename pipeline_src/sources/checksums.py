@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import read_json, write_json
-from pipeline_src.progress import log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.common.progress import log
 
 LOCK = Path("sources.lock")
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}  # hex digits of each algorithm the catalogue may name

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from pipeline_src.files import atomic_directory
+from pipeline_src.common.files import atomic_directory
+from pipeline_src.common.paths import RAW_BOOKS
+from pipeline_src.common.progress import log
 from pipeline_src.params.books import BooksParams
-from pipeline_src.progress import log
 from pipeline_src.sources.catalogue import load_source, resolve
 from pipeline_src.sources.fetch import obtain, place
-
-FOLDER = Path("data/raw/books")
 
 
 def run(books: BooksParams) -> None:
     """Fetch and verify the books into ``data/raw/books/``, with a ``source.json``."""
     source = resolve(books.source, load_source(books.source))
     obtained = obtain(books.source, source)
-    with atomic_directory(FOLDER) as folder:
+    with atomic_directory(RAW_BOOKS) as folder:
         place(books.source, source, obtained, folder)
-    log.info("%d books of %s in %s", len(obtained), books.source, FOLDER)
+    log.info("%d books of %s in %s", len(obtained), books.source, RAW_BOOKS)

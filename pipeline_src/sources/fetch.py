@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import digests, hash_file, write_json
-from pipeline_src.progress import log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import digests, hash_file, write_json
+from pipeline_src.common.paths import DOWNLOADS
+from pipeline_src.common.progress import log
 from pipeline_src.sources import https, pypi
 from pipeline_src.sources.archive import unpack
 from pipeline_src.sources.catalogue import Source, SourceFile, Wheel
@@ -29,8 +30,6 @@ from pipeline_src.sources.checksums import (
     record,
     recorded,
 )
-
-DOWNLOADS = Path("data/downloads")
 
 
 @dataclass(frozen=True)

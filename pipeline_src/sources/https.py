@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from email.message import Message
 from pathlib import Path
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.progress import Progress, log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import Progress, log
 
 ATTEMPTS = 4  # in a row without a byte gained, per address
 WAIT = 1.0  # seconds before the second attempt, doubled before each further one

@@ -15,9 +15,9 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import atomic_file, digests
-from pipeline_src.progress import log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_file, digests
+from pipeline_src.common.progress import log
 from pipeline_src.sources.catalogue import PYPI, Wheel
 from pipeline_src.sources.checksums import Checksum, exclusive, mismatch
 

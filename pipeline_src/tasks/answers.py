@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.files.spec import TaskSpec
+from pipeline_src.tasks.files.squad import Example
 from pipeline_src.tasks.predictions import align, not_a_prediction
-from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.tasks.squad import Example
 from pipeline_src.tasks.squad_scores import NullCut, answered_values, best_cut, exact_match, overlap_f1
 
 

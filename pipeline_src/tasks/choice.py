@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.reading import FETCH_AGAIN, read_columns
+from pipeline_src.tasks.files.spec import Columns, TaskSpec
 from pipeline_src.tasks.metrics import chance_level, judge
 from pipeline_src.tasks.predictions import align, certainty, check_outputs, not_a_prediction
-from pipeline_src.tasks.reading import FETCH_AGAIN, read_columns
 from pipeline_src.tasks.sequences import Specials, encode, pair_features
-from pipeline_src.tasks.spec import Columns, TaskSpec
-from pipeline_src.tasks.verdict import Verdict
 
 head = "choice"
 
@@ -130,9 +130,9 @@ def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, f
     return {metric: chance_level(metric, gold) for metric in spec.row(row).metrics}
 
 
-def verdicts(
+def example_results(
     spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> list[Verdict]:
+) -> list[ExampleResult]:
     """One verdict per example; answers are the endings' texts, words those of the context and the right ending.
 
     Raises:
@@ -141,7 +141,7 @@ def verdicts(
     choices = _choices(spec, examples, predictions)
     confidence = {given["id"]: certainty(given) for given in predictions}
     return [
-        Verdict(
+        ExampleResult(
             example.id,
             example.context,
             len(example.context.split()) + len(example.endings[gold].split()),

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.reading import FETCH_AGAIN, read_columns
+from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.metrics import chance_level, judge
 from pipeline_src.tasks.predictions import align, align_rows, certainty, check_outputs, not_a_prediction
-from pipeline_src.tasks.reading import FETCH_AGAIN, read_columns
 from pipeline_src.tasks.sequences import Specials, encode, pair_features
-from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.tasks.verdict import Verdict
 
 head = "sequence"
 
@@ -159,9 +159,9 @@ def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, f
     return {metric: chance_level(metric, gold) for metric in spec.row(row).metrics}
 
 
-def verdicts(
+def example_results(
     spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> list[Verdict]:
+) -> list[ExampleResult]:
     """One verdict per example: right or wrong for a class, the share of the range that was not missed for a number.
 
     Raises:
@@ -177,7 +177,7 @@ def verdicts(
             right = 1 - abs(value - gold) / (spec.range[1] - spec.range[0])
             spelt = f"{gold:.3f}", f"{value:.3f}"
         text = "\n".join(example.texts)
-        found.append(Verdict(example.id, text, len(text.split()), *spelt, right, certainty(given)))
+        found.append(ExampleResult(example.id, text, len(text.split()), *spelt, right, certainty(given)))
     return found
 
 

@@ -10,9 +10,9 @@ from itertools import groupby
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.progress import log
-from pipeline_src.tasks.conll import Example
+from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import NO_TAG, TokenFeatures
+from pipeline_src.tasks.files.conll import Example
 from pipeline_src.tasks.sequences import Specials, encode, frame
 
 CONTEXT = 4  # a later window of a document begins with up to a fourth of sentences that came before
@@ -49,7 +49,7 @@ def window_features(
     pieces = _pieces(examples, _word_tokens(examples, tokenizer, specials.unk, room, counts), room, counts)
     ids: list[int] = []
     word: list[int] = []
-    starts, owners = [0], []
+    cu_seqlens, owners = [0], []
     for _, document in groupby(pieces, lambda piece: examples[piece.example].document):
         for context, tagged in _windows(list(document), room):
             inner = [token for piece in (*context, *tagged) for tokens in piece.words for token in tokens]
@@ -59,7 +59,7 @@ def window_features(
                 for number, tokens in enumerate(piece.words, start=piece.first):
                     word += [number] + [-1] * (len(tokens) - 1)
             word.append(-1)
-            starts.append(len(ids))
+            cu_seqlens.append(len(ids))
             owners.append(tagged[0].example)
     for reason, count in sorted((+counts).items()):
         log.info("%s: %d %s", task, count, reason)
@@ -69,7 +69,7 @@ def window_features(
     return TokenFeatures(
         ids=np.array(ids, np.int32),
         segments=np.zeros(len(ids), np.int8),
-        starts=np.array(starts, np.int64),
+        cu_seqlens=np.array(cu_seqlens, np.int64),
         labels=np.where(of_word >= 0, tags[of_word], NO_TAG),
         example=np.array(owners, np.int64),
         counts=dict(sorted((+counts).items())),

@@ -14,7 +14,7 @@ class Features:
     Attributes:
         ids: token ids of all sequences end to end, int32 [tokens].
         segments: 0 for the first segment with [CLS] and its [SEP], 1 for the second, int8 [tokens].
-        starts: where each sequence starts, and the end of the last one, int64 [sequences + 1].
+        cu_seqlens: where each sequence starts, and the end of the last one, int64 [sequences + 1].
         per_item: sequences that make one item to be judged (1; the number of choices in SWAG).
         labels: one row per item: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for
             the first and last token of a span, counted from the start of its sequence (0, 0: no answer here).
@@ -24,7 +24,7 @@ class Features:
 
     ids: np.ndarray
     segments: np.ndarray
-    starts: np.ndarray
+    cu_seqlens: np.ndarray
     labels: np.ndarray
     example: np.ndarray
     per_item: int = 1
@@ -33,12 +33,12 @@ class Features:
     @property
     def items(self) -> int:
         """How many items there are."""
-        return (len(self.starts) - 1) // self.per_item
+        return (len(self.cu_seqlens) - 1) // self.per_item
 
     @property
     def lengths(self) -> np.ndarray:
         """Tokens of each item, all its sequences together, int64 [items]."""
-        return np.diff(self.starts[:: self.per_item])
+        return np.diff(self.cu_seqlens[:: self.per_item])
 
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the tokens of ``items`` (numbers, int64) lie, item by item, and where each of their sequences starts.
@@ -47,9 +47,9 @@ class Features:
             Places in ``ids``, int64 [tokens]; starts among these and their end, int64 [sequences + 1].
         """
         sequences = (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
-        first, lengths = self.starts[sequences], self.starts[sequences + 1] - self.starts[sequences]
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        return np.arange(starts[-1]) + np.repeat(first - starts[:-1], lengths), starts
+        first, lengths = self.cu_seqlens[sequences], self.cu_seqlens[sequences + 1] - self.cu_seqlens[sequences]
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
+        return np.arange(cu_seqlens[-1]) + np.repeat(first - cu_seqlens[:-1], lengths), cu_seqlens
 
     def labels_of(self, items: np.ndarray) -> np.ndarray:
         """Labels of ``items``, in that order."""

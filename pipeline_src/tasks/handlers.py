@@ -11,9 +11,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.tasks import choice, classification, span, tagging
+from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.tasks.verdict import Verdict
+from pipeline_src.tasks.files.spec import TaskSpec
 
 
 class Handler(Protocol):
@@ -57,9 +57,9 @@ class Handler(Protocol):
     def chance(self, spec: TaskSpec, row: str, examples: Sequence[Any]) -> dict[str, float]:
         """Metric -> percent that a model which learnt nothing gets."""
 
-    def verdicts(
+    def example_results(
         self, spec: TaskSpec, row: str, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]
-    ) -> list[Verdict]:
+    ) -> list[ExampleResult]:
         """What the model made of each example, in the examples' order."""
 
 

@@ -63,9 +63,9 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
 
 def _candidates(features: SpanFeatures, outputs: np.ndarray, begin: int, end: int) -> tuple[np.ndarray, ...]:
     """Question, first token, last token and score of each span in a range of windows; null score of each window."""
-    offset = features.starts[begin:end]
-    tokens = slice(int(features.starts[begin]), int(features.starts[end]))
-    lengths = np.diff(features.starts[begin : end + 1])
+    offset = features.cu_seqlens[begin:end]
+    tokens = slice(int(features.cu_seqlens[begin]), int(features.cu_seqlens[end]))
+    lengths = np.diff(features.cu_seqlens[begin : end + 1])
     real = np.arange(lengths.max()) < lengths[:, None]
     scores = np.full((2, *real.shape), -np.inf)
     scores[:, real] = outputs[tokens].T
@@ -89,7 +89,7 @@ def _best_of_all(features: SpanFeatures, outputs: np.ndarray, items: range, null
     """The one best span of a question's windows; none where the context has no token."""
     best = (-np.inf, 0, 0)
     for item in items:
-        begin, end = int(features.starts[item]), int(features.starts[item + 1])
+        begin, end = int(features.cu_seqlens[item]), int(features.cu_seqlens[item + 1])
         starts, ends = outputs[begin:end].astype(float).T
         starts = np.where(features.may_start[begin:end], starts, -np.inf)
         ends = np.where(features.offsets[begin:end, 1] > 0, ends, -np.inf)

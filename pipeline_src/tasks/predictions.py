@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 
 
 class HasId(Protocol):

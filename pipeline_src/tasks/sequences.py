@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.progress import log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features
 
 
@@ -32,7 +32,7 @@ class Specials:
         for token in ("[CLS]", "[SEP]", "[UNK]"):
             found = tokenizer.token_to_id(token)
             if found is None:
-                remedy = "use the tokenizer that the stage `vocabulary` writes"
+                remedy = "use the tokenizer that the stage `train_tokenizer` writes"
                 raise PipelineError("the vocabulary lacks a special token", token, remedy=remedy)
             ids.append(found)
         return cls(*ids)
@@ -84,7 +84,7 @@ def pair_features(
     """
     ids: list[int] = []
     segments: list[int] = []
-    starts = [0]
+    cu_seqlens = [0]
     shortened = 0
     for first, second in pairs:
         room = max_length - (2 if second is None else 3)
@@ -93,13 +93,13 @@ def pair_features(
         framed = frame(first[:keep_first], None if second is None else second[:keep_second], specials)
         ids += framed[0]
         segments += framed[1]
-        starts.append(len(ids))
+        cu_seqlens.append(len(ids))
     if shortened:
-        log.info("%s: %d of %d sequences cut to %d tokens", task, shortened, len(starts) - 1, max_length)
+        log.info("%s: %d of %d sequences cut to %d tokens", task, shortened, len(cu_seqlens) - 1, max_length)
     return Features(
         ids=np.array(ids, np.int32),
         segments=np.array(segments, np.int8),
-        starts=np.array(starts, np.int64),
+        cu_seqlens=np.array(cu_seqlens, np.int64),
         labels=labels,
         example=np.arange(len(labels), dtype=np.int64),
         per_item=per_item,

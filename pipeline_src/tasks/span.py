@@ -12,13 +12,13 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.tasks.answers import judge, percent, values_of
+from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.spec import TaskSpec
+from pipeline_src.tasks.files.squad import Example, read_questions
 from pipeline_src.tasks.nbest import find_spans, in_words
 from pipeline_src.tasks.predictions import check_outputs
-from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.tasks.squad import Example, read_questions
 from pipeline_src.tasks.squad_scores import best_cut, normalise_answer
-from pipeline_src.tasks.verdict import Verdict
 from pipeline_src.tasks.windows import SpanFeatures, window_features
 
 SHOWN = 300  # characters of a context in a verdict at most
@@ -102,9 +102,9 @@ def score(
     return scores | {"best_em": 100.0 * exact.total / len(examples), "best_em_threshold": exact.threshold}
 
 
-def verdicts(
+def example_results(
     spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> list[Verdict]:
+) -> list[ExampleResult]:
     """One per question: F1 of the answer given, the threshold applied as in :func:`score`, whose errors it shares.
 
     The text is the question and what stands around the answer; its words are those of question and context.
@@ -112,7 +112,7 @@ def verdicts(
     judged = judge(spec, examples, predictions)
     by_id = {prediction["id"]: prediction for prediction in predictions}
     return [
-        Verdict(
+        ExampleResult(
             id=example.id,
             text=f"{example.question.strip()} ||| {_around(example)}",
             words=len(example.question.split()) + len(example.context.split()),

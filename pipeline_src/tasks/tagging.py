@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.tasks.conll import Example, read_sentences
 from pipeline_src.tasks.document_windows import window_features
+from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features, TokenFeatures
+from pipeline_src.tasks.files.conll import Example, read_sentences
+from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.metrics import accuracy, chance_level, entity_f1
 from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
-from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.tasks.verdict import Verdict
 
 head = "token"
 
@@ -106,13 +106,13 @@ def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, f
     return {metric: chance_level(metric, words) for metric in spec.row(row).metrics}  # type: ignore[arg-type]
 
 
-def verdicts(
+def example_results(
     spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> list[Verdict]:
+) -> list[ExampleResult]:
     """What to say of each sentence; ``right`` is the share of its words whose tag is right. Errors as :func:`score`."""
     confidence = {line["id"]: line.get("confidence") for line in predictions}
     return [
-        Verdict(
+        ExampleResult(
             id=example.id,
             text=" ".join(example.words),
             words=len(example.words),

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.progress import log
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.files.squad import Answer, Example, stands
 from pipeline_src.tasks.sequences import Specials
-from pipeline_src.tasks.squad import Answer, Example, stands
 
 WINDOW_STEP = 128  # from window start to window start; this and the next two as in google-research/bert, run_squad.py
 QUESTION_TOKENS = 64
@@ -184,19 +184,19 @@ def _lay_out(
     """Fill arrays of the final size; 15 million tokens of training windows never exist as Python objects."""
     owners = np.array([window.owner for window in windows], np.int64)
     lengths = [len(questions[window.owner]) + 3 + window.last - window.first for window in windows]
-    starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    ids = np.full(starts[-1], specials.sep, np.int32)
-    segments = np.zeros(starts[-1], np.int8)
-    offsets = np.zeros((starts[-1], 2), np.int32)
-    may_start = np.zeros(starts[-1], bool)
-    ids[starts[:-1]] = specials.cls
+    cu_seqlens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    ids = np.full(cu_seqlens[-1], specials.sep, np.int32)
+    segments = np.zeros(cu_seqlens[-1], np.int8)
+    offsets = np.zeros((cu_seqlens[-1], 2), np.int32)
+    may_start = np.zeros(cu_seqlens[-1], bool)
+    ids[cu_seqlens[:-1]] = specials.cls
     edges = np.searchsorted(owners, np.arange(len(examples) + 1)).tolist()
     for owner, (example, question) in enumerate(zip(examples, questions, strict=True)):
         own = windows[edges[owner] : edges[owner + 1]]
         best = most_context([(window.first, window.last) for window in own])
         context_ids, context_offsets = contexts[example.context]
         for number, window in enumerate(own):
-            begin, end = int(starts[edges[owner] + number]), int(starts[edges[owner] + number + 1])
+            begin, end = int(cu_seqlens[edges[owner] + number]), int(cu_seqlens[edges[owner] + number + 1])
             part, place = slice(window.first, window.last), slice(begin + len(question) + 2, end - 1)
             ids[begin + 1 : begin + 1 + len(question)] = question
             ids[place] = context_ids[part]
@@ -206,7 +206,7 @@ def _lay_out(
     return SpanFeatures(
         ids=ids,
         segments=segments,
-        starts=starts,
+        cu_seqlens=cu_seqlens,
         labels=np.array([window.label for window in windows], np.int64).reshape(-1, 2),
         example=owners,
         offsets=offsets,

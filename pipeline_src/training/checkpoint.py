@@ -21,30 +21,31 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.optim import Optimizer
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import atomic_directory, read_json, write_json
-from pipeline_src.progress import log
-from pipeline_src.training.loop import Reached
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, read_json, write_json
+from pipeline_src.common.paths import CHECKPOINTS
+from pipeline_src.common.progress import log
+from pipeline_src.training.loop import TrainState
 from pipeline_src.training.optimiser import MOMENTS
 from pipeline_src.training.state import STATE, WEIGHT, checksum, fill, tensors_of
 
-ROOT = Path(os.environ.get("PIPELINE_CHECKPOINTS", "checkpoints"))  # elsewhere, a killed `dvc exp run --temp` goes on
+ROOT = Path(os.environ.get("PIPELINE_CHECKPOINTS", CHECKPOINTS))  # elsewhere, a killed `dvc exp run --temp` goes on
 TENSORS = "tensors.safetensors"
 KINDS = (WEIGHT, *MOMENTS)
-KEEP = 2  # newest checkpoints of one training; the best by held-out loss is kept besides
+KEEP = 2  # newest checkpoints of one training; the best by validation loss is kept besides
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"  # between checkpoints; decides nothing of the result, so no parameter
 
 
 @dataclass(frozen=True)
-class Restored:
+class Checkpoint:
     """What a checkpoint holds beside weights and moments.
 
     Attributes:
         reached: the loop's place.
-        cost: what was spent so far, as :class:`pipeline_src.training.cost.CostMeter` keeps it.
+        cost: what was spent so far, as :class:`pipeline_src.training.compute.CostMeter` keeps it.
     """
 
-    reached: Reached
+    reached: TrainState
     cost: dict[str, Any]
 
 
@@ -69,13 +70,18 @@ class Checkpoints:
         return time.monotonic() - self._saved >= self._pause
 
     def save(
-        self, model: nn.Module, optimiser: Optimizer, reached: Reached, cost: dict[str, Any], heldout: float | None
+        self,
+        model: nn.Module,
+        optimiser: Optimizer,
+        reached: TrainState,
+        cost: dict[str, Any],
+        validation: float | None,
     ) -> None:
         """Write the checkpoint of ``reached.step`` and remove those that are neither among the newest nor the best.
 
         Args:
             model, optimiser, reached, cost: as :meth:`restore` gives them back.
-            heldout: the held-out loss, where it was measured after this step; the lowest marks the best.
+            validation: the validation loss, where it was measured after this step; the lowest marks the best.
         """
         with atomic_directory(self._path(reached.step)) as folder:
             save_file(tensors_of(model, optimiser, KINDS), folder / TENSORS)
@@ -84,7 +90,7 @@ class Checkpoints:
                 "machine": self.machine,
                 "reached": asdict(reached),
                 "cost": cost,
-                "heldout": heldout,
+                "validation": validation,
                 "sum": checksum(folder / TENSORS),
             }
             write_json(folder / STATE, state)
@@ -95,7 +101,7 @@ class Checkpoints:
             if step not in kept:
                 shutil.rmtree(self._path(step))
 
-    def restore(self, model: nn.Module, optimiser: Optimizer) -> Restored | None:
+    def restore(self, model: nn.Module, optimiser: Optimizer) -> Checkpoint | None:
         """Fill model and optimiser from the newest whole checkpoint; None where there is none of these settings.
 
         A damaged one is passed over with a warning. Checkpoints of other settings are named with what differs.
@@ -113,8 +119,8 @@ class Checkpoints:
             fill(path / TENSORS, model, optimiser, KINDS, step, f"delete {path}")
             if state["machine"] != self.machine:
                 changed = difference(state["machine"], self.machine)
-                log.warning("going on elsewhere, so not bit for bit as without a stop: %s", changed)
-            return Restored(Reached(**state["reached"]), state["cost"])
+                log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
+            return Checkpoint(TrainState(**state["reached"]), state["cost"])
         for other in self._others():
             log.info("not used: %s", other)
         return None
@@ -132,11 +138,11 @@ class Checkpoints:
         return self.folder / "kept" / str(step)
 
     def _best(self, steps: list[int]) -> int | None:
-        """The step with the lowest held-out loss; None where none was measured."""
+        """The step with the lowest validation loss; None where none was measured."""
         losses = {}
         for step in steps:
             try:
-                loss = read_json(self._path(step) / STATE)["heldout"]
+                loss = read_json(self._path(step) / STATE)["validation"]
             except (PipelineError, KeyError):
                 continue  # damaged
             if loss is not None:

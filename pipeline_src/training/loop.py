@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.examples.keyed import key
-from pipeline_src.progress import Progress
-from pipeline_src.training.ahead import ahead
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import Progress
+from pipeline_src.training.distributed import Team, gradients_wait
 from pipeline_src.training.optimiser import CLIP
-from pipeline_src.training.team import Team, gradients_wait
+from pipeline_src.training.prefetch import prefetch
 
 
 class Term(NamedTuple):
@@ -44,7 +44,7 @@ B = TypeVar("B", bound=Batch)
 
 
 @dataclass
-class Reached:
+class TrainState:
     """How far a loop is, beside weights and moments: what it needs to go on as if it had never stopped.
 
     Attributes:
@@ -102,7 +102,7 @@ class Loop(Generic[B]):
         what: str,
         stream: int,
         team: Team,
-        reached: Reached | None = None,
+        reached: TrainState | None = None,
         asked: Callable[[], bool] = lambda: False,
         rates: Callable[[], dict[str, float]] = dict,
     ) -> None:
@@ -111,7 +111,7 @@ class Loop(Generic[B]):
         self.asked, self.rates = asked, rates
         self.counts: dict[str, float] = {}
         self.pace: dict[str, float] = {}
-        reached = reached or Reached()
+        reached = reached or TrainState()
         self.step, self.rows, self._count = reached.step, list(reached.rows), reached.count
         self.notes = list(reached.notes)
         self._sums = {name: torch.tensor(total, device=team.device) for name, total in reached.sums.items()}
@@ -123,11 +123,11 @@ class Loop(Generic[B]):
         """Whether to stop now; all processes of a team agree on it."""
         return self._asked_of_any or (self.team.size == 1 and self.asked())
 
-    def reached(self) -> Reached:
+    def reached(self) -> TrainState:
         """How far the loop is; what it holds is whole numbers of losses that are numbers."""
         self.check()
         sums = {name: float(total) for name, total in self._sums.items()}
-        return Reached(self.step, self.rows, sums, self._count, self.notes)
+        return TrainState(self.step, self.rows, sums, self._count, self.notes)
 
     def run(self, batches: Iterable[Sequence[B]]) -> Iterator[int]:
         """Take a step with each of ``batches`` and yield how many were taken, until ``last``.
@@ -137,7 +137,7 @@ class Loop(Generic[B]):
         """
         self.model.train()
         with Progress(self.what, self.last, "step", initial=self.step) as progress:
-            for pieces in ahead(batches):
+            for pieces in prefetch(batches):
                 self._take(pieces)
                 self.step += 1
                 self._count += 1
@@ -177,7 +177,7 @@ class Loop(Generic[B]):
 
     def _take(self, pieces: Sequence[B]) -> None:
         """One step of the optimiser."""
-        torch.manual_seed(key(self.stream, self.step, self.team.rank) >> 1)
+        torch.manual_seed(derive_seed(self.stream, self.step, self.team.rank) >> 1)
         self.counts = counts = self._count_all(pieces)
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate(self.step)

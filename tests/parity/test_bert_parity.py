@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.finetuning.losses import token
+from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights, save_model
-from pipeline_src.models.task_heads import BertForTask
-from pipeline_src.objectives.nsp import next_sentence
-from pipeline_src.objectives.tasks import token
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.objectives.next_sentence import next_sentence
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES, PAD = 500, 0
 SIZES = [(1, 64, 1), (2, 128, 2), (4, 256, 4)]
@@ -76,12 +76,12 @@ class Batch:
     ids: Tensor
     segments: Tensor
     keep: Tensor
-    starts: Tensor
+    cu_seqlens: Tensor
     attention_mask: Tensor | None
 
     @property
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.ids[self.keep], self.segments[self.keep], self.starts
+        return self.ids[self.keep], self.segments[self.keep], self.cu_seqlens
 
     @property
     def padded(self) -> dict[str, Tensor | None]:
@@ -119,7 +119,7 @@ def both(request, activation, tmp_path_factory) -> tuple[BertForPretraining, Any
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_outputs_losses_and_gradients(both, batch):
     ours, reference, _ = both
-    predicted = (batch.starts[:-1, None] + torch.tensor([1, 5])).ravel()
+    predicted = (batch.cu_seqlens[:-1, None] + torch.tensor([1, 5])).ravel()
     labels = torch.full((3, 24), -100)
     labels[:, 1], labels[:, 5] = 17, 42
     is_random = torch.tensor([0, 1, 0])
@@ -162,7 +162,9 @@ def test_left_to_right(size, batch, tmp_path):
     sizes = config(size, causal=True)
     ours = shake(BertForPretraining(sizes))
     reference = theirs(ours, sizes, "BertLMHeadModel", tmp_path)
-    predicted = torch.cat([torch.arange(a, b - 1) for a, b in zip(batch.starts, batch.starts[1:], strict=False)])
+    predicted = torch.cat(
+        [torch.arange(a, b - 1) for a, b in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False)]
+    )
     labels = batch.flat[0][predicted + 1]
 
     words, _ = ours(*batch.flat, predicted)
@@ -186,7 +188,7 @@ def test_token_head(batch, tmp_path):
     labels = torch.randint(0, 7, batch.ids.shape, generator=torch.Generator().manual_seed(2))
     labels[:, ::3] = -100
     outputs = ours(*batch.flat)
-    loss = token(outputs, labels[batch.keep], batch.starts)
+    loss = token(outputs, labels[batch.keep], batch.cu_seqlens)
     loss.backward()
     expected = reference(**batch.padded, labels=labels.masked_fill(~batch.keep, -100))
     expected.loss.backward()

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_src.examples.keyed import bits, key, uniform
-from pipeline_src.examples.loading import PretrainingExamples
-from pipeline_src.examples.masking import MaskedLM
+from pipeline_src.common.counter_rng import bits, derive_seed, uniform
+from pipeline_src.common.files import write_json
 from pipeline_src.examples.pairs import (
     A_END,
     COIN,
@@ -30,9 +29,10 @@ from pipeline_src.examples.pairs import (
     PairRules,
     document_pairs,
 )
-from pipeline_src.examples.store import TokenStore, TokenWriter
-from pipeline_src.files import write_json
 from pipeline_src.params.pretrain import Masking
+from pipeline_src.pretraining.loading.batches import PretrainingExamples
+from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
 
 GOOGLE = Path(__file__).resolve().parents[2].parent / "shared/data/google_bert"
 CLS, SEP, MASK, ENTRIES = 101, 102, 103, 30_522
@@ -219,7 +219,7 @@ def store_of(folder: Path, documents: list[list[list[int]]]) -> TokenStore:
 @pytest.mark.parametrize(("length", "short_seq_prob"), [(16, 0.5), (64, 0.1), (128, 0.1), (512, 0.1)])
 def test_driven_by_the_same_draws_every_pair_is_the_same(tmp_path, length, short_seq_prob):
     documents = random_documents(length, 60)
-    store, stream = store_of(tmp_path, documents), key(5, "pairs", "short", 0)
+    store, stream = store_of(tmp_path, documents), derive_seed(5, "pairs", "short", 0)
     rules = PairRules(length, short_seq_prob, 0.5, next_sentence=True)
     plan = document_pairs(store, 0, len(documents), rules, [stream])
     ours = [
@@ -267,9 +267,9 @@ def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, ma
     numbers = rng.permutation(10_000)[: len(examples)]
     lengths = np.asarray([len(ids) for ids in examples])
     _, chosen = masked_lm.apply(np.concatenate(examples), lengths, numbers)
-    starts = np.cumsum(lengths) - lengths
-    for ids, number, start in zip(examples, numbers, starts, strict=True):
-        draws = KeyedShuffle(key(9, "choose"), int(number))
+    cu_seqlens = np.cumsum(lengths) - lengths
+    for ids, number, start in zip(examples, numbers, cu_seqlens, strict=True):
+        draws = KeyedShuffle(derive_seed(9, "choose"), int(number))
         words = inner[ids] if whole_word else None
         expected = sorted(published_masks(ids.tolist(), mask_prob, 10**9, draws, words))
         ours = chosen[(chosen >= start) & (chosen < start + len(ids))] - start
@@ -289,7 +289,7 @@ def test_googles_sixty_examples_are_typical_of_ours(tmp_path):
 
     ours = []
     for seed in range(300):
-        plan = document_pairs(store, 0, 3, rules, [key(seed, number) for number in range(5)])
+        plan = document_pairs(store, 0, 3, rules, [derive_seed(seed, number) for number in range(5)])
         a, b = plan["a_length"].astype(int), plan["b_length"].astype(int)
         ours.append(figures(len(plan), a + b + 3, a, plan["is_random"]))
     theirs = figures(
@@ -311,4 +311,4 @@ def test_a_loaded_batch_is_what_the_plan_says(tmp_path):
     special[[CLS, SEP]] = True
     masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=9)
     examples = PretrainingExamples(tmp_path / "plan.npy", store, masked_lm, CLS, SEP)
-    assert (np.diff(examples.batch(np.arange(len(examples))).starts) == examples.lengths()).all()
+    assert (np.diff(examples.batch(np.arange(len(examples))).cu_seqlens) == examples.lengths()).all()

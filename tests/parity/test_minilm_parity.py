@@ -14,11 +14,11 @@ import pytest
 import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.inference import embed, import_model
-from pipeline_src.inference.open_model import open_model
 from pipeline_src.models.bert import Bert
 from pipeline_src.models.hub import load_config, load_weights
-from pipeline_src.vocabulary.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tools import embed, import_model
+from pipeline_src.tools.open_model import open_model
 
 SENTENCES = [
     "A cat sits on the mat.",
@@ -63,9 +63,9 @@ def test_hidden_states_and_pooler(folder, theirs):
     keep = batch["attention_mask"].bool()
     model = Bert(load_config(folder)).eval()
     load_weights(model, folder)
-    starts = torch.nn.functional.pad(keep.sum(1).cumsum(0), (1, 0))
+    cu_seqlens = torch.nn.functional.pad(keep.sum(1).cumsum(0), (1, 0))
     with torch.inference_mode():
-        hidden, pooled = model(batch["input_ids"][keep], batch["token_type_ids"][keep], starts)
+        hidden, pooled = model(batch["input_ids"][keep], batch["token_type_ids"][keep], cu_seqlens)
     torch.testing.assert_close(hidden, outputs.last_hidden_state[keep], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(pooled, outputs.pooler_output, rtol=1e-5, atol=1e-5)
 

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from pipeline_src.sources.catalogue import Wheel
 from pipeline_src.tasks import span
 from pipeline_src.tasks.answers import judge
-from pipeline_src.tasks.spec import load_spec
-from pipeline_src.tasks.squad import Answer, Example
+from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.files.squad import Answer, Example
 from pipeline_src.tasks.squad_scores import normalise_answer
 
 PACKAGE = "tf-models-official==2.19.1"

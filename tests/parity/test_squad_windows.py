@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pipeline_src.tasks import span, windows
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.windows import gold_tokens
-from pipeline_src.vocabulary.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "squad"
 FILE = DATA / "dev-v1.1.rebuilt.json.xz"
@@ -72,7 +72,7 @@ def test_the_labels_of_the_windows_give_the_answers_back(examples, features):
     """Every first answer is whole in some window, and reads there as in the file unless counted."""
     exact = {}
     for item, owner in enumerate(features.example.tolist()):
-        label = features.labels[item] + features.starts[item]
+        label = features.labels[item] + features.cu_seqlens[item]
         if features.labels[item, 0]:
             text = examples[owner].context[features.offsets[label[0], 0] : features.offsets[label[1], 1]]
             exact[owner] = text == examples[owner].answers[0].text
@@ -80,7 +80,7 @@ def test_the_labels_of_the_windows_give_the_answers_back(examples, features):
 
 
 def test_every_token_may_start_an_answer_in_one_window_alone(examples, features):
-    owners = np.repeat(features.example, np.diff(features.starts))
+    owners = np.repeat(features.example, np.diff(features.cu_seqlens))
     tokens = (owners * 100_000 + features.offsets[:, 0]) * 100_000 + features.offsets[:, 1]
     in_context = features.offsets[:, 1] > 0
     assert not (features.may_start & ~in_context).any()
@@ -92,7 +92,7 @@ def test_predicting_them_all_takes_seconds(examples, features):
     outputs = np.random.default_rng(0).normal(size=(len(features.ids), 2)).astype(np.float32)
     items = np.flatnonzero(features.labels[:, 0])
     for side in (0, 1):
-        outputs[features.starts[items] + features.labels[items, side], side] += 20
+        outputs[features.cu_seqlens[items] + features.labels[items, side], side] += 20
     begin = time.process_time()
     rows = span.predict(SPEC, examples, features, outputs)
     assert time.process_time() - begin < 15  # 1 s

@@ -16,10 +16,10 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tasks.metrics import METRICS
-from pipeline_src.tasks.spec import load_spec
 
 GLUE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "glue"
 DEV = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE", "wnli": "WNLI", "qnli": "QNLI"}

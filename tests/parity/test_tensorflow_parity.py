@@ -15,7 +15,7 @@ import torch
 
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import fill
-from pipeline_src.models.tensorflow import load_google
+from pipeline_src.tools.tensorflow_checkpoint import load_google
 
 SIZES = {
     "vocab_size": 90,
@@ -91,11 +91,11 @@ def test_the_outputs_are_those_of_googles_graph(google):
     model = BertForPretraining(config).eval()
     fill(model, tensors, folder)
     assert set(tensors) == {name for name, _ in model.named_parameters()}
-    starts = torch.tensor([0, *LENGTHS]).cumsum(0)
+    cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0)
     ids, segments = (torch.from_numpy(batch[name][keep]) for name in ("ids", "segments"))
     with torch.inference_mode():
-        hidden, pooled = model.bert(ids, segments, starts)
-        words, pairs = model(ids, segments, starts, starts[:-1] + 2)
+        hidden, pooled = model.bert(ids, segments, cu_seqlens)
+        words, pairs = model(ids, segments, cu_seqlens, cu_seqlens[:-1] + 2)
     found = (hidden, pooled, words.log_softmax(-1), pairs.log_softmax(-1))
     expected = (outputs[0][keep], *outputs[1:])
     for ours, theirs in zip(found, expected, strict=True):

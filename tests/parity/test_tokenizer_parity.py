@@ -11,12 +11,12 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from pipeline_src.files import read_json
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.encode import Encoder
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.spelling import spell
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, reserved_tokens, save_tokenizer
+from pipeline_src.common.files import read_json
+from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, reserved_tokens, save_tokenizer
+from pipeline_src.tokenizer_training.counting import count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
+from pipeline_src.tokenizer_training.spelling import spell
 
 transformers = pytest.importorskip("transformers", reason="an extra of the tests")
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def text() -> list[str]:
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_same_pieces_as_the_trainer_of_tokenizers(text, lowercase):
     """Given the order of the ## forms, which it leaves to chance, the peer learns the same entries in one order."""
-    words = count_words(text, lowercase, longest=10**9)
+    words = count_words(text, lowercase, max_seqlen=10**9)
     peer = Tokenizer(WordPiece(unk_token="[UNK]"))
     peer.normalizer, peer.pre_tokenizer = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
     forms = [AddedToken(form, special=True) for form in spell(words.items(), 1000, 1).forms]
@@ -53,12 +53,12 @@ def test_the_same_pieces_as_the_trainer_of_tokenizers(text, lowercase):
     scope="module", params=[(True, 0, 100), (True, 994, 100), (False, 7, 100), (True, 7, 12), (False, 0, 200)]
 )
 def saved(request, text, tmp_path_factory):
-    lowercase, unused, longest = request.param
+    lowercase, unused, max_seqlen = request.param
     folder = tmp_path_factory.mktemp("vocabulary")
-    words = count_words(text, lowercase, longest)
+    words = count_words(text, lowercase, max_seqlen)
     pieces = learn_vocabulary(words, 2500, 1000, 1, unused)
     assert pieces[: 5 + unused] == reserved_tokens(unused)
-    save_tokenizer(folder, pieces, lowercase, longest)
+    save_tokenizer(folder, pieces, lowercase, max_seqlen)
     peer = transformers.AutoTokenizer.from_pretrained(str(folder))
     strict = transformers.AutoTokenizer.from_pretrained(str(folder), split_special_tokens=True)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -16,7 +16,7 @@ import yaml
 
 from pipeline_src import __main__ as command_line
 from pipeline_src.sources.catalogue import Source
-from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.tasks.files.spec import TaskSpec
 from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands
 
 ROOT = Path(__file__).resolve().parents[2]

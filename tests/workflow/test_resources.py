@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import Study
 
 

@@ -45,15 +45,15 @@ rule download_books:
         "{params.cmd}"
 
 
-rule wikipedia:
+rule clean_wikipedia:
     input:
-        dag["wikipedia"].input,
+        dag["clean_wikipedia"].input,
     output:
-        dag["wikipedia"].output,
+        dag["clean_wikipedia"].output,
     log:
-        "logs/wikipedia/{part}.log",
+        "logs/clean_wikipedia/{part}.log",
     benchmark:
-        "logs/benchmarks/wikipedia/{part}.tsv"
+        "logs/benchmarks/clean_wikipedia/{part}.tsv"
     group:
         plan.group("part")
     conda:
@@ -62,20 +62,20 @@ rule wikipedia:
     resources:
         **plan.work(memory=8000, minutes=720),
     params:
-        cmd=dag["wikipedia"].cmd,
+        cmd=dag["clean_wikipedia"].cmd,
     shell:
         "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
-rule books:
+rule clean_books:
     input:
-        dag["books"].input,
+        dag["clean_books"].input,
     output:
-        dag["books"].output,
+        dag["clean_books"].output,
     log:
-        "logs/books/all.log",
+        "logs/clean_books/all.log",
     benchmark:
-        "logs/benchmarks/books/all.tsv"
+        "logs/benchmarks/clean_books/all.tsv"
     group:
         plan.group("books")
     conda:
@@ -84,20 +84,20 @@ rule books:
     resources:
         **plan.work(memory=4000, minutes=240),
     params:
-        cmd=dag["books"].cmd,
+        cmd=dag["clean_books"].cmd,
     shell:
         "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
-rule vocabulary:
+rule train_tokenizer:
     input:
-        dag["vocabulary"].input,
+        dag["train_tokenizer"].input,
     output:
-        dag["vocabulary"].output,
+        dag["train_tokenizer"].output,
     log:
-        "logs/vocabulary/all.log",
+        "logs/train_tokenizer/all.log",
     benchmark:
-        "logs/benchmarks/vocabulary/all.tsv"
+        "logs/benchmarks/train_tokenizer/all.tsv"
     group:
         plan.group("corpus")
     conda:
@@ -106,20 +106,20 @@ rule vocabulary:
     resources:
         **plan.work(memory=32000, minutes=480),
     params:
-        cmd=dag["vocabulary"].cmd,
+        cmd=dag["train_tokenizer"].cmd,
     shell:
         "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
-rule tokens:
+rule tokenize:
     input:
-        dag["tokens"].input,
+        dag["tokenize"].input,
     output:
-        dag["tokens"].output,
+        dag["tokenize"].output,
     log:
-        "logs/tokens/all.log",
+        "logs/tokenize/all.log",
     benchmark:
-        "logs/benchmarks/tokens/all.tsv"
+        "logs/benchmarks/tokenize/all.tsv"
     group:
         plan.group("corpus")
     conda:
@@ -128,20 +128,20 @@ rule tokens:
     resources:
         **plan.work(memory=16000, minutes=480),
     params:
-        cmd=dag["tokens"].cmd,
+        cmd=dag["tokenize"].cmd,
     shell:
         "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
-rule examples:
+rule build_examples:
     input:
-        dag["examples"].input,
+        dag["build_examples"].input,
     output:
-        dag["examples"].output,
+        dag["build_examples"].output,
     log:
-        "logs/examples/all.log",
+        "logs/build_examples/all.log",
     benchmark:
-        "logs/benchmarks/examples/all.tsv"
+        "logs/benchmarks/build_examples/all.tsv"
     group:
         plan.group("corpus")
     conda:
@@ -150,6 +150,28 @@ rule examples:
     resources:
         **plan.work(memory=32000, minutes=480),
     params:
-        cmd=dag["examples"].cmd,
+        cmd=dag["build_examples"].cmd,
+    shell:
+        "PIPELINE_WORKERS={threads} {params.cmd}"
+
+
+rule corpus_statistics:
+    input:
+        dag["corpus_statistics"].input,
+    output:
+        dag["corpus_statistics"].output,
+    log:
+        "logs/corpus_statistics/all.log",
+    benchmark:
+        "logs/benchmarks/corpus_statistics/all.tsv"
+    group:
+        plan.group("results")
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 4
+    resources:
+        **plan.work(memory=16000, minutes=240),
+    params:
+        cmd=dag["corpus_statistics"].cmd,
     shell:
         "PIPELINE_WORKERS={threads} {params.cmd}"

@@ -2,6 +2,8 @@
 
 import pytest
 
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import write_json
 from pipeline_src.corpus.documents import (
     Document,
     read_documents,
@@ -11,8 +13,6 @@ from pipeline_src.corpus.documents import (
     write_manifest,
     write_shard,
 )
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import write_json
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks._hard_sentences import CASES
-from pipeline_src.corpus.gaps import pieces
 from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.wikipedia.placeholders import pieces
 
 EWT = Path(__file__).parents[4] / "shared/data/ud_ewt/en_ewt-ud-dev.conllu"
 PARTS = [

@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_src.evaluation import evaluate
-from pipeline_src.files import write_json
-from pipeline_src.params.pretrain import PretrainParams, Steps
-
-STUDY = {"seed": 1, "mask_prob": 0.15, "pretrain": PretrainParams(steps=Steps(short=1, long=1))}  # of no account here
+from pipeline_src.common.files import write_json
 
 
 def write_predictions(task: str, restart: str, file: str, predictions: Sequence[Any]) -> None:
@@ -34,10 +30,6 @@ def write_run(task: str, restart: str, *runs: dict[str, Any], **more: Any) -> No
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """An empty project root as working directory, whose corpus is not counted."""
+    """An empty project root as working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evaluate, "corpus_samples", lambda parts, seed, mask_prob, pretrain: {})
-    monkeypatch.setattr(
-        evaluate, "corpus_statistics", lambda parts, tasks: {"parts": list(parts), "tasks": list(tasks)}
-    )
     return tmp_path

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_src.evaluation.breakdown import WORST, by_length, confusion, worst
-from pipeline_src.tasks.spec import load_spec
-from pipeline_src.tasks.verdict import Verdict
+from pipeline_src.tasks.example_result import ExampleResult
+from pipeline_src.tasks.files.spec import load_spec
 
 
-def verdict(gold: str = "1", predicted: str = "1", right: float = 1.0, **more) -> Verdict:
+def verdict(gold: str = "1", predicted: str = "1", right: float = 1.0, **more) -> ExampleResult:
     given = {"id": "0", "text": "a", "words": 1, "confidence": None, **more}
-    return Verdict(gold=gold, predicted=predicted, right=right, **given)
+    return ExampleResult(gold=gold, predicted=predicted, right=right, **given)
 
 
 def test_confusion_has_every_label_in_the_order_of_the_task():

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.evaluation.task_scores import score_task
-from pipeline_src.files import read_json
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.tasks.spec import load_spec
-from tests.unit.evaluation.conftest import STUDY, write_predictions, write_run
+from pipeline_src.tasks.files.spec import load_spec
+from tests.unit.evaluation.conftest import write_predictions, write_run
 
 WIKIPEDIA = WikipediaParams(dump="d", parts=("a", "b"))
 RTE = load_spec("rte")
@@ -52,11 +52,9 @@ def study(project):
 
 def evaluate_rte(task_source: str = "synthetic", restarts: tuple[int, ...] = (1, 2)) -> None:
     run(
-        **STUDY,
         task_source=task_source,
         tasks=("rte",),
         finetune=FinetuneParams(restarts=restarts),
-        wikipedia=WIKIPEDIA,
     )
 
 
@@ -69,7 +67,6 @@ def test_mean_deviation_best_chance_and_baseline(study):
     assert (row["best"], row["best_restart"]) == (100.0, 2)
     assert row["deviation"] == pytest.approx(53.033, abs=1e-3)
     assert row["chance"] == 75.0 == row["random_weights"]
-    assert read_json("results/corpus.json") == {"parts": ["a", "b"], "tasks": ["rte"]}
     assert row["main"] and row["file"] == "dev.tsv" and row["examples"] == 4
 
 

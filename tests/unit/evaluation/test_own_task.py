@@ -8,17 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline_src.common.files import read_json
 from pipeline_src.evaluation.evaluate import run
-from pipeline_src.files import read_json
 from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.report.table import HEADER, average_line, score_cells, text_table
-from pipeline_src.sources import download_tasks
 from pipeline_src.sources.catalogue import load_source
-from pipeline_src.tasks import spec as specs
+from pipeline_src.task_sources import download_tasks
+from pipeline_src.tasks.files import spec as specs
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.vocabulary.wordpiece import build_tokenizer
-from tests.unit.evaluation.conftest import STUDY, write_predictions, write_run
+from pipeline_src.tokenizer.wordpiece import build_tokenizer
+from tests.unit.evaluation.conftest import write_predictions, write_run
 
 TASK = """
 reviews:
@@ -95,8 +94,7 @@ def test_it_goes_all_the_way(project: Path, monkeypatch: pytest.MonkeyPatch, suf
         write_predictions("rte", "1", "pretrained/rte.jsonl", [labels[label] for label in gold])
         write_run("rte", "1", {"weights": "pretrained", "dev": {"accuracy": 100.0}})
 
-    wikipedia = WikipediaParams(dump="d", parts=("a",))
-    run(**STUDY, task_source=task_source, tasks=tasks, finetune=FinetuneParams(restarts=(1,)), wikipedia=wikipedia)
+    run(task_source=task_source, tasks=tasks, finetune=FinetuneParams(restarts=(1,)))
     scores = read_json("results/scores.json")
     found = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
     assert found == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0)}

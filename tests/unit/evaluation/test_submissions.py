@@ -11,18 +11,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.evaluation.submissions import GLUE, majority, submissions
 from pipeline_src.evaluation.task_scores import Judged, TaskScores
-from pipeline_src.files import hash_file, read_json
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.sources.synthetic import write_task
-from pipeline_src.tasks import spec as specs
+from pipeline_src.task_sources.synthetic import write_task
+from pipeline_src.tasks.files import spec as specs
+from pipeline_src.tasks.files.spec import load_spec, load_specs
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import load_spec, load_specs
-from tests.unit.evaluation.conftest import STUDY, write_predictions, write_run
+from tests.unit.evaluation.conftest import write_predictions, write_run
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "swag")
 WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
@@ -51,7 +51,7 @@ def predict(task: str, restart: str, right: bool = False) -> None:
 
 
 def evaluate(tasks: tuple[str, ...] = TASKS) -> dict:
-    run(**STUDY, task_source="synthetic", tasks=tasks, finetune=FinetuneParams(restarts=(1, 2)), wikipedia=WIKIPEDIA)
+    run(task_source="synthetic", tasks=tasks, finetune=FinetuneParams(restarts=(1, 2)))
     return read_json(SUBMITTED / "contents.json")
 
 

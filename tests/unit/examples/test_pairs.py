@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.examples import plan as stage
-from pipeline_src.examples.keyed import key
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.examples import build_examples as stage
+from pipeline_src.examples.build_examples import plan_blocks, write_plan
 from pipeline_src.examples.pairs import PLAN, PairRules, document_pairs
-from pipeline_src.examples.plan import plan_blocks, write_plan
-from pipeline_src.files import read_json
 from pipeline_src.params.examples import ExamplesParams, Lengths
 
 RULES = PairRules(32, 0.1, 0.5, next_sentence=True)
@@ -107,7 +107,7 @@ def test_very_long_sentences_are_cut_to_length(tmp_path, make_store):
 def test_truncation_takes_from_front_and_back_alike(tmp_path, make_store):
     """A of 80 tokens and B of 20, 13 too many: all from A, by fair coins."""
     store = make_store(tmp_path, [[[1] * 80, [2] * 20] for _ in range(400)])
-    plan = document_pairs(store, 0, 400, PairRules(90, 0.0, 0.0, next_sentence=True), [key(1)])
+    plan = document_pairs(store, 0, 400, PairRules(90, 0.0, 0.0, next_sentence=True), [derive_seed(1)])
     front = plan["a"] - store.sentences[store.documents[:-1]]
     assert (plan["a_length"] == 67).all() and (plan["b_length"] == 20).all()
     assert abs(front.mean() - 6.5) < 0.4 and front.min() < 4 and front.max() > 9
@@ -117,7 +117,7 @@ def test_the_stage_writes_plans_that_load(tmp_path, store, documents, make_store
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data/tokens").mkdir(parents=True)
     rows = {}
-    for split in ("train", "heldout"):
+    for split in ("train", "validation"):
         make_store(tmp_path / "data/tokens", documents[:20], split)
         rows |= read_json("data/tokens/manifest.json")["splits"]
     stage.write_json("data/tokens/manifest.json", {"splits": rows})
@@ -135,9 +135,9 @@ def test_no_pairs_is_one_clear_error(tmp_path, make_store, monkeypatch):
     (tmp_path / "data/tokens").mkdir(parents=True)
     row = {"documents": 0, "sentences": 0, "tokens": 0}
     for kind, size in (("ids", 0), ("sentences", 8), ("documents", 8)):
-        for split in ("train", "heldout"):
+        for split in ("train", "validation"):
             (tmp_path / f"data/tokens/{split}.{kind}").write_bytes(bytes(size))
-    stage.write_json(tmp_path / "data/tokens/manifest.json", {"splits": {"train": row, "heldout": row}})
+    stage.write_json(tmp_path / "data/tokens/manifest.json", {"splits": {"train": row, "validation": row}})
     with pytest.raises(PipelineError, match="no sentence pairs"):
         stage.run(seed=1, examples=ExamplesParams(lengths=Lengths(short=32, long=64)))
     assert not (tmp_path / "data/examples").exists()

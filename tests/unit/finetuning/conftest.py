@@ -9,10 +9,10 @@ import torch
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import save_model
-from pipeline_src.sources.synthetic import write_task
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import save_tokenizer
+from pipeline_src.task_sources.synthetic import write_task
+from pipeline_src.tokenizer.wordpiece import save_tokenizer
+from pipeline_src.tokenizer_training.counting import count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
 
 @pytest.fixture(scope="session")

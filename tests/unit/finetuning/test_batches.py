@@ -12,23 +12,23 @@ CPU = torch.device("cpu")
 
 def features(per_item: int = 1, sequences: int = 12, seed: int | None = None) -> Features:
     lengths = np.arange(1, sequences + 1) if seed is None else np.random.default_rng(seed).integers(3, 60, sequences)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
+    cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.repeat(np.arange(sequences), lengths)
     items = sequences // per_item
     return Features(
-        ids.astype(np.int32), (ids % 2).astype(np.int8), starts, np.arange(items), np.arange(items), per_item
+        ids.astype(np.int32), (ids % 2).astype(np.int8), cu_seqlens, np.arange(items), np.arange(items), per_item
     )
 
 
 def test_batches_hold_the_sequences_of_their_items():
     batch = make_batch(features(per_item=3), np.asarray([2, 0]), CPU)
     assert batch.ids.tolist() == [n for n in (6, 7, 8, 0, 1, 2) for _ in range(n + 1)]
-    assert batch.starts.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
-    assert batch.longest == 9 and batch.counts == {"task": 2}
+    assert batch.cu_seqlens.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
+    assert batch.max_seqlen == 9 and batch.counts == {"task": 2}
 
 
 def test_training_sees_every_item_once_an_epoch():
-    batches = list(training_batches(features(), 5, 2, stream=3, micro_tokens=1000, device=CPU))
+    batches = list(training_batches(features(), 5, 2, stream=3, max_tokens=1000, device=CPU))
     assert sorted(len(piece.labels) for (piece,) in batches[:3]) == [2, 5, 5]
     seen = [label for (piece,) in batches for label in piece.labels.tolist()]
     assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12)) and seen[:12] != seen[12:]
@@ -46,10 +46,10 @@ def test_a_batch_holds_similar_lengths_in_an_order_of_no_length():
 @pytest.mark.parametrize("done", [0, 1, 2, 3, 5])
 def test_it_goes_on_where_it_was(done):
     def items(after: int) -> list[list[int]]:
-        cut = training_batches(features(), 5, 2, stream=3, micro_tokens=20, device=CPU, done=after)
+        cut = training_batches(features(), 5, 2, stream=3, max_tokens=20, device=CPU, done=after)
         return [piece.examples.tolist() for batch in cut for piece in batch]
 
-    whole = list(training_batches(features(), 5, 2, stream=3, micro_tokens=20, device=CPU))
+    whole = list(training_batches(features(), 5, 2, stream=3, max_tokens=20, device=CPU))
     assert items(done) == [piece.examples.tolist() for batch in whole[done:] for piece in batch]
 
 

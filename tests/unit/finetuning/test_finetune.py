@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pipeline_src.errors import Interrupted, PipelineError
-from pipeline_src.files import hash_file, read_json, write_json
+from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.finetuning import trainer
 from pipeline_src.finetuning.finetune import label_names, run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.sources.synthetic import write_task
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.task_sources.synthetic import write_task
+from pipeline_src.tasks.files.spec import load_spec
 
 
 def params(**recipe) -> FinetuneParams:

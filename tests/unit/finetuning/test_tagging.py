@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline_src.files import read_json
+from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.finetune import run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.tagging import read, score
 
 

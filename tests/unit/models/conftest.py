@@ -3,7 +3,7 @@ import torch
 
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "."]
 

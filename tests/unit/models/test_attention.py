@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.attention import BACK_ENDS, attention, choose
-from pipeline_src.models.layout import Layout
+from pipeline_src.models.packed_layout import PackedLayout
 
 LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 
@@ -17,11 +17,13 @@ def many_short_runs(monkeypatch):
     monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
 
 
-def inputs(lengths: list[int], device: str = "cpu", dtype: torch.dtype = torch.float32) -> tuple[list[Tensor], Layout]:
+def inputs(
+    lengths: list[int], device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> tuple[list[Tensor], PackedLayout]:
     generator = torch.Generator().manual_seed(0)
-    starts = torch.tensor([0, *lengths]).cumsum(0).to(device)
+    cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).to(device)
     parts = [torch.randn(sum(lengths), 2, 16, generator=generator).to(device, dtype) for _ in range(3)]
-    return [part.requires_grad_() for part in parts], Layout.of(starts, sum(lengths), max(lengths))
+    return [part.requires_grad_() for part in parts], PackedLayout.of(cu_seqlens, sum(lengths), max(lengths))
 
 
 def by_definition(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], causal: bool) -> Tensor:
@@ -73,7 +75,7 @@ def test_runs_with_little_to_compute_are_padded(monkeypatch):
 
 
 def test_runs_are_neighbours_of_equal_length_up_to_a_limit():
-    layout = Layout.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
+    layout = PackedLayout.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
     assert layout.runs(2 * 4**2) == [(2, 4), (1, 4), (1, 3), (1, 4)]
     assert layout.runs(1) == [(1, 4), (1, 4), (1, 4), (1, 3), (1, 4)]
     assert layout.runs(1 << 20) == [(3, 4), (1, 3), (1, 4)]

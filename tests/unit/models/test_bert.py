@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, save_model
-from pipeline_src.models.layout import Layout
+from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.model import ModelParams
-from pipeline_src.training.pretrain import make_config
-from pipeline_src.vocabulary.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.pretraining.pretrain import make_config
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES = 30_522  # of google-research/bert's uncased vocabulary
 SMALL = BertConfig(60, 64, 2, 2, 128, 32)
@@ -66,9 +66,9 @@ def test_sizes_can_be_overridden():
 
 
 def test_a_layout_with_and_without_its_longest_length():
-    starts = BATCH[2]
-    one, two = Layout.of(starts, 14), Layout.of(starts, 14, 8)
-    assert one.longest == two.longest == 8 and torch.equal(one.padded, two.padded)
+    cu_seqlens = BATCH[2]
+    one, two = PackedLayout.of(cu_seqlens, 14), PackedLayout.of(cu_seqlens, 14, 8)
+    assert one.max_seqlen == two.max_seqlen == 8 and torch.equal(one.padded, two.padded)
     assert one.position.tolist() == [*range(5), 0, *range(8)]
     flat = torch.arange(14.0)
     assert one.pad(flat, -1.0).tolist()[1] == [5, *[-1] * 7]
@@ -77,22 +77,22 @@ def test_a_layout_with_and_without_its_longest_length():
 
 def test_a_causal_token_sees_nothing_that_follows():
     model = build(replace(SMALL, is_decoder=True)).eval()
-    ids, segments, starts = BATCH
+    ids, segments, cu_seqlens = BATCH
     changed = ids.clone()
     changed[10] = 50
-    one, two = model.bert(ids, segments, starts)[0], model.bert(changed, segments, starts)[0]
+    one, two = model.bert(ids, segments, cu_seqlens)[0], model.bert(changed, segments, cu_seqlens)[0]
     same = (one == two).all(dim=1)
     assert same[:10].all() and not same[10:].any()
     both_ways = build(SMALL).eval()
-    one, two = both_ways.bert(ids, segments, starts)[0], both_ways.bert(changed, segments, starts)[0]
+    one, two = both_ways.bert(ids, segments, cu_seqlens)[0], both_ways.bert(changed, segments, cu_seqlens)[0]
     assert not (one == two).all(dim=1)[6:].any()
 
 
 def test_the_pooler_reads_what_sees_the_whole_sequence():
-    ids, segments, starts = BATCH
+    ids, segments, cu_seqlens = BATCH
     for causal, places in ((False, [0, 5, 6]), (True, [4, 5, 13])):
         model = build(replace(SMALL, is_decoder=causal)).bert.eval()
-        hidden, pooled = model(ids, segments, starts)
+        hidden, pooled = model(ids, segments, cu_seqlens)
         torch.testing.assert_close(pooled, torch.tanh(model.pooler["dense"](hidden[places])))
 
 

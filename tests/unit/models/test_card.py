@@ -27,7 +27,7 @@ def pretrained(**changed):
         next_sentence=True,
         sources=[WIKIPEDIA, BOOKS],
         training={"seed": 7, "steps": 2000, "masking": {"mask": 0.8}, "learning_rate": 1e-4},
-        figures={"training text": {"MLM loss": 6.12345}, "held-out text": {"MLM loss": 6.60812, "NSP accuracy": 0.8}},
+        figures={"training text": {"MLM loss": 6.12345}, "validation text": {"MLM loss": 6.60812, "NSP accuracy": 0.8}},
         cost={"tokens": 4_096_000, "FLOP": 1.234567e15},
     )
     return write_card(pretrained_card(**values | changed))
@@ -51,7 +51,7 @@ def test_what_a_pretrained_model_says():
     assert "# BERT, 2 layers, 128 wide" in body and "1,505,474 parameters" in body
     assert "| English Wikipedia | CC BY-SA 4.0 and GFDL | Wikimedia \\| https://x.org |" in body
     assert "| seed | 7 |" in body and "| masking.mask | 0.8 |" in body and "| learning_rate | 0.0001 |" in body
-    assert "| training text | MLM loss | 6.123 |" in body and "| held-out text | NSP accuracy | 0.8 |" in body
+    assert "| training text | MLM loss | 6.123 |" in body and "| validation text | NSP accuracy | 0.8 |" in body
     assert "| tokens | 4,096,000 |" in body and "| FLOP | 1.235e+15 |" in body
     assert "BertForPreTraining.from_pretrained" in body and "512 tokens" in body
     assert pretrained() == pretrained()

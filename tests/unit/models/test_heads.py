@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from pipeline_src.finetuning.bilstm import BiLSTM
+from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.bilstm import BiLSTM
-from pipeline_src.models.layout import Layout
-from pipeline_src.models.task_heads import BertForTask
+from pipeline_src.models.packed_layout import PackedLayout
 
 CONFIG = BertConfig(60, 64, 1, 1, 128, 32, hidden_dropout_prob=0.0)
 BATCH = (torch.arange(14) + 5, torch.zeros(14, dtype=torch.int64), torch.tensor([0, 5, 6, 14]))
@@ -33,15 +33,18 @@ def test_what_comes_out(head, outputs, rows, bilstm):
 def test_a_sequence_gets_the_same_alone_and_in_a_batch(head):
     """Neither padding nor another sequence reaches it through the LSTM."""
     model = build(head, 4, bilstm=True)
-    ids, segments, starts = BATCH
-    alone = [model(ids[a:b], segments[a:b], torch.tensor([0, b - a])) for a, b in zip(starts, starts[1:], strict=False)]
+    ids, segments, cu_seqlens = BATCH
+    alone = [
+        model(ids[a:b], segments[a:b], torch.tensor([0, b - a]))
+        for a, b in zip(cu_seqlens, cu_seqlens[1:], strict=False)
+    ]
     torch.testing.assert_close(model(*BATCH), torch.cat(alone), rtol=1e-5, atol=1e-6)
 
 
 def test_the_lstm_reads_both_ways_and_stays_in_its_sequence():
     lstm = BiLSTM(64, 64)
     hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    found = lstm(hidden, Layout.of(BATCH[2], 14))
+    found = lstm(hidden, PackedLayout.of(BATCH[2], 14))
     assert found.shape == hidden.shape
     for half, reached in ((slice(32), range(6, 9)), (slice(32, 64), range(8, 14))):  # forward, backward
         gradient = torch.autograd.grad(found[8, half].sum(), hidden, retain_graph=True)[0]

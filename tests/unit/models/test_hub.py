@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import Bert
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights, save_model
-from pipeline_src.models.task_heads import BertForTask
 from pipeline_src.models.tensors import canonical, read_tensors
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import check_study, load_study
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +63,7 @@ def test_an_unknown_key_is_named_with_those_allowed_there(key: str, value: Any, 
         ("vocabulary.entries", 70_000, "65536"),
         ("model.hidden", 100.5, "integer"),
         ("pretrain.batch", None, "integer"),
-        ("corpus.heldout", 0.9, "0.5"),
+        ("corpus.validation", 0.9, "0.5"),
         ("wikipedia.date", "2026-09-01", "pattern"),
         ("wikipedia.parts", ["../up"], "letters, digits"),
         ("wikipedia.parts", [], "at least 1 item"),
@@ -145,7 +145,9 @@ def keys_of(values: object) -> Iterator[str]:
             yield from keys_of(value)
 
 
-@pytest.mark.parametrize("path", ["params.yaml", "pipeline_src/sources/sources.yaml", "pipeline_src/tasks/tasks.yaml"])
+@pytest.mark.parametrize(
+    "path", ["params.yaml", "pipeline_src/catalogue/sources.yaml", "pipeline_src/catalogue/tasks.yaml"]
+)
 def test_no_parameter_has_a_name_that_dvc_leaves_out_of_its_run_cache(path):
     """DVC drops ``size`` and ``nfiles`` at any depth when it asks whether a stage has run with these values before.
 

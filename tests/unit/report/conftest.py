@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pipeline_src.files import write_json
+from pipeline_src.common.files import write_json
 from pipeline_src.report import comparison, drawing, figures
 
-HELDOUT = {
+VALIDATION = {
     "mlm_loss": 6.1,
     "mlm_perplexity": 445.9,
     "mlm_accuracy": 0.12,
@@ -114,15 +114,18 @@ def results(tmp_path, monkeypatch):
     for module in (figures, comparison):
         monkeypatch.setattr(module, "svg", sketch)
     folder = tmp_path / "results"
+    piece = {"text": "town", "inner": False, "was": None, "fate": None}
+    masked = {"text": "[MASK]", "inner": False, "was": "river", "fate": "mask"}
     for phase, start in (("short", 1), ("long", 11)):
         pretrain = {
             "phase": phase,
+            "shown_examples": [{"example": 31, "is_random": True, "segments": [[piece, masked], [piece]]}],
             "steps": 10,
             "steps_before": start - 1,
             "parameters": 1_000_000,
             "mask_prob": 0.15,
             "config": CONFIG,
-            "heldout": HELDOUT,
+            "validation": VALIDATION,
         }
         write_json(folder / "pretrain" / f"{phase}.json", pretrain)
         lines = ["step\tloss\tmlm_loss\tnsp_accuracy", *(f"{start + i}\t7.{i}\t6.{i}\t0.7" for i in range(5))]
@@ -130,7 +133,7 @@ def results(tmp_path, monkeypatch):
     bins = {"up_to": [32.0, 64.0], "examples": [10, 90]}
     split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": bins}
     examples = {
-        phase: {"length": length, "next_sentence": True, "train": split, "heldout": split}
+        phase: {"length": length, "next_sentence": True, "train": split, "validation": split}
         for phase, length in (("short", 64), ("long", 128))
     }
     counts = {"documents": 9, "sentences": 90, "tokens": 900}
@@ -141,10 +144,8 @@ def results(tmp_path, monkeypatch):
         "dropped": {"redirect": 3},
         "dropped_inside": {"table": 7},
         "train": counts,
-        "heldout": counts,
+        "validation": counts,
     }
-    piece = {"text": "town", "inner": False, "was": None, "fate": None}
-    masked = {"text": "[MASK]", "inner": False, "was": "river", "fate": "mask"}
     corpus = {
         "parts": {"wikipedia-a": part},
         "vocabulary": {"entries": 8192, "coverage": 0.999, "pieces_per_word": 1.2},
@@ -156,7 +157,6 @@ def results(tmp_path, monkeypatch):
         "passages": [
             {"part": "books", "id": "books:9", "title": "In 1984", "text": "It was 1984, in April.", "words": 5}
         ],
-        "shown_examples": [{"example": 31, "is_random": True, "segments": [[piece, masked], [piece]]}],
     }
     write_json(folder / "corpus.json", corpus)
     write_scores(folder, ROWS, sorted({row["task"] for row in ROWS}))

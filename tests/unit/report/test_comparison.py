@@ -8,12 +8,12 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import read_json, write_json
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
 from pipeline_src.report.comparison import OURS, differing, find_ablations, read_tables, render_comparison
 from pipeline_src.report.experiments import dotted, read_experiment, resolve
-from pipeline_src.tasks.spec import load_spec, task_names
+from pipeline_src.tasks.files.spec import load_spec, task_names
 from tests.unit.report.conftest import Page, score_row, write_scores
 from tests.unit.report.test_numbers import audit
 

@@ -5,10 +5,10 @@ import re
 import pytest
 import yaml
 
-from pipeline_src.files import read_json, write_json
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
 from pipeline_src.report.published import DOCUMENT
-from pipeline_src.report.sourced import FORMS, FORMULAS, Figure, Node, computed, look_up, plain, show
+from pipeline_src.report.traced import FORMS, FORMULAS, Figure, Node, computed, look_up, plain, show
 from tests.unit.report.conftest import Page
 
 NUMBER = re.compile(r"(?<![\w-])\d")  # F1 and SST-2 are names

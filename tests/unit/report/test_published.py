@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import yaml
 
-from pipeline_src.files import read_json, write_json
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report.headline import headline
 from pipeline_src.report.published import (
     NotComparable,
@@ -17,8 +17,8 @@ from pipeline_src.report.published import (
     split_of,
 )
 from pipeline_src.report.results import GLUE_AVERAGE, read_results
-from pipeline_src.report.sourced import FORMULAS, Node, plain
-from pipeline_src.tasks.spec import load_spec, task_names
+from pipeline_src.report.traced import FORMULAS, Node, plain
+from pipeline_src.tasks.files.spec import load_spec, task_names
 from tests.unit.report.conftest import ROWS, score_row, write_scores
 
 OURS = Score("mnli", "accuracy", "dev", False, Node(85.0, "ours"))

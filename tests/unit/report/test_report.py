@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import read_json, write_json
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import cost, report
-from pipeline_src.report.figures import heldout_curve
+from pipeline_src.report.figures import validation_curve
 from pipeline_src.report.headline import headline
 from pipeline_src.report.results import GLUE_AVERAGE, glue_average, read_results, summarise
 from pipeline_src.report.table import average_line, text_table
@@ -88,8 +88,8 @@ def test_official_scores_are_not(results, pictures):
 def test_a_study_without_next_sentences_has_its_report_too(results):
     for phase in ("short", "long"):
         pretrain = read_json(results / "pretrain" / f"{phase}.json")
-        figures = {name: value for name, value in pretrain["heldout"].items() if not name.startswith("nsp")}
-        write_json(results / "pretrain" / f"{phase}.json", pretrain | {"heldout": figures})
+        figures = {name: value for name, value in pretrain["validation"].items() if not name.startswith("nsp")}
+        write_json(results / "pretrain" / f"{phase}.json", pretrain | {"validation": figures})
         lines = ["step\tloss\tmlm_loss\tnsp_accuracy", *(f"{i}\t7.{i}\t6.{i}\t" for i in range(5))]
         (results / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
     assert "Accuracy of next sentences</text>" not in page_of(results)
@@ -99,9 +99,7 @@ def test_a_study_without_next_sentences_has_its_report_too(results):
 
 def test_results_of_an_older_release_have_their_report_too(results):
     corpus = read_json(results / "corpus.json")
-    write_json(
-        results / "corpus.json", {name: corpus[name] for name in corpus if name not in ("passages", "shown_examples")}
-    )
+    write_json(results / "corpus.json", {name: corpus[name] for name in corpus if name != "passages"})
     for path in (results / "tasks").iterdir():
         path.unlink()
     page = page_of(results)
@@ -209,14 +207,14 @@ def test_results_without_costs_have_their_report_too(results):
     assert "1.408e19" not in page_of(results)
 
 
-def test_the_heldout_curve_joins_points_on_the_way_with_the_last(results):
-    assert heldout_curve(read_results(), "long", "mlm_loss") == {20: 6.1}
+def test_the_validation_curve_joins_points_on_the_way_with_the_last(results):
+    assert validation_curve(read_results(), "long", "mlm_loss") == {20: 6.1}
     path = results / "pretrain" / "long.tsv"
-    lines = ["step\tmlm_loss\tnsp_accuracy\theldout_mlm_loss", "11\t7\t0.5\t", "12\t7\t0.5\t6.9", "20\t7\t0.5\t6.2"]
+    lines = ["step\tmlm_loss\tnsp_accuracy\tvalidation_mlm_loss", "11\t7\t0.5\t", "12\t7\t0.5\t6.9", "20\t7\t0.5\t6.2"]
     path.write_text("\n".join(lines) + "\n")
     found = read_results()
-    assert heldout_curve(found, "long", "mlm_loss") == {12: 6.9, 20: 6.1}  # the phase's own figure is the exact one
-    assert heldout_curve(found, "long", "nsp_accuracy") == {20: 0.61}
+    assert validation_curve(found, "long", "mlm_loss") == {12: 6.9, 20: 6.1}  # the phase's own figure is the exact one
+    assert validation_curve(found, "long", "nsp_accuracy") == {20: 0.61}
     report.run()
 
 

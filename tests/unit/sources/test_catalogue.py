@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.sources.catalogue import CATALOGUE, load_source, resolve
-from pipeline_src.tasks.spec import task_names
+from pipeline_src.tasks.files.spec import task_names
 
 NAMES = list(yaml.safe_load(CATALOGUE.read_text(encoding="utf-8")))
 ENTRY = "description: d\n  licence: l\n  citation: c\n  files:\n    - "

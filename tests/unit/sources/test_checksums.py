@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_src.files import digests
+from pipeline_src.common.files import digests
 from pipeline_src.sources import checksums
 from pipeline_src.sources.checksums import Checksum, find_in_list
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.sources import download_books, download_tasks, download_wikipedia, fetch, mrpc
+from pipeline_src.sources import download_books, download_wikipedia, fetch
 from pipeline_src.sources.catalogue import load_source
+from pipeline_src.task_sources import download_tasks, mrpc
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.files import atomic_directory
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory
 from pipeline_src.sources import fetch
 from pipeline_src.sources.catalogue import Source, SourceFile
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.sources import https
 
 BYTES = bytes(range(256)) * 4096  # 1 MiB

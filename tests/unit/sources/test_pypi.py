@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.sources import pypi
 from pipeline_src.sources.catalogue import Wheel
 

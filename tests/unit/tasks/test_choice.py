@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks import choice
 from pipeline_src.tasks.choice import Example
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.files.spec import load_spec
 
 SWAG = load_spec("swag")
 EXAMPLES = [
@@ -19,8 +19,8 @@ EXAMPLES = [
 
 def test_each_choice_is_a_sequence(tokenizer: Tokenizer):
     features = choice.features(SWAG, EXAMPLES, tokenizer, 128)
-    assert (features.per_item, features.items, len(features.starts)) == (4, 3, 13)
-    second = features.ids[features.starts[1] : features.starts[2]]
+    assert (features.per_item, features.items, len(features.cu_seqlens)) == (4, 3, 13)
+    second = features.ids[features.cu_seqlens[1] : features.cu_seqlens[2]]
     assert [tokenizer.id_to_token(int(token)) for token in second] == "[CLS] w1 w2 [SEP] w4 w5 [SEP]".split()
     assert features.labels.tolist() == [1, 1, 3]
     assert choice.outputs(SWAG) == 1
@@ -43,7 +43,7 @@ def test_a_prediction_is_a_choice(value: object):
 
 def test_verdicts_are_endings():
     row = {"id": "0", "prediction": 2, "outputs": [0.0, 0.0, 0.0, 0.0]}
-    (verdict,) = choice.verdicts(SWAG, "swag", EXAMPLES[:1], [row])
+    (verdict,) = choice.example_results(SWAG, "swag", EXAMPLES[:1], [row])
     assert (verdict.text, verdict.gold, verdict.predicted, verdict.right) == ("w1 w2", "w4 w5", "w6", 0.0)
     assert (verdict.words, verdict.confidence) == (4, 0.25)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks import classification
 from pipeline_src.tasks.classification import Example
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.sequences import cut
-from pipeline_src.tasks.spec import load_spec
 
 MRPC, STSB, SST2 = (load_spec(name) for name in ("mrpc", "stsb", "sst2"))
 PAIRS = [Example("0", ("w1 w2", "w3"), 1), Example("1", ("w4", "w5 w6 w7"), 0), Example("2", ("w8", ""), 1)]
@@ -26,7 +26,7 @@ def test_pairs_are_framed_end_to_end(tokenizer: Tokenizer):
         "[CLS] w1 w2 [SEP] w3 [SEP] [CLS] w4 [SEP] w5 w6 w7 [SEP] [CLS] w8 [SEP] [SEP]"
     )
     assert features.segments.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1]
-    assert features.starts.tolist() == [0, 6, 13, 17]
+    assert features.cu_seqlens.tolist() == [0, 6, 13, 17]
     assert features.labels.tolist() == [1, 0, 1]
     assert features.example.tolist() == [0, 1, 2]
     assert (features.ids.dtype, features.segments.dtype, features.labels.dtype) == (np.int32, np.int8, np.int64)
@@ -102,15 +102,17 @@ def test_a_vocabulary_without_special_tokens_is_refused():
 
 def test_verdicts_say_what_was_answered_and_how_surely():
     rows = [{"id": "0", "prediction": "0", "outputs": [1.0, 0.0]}, {"id": "1", "prediction": "0"}]
-    first, second = classification.verdicts(MRPC, "mrpc", PAIRS[:2], rows)
+    first, second = classification.example_results(MRPC, "mrpc", PAIRS[:2], rows)
     assert (first.text, first.words, first.gold, first.predicted, first.right) == ("w1 w2\nw3", 3, "1", "0", 0.0)
     assert first.confidence == pytest.approx(np.e / (np.e + 1))
     assert (second.right, second.confidence) == (1.0, None)
     far = [{"id": "0", "prediction": 0.0, "outputs": [1000.0, -1000.0]}]
-    (number,) = classification.verdicts(STSB, "stsb", [Example("0", ("a", "b"), 4.0)], [{"id": "0", "prediction": 1.5}])
+    (number,) = classification.example_results(
+        STSB, "stsb", [Example("0", ("a", "b"), 4.0)], [{"id": "0", "prediction": 1.5}]
+    )
     assert (number.gold, number.predicted, number.right) == ("4.000", "1.500", 0.5)
     with pytest.raises(PipelineError, match="not a prediction"):
-        classification.verdicts(MRPC, "mrpc", PAIRS[:1], far)
+        classification.example_results(MRPC, "mrpc", PAIRS[:1], far)
 
 
 def test_a_submission_is_indexed_and_spelt_as_the_leaderboard_does():

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.tasks.conll import IOB1, NO_WORDS, as_iob2, read_sentences
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.files.conll import IOB1, NO_WORDS, as_iob2, read_sentences
+from pipeline_src.tasks.files.spec import load_spec
 
 NER, POS = load_spec("ner"), load_spec("pos")
 

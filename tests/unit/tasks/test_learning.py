@@ -18,13 +18,14 @@ from pipeline_src.finetuning.files import Judged
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.sources.synthetic import write_task
+from pipeline_src.params.machine import Machine
+from pipeline_src.task_sources.synthetic import write_task
 from pipeline_src.tasks.features import NO_TAG
+from pipeline_src.tasks.files.spec import load_spec, task_names
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import load_spec, task_names
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import build_tokenizer
+from pipeline_src.tokenizer.wordpiece import build_tokenizer
+from pipeline_src.tokenizer_training.counting import count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
 PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 RECIPE = Recipe(learning_rates=1e-3, epochs=2, batches=32, max_length=64)
@@ -60,7 +61,7 @@ class Study:
     def train(self, training: Any, epochs: int, judged: dict[str, list[Any]]) -> dict[str, list[dict[str, Any]]]:
         """Predictions for each named list of examples after training from random weights."""
         recipe = RECIPE.model_copy(update={"epochs": (epochs,)})
-        self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, stream=1)
+        self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
         self.model, _ = self.trainer.train("random", next(recipe.grid()))
         files = [Judged(row, examples, self.features(examples)) for row, examples in judged.items()]
         return {file.row: self.trainer.predict(self.model, file) for file in files}
@@ -101,7 +102,7 @@ def test_shuffled_labels_teach_nothing(study):
     labels = study.training.labels
     if study.spec.kind == "span":
         # Any place of the sequence may be the answer; the two ends stay together.
-        lengths = np.diff(study.training.starts)
+        lengths = np.diff(study.training.cu_seqlens)
         first = (rng.random(len(labels)) * lengths).astype(np.int64)
         shuffled = np.stack([first, first], axis=1)
     elif study.spec.kind == "tagging":

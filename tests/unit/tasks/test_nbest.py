@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pipeline_src.tasks import nbest
+from pipeline_src.tasks.files.squad import Answer, Example
 from pipeline_src.tasks.nbest import find_spans, in_words
-from pipeline_src.tasks.squad import Answer, Example
 from pipeline_src.tasks.windows import SpanFeatures, window_features
 
 WORDS = " ".join(f"w{number}" for number in range(300))
@@ -21,7 +21,7 @@ def transcription(features: SpanFeatures, outputs: np.ndarray, question: int, co
     """What run_squad.py does for one question, a pair of tokens at a time: texts and scores, best first."""
     found, null = [], 1e6
     for item in np.flatnonzero(features.example == question).tolist():
-        begin, end = features.starts[item], features.starts[item + 1]
+        begin, end = features.cu_seqlens[item], features.cu_seqlens[item + 1]
         scores = outputs[begin:end].tolist()
         null = min(null, scores[0][0] + scores[0][1])
         ranked = [
@@ -96,7 +96,7 @@ def test_where_the_best_starts_and_ends_do_not_meet_the_best_span_of_all_is_take
 def test_no_answer_is_the_least_score_of_all_windows(tokenizer: Tokenizer):
     features = window_features("t", [Example("q", "where", WORDS, ())], tokenizer, 204)
     outputs = np.zeros((len(features.ids), 2))
-    outputs[features.starts[:-1]] = [[3.0, 1.0], [2.0, 0.5]]
+    outputs[features.cu_seqlens[:-1]] = [[3.0, 1.0], [2.0, 0.5]]
     (found,) = find_spans(features, outputs, 1)
     assert found.null == 2.5
     assert in_words(found, WORDS, features.offsets, True)[0]["text"] == ""

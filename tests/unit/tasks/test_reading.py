@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.files.reading import LONG, READERS, SHORT
+from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.reading import LONG, READERS, SHORT
-from pipeline_src.tasks.spec import TaskSpec, load_spec
 
 HEADER = "sentence\tlabel\n"
 

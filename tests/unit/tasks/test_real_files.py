@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.sources import mrpc
+from pipeline_src.task_sources import mrpc
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tasks.spec import load_spec
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.sources.catalogue import load_source, resolve
 from pipeline_src.sources.fetch import obtain, place
 from pipeline_src.tasks import tagging
-from pipeline_src.tasks.conll import Example
 from pipeline_src.tasks.features import TokenFeatures
-from pipeline_src.tasks.spec import load_spec
-from pipeline_src.vocabulary.counting import count_words
-from pipeline_src.vocabulary.learn import learn_vocabulary
-from pipeline_src.vocabulary.wordpiece import build_tokenizer
+from pipeline_src.tasks.files.conll import Example
+from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tokenizer.wordpiece import build_tokenizer
+from pipeline_src.tokenizer_training.counting import count_words
+from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
 EWT = Path(__file__).resolve().parents[3].parent / "shared/data/ud_ewt/en_ewt-ud-dev.conllu"
 NER, POS = load_spec("ner"), load_spec("pos")
@@ -49,21 +49,21 @@ def cased_tokenizer(examples: list[Example]) -> Tokenizer:
 def spelt(features: TokenFeatures, tokenizer: Tokenizer) -> list[str]:
     """Every word as the pieces from its own first to the next word's spell it, in the order of the file."""
     tokens = np.array([tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size())])[features.ids]
-    starts = np.flatnonzero(features.word >= 0)
-    ends = np.append(starts[1:], len(tokens))
+    cu_seqlens = np.flatnonzero(features.word >= 0)
+    ends = np.append(cu_seqlens[1:], len(tokens))
     found = {}
-    for start, end in zip(starts, ends, strict=True):
-        window_end = features.starts[np.searchsorted(features.starts, start, side="right")] - 1  # its [SEP]
+    for start, end in zip(cu_seqlens, ends, strict=True):
+        window_end = features.cu_seqlens[np.searchsorted(features.cu_seqlens, start, side="right")] - 1  # its [SEP]
         pieces = tokens[start : min(end, window_end)]
         found[int(features.word[start])] = "".join(piece.removeprefix("##") for piece in pieces)
-    assert sorted(found) == list(range(len(starts)))
+    assert sorted(found) == list(range(len(cu_seqlens)))
     return [found[number] for number in sorted(found)]
 
 
 def check_round_trip(examples: list[Example], spec, length: int) -> None:
     tokenizer = cased_tokenizer(examples)
     features = tagging.features(spec, examples, tokenizer, length)
-    assert np.diff(features.starts).max() <= length
+    assert np.diff(features.cu_seqlens).max() <= length
     words = [word for example in examples for word in example.words]
     tags = [tag for example in examples for tag in example.tags]
     found = spelt(features, tokenizer)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks import span, windows
-from pipeline_src.tasks.spec import load_spec
-from pipeline_src.tasks.squad import Answer, Example
+from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.files.squad import Answer, Example
 
 ONE, TWO = load_spec("squad1"), load_spec("squad2")
 CONTEXT = "Ada  was born, in Paris."
@@ -25,8 +25,8 @@ def oracle(features: windows.SpanFeatures) -> np.ndarray:
     """Outputs that know the labels."""
     outputs = np.zeros((len(features.ids), 2), np.float32)
     for item, (first, last) in enumerate(features.labels):
-        outputs[features.starts[item] + first, 0] += 5
-        outputs[features.starts[item] + last, 1] += 5
+        outputs[features.cu_seqlens[item] + first, 0] += 5
+        outputs[features.cu_seqlens[item] + last, 1] += 5
     return outputs
 
 
@@ -52,7 +52,7 @@ def test_labels_lead_back_to_the_text(tokenizer: Tokenizer):
 def test_a_long_context_is_read_in_windows(tokenizer: Tokenizer):
     example = long("w150")
     features = span.features(ONE, [example], tokenizer, 204)  # 200 tokens of context beside one of question
-    assert np.diff(features.starts).tolist() == [204, 204, 148]  # from tokens 0, 128 and 256
+    assert np.diff(features.cu_seqlens).tolist() == [204, 204, 148]  # from tokens 0, 128 and 256
     assert features.example.tolist() == [0, 0, 0]
     assert features.labels.tolist() == [[153, 153], [25, 25], [0, 0]]
     assert span.predict(ONE, [example], features, oracle(features))[0]["prediction"] == "w150"
@@ -68,7 +68,7 @@ def test_every_token_may_start_an_answer_in_one_window_alone(tokenizer: Tokenize
 
 
 def _starts(features: windows.SpanFeatures, item: int) -> list[int]:
-    part = slice(features.starts[item], features.starts[item + 1])
+    part = slice(features.cu_seqlens[item], features.cu_seqlens[item + 1])
     return features.offsets[part][features.may_start[part], 0].tolist()
 
 
@@ -156,23 +156,23 @@ def test_the_threshold_is_searched_for_f1():
 
 def test_verdicts_show_what_is_given_at_the_threshold():
     rows = [row | {"nbest": [{"text": "", "probability": 0.25}, {"text": "Paris", "probability": 0.5}]} for row in ROWS]
-    verdicts = span.verdicts(TWO, "squad2", FOUR, rows)
-    assert [verdict.id for verdict in verdicts] == ["a", "b", "c", "d"]
-    assert [verdict.predicted for verdict in verdicts] == ["Paris", "Paris", "", ""]
-    assert [verdict.gold for verdict in verdicts] == ["Paris", "in Paris", "", "Ada"]
-    assert [verdict.right for verdict in verdicts] == pytest.approx([1.0, 2 / 3, 1.0, 0.0])
-    assert [verdict.confidence for verdict in verdicts] == [0.5, 0.5, 0.25, 0.25]
-    assert verdicts[0].text == "? ||| Ada was born, in Paris."
-    assert verdicts[0].words == 6
-    assert 100 * np.mean([verdict.right for verdict in verdicts]) == pytest.approx(
+    example_results = span.example_results(TWO, "squad2", FOUR, rows)
+    assert [verdict.id for verdict in example_results] == ["a", "b", "c", "d"]
+    assert [verdict.predicted for verdict in example_results] == ["Paris", "Paris", "", ""]
+    assert [verdict.gold for verdict in example_results] == ["Paris", "in Paris", "", "Ada"]
+    assert [verdict.right for verdict in example_results] == pytest.approx([1.0, 2 / 3, 1.0, 0.0])
+    assert [verdict.confidence for verdict in example_results] == [0.5, 0.5, 0.25, 0.25]
+    assert example_results[0].text == "? ||| Ada was born, in Paris."
+    assert example_results[0].words == 6
+    assert 100 * np.mean([verdict.right for verdict in example_results]) == pytest.approx(
         span.score(TWO, "squad2", FOUR, rows)["f1"]
     )
-    assert span.verdicts(TWO, "squad2", FOUR, ROWS)[0].confidence is None
+    assert span.example_results(TWO, "squad2", FOUR, ROWS)[0].confidence is None
 
 
 @pytest.mark.parametrize("answer", ["w0", "w7", "w200", "w399"])
 def test_a_verdict_shows_the_text_around_the_answer(answer: str):
-    (verdict,) = span.verdicts(ONE, "squad1", [long(answer)], [{"id": "long", "prediction": "w1"}])
+    (verdict,) = span.example_results(ONE, "squad1", [long(answer)], [{"id": "long", "prediction": "w1"}])
     shown = verdict.text.removeprefix("where ||| ")
     assert answer in shown.split()
     assert 290 <= len(shown) <= 304

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.evaluation.submissions import GLUE
-from pipeline_src.tasks.spec import DECLARATIONS, load_spec, load_specs, task_names
+from pipeline_src.tasks.files.spec import DECLARATIONS, load_spec, load_specs, task_names
 
 
 def test_fourteen_tasks_fill_seventeen_rows():

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks import span
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.files.spec import load_spec
 
 ONE, TWO = load_spec("squad1"), load_spec("squad2")
 

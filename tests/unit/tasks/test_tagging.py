@@ -9,14 +9,14 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.batches import make_batch, training_batches
-from pipeline_src.objectives.tasks import LOSSES
+from pipeline_src.finetuning.losses import LOSSES
 from pipeline_src.tasks import tagging
-from pipeline_src.tasks.conll import Example
 from pipeline_src.tasks.features import NO_TAG, TokenFeatures
+from pipeline_src.tasks.files.conll import Example
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.metrics import entity_f1
-from pipeline_src.tasks.spec import load_spec
 
 NER, POS = load_spec("ner"), load_spec("pos")
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ def shown(tokenizer: Tokenizer, features: TokenFeatures) -> list[str]:
     """Each window's tokens; those that carry a tag stand in capitals."""
     tokens = [tokenizer.id_to_token(int(token)) for token in features.ids]
     marked = [token.upper() if word >= 0 else token for token, word in zip(tokens, features.word, strict=True)]
-    return [" ".join(marked[a:b]) for a, b in pairwise(features.starts)]
+    return [" ".join(marked[a:b]) for a, b in pairwise(features.cu_seqlens)]
 
 
 def oracle(features: TokenFeatures, tags: int) -> np.ndarray:
@@ -104,7 +104,7 @@ def test_every_word_is_tagged_once_and_leads_back(tokenizer: Tokenizer, length: 
         tags = tuple(rng.choice(NER.labels) for _ in words)
         examples.append(Example(str(number), number // 7, tuple(words), tags))
     features = tagging.features(NER, examples, tokenizer, length)
-    assert np.diff(features.starts).max() <= length
+    assert np.diff(features.cu_seqlens).max() <= length
     assert sorted(features.word[features.word >= 0]) == list(range(sum(len(e.words) for e in examples)))
     assert np.array_equal(features.labels >= 0, features.word >= 0)
     rows = tagging.predict(NER, examples, features, oracle(features, 9))
@@ -127,7 +127,7 @@ def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
     for items in ([0], [1], [0, 1]):
         batch = make_batch(features, np.array(items), CPU)
         own = outputs[torch.from_numpy(features.tokens_of(np.array(items))[0])]
-        sums.append(LOSSES["token"](own, batch.labels, batch.starts) * batch.counts["task"])
+        sums.append(LOSSES["token"](own, batch.labels, batch.cu_seqlens) * batch.counts["task"])
     torch.testing.assert_close(sums[0] + sums[1], sums[2])
 
 
@@ -140,7 +140,7 @@ def test_predictions_are_a_tag_a_word_and_score_from_json(tokenizer: Tokenizer):
     assert 0.9 < rows[0]["confidence"] < rows[2]["confidence"] < 1
     assert tagging.score(NER, "ner", EXAMPLES, rows[::-1]) == {"entity_f1": pytest.approx(200 / 3)}
     assert tagging.chance(NER, "ner", EXAMPLES) == {"entity_f1": 0.0}
-    third = tagging.verdicts(NER, "ner", EXAMPLES, rows)[2]
+    third = tagging.example_results(NER, "ner", EXAMPLES, rows)[2]
     assert (third.text, third.words, third.right) == ("Paris-was \u200b", 2, 0.5)
     assert (third.gold, third.predicted, third.confidence) == ("B-MISC I-MISC", "B-MISC O", rows[2]["confidence"])
 
@@ -150,7 +150,7 @@ def test_parts_of_speech_are_judged_word_by_word():
     rows = [{"id": "0", "prediction": ["X", "X", "X"]}, {"id": "1", "prediction": ["NOUN"]}]
     assert tagging.score(POS, "pos", examples, rows) == {"accuracy": 75.0}
     assert tagging.chance(POS, "pos", examples) == {"accuracy": 50.0}
-    assert tagging.verdicts(POS, "pos", examples, rows)[0].confidence is None
+    assert tagging.example_results(POS, "pos", examples, rows)[0].confidence is None
 
 
 @pytest.mark.parametrize("value", [["O"], ["O", "B-GEO"], "OO", None, [["O"], "O"], ["O", 1]])

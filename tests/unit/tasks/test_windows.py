@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipeline_src.errors import PipelineError
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks import windows
-from pipeline_src.tasks.squad import Answer, Example
+from pipeline_src.tasks.files.squad import Answer, Example
 from pipeline_src.tasks.windows import gold_tokens, most_context, window_features, window_spans
 
 CONTEXT = "Ada  was born, in Paris."
@@ -72,7 +72,7 @@ def test_what_lies_where(tokenizer: Tokenizer):
     assert features.segments.tolist() == segments
     assert features.offsets.tolist() == [list(pair) for pair in offsets]
     assert features.labels.tolist() == labels
-    assert features.starts.tolist() == [0, 206, 412, 562]
+    assert features.cu_seqlens.tolist() == [0, 206, 412, 562]
     assert features.counts == {}
     assert [array.dtype for array in (features.ids, features.segments, features.offsets)] == ["int32", "int8", "int32"]
 

@@ -1,17 +1,3 @@
-"""A folder in which a tiny encoder can be pretrained in a second."""
+"""A checkpoint or a group of processes is tested on what pretraining trains."""
 
-from pathlib import Path
-
-import pytest
-
-from pipeline_src.examples.plan import run as plan_examples
-from tests.unit.training.small import EXAMPLES, make_study
-
-
-@pytest.fixture
-def study(tmp_path, monkeypatch) -> Path:
-    """Tokens, vocabulary and plans of examples, in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    make_study(tmp_path)
-    plan_examples(seed=1, examples=EXAMPLES)
-    return tmp_path
+from tests.unit.pretraining.conftest import study as study

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.errors import Interrupted, PipelineError
-from pipeline_src.examples.plan import run as plan_examples
-from pipeline_src.files import hash_file, read_json, write_json
-from pipeline_src.training import loop, recorder
+from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.examples.build_examples import run as plan_examples
+from pipeline_src.pretraining import recorder
+from pipeline_src.training import loop
 from pipeline_src.training.checkpoint import Checkpoints, difference, fingerprint
-from tests.unit.training.small import EXAMPLES, make_study
-from tests.unit.training.small import train_phase as run
+from tests.unit.pretraining.small import EXAMPLES, make_study
+from tests.unit.pretraining.small import train_phase as run
 
 ROOT = Path(__file__).parents[3]
 
@@ -88,7 +89,7 @@ def test_twenty_kills_change_no_bit(tmp_path):
         make_study(folder)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.training.killer", undisturbed, killed, "20"],
+        [sys.executable, "-m", "tests.unit.pretraining.killer", undisturbed, killed, "20"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -112,6 +113,19 @@ def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+def test_other_settings_of_the_machine_go_on_from_the_checkpoint(study, monkeypatch, caplog):
+    """The advice for a full GPU costs no step: what fits the machine is no part of a training's identity."""
+    folder = interrupted(5, monkeypatch)
+    seen = []
+    take = loop.Loop._take
+    monkeypatch.setattr(loop.Loop, "_take", lambda self, pieces: (seen.append(self.step), take(self, pieces)))
+    with caplog.at_level(logging.INFO):
+        run("short", short=9, max_tokens=60, recompute=True, threads=2)
+    assert seen == [5, 6, 7, 8] and not folder.exists()
+    said = [record.message for record in caplog.records if "rounding" in record.message]
+    assert len(said) == 1 and "max_tokens 16384 there, 60 here" in said[0]
 
 
 def test_the_newest_two_and_the_best_are_kept(study, monkeypatch):
@@ -176,7 +190,7 @@ def test_another_machine_goes_on_and_says_so(study, monkeypatch, caplog):
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("short", short=9)
-    assert "not bit for bit as without a stop: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
+    assert "last bits may differ by rounding: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
 
 
 def test_differences_are_named_by_key():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.errors import PipelineError
-from pipeline_src.training.loop import Loop, Reached, Term
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.training.distributed import alone
+from pipeline_src.training.loop import Loop, Term, TrainState
 from pipeline_src.training.optimiser import make_optimiser
-from pipeline_src.training.team import alone
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def test_a_loop_that_goes_on_in_the_middle_of_a_row_ends_alike():
     steps.close()
     reached = first.reached()
     assert reached.count == 1 and reached.sums
-    second, again, second_optimiser, steps = loop_over(values[3:], 5, Reached(**vars(reached)))
+    second, again, second_optimiser, steps = loop_over(values[3:], 5, TrainState(**vars(reached)))
     again.load_state_dict(stopped.state_dict())
     second_optimiser.load_state_dict(optimiser.state_dict())
     list(steps)

@@ -1,0 +1,1 @@
+"""One file an encoder of the family; loaded by name."""

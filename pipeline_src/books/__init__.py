@@ -1,0 +1,1 @@
+"""From books in any encoding and format to clean prose."""

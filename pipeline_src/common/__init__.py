@@ -1,0 +1,1 @@
+"""What everything else uses: errors, files, paths, progress, processes, random numbers."""

@@ -1,0 +1,73 @@
+"""Random numbers keyed by what they decide (seed, example, position), never by batch, worker or order of calls.
+
+A counter-based generator in the manner of Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2, 3"): a
+mixing function of the key, here the finaliser of SplitMix64 (Steele et al. 2014), evaluated for whole arrays at once.
+"""
+
+from __future__ import annotations
+
+import math
+from hashlib import blake2b
+
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ROUNDS = 6  # of the Feistel network; four already pass for random (Luby and Rackoff 1988)
+
+
+def derive_seed(*parts: object) -> int:
+    """A 64-bit key of what is decided, such as ``derive_seed(seed, "masks", duplicate)``."""
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
+
+
+def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
+    """64 random bits for each row and column, uint64 of the shape that all broadcast to.
+
+    Args:
+        stream: as :func:`derive_seed` gives it, or several of them (uint64).
+        rows: non-negative integers, such as example numbers.
+        columns: non-negative integers, such as positions.
+    """
+    columns = np.asarray(columns, np.uint64)
+    with np.errstate(over="ignore"):
+        hashed = _mix(rows.astype(np.uint64) * _GOLDEN + np.asarray(stream, np.uint64))
+        return _mix(hashed + (columns + np.uint64(1)) * _GOLDEN)
+
+
+def uniform(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
+    """Uniform numbers in [0, 1), float64; arguments as for :func:`bits`."""
+    return (bits(stream, rows, columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def integers(
+    stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int, high: np.ndarray | int
+) -> np.ndarray:
+    """Uniform integers in [0, high), int64; ``high`` is at least 1 and broadcasts, the rest is as for :func:`bits`."""
+    return (uniform(stream, rows, columns) * high).astype(np.int64)
+
+
+def permuted(stream: int, places: np.ndarray, size: int) -> np.ndarray:
+    """Where a keyed permutation of [0, size) puts ``places``, int64: a shuffle of any size that takes no memory.
+
+    A Feistel network over the rows and columns of a table that holds ``size`` places with little to spare (Black and
+    Rogaway 2002), walked until the place falls below ``size`` again.
+    """
+    columns = math.isqrt(size - 1) + 1
+    rows = -(-size // columns)
+    found = places.astype(np.uint64)
+    walking = np.arange(len(found))
+    sides = np.uint64(rows), np.uint64(columns)
+    while len(walking):
+        left, right = np.divmod(found[walking], sides[1])
+        for turn in range(_ROUNDS):
+            left, right = right, (left + (bits(stream, right, turn) >> np.uint64(1))) % sides[turn % 2]
+        found[walking] = left * sides[1] + right
+        walking = walking[found[walking] >= size]
+    return found.astype(np.int64)
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    values = (values ^ (values >> np.uint64(30))) * _MIX_1
+    values = (values ^ (values >> np.uint64(27))) * _MIX_2
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,92 @@
+"""Writing files so that they exist whole or not at all, and reading them back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline_src.common.errors import PipelineError
+
+
+@contextmanager
+def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary neighbour of ``path``; it takes the name only when the block ends without error.
+
+    Text is UTF-8 with ``\\n`` line ends on every platform.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    binary = "b" in mode
+    try:
+        with open(partial, mode, encoding=None if binary else "utf-8", newline=None if binary else "\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_directory(path: str | Path) -> Iterator[Path]:
+    """Yield an empty temporary neighbour of ``path``; it replaces ``path`` only when the block ends without error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        yield partial
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON with sorted keys, so that equal values are equal bytes. NaN and infinity are refused (ValueError)."""
+    with atomic_file(path) as file:
+        json.dump(value, file, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        PipelineError: the file is missing or is not JSON.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        raise PipelineError(
+            "file not found", path, remedy="run the stage that makes it, or `dvc pull` to fetch it"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise PipelineError(
+            "not a JSON file", path, where=error, remedy="delete it and run its stage again, or fetch it again"
+        ) from None
+
+
+def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:
+    """Hex digest of a file by each algorithm, reading it once in blocks of 1 MiB."""
+    running = {name: hashlib.new(name) for name in set(algorithms)}
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            for digest in running.values():
+                digest.update(block)
+    return {name: digest.hexdigest() for name, digest in running.items()}
+
+
+def hash_file(path: str | Path) -> str:
+    """The sha256 of a file, in hex."""
+    return digests(path, ["sha256"])["sha256"]

@@ -1,0 +1,87 @@
+"""Work over several processes: spread in the order of its items, or shared with those a launcher started beside us."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import takewhile
+from multiprocessing import get_context
+from typing import TypeVar
+
+from pipeline_src.common.errors import PipelineError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+WORKERS = "PIPELINE_WORKERS"
+PORT = 29_400  # and 1,000 above it, where srun starts the processes: chosen by the job's number
+
+
+def count_workers() -> int:
+    """Worker processes of this stage: ``$PIPELINE_WORKERS`` (Snakemake sets it), else every core it may use."""
+    wanted = os.environ.get(WORKERS) or str(len(os.sched_getaffinity(0)))
+    if not wanted.isdecimal() or int(wanted) < 1:
+        raise PipelineError("not a number of workers", wanted, where=f"${WORKERS}", remedy="set it to 1 or more")
+    return int(wanted)
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
+) -> Iterator[Result]:
+    """Yield ``function(item)`` for every item, in order; at most two items a worker are under way.
+
+    Args:
+        function: one of a module's top level, or a ``functools.partial`` of one; runs in other processes.
+        items: read as workers become free, so that they may be many.
+        workers: processes; None for :func:`count_workers`. With one, all runs in this process.
+
+    Raises:
+        PipelineError: a worker was killed, most often for want of memory. What ``function`` raises comes as it is.
+    """
+    workers = workers or count_workers()
+    if workers == 1:
+        yield from map(function, items)
+        return
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("fork"))
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise PipelineError(
+            "a worker process was killed", f"{workers} workers", where="most often for want of memory",
+            remedy=f"give the stage more memory, or fewer workers: {WORKERS}=1",
+        ) from None  # fmt: skip
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def place() -> tuple[int, int, int]:
+    """Rank, size and rank on this machine, from torchrun's variables or else those of a task of ``srun``.
+
+    ``SLURM_STEP_NUM_TASKS`` is set by srun alone, not in a batch script that runs one process of a larger allocation.
+    """
+    environment = os.environ
+    if "RANK" in environment:
+        return tuple(int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))  # type: ignore[return-value]
+    size = int(environment.get("SLURM_STEP_NUM_TASKS", 1))
+    if size == 1 or "SLURM_PROCID" not in environment:
+        return 0, 1, 0
+    environment.setdefault("MASTER_ADDR", _first_host(environment))
+    environment.setdefault("MASTER_PORT", str(PORT + int(environment.get("SLURM_JOB_ID", 0)) % 1000))
+    return int(environment["SLURM_PROCID"]), size, int(environment.get("SLURM_LOCALID", 0))
+
+
+def _first_host(environment: Mapping[str, str]) -> str:
+    """The first machine of a step: ``node[03-05,9]`` begins with ``node03``."""
+    listed = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "localhost")
+    if "[" not in listed.split(",")[0]:
+        return listed.split(",")[0]
+    name, numbers = listed.split("[", 1)
+    return name + "".join(takewhile(str.isdigit, numbers))

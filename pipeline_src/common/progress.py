@@ -1,0 +1,135 @@
+"""Telling a person how far a stage is: a bar on a terminal, periodic lines elsewhere, and a log file either way."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from pipeline_src.common.paths import LOGS
+
+log = logging.getLogger("pipeline_src")
+T = TypeVar("T")
+PLAIN = "PIPELINE_PLAIN_PROGRESS"  # set by the Snakefile: bars of jobs side by side would overwrite each other
+LINE_EVERY = 20.0  # seconds between progress lines where there is no terminal
+NOTES: dict[str, Callable[[float], str]] = {  # how numbers read that are no plain "name value"
+    "tokens_per_second": lambda value: f"tok/s {tqdm.format_sizeof(value)}",
+    "mfu": lambda value: f"MFU {100 * value:.0f} %",
+}
+
+
+def open_log(stage: str, item: str, speaks: bool = True) -> Path:
+    """Send the stage's messages to ``logs/<stage>/<item>.log`` (from its start) and, if it ``speaks``, to stderr."""
+    path = LOGS / stage / f"{item}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    for old in list(log.handlers):
+        log.removeHandler(old)
+        old.close()
+    to_file = logging.FileHandler(path, mode="w", encoding="utf-8")
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    to_terminal = _TqdmHandler()
+    to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints what ends a stage
+    to_terminal.setFormatter(logging.Formatter(f"[{stage} {item}] %(message)s"))
+    log.addHandler(to_file)
+    if speaks:
+        log.addHandler(to_terminal)
+    return path
+
+
+class _TqdmHandler(logging.Handler):
+    """Prints above a running bar instead of through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+class Progress:
+    """A count of work done, shown as a bar with ETA on a terminal and as a line every 20 s elsewhere.
+
+    Args:
+        what: the work in a word or two ("masking", "fine-tuning cola").
+        total: units of work in all; None when unknown.
+        unit: name of one unit ("article", "step", "B" for bytes).
+        initial: units that an earlier run did, which count as done but not into rate and ETA.
+    """
+
+    def __init__(self, what: str, total: float | None, unit: str, initial: float = 0) -> None:
+        self.what, self.total, self.unit, self.initial = what, total, unit, initial
+        self.done = initial
+        self.note = ""
+        self._start = self._last = time.monotonic()
+        interactive = sys.stderr.isatty() and PLAIN not in os.environ
+        self._bar = (
+            tqdm(
+                desc=what,
+                total=total,
+                unit=unit,
+                unit_scale=unit == "B",
+                initial=initial,
+                file=sys.stderr,
+                dynamic_ncols=True,
+            )
+            if interactive
+            else None
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, amount: float = 1, **numbers: float) -> None:
+        """Count ``amount`` more units as done; ``numbers`` (loss=…, …) stand at the end of the bar or line.
+
+        Names in :data:`NOTES` are written in their own way, such as ``tok/s 12.3k, MFU 41 %``.
+        """
+        self.done += amount
+        if numbers:
+            self.note = ", ".join(
+                NOTES[name](value) if name in NOTES else f"{name} {value:.4g}" for name, value in numbers.items()
+            )
+        if self._bar is not None:
+            if numbers:
+                self._bar.set_postfix_str(self.note, refresh=False)
+            self._bar.update(amount)
+            return
+        now = time.monotonic()
+        if now - self._last >= LINE_EVERY:
+            self._last = now
+            log.info(self._line(now - self._start))
+
+    def _line(self, seconds: float) -> str:
+        rate = (self.done - self.initial) / seconds if seconds else 0.0
+        text = f"{self.what}: {self.done:,.0f}"
+        if self.total:
+            left = duration((self.total - self.done) / rate) if rate else "unknown time"
+            text += f"/{self.total:,.0f} {self.unit}, {rate:,.1f}/s, {left} left"
+        else:
+            text += f" {self.unit}, {rate:,.1f}/s"
+        return f"{text}, {self.note}" if self.note else text
+
+
+def duration(seconds: float) -> str:
+    """``59 s``; from two minutes on hours, minutes and seconds: ``0:02:30``, ``1:02:33``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def track(items: Iterable[T], what: str, unit: str, total: float | None = None) -> Iterator[T]:
+    """Yield ``items`` one by one, counting each in a :class:`Progress`."""
+    with Progress(what, total, unit) as progress:
+        for item in items:
+            yield item
+            progress.advance()

@@ -1,0 +1,1 @@
+"""One phase of pretraining: prepare, run, finish, and what it reads and measures."""

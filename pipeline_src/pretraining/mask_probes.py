@@ -1,0 +1,93 @@
+"""Masked words of validation text that a model is asked for again and again while it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.pretraining.loading.batches import PretrainingBatch, PretrainingExamples
+from pipeline_src.tokenizer.wordpiece import CLS, MASK, SEP
+
+SHOWN = 3  # texts
+SEARCHED = 512  # examples
+AROUND = 10  # tokens of text shown on either side
+TOP = 3
+PROBABILITY_DIGITS = 4
+
+
+class MaskProbes:
+    """The first masked words of a phase's validation examples that a person can judge.
+
+    Such a word is whole, of letters alone and hidden by [MASK], and no other token is predicted in the text shown
+    around it; each lies in an example of its own, which the model sees whole. Left to right nothing is masked, and
+    nothing is shown.
+
+    Args:
+        examples: of the validation split.
+        tokenizer: their vocabulary.
+    """
+
+    def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._asked: list[tuple[PretrainingBatch, int, dict[str, str]]] = []
+        for example in range(min(SEARCHED, len(examples))):
+            batch = examples.batch(np.array([example]))
+            for place, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
+                text = self._text(batch, place, label)
+                if text:
+                    self._asked.append((batch, place, {"text": text, "answer": str(tokenizer.id_to_token(label))}))
+                    break
+            if len(self._asked) == SHOWN:
+                break
+
+    @torch.inference_mode()
+    def ask(self, model: BertForPretraining, step: int) -> list[dict[str, Any]]:
+        """What ``model`` puts there after ``step`` steps; it is left as it was.
+
+        Returns:
+            For each text a block ``step``, ``text`` with a [MASK] in it, ``answer``, the word that stands there, and
+            ``candidates``: for each [MASK] a list of pairs of a token and its probability, the likeliest first.
+        """
+        training, device = model.training, next(model.parameters()).device
+        model.eval()
+        found = []
+        for batch, place, told in self._asked:
+            ids, segments, cu_seqlens = (
+                torch.from_numpy(a).to(device) for a in (batch.ids, batch.segments, batch.cu_seqlens)
+            )
+            scores, _ = model(
+                ids, segments, cu_seqlens, torch.tensor([place], device=device), batch.max_seqlen
+            )  # [1, entries]
+            likely = scores[0].float().softmax(-1).topk(TOP)
+            candidates = [
+                [self.tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
+                for token, probability in zip(likely.indices.tolist(), likely.values.tolist(), strict=True)
+            ]
+            found.append({"step": step, **told, "candidates": [candidates]})
+        model.train(training)
+        return found
+
+    def _text(self, batch: PretrainingBatch, place: int, label: int) -> str | None:
+        """The words around a predicted place, [MASK] standing there; None where a person could not judge it."""
+        if batch.ids[place] != self.tokenizer.token_to_id(MASK):
+            return None
+        tokens = [str(self.tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
+        first, end = max(0, place - AROUND), min(len(tokens), place + AROUND + 1)
+        ends = [i for i in range(first, end) if tokens[i] in (CLS, SEP)]
+        first = max([first, *(i + 1 for i in ends if i < place)])
+        end = min([end, *(i for i in ends if i > place)])
+        while tokens[first].startswith("##"):
+            first += 1
+        while end < len(tokens) and tokens[end].startswith("##"):
+            end += 1
+        others = any(first <= other < end for other in batch.predicted.tolist() if other != place)
+        inside = place + 1 < len(tokens) and tokens[place + 1].startswith("##")
+        whole = str(self.tokenizer.id_to_token(label)).isalpha() and not inside
+        if others or not whole or end - first <= AROUND:
+            return None
+        before, after = (self.tokenizer.decode(batch.ids[a:b].tolist()) for a, b in ((first, place), (place + 1, end)))
+        return f"{before} {MASK} {after}".strip()

@@ -1,0 +1,60 @@
+"""Pieces of pretraining batches as tensors, on their way to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """A piece of a batch; the tensors are those of :class:`pipeline_src.pretraining.loading.batches.PretrainingBatch`.
+
+    Attributes:
+        max_seqlen: tokens of the longest sequence.
+        counts: of predicted words (``mlm``), of pairs where there are any (``nsp``), of ``sequences``, ``tokens`` and
+            ``squares`` (summed squared lengths).
+        examples: their numbers, int64 [sequences].
+    """
+
+    ids: Tensor
+    segments: Tensor
+    cu_seqlens: Tensor
+    predicted: Tensor
+    labels: Tensor
+    pair_label: Tensor
+    max_seqlen: int
+    counts: dict[str, int]
+    examples: np.ndarray
+
+    TENSORS = ("ids", "segments", "cu_seqlens", "predicted", "labels", "pair_label")
+
+    @classmethod
+    def of(cls, batch: PretrainingBatch, next_sentence: bool, device: torch.device) -> TensorBatch:
+        """Make tensors of a piece and send them to ``device``; the copy to a GPU goes on beside its work."""
+        tensors = {name: torch.from_numpy(getattr(batch, name)) for name in cls.TENSORS}
+        if device.type == "cuda":
+            tensors = {name: part.pin_memory().to(device, non_blocking=True) for name, part in tensors.items()}
+        lengths = np.diff(batch.cu_seqlens)
+        counts = {
+            "mlm": len(batch.labels),
+            **({"nsp": len(lengths)} if next_sentence else {}),
+            "sequences": len(lengths),
+            "tokens": len(batch.ids),
+            "squares": int(lengths @ lengths),
+        }
+        return cls(**tensors, max_seqlen=batch.max_seqlen, counts=counts, examples=batch.examples)
+
+
+def tensor_batches(
+    batches: Iterable[list[PretrainingBatch]], next_sentence: bool, device: torch.device
+) -> Iterator[list[TensorBatch]]:
+    """The pieces of every batch, as :meth:`TensorBatch.of` makes them."""
+    for pieces in batches:
+        yield [TensorBatch.of(piece, next_sentence, device) for piece in pieces]

@@ -1,0 +1,1 @@
+"""What the corpus is: counts, drops, overlap with the tasks."""

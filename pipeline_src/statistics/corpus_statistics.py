@@ -1,0 +1,141 @@
+"""Stage ``corpus_statistics``: what the corpus is, stage by stage, and what it holds of the tasks' and validation text.
+
+``results/corpus.json`` also holds a few passages of the cleaned text (passages.py). The tool ``statistics`` prints the
+counts as soon as there are examples, before any training is paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.common.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
+from pipeline_src.corpus.documents import corpus_folders, read_manifest
+from pipeline_src.examples.pairs import PLAN
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.statistics.overlap import Words, end_to_end, measure_overlap
+from pipeline_src.statistics.passages import sample_passages
+from pipeline_src.tasks.files.reading import read_columns
+from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.files.squad import read_questions
+from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.token_store import SPLITS, TokenStore
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
+
+PHASES = ("short", "long")
+BINS = 16  # of the histogram of lengths
+ROWS = 1 << 20  # of a plan, read at once
+OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
+
+
+def run(*, seed: int, tasks: tuple[str, ...], wikipedia: WikipediaParams) -> None:
+    """Read what the corpus stages made and the tasks made from Wikipedia; write ``results/corpus.json``.
+
+    Raises:
+        PipelineError: a manifest, a shard, a plan or a task file is missing or malformed.
+    """
+    folders = corpus_folders(TEXT, wikipedia.parts)
+    write_json(CORPUS, corpus_statistics(wikipedia.parts, tasks) | {"passages": sample_passages(folders, TEXT, seed)})
+
+
+def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, Any]:
+    """Read the manifests of all corpus stages, the plans and the tasks made from Wikipedia.
+
+    Args:
+        parts: of Wikipedia, as params.yaml lists them.
+        tasks: of the study; looked at are those of them made from Wikipedia.
+
+    Raises:
+        PipelineError: a manifest, a plan or a task file is missing or malformed.
+    """
+    tokens = read_json(TOKENS / "manifest.json")
+    tokenizer = load_tokenizer(VOCABULARY)
+    return {
+        "parts": {name: _part(folder, name, tokens) for name, folder in _folders(parts).items()},
+        "vocabulary": read_json(VOCABULARY / "manifest.json"),
+        "dropped": tokens["dropped"],
+        "examples": {phase: _plans(phase) for phase in PHASES},
+        "overlap": _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks]),
+    }
+
+
+def _folders(parts: Sequence[str]) -> dict[str, Path]:
+    return {"-".join(folder.relative_to(TEXT).parts): folder for folder in corpus_folders(TEXT, parts)}
+
+
+def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
+    """One corpus part: documents, words, bytes, drops by reason; sentences and tokens of each split."""
+    manifest = read_manifest(folder)
+    part = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
+    part["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}
+    return part | {split: tokens["parts"][split][name] for split in SPLITS}
+
+
+def _plans(phase: str) -> dict[str, Any]:
+    manifest = read_json(EXAMPLES / "manifest.json")
+    length = manifest[phase]["length"]
+    marks = 3 if manifest["next_sentence"] else 2
+    return {"length": length, "next_sentence": manifest["next_sentence"]} | {
+        split: describe(np.load(EXAMPLES / phase / f"{split}.npy", mmap_mode="r"), length, marks) for split in SPLITS
+    }
+
+
+def describe(plan: np.ndarray, length: int, marks: int) -> dict[str, Any]:
+    """What is to say of a plan.
+
+    Args:
+        plan: of dtype ``pairs.PLAN``, [examples]; read in blocks.
+        length: of the longest example the phase allows.
+        marks: [CLS] and [SEP] of one example.
+
+    Returns:
+        ``examples``; ``tokens``; ``fill``, how full the examples are; ``random_next``, the share of random pairs; and
+        ``lengths``, how many ``examples`` there are in each of 16 equal classes of length, and where these end.
+    """
+    assert plan.dtype == PLAN
+    edges = np.linspace(0, length, BINS + 1)
+    tokens = random = 0
+    histogram = np.zeros(BINS, np.int64)
+    for start in range(0, len(plan), ROWS):
+        rows = plan[start : start + ROWS]
+        lengths = rows["a_length"].astype(np.int64) + rows["b_length"] + marks
+        tokens += int(lengths.sum())
+        random += int(rows["is_random"].sum())
+        histogram += np.histogram(lengths, edges)[0]
+    return {
+        "examples": len(plan),
+        "tokens": tokens,
+        "fill": round(tokens / (len(plan) * length), 4),
+        "random_next": round(random / len(plan), 4),
+        "lengths": {"up_to": edges[1:].tolist(), "examples": histogram.tolist()},
+    }
+
+
+def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    encoder = Encoder(tokenizer)
+    validation = TokenStore(TOKENS, "validation")
+    texts = {"validation documents": (validation.ids[:], validation.sentences[validation.documents[:-1]])}
+    for task in tasks:
+        for name, passages in task_passages(task).items():
+            texts[name] = end_to_end([encoder.encode(passage) for passage in passages])
+    return measure_overlap(TokenStore(TOKENS, "train"), Words.of(tokenizer), texts)
+
+
+def task_passages(task: str) -> dict[str, list[str]]:
+    """The distinct passages of each file of a task made from Wikipedia: SQuAD's contexts, QNLI's sentences."""
+    spec = load_spec(task)
+    found = {}
+    for file in dict.fromkeys([spec.train, *(row.file for row in spec.scores.values())]):
+        path = TASKS / task / file
+        if spec.columns is not None:
+            rows = read_columns(spec.name, path, spec.layout())
+            passages = [fields["sentence"] for _, fields in rows]
+        else:
+            passages = [question.context for question in read_questions(spec, path)]
+        found[f"{task}/{file}"] = list(dict.fromkeys(passages))
+    return found

@@ -1,0 +1,144 @@
+"""How much of a text occurs in the training corpus word by word: shared runs of 13 words (Brown et al. 2020, app. C).
+
+Works on token ids, whole blocks at once: a word is the hash of its pieces, a run the hash of its words. Punctuation
+does not count, and neither does case where the vocabulary is uncased. Reported, never removed: the paper did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.common.counter_rng import bits, derive_seed
+from pipeline_src.common.parallel import map_in_order
+from pipeline_src.common.progress import Progress
+from pipeline_src.tokenizer.token_store import TokenStore
+
+RUN = 13  # words
+BLOCK = 1 << 22  # tokens hashed at once
+FILTER = 24  # bits of a hash that tell most strangers at once
+_PIECE, _WORD = derive_seed("overlap", "piece"), derive_seed("overlap", "word")
+
+
+@dataclass(frozen=True)
+class Words:
+    """What makes a word of pieces.
+
+    Attributes:
+        inner: whether an id continues a word (``##``), bool [entries].
+        written: whether it holds a letter or digit, bool [entries].
+    """
+
+    inner: np.ndarray
+    written: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Words:
+        """Read them off a vocabulary."""
+        inner, written = (np.zeros(tokenizer.get_vocab_size(), bool) for _ in range(2))
+        for piece, number in tokenizer.get_vocab().items():
+            inner[number] = piece.startswith("##")
+            written[number] = any(character.isalnum() for character in piece)
+        return cls(inner, written)
+
+    def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Every run of 13 words that lies within one text.
+
+        Args:
+            ids: texts end to end, [tokens].
+            starts: where each text starts, ascending, int64 [texts].
+
+        Returns:
+            Hashes of the runs, uint64 [runs], and the text that each lies in, int64 [runs].
+        """
+        places = np.flatnonzero(self.written[ids])
+        none = np.empty(0, np.uint64), np.empty(0, np.int64)
+        if not len(places):
+            return none
+        pieces = ids[places]
+        opens = ~self.inner[pieces]
+        opens[0] = True
+        first = np.flatnonzero(opens)
+        within = np.arange(len(pieces)) - np.repeat(first, np.diff(first, append=len(pieces)))
+        with np.errstate(over="ignore"):
+            words = np.add.reduceat(bits(_PIECE, pieces, within), first)
+        text = np.searchsorted(starts, places[first], side="right") - 1
+        count = len(words) - RUN + 1
+        if count <= 0:
+            return none
+        runs = np.zeros(count, np.uint64)
+        with np.errstate(over="ignore"):
+            for place, factor in enumerate(bits(_WORD, np.arange(RUN), 0) | np.uint64(1)):
+                runs += words[place : place + count] * factor
+        inside = text[:count] == text[RUN - 1 :]
+        return runs[inside], text[:count][inside]
+
+
+def measure_overlap(
+    store: TokenStore, words: Words, texts: dict[str, tuple[np.ndarray, np.ndarray]], workers: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """How much of each set of texts occurs in ``store``.
+
+    Args:
+        store: the training documents.
+        words: what makes a word.
+        texts: by name, ids end to end and where each text starts, as for :meth:`Words.runs`.
+
+    Returns:
+        By name: ``texts``, those long enough to hold a run; ``found``, those of them with a run that occurs;
+        ``share``, their ratio; ``runs`` and ``share_of_runs``, the same by runs of 13 words.
+    """
+    of_texts = {name: words.runs(ids, starts) for name, (ids, starts) in texts.items()}
+    wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *(runs for runs, _ in of_texts.values())]))
+    found = np.zeros(len(wanted), bool)
+    blocks = list(_blocks(store))
+    if len(wanted):
+        search = partial(_search, store, words, wanted)
+        with Progress("looking for shared passages", len(store.ids), "token") as progress:
+            for (start, stop), places in zip(
+                blocks, map_in_order(search, blocks, 1 if len(blocks) == 1 else workers), strict=True
+            ):
+                found[places] = True
+                progress.advance(stop - start)
+    figures = {}
+    for name, (runs, text) in of_texts.items():
+        hit = found[np.searchsorted(wanted, runs)]
+        long_enough, with_hit = len(np.unique(text)), len(np.unique(text[hit]))
+        figures[name] = {
+            "texts": long_enough,
+            "found": with_hit,
+            "share": round(with_hit / long_enough, 4) if long_enough else None,
+            "runs": len(runs),
+            "share_of_runs": round(float(hit.mean()), 4) if len(runs) else None,
+        }
+    return figures
+
+
+def _blocks(store: TokenStore) -> Iterator[tuple[int, int]]:
+    """Tokens of whole documents, about ``BLOCK`` at a time."""
+    starts = store.sentences[store.documents]
+    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK), len(store.ids)]))
+    yield from zip(starts[edges].tolist(), starts[edges[1:]].tolist(), strict=False)
+
+
+def _search(store: TokenStore, words: Words, wanted: np.ndarray, block: tuple[int, int]) -> np.ndarray:
+    """Which of the ``wanted`` (sorted) runs occur in a block of the store: their places, int64."""
+    shift = np.uint64(64 - FILTER)
+    known = np.zeros(1 << FILTER, bool)
+    known[wanted >> shift] = True
+    runs, _ = words.runs(store.ids[slice(*block)], np.zeros(1, np.int64))
+    runs = runs[known[runs >> shift]]
+    place = np.minimum(np.searchsorted(wanted, runs), len(wanted) - 1)
+    return np.unique(place[wanted[place] == runs])
+
+
+def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of ids as :meth:`Words.runs` wants them."""
+    lengths = np.asarray([len(ids) for ids in texts], np.int64)
+    flat = np.fromiter((number for ids in texts for number in ids), np.int64, int(lengths.sum()))
+    return flat, np.cumsum(lengths) - lengths

@@ -1,0 +1,1 @@
+"""Where the tasks' data files come from: fetched, or made by this project."""

@@ -1,0 +1,85 @@
+"""Stage ``download_tasks``: every task of the study in its official file layout, made up or fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory
+from pipeline_src.common.paths import TASKS
+from pipeline_src.common.progress import log
+from pipeline_src.sources.catalogue import Source, load_source, resolve
+from pipeline_src.sources.fetch import Obtained, describe, obtain, place
+from pipeline_src.task_sources import mrpc
+from pipeline_src.task_sources.synthetic import RULES, write_task
+
+ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not yet in GLUE's layout
+
+
+def run(seed: int, task_source: str, tasks: Sequence[str]) -> None:
+    """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``.
+
+    Args:
+        seed: decides every sentence of the synthetic tasks.
+        task_source: ``synthetic`` or ``official``; a task of one's own, whose source names files on this machine alone,
+            comes from there in both.
+        tasks: names of tasks.
+
+    Raises:
+        PipelineError: no such ``task_source``, or a task cannot be had; ``data/tasks`` is then as it was.
+    """
+    if task_source not in TASK_SOURCES:
+        raise PipelineError(
+            "no such task_source", task_source, where="params.yaml", remedy=f"use {' or '.join(TASK_SOURCES)}"
+        )
+    TASK_SOURCES[task_source](seed, tasks)
+    log.info("%d tasks (%s) in %s", len(tasks), task_source, TASKS)
+
+
+def _synthetic(seed: int, tasks: Sequence[str]) -> None:
+    about = {
+        "description": "Synthetic sentences in the task's official file layout; scores on them say nothing about BERT",
+        "licence": "that of this project",
+        "citation": "pipeline_src.task_sources.synthetic",
+    }
+    own = _obtain({task: _own(task) for task in tasks if task not in RULES})
+    with atomic_directory(TASKS) as folder:
+        for task in tasks:
+            if task in own:
+                _place(task, own[task], folder)
+                continue
+            (folder / task).mkdir()
+            write_task(task, folder / task, seed)
+            describe(f"synthetic-{task}", about, folder / task)
+
+
+def _official(seed: int, tasks: Sequence[str]) -> None:
+    obtained = _obtain({task: resolve(task, load_source(task)) for task in tasks})
+    with atomic_directory(TASKS) as folder:
+        for task, found in obtained.items():
+            _place(task, found, folder)
+
+
+Found = tuple[Source, list[Obtained]]
+
+
+def _own(task: str) -> Source:
+    """The source of a task that has no synthetic form: files on this machine, or there is none to be had."""
+    source = resolve(task, load_source(task))
+    if any(file.scheme != "file" for file in source.files):
+        remedy = "set `task_source: official` in params.yaml, or give its source in sources.yaml file: addresses alone"
+        raise PipelineError("no synthetic form of this task", task, where="sources.yaml", remedy=remedy)
+    return source
+
+
+def _obtain(sources: dict[str, Source]) -> dict[str, Found]:
+    """Everything is fetched and verified before anything is written."""
+    return {task: (source, obtain(task, source)) for task, source in sources.items()}
+
+
+def _place(task: str, found: Found, folder: Path) -> None:
+    place(task, *found, folder / task, ARRANGE.get(task))
+
+
+TASK_SOURCES: dict[str, Callable[[int, Sequence[str]], None]] = {"synthetic": _synthetic, "official": _official}

@@ -1,0 +1,235 @@
+"""What a task is, as ``tasks.yaml`` declares it: files, columns, labels and metrics. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.params.base import Block
+
+DECLARATIONS = Path(__file__).parents[2] / "catalogue" / "tasks.yaml"
+TEST_REMEDY = f"give the row a `test` in {DECLARATIONS.name}"
+Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
+Column = int | str  # a header's name, or a number counted from 1 where the file has no header
+
+
+class Columns(Block):
+    """Which columns of a table hold what.
+
+    Attributes:
+        texts: the first segment, then the second where there is one.
+        label: the answer; a test file has none.
+        choices: endings of the second segment, one of which is right (kind ``choice`` alone).
+    """
+
+    texts: tuple[Column, ...] = Field(min_length=1, max_length=2)
+    label: Column | None = None
+    choices: tuple[Column, ...] = ()
+
+    @property
+    def wanted(self) -> tuple[Column, ...]:
+        """Every column that is read."""
+        return (*self.texts, *self.choices, *(() if self.label is None else (self.label,)))
+
+
+class TestSpec(Block):
+    """A file without labels, whose predictions are handed in.
+
+    Attributes:
+        file: which file of the task's folder.
+        submit: the name its predictions have in a submission.
+        columns: where they differ from the task's, without a label.
+        header: whether its first line names the columns; as in the task's other tables unless said.
+    """
+
+    __test__ = False  # pytest: no test case
+
+    file: str
+    submit: str
+    columns: Columns | None = None
+    header: bool | None = None
+
+
+class ScoreSpec(Block):
+    """One row of the results table: one file judged by the model of one task.
+
+    Attributes:
+        title: the row's name for people.
+        file: which file of the task's folder is judged.
+        metrics: names in ``metrics.py``, the main one first.
+        columns: where they differ from the task's.
+        labels: spellings in this file, in the order of the task's labels, where they differ.
+        test: the file of the same kind that has no labels, where there is one.
+    """
+
+    title: str
+    file: str
+    metrics: tuple[Metric, ...] = Field(min_length=1)
+    columns: Columns | None = None
+    labels: tuple[str, ...] | None = None
+    test: TestSpec | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one table is laid out.
+
+    Attributes:
+        columns: what stands where; no label in a test file.
+        header: whether the first line names the columns (tables alone; lines of JSON name their own).
+        labels: spellings of the classes, none for a regression.
+        drop_short: whether a line that lacks a column is dropped and counted; else it is refused.
+    """
+
+    columns: Columns
+    header: bool
+    labels: tuple[str, ...]
+    drop_short: bool
+
+
+# What can be computed for a classification; metrics.py has the functions.
+OF_CLASSES, OF_NUMBERS = {"accuracy", "matthews"}, {"pearson", "spearman"}
+
+
+class TaskSpec(Block):
+    """A task of ``tasks.yaml``.
+
+    Attributes:
+        name: its key there and its folder below data/tasks.
+        kind: which handler reads and judges it.
+        train: the training file, by default as GLUE calls it.
+        scores: rows of the results table that its model fills, by name; the first is the one a recipe is chosen by.
+        columns: the columns of its tables (not for spans, whose files are JSON).
+        labels: spellings of the classes; their order is the order of the model's outputs.
+        range: lowest and highest value of a regression, which has no labels.
+        header: whether the first line of its tables names the columns.
+        short_rows: what to do with a line that lacks a column: ``refuse`` it, or ``drop`` and count it.
+        unanswerable: whether a question may have no answer (spans alone).
+        format: how a file of tagged words is written, a name in ``conll.FORMATS`` (tagging alone).
+    """
+
+    name: str
+    kind: Literal["classification", "choice", "span", "tagging"]
+    train: str = "train.tsv"
+    scores: dict[str, ScoreSpec] = Field(min_length=1)
+    columns: Columns | None = None
+    labels: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None
+    header: bool = True
+    short_rows: Literal["refuse", "drop"] = "refuse"
+    unanswerable: bool = False
+    format: Literal["conll", "conllu"] = "conll"
+
+    @model_validator(mode="after")
+    def _keys_fit_the_kind(self) -> TaskSpec:
+        if (self.columns is None) != (self.kind == "span"):
+            raise ValueError("tables need columns; spans are read from JSON and take none")
+        if bool(self.labels) + (self.range is not None) != (self.kind in ("classification", "tagging")):
+            raise ValueError("a classification needs either labels or a range; choices and spans take neither")
+        if self.kind == "tagging" and self.columns is not None:
+            wanted = self.columns.wanted
+            if self.range or len(wanted) != 2 or not all(type(name) is int for name in wanted):
+                raise ValueError("tagging needs labels, and one text column and a label, counted from 1")
+        if (self.kind == "choice") != bool(self.columns and self.columns.choices):
+            raise ValueError("choices belong to the kind `choice`, which needs them")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_whole(self) -> TaskSpec:
+        tests = [row.test for row in self.scores.values() if row.test is not None]
+        for columns in (self.columns, *(row.columns for row in self.scores.values())):
+            if columns is not None and columns.label is None:
+                raise ValueError("columns need a label; only those of a test file have none")
+        if any(test.columns is not None and test.columns.label is not None for test in tests):
+            raise ValueError("a test file has no label column")
+        if self.kind == "tagging" and tests:
+            raise ValueError("words without tags are not read: a row of this kind takes no test file")
+        if self.columns is not None and not self.header and not all(type(name) is int for name in self.columns.wanted):
+            raise ValueError("without a header, columns are numbers counted from 1")
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_fit_the_answers(self) -> TaskSpec:
+        allowed = {
+            "classification": OF_NUMBERS if self.range else OF_CLASSES | ({"f1"} if len(self.labels) == 2 else set()),
+            "choice": {"accuracy"},
+            "tagging": {"accuracy", "entity_f1"},
+        }
+        for name, row in self.scores.items():
+            wrong = set(row.metrics) - allowed.get(self.kind, set(row.metrics))
+            if wrong:
+                fitting = ", ".join(sorted(allowed[self.kind]))
+                raise ValueError(f"{name}: {min(wrong)} does not fit the answers; metrics that do: {fitting}")
+        return self
+
+    def row(self, name: str | None) -> ScoreSpec:
+        """The score row called ``name``; None gives the first.
+
+        Raises:
+            PipelineError: the task has no such row.
+        """
+        if name is None:
+            return next(iter(self.scores.values()))
+        if name not in self.scores:
+            raise PipelineError("no such score row", name, where=self.name, remedy=f"rows: {', '.join(self.scores)}")
+        return self.scores[name]
+
+    def layout(self, row: str | None = None, test: bool = False) -> Layout:
+        """How a table is laid out: the training file (no ``row``), a score row's file, or its test file.
+
+        Raises:
+            PipelineError: there is no such row, or it has no test file.
+        """
+        assert self.columns is not None  # only tables have a layout
+        if not test:
+            judged = self.row(row) if row is not None else None
+            columns, labels = (judged.columns, judged.labels) if judged else (None, None)
+            return Layout(columns or self.columns, self.header, labels or self.labels, self.short_rows == "drop")
+        declared = self.row(row).test
+        if declared is None:
+            raise PipelineError("no test file is declared", row or "the first row", where=self.name, remedy=TEST_REMEDY)
+        columns = declared.columns or self.columns.model_copy(update={"label": None})
+        header = self.header if declared.header is None else declared.header
+        return Layout(columns, header, self.labels, drop_short=False)  # a submission lacks no line
+
+
+@cache
+def load_specs(path: Path = DECLARATIONS) -> dict[str, TaskSpec]:
+    """Every declared task by name, in the file's order.
+
+    Raises:
+        PipelineError: a declaration has a wrong key or value; the task and the key are named.
+    """
+    specs = {}
+    for name, entry in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+        try:
+            specs[name] = TaskSpec.model_validate({"name": name, **entry})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = ".".join(str(step) for step in (name, *first["loc"]))
+            remedy = first["msg"].removeprefix("Value error, ")
+            raise PipelineError("task not declared well", key, where=path.name, remedy=remedy) from None
+    return specs
+
+
+def task_names() -> tuple[str, ...]:
+    """Names of all declared tasks."""
+    return tuple(load_specs())
+
+
+def load_spec(name: str) -> TaskSpec:
+    """One task's declaration.
+
+    Raises:
+        PipelineError: there is no such task.
+    """
+    specs = load_specs()
+    if name not in specs:
+        raise PipelineError("unknown task", name, remedy=f"choose one of {', '.join(specs)}")
+    return specs[name]

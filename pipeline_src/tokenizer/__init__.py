@@ -1,0 +1,1 @@
+"""Use of a tokenizer: loading it, text to ids, ids on disk."""

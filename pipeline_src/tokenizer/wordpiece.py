@@ -1,0 +1,105 @@
+"""BERT's tokenizer over a given vocabulary, and the files in which `tokenizers` and `transformers` look for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.decoders import WordPiece as WordPieceDecoder
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_file, write_json
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNUSED_FIRST = 99  # reserved entries before [UNK] in the released vocabularies
+LONGEST_WORD = 100  # characters; longer words become [UNK], as in transformers (google-research/bert: 200)
+
+
+def reserved_tokens(unused: int) -> list[str]:
+    """The special tokens, and ``unused`` reserved entries placed among them as in the released vocabularies.
+
+    In those, [PAD] is 0, [unused0] to [unused98] are 1 to 99, [UNK], [CLS], [SEP], [MASK] follow, then [unused99]
+    and the rest.
+    """
+    spare = [f"[unused{number}]" for number in range(unused)]
+    return [PAD, *spare[:UNUSED_FIRST], UNK, CLS, SEP, MASK, *spare[UNUSED_FIRST:]]
+
+
+def build_tokenizer(vocabulary: list[str], lowercase: bool, longest_word: int = LONGEST_WORD) -> Tokenizer:
+    """BERT's tokenizer; the id of a piece is its place in ``vocabulary``.
+
+    A special or reserved token written in the text ("[SEP]") is split like any other text and never becomes its id.
+
+    Raises:
+        PipelineError: ``vocabulary`` lacks a special token.
+    """
+    _require_special_tokens(vocabulary, "the list of pieces")
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    tokenizer = Tokenizer(WordPiece(ids, unk_token=UNK, max_input_chars_per_word=longest_word))
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.decoder = WordPieceDecoder(prefix="##")
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
+    )
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def save_tokenizer(folder: Path, vocabulary: list[str], lowercase: bool, longest_word: int = LONGEST_WORD) -> None:
+    """Write ``vocab.txt`` (google-research/bert), ``tokenizer.json`` (`tokenizers`) and ``tokenizer_config.json``.
+
+    `transformers` gives the same ids, but reads a written "[SEP]" as the control token, as people expect of "[MASK]"
+    in a prompt; with ``split_special_tokens=True`` it does not.
+    """
+    with atomic_file(folder / "vocab.txt") as file:
+        file.write("".join(f"{piece}\n" for piece in vocabulary))
+    with atomic_file(folder / "tokenizer.json") as file:
+        file.write(build_tokenizer(vocabulary, lowercase, longest_word).to_str(pretty=True))
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS, strict=True))
+    kind = "BertTokenizer" if longest_word == LONGEST_WORD else "PreTrainedTokenizerFast"  # the former knows no other
+    write_json(
+        folder / "tokenizer_config.json",
+        {"tokenizer_class": kind, "do_lower_case": lowercase, "model_max_length": 512, **names},
+    )
+
+
+def load_tokenizer(folder: str | Path) -> Tokenizer:
+    """The tokenizer of a vocabulary or model folder.
+
+    Raises:
+        PipelineError: there is no ``tokenizer.json``, it cannot be read, it lacks a special token, or a ``vocab.txt``
+            beside it says otherwise.
+    """
+    path, listed = Path(folder) / "tokenizer.json", Path(folder) / "vocab.txt"
+    remedy = "run the stage that makes this folder again, or `dvc pull` its output"
+    if not path.exists():
+        raise PipelineError("no tokenizer here", path, remedy=remedy)
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises no narrower class
+        raise PipelineError("not a tokenizer", error, where=path, remedy=remedy) from None
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    _require_special_tokens(vocabulary, path)
+    if listed.exists() and listed.read_text(encoding="utf-8").split("\n")[:-1] != sorted(
+        vocabulary, key=vocabulary.__getitem__
+    ):
+        raise PipelineError("not the vocabulary of tokenizer.json", listed, where=path, remedy=remedy)
+    tokenizer.encode_special_tokens = True  # not kept by tokenizer.json
+    tokenizer.no_truncation()  # which some published files hold, and which would cut texts unseen
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _require_special_tokens(vocabulary: Collection[str], where: object) -> None:
+    for token in SPECIAL_TOKENS:
+        if token not in vocabulary:
+            raise PipelineError("the vocabulary lacks a special token", token, where=where, remedy="train it again")

@@ -1,0 +1,1 @@
+"""From prose to a WordPiece vocabulary."""

@@ -1,0 +1,164 @@
+"""Tool ``import``: a Hugging Face folder or a checkpoint of Google's as a model folder of this project."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, atomic_file, read_json
+from pipeline_src.common.progress import log
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.card import write_card
+from pipeline_src.models.card_kinds import imported_card
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.hub import CARD, load_config, save_tensors
+from pipeline_src.models.tensors import read_tensors
+from pipeline_src.tokenizer.wordpiece import save_tokenizer
+from pipeline_src.tools.tensorflow_checkpoint import find_prefix, is_checkpoint, load_google
+
+ENCODER = ("bert.embeddings.", "bert.encoder.")
+PARTS = {"pooler": "bert.pooler.", "masked words": "cls.predictions.", "next sentence": "cls.seq_relationship."}
+ARCHITECTURES = {  # Hugging Face's class by (masked words, next sentence)
+    (True, True): "BertForPreTraining",
+    (True, False): "BertForMaskedLM",
+    (False, True): "BertForNextSentencePrediction",
+    (False, False): "BertModel",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool's own arguments."""
+    parser.add_argument("source", type=Path, help="a Hugging Face folder, Google's folder, or one checkpoint's prefix")
+    parser.add_argument("destination", type=Path, help="folder to make")
+    case = parser.add_mutually_exclusive_group()
+    case.add_argument("--uncased", dest="lowercase", action="store_true", default=None, help="text is lower-cased")
+    case.add_argument("--cased", dest="lowercase", action="store_false", help="it is not; by default found out")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Write the model folder, and say what it holds.
+
+    Raises:
+        PipelineError: the destination exists, or the source is no BERT model or lacks a vocabulary.
+    """
+    source, destination = arguments.source, arguments.destination
+    if destination.exists():
+        raise PipelineError("the destination exists already", destination, remedy="remove it, or name another")
+    if is_checkpoint(source):
+        config, tensors = load_google(source)
+        folder = find_prefix(source).parent
+    elif source.is_dir():
+        config, tensors = load_config(source), read_tensors(source)
+        folder = source
+    else:
+        raise PipelineError("no model here", source, remedy="give a folder, or a checkpoint's path without .index")
+    kept, parts = complete(tensors, config, source)
+    vocabulary = read_vocabulary(folder)
+    if len(vocabulary) > config.vocab_size:
+        raise PipelineError(
+            "the vocabulary has more entries than the model", f"{len(vocabulary)} > {config.vocab_size}", where=folder,
+            remedy="put the vocab.txt there that the model was trained with",
+        )  # fmt: skip
+    lowercase = find_case(folder, vocabulary) if arguments.lowercase is None else arguments.lowercase
+    architecture = ARCHITECTURES["masked words" in parts, "next sentence" in parts]
+    with atomic_directory(destination) as output:
+        save_tensors(output, kept, config, architecture)
+        save_tokenizer(output, vocabulary, lowercase)
+        if (folder / CARD).exists():
+            shutil.copyfile(folder / CARD, output / CARD)  # what its makers say of it
+        else:
+            count = sum(tensor.numel() for tensor in kept.values())
+            with atomic_file(output / CARD) as file:
+                file.write(write_card(imported_card(config, count, architecture)))
+    print(
+        f"{destination}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {len(vocabulary)} entries "
+        f"({'uncased' if lowercase else 'cased'}); encoder{''.join(f', {part}' for part in parts)}"
+    )
+
+
+def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors that a ``BertForPretraining`` can hold, as float32, and which parts beside the encoder they make.
+
+    Raises:
+        PipelineError: a tensor of the encoder, or of a part that is there, is missing or has another shape.
+    """
+    with torch.device("meta"):  # names and shapes without memory
+        shapes = {name: parameter.shape for name, parameter in BertForPretraining(config).named_parameters()}
+    parts = [part for part, start in PARTS.items() if any(name.startswith(start) for name in tensors)]
+    starts = (*ENCODER, *(PARTS[part] for part in parts))
+    kept = {}
+    for name, shape in shapes.items():
+        if not name.startswith(starts):
+            continue
+        found = tensors.get(name)
+        if found is None or found.shape != shape:
+            has = "missing" if found is None else f"shape {tuple(found.shape)}"
+            raise PipelineError(
+                "weights do not fit the config", f"{name}: {has}, {tuple(shape)} expected", where=where,
+                remedy="give a BERT model with the config that belongs to it",
+            )  # fmt: skip
+        kept[name] = found.float()
+    if left := sorted(set(tensors) - set(kept)):
+        log.warning("left out, no part of pretraining: %s", ", ".join(left))
+    return kept, parts
+
+
+def read_vocabulary(folder: Path) -> list[str]:
+    """The entries of ``vocab.txt``, or else of a WordPiece ``tokenizer.json``, in the order of their ids.
+
+    Raises:
+        PipelineError: neither is there, or an entry stands there twice.
+    """
+    path = folder / "vocab.txt"
+    if path.exists():
+        lines = path.read_bytes().decode("utf-8").split("\n")  # entries may hold other line ends of Unicode
+        vocabulary = [line.removesuffix("\r") for line in lines]
+        vocabulary = vocabulary[:-1] if vocabulary[-1] == "" else vocabulary
+    else:
+        path = folder / "tokenizer.json"
+        model = read_json(path).get("model", {})
+        if model.get("type", "WordPiece") != "WordPiece" or not model.get("vocab"):
+            raise PipelineError(
+                "not a WordPiece vocabulary", model.get("type"), where=path, remedy="give a folder with a vocab.txt"
+            )
+        vocabulary = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        if sorted(model["vocab"].values()) != list(range(len(vocabulary))):
+            raise PipelineError("ids are not 0, 1, 2, ...", path, remedy="give a folder with a vocab.txt")
+    if len(set(vocabulary)) != len(vocabulary):
+        seen: set[str] = set()
+        twice = next(entry for entry in vocabulary if entry in seen or seen.add(entry))  # type: ignore[func-returns-value]
+        raise PipelineError("an entry stands in the vocabulary twice", repr(twice), where=path, remedy="fetch it again")
+    return vocabulary
+
+
+def find_case(folder: Path, vocabulary: list[str]) -> bool:
+    """Whether text is lower-cased: as ``tokenizer_config.json`` says, else guessed from the vocabulary, and logged.
+
+    Raises:
+        PipelineError: accents or Chinese characters are treated otherwise than in google-research/bert.
+    """
+    path = folder / "tokenizer_config.json"
+    said = read_json(path) if path.exists() else {}
+    lowercase = said.get("do_lower_case")
+    if lowercase is None:
+        words = (entry for entry in vocabulary if not (entry.startswith("[") and entry.endswith("]")))
+        lowercase = all(word == word.lower() for word in words)
+        log.warning(
+            "%s does not say whether text is lower-cased; by its vocabulary it is %s (--cased, --uncased)",
+            folder, "uncased" if lowercase else "cased",
+        )  # fmt: skip
+    ours = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
+    for key, allowed in ours.items():
+        if said.get(key) not in allowed:
+            raise PipelineError(
+                "the tokenizer splits text in another way", f"{key}: {json.dumps(said[key])}", where=path,
+                remedy="give a model whose tokenizer is that of google-research/bert",
+            )  # fmt: skip
+    return bool(lowercase)

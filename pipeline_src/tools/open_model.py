@@ -1,0 +1,80 @@
+"""A model folder opened for use: its encoder, its tokenizer, and the ids of a text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.paths import PRETRAINED
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.hub import fill, load_config
+from pipeline_src.models.tensors import canonical, read_tensors
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
+
+DEFAULT = PRETRAINED / "long"
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Opened(Generic[Model]):
+    """A model without dropout, on a GPU where there is one."""
+
+    model: Model
+    config: BertConfig
+    tokenizer: Tokenizer
+    device: torch.device
+
+    @property
+    def max_seqlen(self) -> int:
+        """Tokens that fit beside [CLS] and [SEP]."""
+        return self.config.max_position_embeddings - 2
+
+    def pack(self, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids, segments and starts, as the encoder takes them, of texts given as ids; adds [CLS] and [SEP]."""
+        cls_id, sep_id = map(self.tokenizer.token_to_id, ("[CLS]", "[SEP]"))
+        ids = torch.tensor([number for text in texts for number in (cls_id, *text, sep_id)])
+        cu_seqlens = torch.tensor([0, *(len(text) + 2 for text in texts)]).cumsum(0)
+        return ids.to(self.device), torch.zeros_like(ids, device=self.device), cu_seqlens.to(self.device)
+
+
+def open_model(folder: Path, kind: Callable[[BertConfig], Model], only: tuple[str, ...], without: str) -> Opened[Model]:
+    """Open a folder that this project made or imported.
+
+    Args:
+        folder: of the model.
+        kind: its class.
+        only: starts of the names of the parameters that are used; the others keep their initial values.
+        without: what a folder lacks that has no parameter of one of these starts ("has no ... head").
+
+    Raises:
+        PipelineError: no model is there, or not of this kind, or its tokenizer has more entries than it.
+    """
+    if not folder.is_dir():
+        raise PipelineError(
+            "no model here", folder, remedy="give --model FOLDER, or make it: run the study, or see the tool `import`"
+        )
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    config, tokenizer = load_config(folder), load_tokenizer(folder)
+    tokenizer.no_truncation()  # some models bring a length along at which texts would be cut unseen
+    tokenizer.no_padding()
+    if tokenizer.get_vocab_size() > config.vocab_size:
+        raise PipelineError(
+            "the tokenizer has more entries than the model", f"{tokenizer.get_vocab_size()} > {config.vocab_size}",
+            where=folder, remedy="use the tokenizer that was saved with it",
+        )  # fmt: skip
+    tensors = read_tensors(folder)
+    for start in only:
+        if not any(name.startswith(canonical(start)) for name in tensors):
+            raise PipelineError(without, start, where=folder, remedy="give --model one that was pretrained here")
+    model = kind(config)
+    fill(model, tensors, folder, only)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return Opened(model.to(device).eval(), config, tokenizer, device)

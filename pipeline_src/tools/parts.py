@@ -1,0 +1,129 @@
+"""Tool ``parts``: list the parts of a dump of one date, as its publisher does, in params.yaml."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+from pathlib import Path
+
+import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_file
+from pipeline_src.params.study import check_study, load_study
+from pipeline_src.sources.catalogue import Source, load_source, resolve
+from pipeline_src.sources.fetch import published_list
+
+PARAMS = Path("params.yaml")
+GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")  # a named group of a part's regular expression
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool's own arguments."""
+    parser.add_argument("--date", required=True, help="of the dump, such as 20260901")
+    parser.add_argument("--dump", default="enwiki", help="an entry of sources.yaml (default: enwiki)")
+    parser.add_argument("--print", action="store_true", help="only say which parts there are, and change nothing")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Find the parts; print them, or put them into params.yaml.
+
+    Raises:
+        PipelineError: as in :func:`find_parts` and :func:`write_parts`.
+    """
+    parts = find_parts(arguments.dump, arguments.date)
+    count = f"{len(parts)} part{'s' if len(parts) > 1 else ''} of {arguments.dump} {arguments.date}"
+    if arguments.print:
+        print("\n".join([*parts, count]))
+        return
+    write_parts(arguments.dump, arguments.date, parts)
+    print(f"params.yaml now lists {count}, {parts[0]} to {parts[-1]}; `git diff params.yaml` shows what changed")
+    print("next: `make study`, or on a cluster `snakemake --profile slurm all`, fetches and cleans each as a job")
+
+
+def find_parts(name: str, date: str) -> list[str]:
+    """Parts of one dump in natural order (2 before 10), from the publisher's list of checksums.
+
+    Raises:
+        PipelineError: no such entry, one without dates and parts, no network, no dump of that date, or one that is
+            not whole yet.
+    """
+    if not re.fullmatch(r"\d{8}", date):
+        raise PipelineError("not a date of a dump", date, where="--date", remedy="write year, month, day: 20260901")
+    source = load_source(name)
+    address = source.files[0].checksum_file
+    if source.part is None or address is None or "{date}" not in source.files[0].path:
+        raise PipelineError(
+            "this entry has no dates with parts to list", name, where="--dump",
+            remedy="name one whose files have {date} in their path and a checksum_file, such as enwiki",
+        )  # fmt: skip
+    address = address.format(date=date)
+    try:
+        listed = published_list(address, again=True)
+    except PipelineError as error:
+        if "HTTP 404" not in str(error.where):
+            raise
+        raise PipelineError(
+            "no dump of that date", date, where=address,
+            remedy=f"choose a date that {address.rpartition('/')[0].rpartition('/')[0]}/ lists; old ones are deleted",
+        ) from None  # fmt: skip
+    names = {line.split()[-1].lstrip("*") for line in listed.splitlines() if line.strip()}
+    template = "{part}" if "{part}" in source.files[0].path else GROUP.sub(r"{\1}", source.part)
+    matches = filter(None, map(_file_names(source, date).fullmatch, names))
+    parts = sorted((template.format(**match.groupdict()) for match in matches), key=_natural)
+    files = {file.path for part in parts for file in resolve(name, source, date=date, part=part).files}
+    if not parts or not files <= names:
+        raise PipelineError(
+            "the dump is not whole yet: a file is not listed" if parts else "no part is listed",
+            min(files - names, default=source.files[0].path.replace("{date}", date)), where=address,
+            remedy="wait until the publisher has made it, or choose an earlier date",
+        )  # fmt: skip
+    return parts
+
+
+def _file_names(source: Source, date: str) -> re.Pattern[str]:
+    """The entry's ``path`` read backwards: matches the names of its first file, with what the part's groups hold."""
+    assert source.part is not None
+    fields = {"part": source.part, **dict(GROUP.findall(source.part))}
+    pieces = re.split(r"\{(\w+)\}", source.files[0].path)  # text, field, text, field, …
+    pattern = re.escape(pieces[0])
+    for field, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        inner = GROUP.sub(r"(?:\2)", fields.get(field, ""))
+        pattern += (re.escape(date) if field == "date" else f"(?P<{field}>{inner})") + re.escape(text)
+    return re.compile(pattern)
+
+
+def _natural(part: str) -> list[int | str]:
+    """Sorts the numbers in a name as numbers."""
+    return [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", part)]
+
+
+def write_parts(name: str, date: str, parts: list[str], params: Path = PARAMS) -> None:
+    """Put dump, date and parts into a study; all else in it, comments too, stays as it is.
+
+    Raises:
+        PipelineError: the study is not valid, before or after; it is then as it was.
+    """
+    load_study(params)
+    editor = YAML()
+    editor.preserve_quotes = True
+    editor.width = 120
+    editor.indent(mapping=2, sequence=4, offset=2)
+    editor.representer.add_representer(
+        type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
+    )
+    study = editor.load(params.read_text(encoding="utf-8"))
+    block = study["wikipedia"]
+    listed, earlier = CommentedSeq(parts), block["parts"]
+    if (len(earlier) - 1) in earlier.ca.items:  # comments that follow the list hang on its last line
+        listed.ca.items[len(parts) - 1] = earlier.ca.items[len(earlier) - 1]
+    block.update(dump=name, date=DoubleQuotedScalarString(date), parts=listed)
+    text = io.StringIO()
+    editor.dump(study, text)
+    check_study(yaml.safe_load(text.getvalue()), params)
+    with atomic_file(params) as file:
+        file.write(text.getvalue())

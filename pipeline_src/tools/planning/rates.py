@@ -1,0 +1,153 @@
+"""How long a job takes: rates measured by the project, corrected by what the runs of this checkout took.
+
+Every run of a stage adds a line to ``logs/rates.jsonl``: the amount of work, the place, the seconds. A plan compares
+each with what the rates below expect, and multiplies its own expectation by the median of the last runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pipeline_src.common.paths import LOGS
+from pipeline_src.tools.planning.hardware import Place
+from pipeline_src.tools.planning.work import Work
+
+MEASURED = LOGS / "rates.jsonl"
+LAST = 20  # runs of a stage that count
+MOSTLY_WORK = 3  # times its start a run must take to say something of any job,
+ABOUT_AS_SHORT = 10  # or else of jobs up to so many times as long
+
+# Seconds before the work begins (imports, opening files), and units per second: of one core, or of a connection.
+STARTS = {
+    "download_wikipedia": 2.0,
+    "download_books": 2.0,
+    "download_tasks": 3.0,
+    "clean_wikipedia": 2.0,
+    "clean_books": 1.0,
+    "train_tokenizer": 1.0,
+    "tokenize": 1.0,
+    "build_examples": 1.0,
+    "pretrain": 6.0,
+    "finetune": 5.0,
+    "evaluate": 4.0,
+    "report": 2.0,
+}
+CONNECTION = 5e6  # bytes per second; assumed
+PER_CORE = {
+    "clean_wikipedia": 2.7e6,  # bytes of .bz2; README, 11.8 MB of XML per CPU-second, of which bz2 makes 23 %
+    "clean_books": 6.8e6,  # bytes; 100 novels of 78 MB in 6.8 s on two shared cores
+    "train_tokenizer": 11.6e6,  # bytes of text; README
+    "tokenize": 8.9e6,  # bytes of text; README: encoding 11.9 MB and sentences 36 MB per CPU-second
+    "build_examples": 8.5e6,  # tokens x passes, both lengths; README: 117,000 and 86,600 examples per CPU-second
+    "evaluate": 2.0e6,  # bytes of text, searched for passages of the tasks
+    "report": 1e9,
+}
+# FLOP/s of one thread that trains, by width of the model. README: 11,400, 2,720 and 232 tokens per CPU-second of
+# BERT-Tiny, -Mini and -base are 71, 74 and 126 GFLOP; in whole trainings on a shared machine 49 for BERT-Tiny.
+THREAD = {128: 45e9, 256: 60e9, 768: 110e9}
+THREADS_TOGETHER = 0.7  # n threads do n^0.7 as much: two 1.6 times
+# Share of a GPU's peak that training reaches (MFU); assumed: published are 24 % of bfloat16 for BERT-base by Hugging
+# Face on A100 (arXiv:2312.17482) and 49 % for BERT-large by MLPerf's best with FP8 on H200. Not measured here yet.
+MFU = {128: 0.04, 256: 0.10, 512: 0.22, 768: 0.35, 1024: 0.40}
+SEVERAL_GPUS = 0.9  # of as many times one; assumed
+STEP_FLOOR, STEP_FLOOR_LAYER = 0.004, 0.0006  # seconds of a step however small, to launch its kernels; assumed
+
+
+def _download(work: Work, _: Place) -> float:
+    return work.units / CONNECTION
+
+
+def _on_cores(work: Work, place: Place) -> float:
+    return work.units / (PER_CORE[work.stage] * place.cores)
+
+
+def _training(work: Work, place: Place) -> float:
+    if not place.gpus:
+        return work.flops / (_by_width(THREAD, work.width) * place.cores**THREADS_TOGETHER)
+    speed = place.peak * _by_width(MFU, work.width) * (1 if place.gpus == 1 else SEVERAL_GPUS * place.gpus)
+    return max(work.flops / speed, work.steps * (STEP_FLOOR + STEP_FLOOR_LAYER * work.layers))
+
+
+SECONDS: dict[str, Callable[[Work, Place], float]] = {
+    "download_wikipedia": _download,
+    "download_books": _download,
+    "download_tasks": _download,
+    **dict.fromkeys(PER_CORE, _on_cores),
+    "pretrain": _training,
+    "finetune": _training,
+}
+
+
+def expected_seconds(work: Work, place: Place) -> float:
+    """What a job takes at the rates above."""
+    return STARTS[work.stage] + SECONDS[work.stage](work, place)
+
+
+def _by_width(table: dict[int, float], width: int) -> float:
+    """Between two widths of the table on the line of the logarithms; beyond its ends the end's."""
+    known = sorted(table)
+    width = min(max(width, known[0]), known[-1])
+    below = max(w for w in known if w <= width)
+    above = min(w for w in known if w >= width)
+    if below == above:
+        return table[below]
+    share = math.log(width / below) / math.log(above / below)
+    return table[below] * (table[above] / table[below]) ** share
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What measured runs say of a stage: their time over the expected one, and how many they are."""
+
+    factor: float = 1.0
+    runs: int = 0
+
+
+def append(work: Work, place: Place, seconds: float, path: Path = MEASURED) -> None:
+    """Add one run. Lines of jobs side by side do not mix: each is one write to the file's end."""
+    amount = work.flops or work.units
+    line = {
+        "stage": work.stage,
+        "seconds": round(seconds, 3),
+        "rate": amount / seconds,
+        "unit": "FLOP/s" if work.flops else f"{work.unit}/s",
+        "work": asdict(work),
+        "place": asdict(place),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(line, sort_keys=True) + "\n")
+
+
+def corrections(path: Path = MEASURED) -> Callable[[Work, Place], Correction]:
+    """What the runs in ``path`` say of a job, by its stage and by whether it trains on a GPU.
+
+    A run that was mostly its start says something of jobs about as short, but not of long ones. A line that a full disk
+    or a killed process cut, or that another release wrote with other fields, is passed over.
+    """
+    runs: dict[tuple[str, bool], list[tuple[float, float]]] = {}  # expected seconds, ratio
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+        try:
+            run: dict[str, Any] = json.loads(line)
+            work, place = Work(**run["work"]), Place(**run["place"])
+            expected = expected_seconds(work, place)
+            runs.setdefault((work.stage, place.gpus > 0), []).append((expected, run["seconds"] / expected))
+        except (ValueError, KeyError, TypeError):
+            continue
+
+    def correction(job: Work, place: Place) -> Correction:
+        wanted, start = expected_seconds(job, place), STARTS[job.stage]
+        found = [
+            ratio
+            for expected, ratio in runs.get((job.stage, place.gpus > 0), [])
+            if expected >= MOSTLY_WORK * start or wanted <= ABOUT_AS_SHORT * expected
+        ][-LAST:]
+        return Correction(median(found), len(found)) if found else Correction()
+
+    return correction

@@ -1,0 +1,81 @@
+"""The published family of BERT as presets: base and large (paper, section 3) and the small models (Turc et al. 2019).
+
+A member is the preset ``bert-base`` with what differs: sizes, case and, for the small models, the grid of fine-tuning
+that their release names (google-research/bert, README).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+BASIS = "bert-base"
+NAMED = {  # layers, width
+    "bert-tiny": (2, 128),
+    "bert-mini": (4, 256),
+    "bert-small": (4, 512),
+    "bert-medium": (8, 512),
+    "bert-base": (12, 768),
+    "bert-large": (24, 1024),
+}
+SMALL_LAYERS, SMALL_WIDTHS = (2, 4, 6, 8, 10, 12), (128, 256, 512, 768)  # every combination was released
+SMALL_RECIPE = (
+    "{learning_rates: [0.0003, 0.0001, 0.00005, 0.00003], epochs: 4, batches: [8, 16, 32, 64, 128], max_length: 128}"
+)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of the family."""
+
+    layers: int
+    hidden: int
+    cased: bool
+
+    @property
+    def about(self) -> str:
+        """One line for people."""
+        case = "cased" if self.cased else "uncased"
+        return f"{self.layers} layers, {self.hidden} wide, {case}; as {BASIS}: full data, a cluster, official task sets"
+
+
+def family() -> dict[str, Member]:
+    """Every member by its preset's name, but for the basis itself: ``bert-mini``, ``bert-l6-h512``, ``…-cased``."""
+    sizes = dict(NAMED)
+    for layers in SMALL_LAYERS:
+        for width in SMALL_WIDTHS:
+            if (layers, width) not in NAMED.values():
+                sizes[f"bert-l{layers}-h{width}"] = (layers, width)
+    found = {}
+    for name, (layers, width) in sorted(sizes.items(), key=lambda item: item[1]):
+        found[name] = Member(layers, width, cased=False)
+        found[f"{name}-cased"] = Member(layers, width, cased=True)
+    del found[BASIS]
+    return found
+
+
+def render(name: str, member: Member, basis: str) -> str:
+    """The member's preset: the text of ``bert-base.yaml`` with other lines where it differs.
+
+    Args:
+        name: of the preset.
+        member: what it is.
+        basis: that text.
+    """
+    small = (member.layers, member.hidden) != NAMED[BASIS] and member.hidden in SMALL_WIDTHS
+    source = "Turc et al. 2019" if small else "section 3"
+    lines = {
+        "model": f" # {source}: L={member.layers}, H={member.hidden}, A={member.hidden // 64}",
+        "  layers": f" {member.layers}",
+        "  hidden": f" {member.hidden}",
+    }
+    if member.cased:
+        lines["  entries"] = " 28996 # the released cased vocabulary; 30,000 in the paper"
+        lines["  lowercase"] = " false"
+    if small:
+        lines["  default"] = f" {SMALL_RECIPE} # google-research/bert, README"
+    text = re.sub(rf"\A# {BASIS}: .*", f"# {name}: {member.about}", basis)
+    for key, rest in lines.items():
+        text, found = re.subn(rf"(?m)^{key}:.*$", f"{key}:{rest}", text, count=1)
+        assert found, f"{BASIS} has no line {key!r}"
+    return text

@@ -1,0 +1,137 @@
+"""Measuring a run while it trains: what it has taken, how fast it goes, and what that is of the machine's best."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pipeline_src.training.compute import Cost, Sizes, normalised_computation
+from pipeline_src.training.energy import EnergyCounter
+from pipeline_src.training.peak import peak_flops
+
+
+class CostMeter:
+    """Counts one phase of training, from its first step or from where a checkpoint left it.
+
+    Time runs from the moment it is made. What a killed run spent after its last checkpoint is not in the sum.
+
+    Args:
+        sizes: of the encoder.
+        device: what this process trains on; its peak counts ``processes`` times.
+        earlier: :meth:`state` of the checkpoint that training goes on from; None at a phase's first step.
+        parameters: of the model.
+        tokens_per_batch: token slots of a batch over all processes, sequences x longest length.
+        processes: how many train together. Counts handed to :meth:`add` are of all of them; energy and peak memory are
+            of this one.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        device: torch.device,
+        earlier: dict[str, Any] | None = None,
+        *,
+        parameters: int,
+        tokens_per_batch: int,
+        processes: int = 1,
+    ) -> None:
+        self.sizes, self.device, self.processes = sizes, device, processes
+        self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
+        self.peak = peak_flops(device)
+        self._cost = Cost.from_dict(earlier) if earlier else Cost()
+        self._energy = EnergyCounter(device)
+        self._joules_before = self._cost.joules
+        self._last = time.perf_counter()
+        self._shown = self._cost  # at the last call of rates()
+
+    def add(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> None:
+        """Count one step: its sequences, their tokens, squared lengths and predicted tokens, over all processes."""
+        self._cost = self._cost.plus_step(sequences=sequences, tokens=tokens, squares=squares, predictions=predictions)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Time spent within is of the run but not of training: measuring validation text, saving."""
+        self._tick()
+        try:
+            yield
+        finally:
+            now = time.perf_counter()
+            self._cost = replace(self._cost, seconds=self._cost.seconds + now - self._last)
+            self._last = now
+
+    def rates(self) -> dict[str, float]:
+        """``tokens_per_second`` and ``mfu`` since the last call, or since the start."""
+        self._tick()
+        before, now = self._shown, self._cost
+        self._shown = now
+        seconds = now.training_seconds - before.training_seconds
+        return {
+            "tokens_per_second": (now.tokens - before.tokens) / seconds,
+            "mfu": (now.flops(self.sizes) - before.flops(self.sizes)) / (now.capacity - before.capacity),
+        }
+
+    def deterministic(self) -> dict[str, Any]:
+        """What depends on parameters and data alone, for a tracked output."""
+        cost = self._cost
+        return {
+            "steps": cost.steps,
+            "sequences": cost.sequences,
+            "tokens": cost.tokens,
+            "predictions": cost.predictions,
+            "flops": cost.flops(self.sizes),
+            "tokens_per_batch": self.tokens_per_batch,
+            "normalised_computation": normalised_computation(self.parameters, cost.steps, self.tokens_per_batch),
+        }
+
+    def measured(self) -> dict[str, Any]:
+        """What depends on the machine, for ``logs/``; ``flops`` says of which run."""
+        cost = self._tick()
+        flops = cost.flops(self.sizes)
+        trained = cost.training_seconds or float("inf")  # nothing trained, no rate
+        return {
+            "flops": flops,
+            "seconds": cost.seconds,
+            "training_seconds": cost.training_seconds,
+            "tokens_per_second": cost.tokens / trained,
+            "mfu": flops / (cost.capacity or float("inf")),
+            "joules": cost.joules,
+            "peak_memory": cost.peak_memory,
+            "processes": self.processes,
+            "peak_flops": self.peak.flops * self.processes,
+            "peak_source": self.peak.source,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """For the checkpoint; its counts are exact, its times differ from run to run."""
+        return self._tick().as_dict()
+
+    def _tick(self) -> Cost:
+        """Bring times, energy and memory up to now."""
+        now = time.perf_counter()
+        passed = now - self._last
+        self._last = now
+        cost, read = self._cost, self._energy.joules()
+        self._cost = replace(
+            cost,
+            seconds=cost.seconds + passed,
+            training_seconds=cost.training_seconds + passed,
+            capacity=cost.capacity + passed * self.peak.flops * self.processes,
+            joules=None if read is None or self._joules_before is None else self._joules_before + read,
+            peak_memory=max(cost.peak_memory, _peak_memory(self.device)),
+        )
+        return self._cost
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes: on a GPU what tensors took there, else what the process took."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,1 +1,0 @@
-"""The WordPiece vocabulary: learning it and writing text in it."""

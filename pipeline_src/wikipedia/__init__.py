@@ -1,0 +1,1 @@
+"""From a dump of Wikipedia to clean prose (Beam)."""

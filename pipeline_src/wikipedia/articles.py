@@ -1,0 +1,59 @@
+"""One range of a dump to one shard of documents: which pages are articles, cleaned, and every drop counted."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.corpus.documents import Document, write_shard
+from pipeline_src.wikipedia.dump import Damage, Page, read_pages
+from pipeline_src.wikipedia.siteinfo import Site
+from pipeline_src.wikipedia.wikitext import clean
+
+Row = dict[str, Any]
+
+
+def clean_range(dump: Path, start: int, end: int, site: Site, folder: Path, min_words: int) -> Row:
+    """Clean the pages that begin in bytes [start, end) of the dump, write their shard, return its manifest row."""
+    counts: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    lines: Counter[str] = Counter()
+    damage = Damage()
+
+    def documents() -> Iterator[Document]:
+        for page in read_pages(dump, start, end, damage):
+            counts["pages"] += 1
+            reason = why_not_an_article(page, site)
+            if reason is None:
+                article = Document(f"{site.name}:{page.id}", page.title, clean(page.text, site, lines), page.revision)
+                if article.words >= max(min_words, 1):
+                    yield article
+                    continue
+                reason = "too_short" if article.words else "empty"
+            dropped[reason] += 1
+
+    name = shard_name(start)
+    partial = folder / f".{name}"  # a retried range overwrites its own file alone
+    shard = write_shard(partial, documents()) | {"name": name}
+    os.replace(partial, folder / name)
+    dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
+    return {"shard": shard, "counts": counts, "dropped": dropped, "lines": lines, "corrupt_streams": damage.streams}
+
+
+def why_not_an_article(page: Page, site: Site) -> str | None:
+    """The reason to drop a page before it is cleaned; None for an article."""
+    if page.namespace != 0:
+        return "namespace"
+    if page.redirect or site.redirect.match(page.text):
+        return "redirect"
+    if site.disambiguation.search(page.text) or "__DISAMBIG__" in page.text:
+        return "disambiguation"
+    return None
+
+
+def shard_name(start: int) -> str:
+    """The name of the shard of the range that begins at byte ``start``: names sort as the dump does."""
+    return f"pages-{start:014d}.jsonl"

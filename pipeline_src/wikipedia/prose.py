@@ -1,0 +1,166 @@
+"""Telling prose from what else stands in a page, and mending what removed markup leaves behind."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from pipeline_src.wikipedia.placeholders import BARE, CLOSERS, GAP, STOPS, drop_broken
+
+SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of tables
+SURE = 120  # characters from which a line counts as prose even without a full stop
+NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
+NOT_PROSE |= {"=": "heading", "-": "rule"}
+ROUNDS = 4  # of mending a paragraph: each hole closed may show another
+INTERRUPTIONS = frozenset(("formula", "list", "table"))
+COMPLETE = frozenset(".!?…。" + CLOSERS)
+SENTENCE_ENDS = COMPLETE | frozenset(":;" + GAP)
+
+_WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
+
+# Every pattern starts only where a run starts, so that long runs take linear time; those that begin with one certain
+# character are several times faster than those that begin with one of a set.
+_SPACES = re.compile(r"  +")
+_AFTER_OPENING = re.compile(r"\((?=[ ,;:])[ ,;:]++")
+_EMPTY = re.compile(r"\((?: ?[–—/-] ?)?\)")
+_PRONOUNCED = re.compile(r"\((?:pronounced|pronunciation|pronounced as|IPA|listen|help|info|or|and|from)[:,;]?\)")
+_COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
+_TWO_STOPS = re.compile(r"\.\.(?<=[^.\s]\.\.)(?= [A-Z0-9]|\n|\Z)")  # Sr.{{ref}}. Then
+_LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
+_MARKUP = tuple(map(re.compile, (r"\{[{|]++", r"\}\}++", r"\|\}++", r"\[\[++", r"\]\]++")))
+_FOOTNOTE = re.compile(r"\[\d{1,3}\]")
+_EQUALS = re.compile(r"==+")
+_APOSTROPHES = re.compile("''+")
+_COMMENT = re.compile(r"<!-[<!-]*+")
+_REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
+
+
+def mend(paragraph: str) -> str:
+    """Close the holes that removed markup left and take out what still looks like markup, until nothing changes."""
+    if "  " in paragraph:
+        paragraph = _SPACES.sub(" ", paragraph)
+    for _ in range(ROUNDS):
+        before = paragraph
+        paragraph = without_markup(repair(paragraph)).strip()
+        if paragraph == before:
+            break
+    return paragraph
+
+
+def repair(text: str) -> str:
+    """Close the holes that removed templates leave: ``( ; born 1900 )`` -> ``(born 1900)``, `` ,`` -> ``,``."""
+    if "(" in text:
+        text = _AFTER_OPENING.sub("(", text)
+        text = ")".join([part.rstrip(" ,;:") for part in text.split(")")[:-1]] + [text[text.rfind(")") + 1 :]])
+        text = _PRONOUNCED.sub("", _EMPTY.sub("", text))
+    if "[" in text:
+        text = _FOOTNOTE.sub("", text).replace("[]", "").replace("[ ]", "")
+    text = _SEMICOLONS.sub("; ", _COMMAS.sub(", ", text))
+    if '""' in text:
+        text = text.replace('""', "")
+    if "  " in text:
+        text = _SPACES.sub(" ", text)
+    text = _LOOSE.sub("", text)
+    return _TWO_STOPS.sub(".", text) if ".." in text else text
+
+
+def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[str]:
+    """The paragraphs of ``text`` that are prose; what the other lines were is counted in ``dropped``.
+
+    As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only leads up to a
+    list, table or formula (``They are:``) goes with it, and so does the rest of a sentence after one (``where x is
+    the mass.``) and every sentence with a gap in it.
+    """
+    kept: list[str] = []
+    block: list[str] = []
+    broken_off = False  # whether a list, table or formula stood here last
+    leading = ""  # the last paragraph kept, while nothing has followed it, if it may announce what follows
+    for raw in [*text.split("\n"), ""]:
+        line = raw.strip()
+        kind = _kind(raw, line) if line else "blank"
+        if kind is None:
+            block.append(line)
+            continue
+        if block:
+            if kind in INTERRUPTIONS and block[-1][-1] not in COMPLETE:
+                block.append(GAP)  # a sentence that the formula or list was part of
+            paragraph = _finish(block, broken_off, dropped, language)
+            if paragraph:
+                kept.append(paragraph)
+                leading = paragraph if paragraph[-1] not in COMPLETE else ""
+                broken_off = False
+            else:
+                _drop_lead_in(kept, leading if leading.endswith(":") else "", dropped, language)
+                leading = ""
+                broken_off = True
+            block = []
+        if kind == "blank":
+            continue
+        dropped[kind] += 1
+        broken_off = kind != "heading"
+        _drop_lead_in(kept, leading if leading.endswith(":") or broken_off else "", dropped, language)
+        leading = ""
+    return kept
+
+
+def _finish(block: list[str], broken_off: bool, dropped: Counter[str], language: str) -> str:
+    """The paragraph that the lines of ``block`` make, without its broken sentences; '' where it is not prose."""
+    paragraph = " ".join(block).lstrip(" ,;:)")  # what followed a formula
+    if not _is_prose(paragraph, block):
+        dropped["fragment"] += 1
+        return ""
+    rest_of_sentence = broken_off and paragraph[0].islower()
+    if not rest_of_sentence and GAP not in paragraph:
+        return paragraph
+    paragraph, sentences = drop_broken(GAP + paragraph if rest_of_sentence else paragraph, language)
+    if sentences:
+        dropped["gap"] += sentences
+    return paragraph if len(paragraph) >= SHORTEST else ""
+
+
+def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language: str) -> None:
+    """Take the last sentence of the last paragraph back if it announces (``leading``) what is left out."""
+    if leading:
+        kept.pop()
+        before, _ = drop_broken(f"{leading} {GAP}", language)
+        if len(before) >= SHORTEST:
+            kept.append(before)
+        dropped["lead-in"] += 1
+
+
+def _kind(raw: str, line: str) -> str | None:
+    if raw[0] == " " and len(line) < SURE:
+        return "preformatted"  # a line that begins with a space is shown as typed: code, verse
+    if line[0] == GAP and not line.strip(BARE):
+        return "formula"
+    return NOT_PROSE.get(line[0])
+
+
+def _is_prose(paragraph: str, lines: list[str]) -> bool:
+    if len(paragraph) < SHORTEST or (len(paragraph) < SURE and not _WORD.search(paragraph)):
+        return False
+    if len(paragraph) < SURE:
+        return paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
+    return paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
+
+
+def is_whole(line: str) -> bool:
+    """Whether what repair left of a paragraph still is one."""
+    return len(line) >= SHORTEST and line[0] not in NOT_PROSE and _is_prose(line, [line])
+
+
+def without_markup(text: str) -> str:
+    """Take out the marks themselves where a page shows them as text, so that no reader mistakes them for markup."""
+    if "{" in text or "}" in text or "[" in text or "]" in text:
+        for pattern in _MARKUP:
+            text = pattern.sub(" ", text)
+        text = _SPACES.sub(" ", text)
+    if "=" in text:
+        text = _EQUALS.sub("=", text)
+    if "<" in text:
+        if "<!-" in text:
+            text = _SPACES.sub(" ", _COMMENT.sub(" ", text))
+        text = _REFERENCE.sub("", text)
+    if "''" in text:
+        text = _APOSTROPHES.sub("'", text)
+    return text

@@ -1,0 +1,164 @@
+"""The nested and the opaque parts of wikitext, read in one pass each and in linear time whatever the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pipeline_src.wikipedia.formulas import code_text, formula_text
+from pipeline_src.wikipedia.placeholders import GAP, GAPPED
+
+# Elements whose content is not prose. ``nowiki`` is here too: its content is text, whatever it looks like.
+OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
+    maplink templatestyles section inputbox pre code table indicator poem categorytree dynamicpagelist nowiki
+    noinclude""".split()
+_OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
+_PLAIN_REFERENCE = re.compile(r"<ref[^<>]*?(?:/>|>[^<]*</ref>)")  # most elements are these: cut at C's speed
+_LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
+_DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
+DEEPEST = 8  # unclosed delimiters that one closing delimiter may jump over
+
+
+def drop_elements(text: str) -> str:
+    """Leave out comments and the elements of :data:`OPAQUE` with their content.
+
+    Formulas and code stay where they are short enough to read as text; else they leave a mark (see gaps.py).
+
+    An opener that is never closed loses its tag alone; an unclosed comment runs to the end, as in MediaWiki. Each
+    closing tag is searched for at most once after it is known to be absent, hence linear time.
+    """
+    if "<nowiki" not in text:
+        text = _PLAIN_REFERENCE.sub("", text)
+    out: list[str] = []
+    done = 0
+    absent: set[str] = set()
+    lower = ""
+    for match in _OPENER.finditer(text):
+        start = match.start()
+        if start < done:
+            continue
+        out.append(text[done:start])
+        if match[1] is None:
+            end = text.find("-->", start + 4)
+            if end < 0:
+                return "".join(out)
+            done = end + 3
+            continue
+        name = match[1].lower()
+        tag_end = -1 if ">" in absent else text.find(">", match.end())
+        if tag_end < 0:
+            absent.add(">")
+            done = match.end()
+            continue
+        done = tag_end + 1
+        if text[tag_end - 1] == "/" or name in absent:
+            continue
+        closer = f"</{name}"
+        end = text.find(closer, tag_end)
+        if end < 0:  # written in capitals, perhaps
+            # lower() may change a length (İ); then positions no longer match and only the plain spelling counts
+            lower = lower or (text.lower() if len(text.lower()) == len(text) else text)
+            end = lower.find(closer, tag_end)
+        if end < 0:
+            absent.add(name)
+            continue
+        if name == "nowiki":
+            out.append(text[done:end].translate(_LITERAL))
+        elif name == "math":
+            out.append(formula_text(text[done:end]))
+        elif name == "code":
+            out.append(code_text(text[done:end]))
+        elif name in GAPPED:
+            out.append(GAP)
+        done = text.find(">", end) + 1
+        if not done:
+            absent.add(">")
+            done = end + len(closer)
+    out.append(text[done:])
+    return "".join(out)
+
+
+def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str]) -> str:
+    """Replace every ``[[…]]`` by ``link(…)`` and ``{{…}}`` by ``template(…)``, innermost first; drop ``{| … |}``.
+
+    Closing delimiters without an opener vanish. An unclosed template or table loses its first line alone, so that
+    a slip of one editor costs a line, not an article.
+    """
+    current: list[str] = []
+    stack: list[tuple[list[str], str]] = []  # text before each open delimiter, and its kind: { [ |
+    done = 0
+    for match in _DELIMITER.finditer(text):
+        start, end = match.span()
+        mark = text[start]
+        if mark == "{":
+            if text[end - 1] == "|":
+                if text[text.rfind("\n", 0, start) + 1 : start].strip(" \t:"):
+                    continue  # a table begins a line; elsewhere {| is text
+                current.append(text[done:start])
+                stack.append((current, "|"))
+                current = []
+            else:
+                current.append(text[done:start])
+                for _ in range((end - start) // 2):
+                    stack.append((current, "{"))
+                    current = []
+            done = end
+        elif mark == "[":
+            current.append(text[done:start])
+            stack.append((current, "["))
+            current = []
+            done = end
+        elif mark == "]":
+            current.append(text[done:start])
+            done = end
+            if stack and stack[-1][1] == "[":
+                body = "".join(current)
+                current = stack.pop()[0]
+                current.append(link(body))
+        elif mark == "}":
+            current.append(text[done:start])
+            done = end
+            for _ in range((end - start) // 2):
+                depth = _opener(stack, "{")
+                if depth < 0:
+                    break
+                while len(stack) > depth + 1:  # unclosed links inside: their text stays
+                    inner, (current, _kind) = current, stack.pop()
+                    current.extend(inner)
+                body = "".join(current)
+                current = stack.pop()[0]
+                current.append(template(body))
+        else:
+            depth = _opener(stack, "|")
+            if depth < 0:
+                continue
+            current = stack[depth][0]
+            current.append("!\n")  # shows that the sentence before it announced a table
+            del stack[depth:]
+            done = end
+    current.append(text[done:])
+    return _unwind(stack, current)
+
+
+def _unwind(stack: list[tuple[list[str], str]], rest: list[str]) -> str:
+    """What remains when the text ends with open delimiters: the first line after each open template or table goes."""
+    texts = ["".join(text) for text, _ in stack] + ["".join(rest)]
+    out = texts[:1]
+    skipping = False
+    for (_, kind), segment in zip(stack, texts[1:], strict=True):
+        skipping = skipping or kind != "["
+        if skipping:
+            line_end = segment.find("\n")
+            if line_end < 0:
+                continue
+            segment, skipping = segment[line_end:], False
+        out.append(segment)
+    return "".join(out)
+
+
+def _opener(stack: list[tuple[list[str], str]], kind: str) -> int:
+    """Index of the nearest open delimiter of ``kind`` within reach, or -1."""
+    for depth in range(len(stack) - 1, max(-1, len(stack) - 1 - DEEPEST), -1):
+        if stack[depth][1] == kind:
+            return depth
+    return -1

@@ -1,0 +1,109 @@
+"""The command line: help, exit statuses, logs, and no traceback for a user's mistake."""
+
+import errno
+import json
+import sys
+import types
+
+import pytest
+
+from pipeline_src import __main__ as command
+from pipeline_src.common.errors import PipelineError
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch, root):
+    (tmp_path / "params.yaml").write_text((root / "workflow/presets/test.yaml").read_text(encoding="utf-8"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def with_stage(monkeypatch, run) -> None:
+    module = types.ModuleType("a_stage_of_the_test")
+    module.run = run
+    monkeypatch.setitem(sys.modules, "a_stage_of_the_test", module)
+    monkeypatch.setitem(command.STAGES, "clean_books", command.Stage("a_stage_of_the_test", "", ("books",)))
+
+
+def test_help_names_every_stage_and_tool(capsys):
+    with pytest.raises(SystemExit) as stop:
+        command.main(["--help"])
+    shown = capsys.readouterr().out
+    assert stop.value.code == 0
+    assert all(name in shown for name in [*command.STAGES, *command.TOOLS])
+
+
+def test_a_stage_gets_its_blocks_and_leaves_a_log(study, monkeypatch):
+    seen = {}
+    with_stage(monkeypatch, lambda **blocks: seen.update(blocks))
+    assert command.main(["clean_books"]) == 0
+    assert seen["books"].source == "shakespeare-sample"
+    assert "done in" in (study / "logs/books/all.log").read_text()
+    assert json.loads((study / "logs/books/all.run.json").read_text())["seconds"] >= 0
+
+
+def test_a_stage_takes_options_that_a_person_adds(study, monkeypatch):
+    seen = []
+    with_stage(monkeypatch, lambda **given: seen.append(given))
+    options = {"experiments": command.Option("", many=True), "price": command.Option("", float)}
+    monkeypatch.setitem(command.STAGES, "clean_books", command.Stage("a_stage_of_the_test", "", options=options))
+    assert (
+        command.main(["clean_books"]) == 0
+        and command.main(["clean_books", "--experiments", "a", "b", "--price", "2.5"]) == 0
+    )
+    assert seen == [{}, {"experiments": ["a", "b"], "price": 2.5}]
+    assert {"experiments", "price"} <= set(command.STAGES["report"].options)
+
+
+@pytest.mark.parametrize("under_dvc", [True, False])
+def test_params_that_change_under_a_stage_of_dvc_fail_it(study, monkeypatch, capsys, under_dvc):
+    """DVC reads them when the stage ends, and would record them as those it ran with; Snakemake's side compares."""
+
+    def edit(**_):
+        text = (study / "params.yaml").read_text()
+        (study / "params.yaml").write_text(text.replace("min_words: 1000", "min_words: 7"))
+
+    with_stage(monkeypatch, edit)
+    if under_dvc:
+        monkeypatch.setenv("DVC_STAGE", "clean_books")
+    assert command.main(["clean_books"]) == (2 if under_dvc else 0)
+    assert ("params.yaml changed while the stage ran" in capsys.readouterr().err) is under_dvc
+    assert ("params.yaml changed" in (study / "logs/books/all.log").read_text()) is under_dvc
+    assert (study / "logs/books/all.run.json").exists() is not under_dvc
+
+
+def test_a_users_mistake_is_one_error_and_status_2(study, monkeypatch, capsys):
+    def fail(**_):
+        raise PipelineError("book is not UTF-8", "a.txt", where="byte 7", remedy="re-encode it")
+
+    with_stage(monkeypatch, fail)
+    assert command.main(["clean_books"]) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("book is not UTF-8: a.txt") == 1 and "remedy: re-encode it" in shown
+    assert "Traceback" not in shown
+    assert "book is not UTF-8" in (study / "logs/books/all.log").read_text()
+    assert not (study / "logs/books/all.run.json").exists()
+
+
+def test_a_full_disk_is_a_clear_error_and_a_bug_is_not_hidden(study, monkeypatch, capsys):
+    def full(**_):
+        raise OSError(errno.ENOSPC, "No space left on device", "data/text/books")
+
+    with_stage(monkeypatch, full)
+    assert command.main(["clean_books"]) == 2
+    assert "no space left on the disk: data/text/books" in capsys.readouterr().err
+
+    def bug(**_):
+        raise ZeroDivisionError
+
+    with_stage(monkeypatch, bug)
+    with pytest.raises(ZeroDivisionError):
+        command.main(["clean_books"])
+
+
+def test_wrong_params_stop_any_stage_before_its_code_is_imported(study, monkeypatch, capsys):
+    text = (study / "params.yaml").read_text().replace("mask_prob: 0.15", "mask_prob: 1.5")
+    (study / "params.yaml").write_text(text)
+    assert command.main(["clean_books"]) == 2
+    shown = capsys.readouterr().err
+    assert "mask_prob = 1.5" in shown and "less than 1" in shown

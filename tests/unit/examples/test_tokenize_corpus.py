@@ -1,0 +1,153 @@
+"""Documents to token shards: sentences kept apart, validation documents apart, only listed parts read."""
+
+import numpy as np
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.corpus.documents import Document, read_documents, slice_shards, write_manifest, write_shard
+from pipeline_src.corpus.validation_split import in_validation_split
+from pipeline_src.examples.tokenize_corpus import run
+from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.vocabulary import VocabularyParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer_training import train_tokenizer as train
+
+WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
+CORPUS = CorpusParams(validation=0.3)
+
+
+def write_corpus(folder, prefix: str, count: int) -> None:
+    folder.mkdir(parents=True)
+    documents = [
+        Document(f"{prefix}:{n}", f"T{n}", f"Number {n} is first. It has words.\nA second paragraph, number {n}.")
+        for n in range(count)
+    ]
+    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {"redirect": 2})
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_corpus(tmp_path / "data/text/wikipedia/a", "wiki", 30)
+    write_corpus(tmp_path / "data/text/wikipedia/left-over", "old", 30)
+    write_corpus(tmp_path / "data/text/books", "books", 10)
+    vocabulary = VocabularyParams(entries=150, alphabet=60)
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
+    return tmp_path
+
+
+def test_every_document_lands_in_its_split(study):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    ids = [f"books:{n}" for n in range(10)] + [f"wiki:{n}" for n in range(30)]
+    tokenizer = load_tokenizer("data/vocabulary")
+    for split, wanted in (("train", False), ("validation", True)):
+        store = TokenStore("data/tokens", split)
+        expected = [name for name in ids if in_validation_split(name, 1, 0.3) is wanted]
+        assert len(store) == len(expected)
+        for number, name in enumerate(expected):
+            offsets = store.sentences[store.documents[number] : store.documents[number + 1] + 1]
+            assert len(offsets) == 4  # three sentences
+            first = f"Number {name.split(':')[1]} is first."
+            assert store.ids[offsets[0] : offsets[1]].tolist() == tokenizer.encode(first, add_special_tokens=False).ids
+
+
+def test_parts_are_counted(study):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    manifest = read_json("data/tokens/manifest.json")
+    for split, whole in manifest["splits"].items():
+        parts = manifest["parts"][split]
+        assert set(parts) == {"books", "wikipedia-a"}  # the left-over part is not read
+        for count in ("documents", "sentences", "tokens"):
+            assert sum(part[count] for part in parts.values()) == whole[count] > 0
+    assert sum(manifest["parts"][split]["wikipedia-a"]["documents"] for split in manifest["parts"]) == 30
+
+
+def test_every_source_is_named_once(study):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert read_json("data/tokens/manifest.json")["sources"] == []  # nothing is known of them
+    wiki, books = {"name": "w", "title": "A wiki", "licence": "CC BY-SA"}, {"name": "b", "title": "Books"}
+    for folder, sources in (("books", [books]), ("wikipedia/a", [wiki, books]), ("wikipedia/left-over", [{}])):
+        path = study / "data/text" / folder / "manifest.json"
+        write_json(path, {**read_json(path), "sources": sources})
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert read_json("data/tokens/manifest.json")["sources"] == [books, wiki]
+
+
+def written(folder) -> dict[str, str]:
+    return {str(path.relative_to(folder)): hash_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_same_bytes_for_any_number_of_workers_and_size_of_slices(study, monkeypatch):
+    found = []
+    for workers, size in ((1, 1 << 20), (1, 100), (2, 350), (5, 200)):
+        monkeypatch.setenv("PIPELINE_WORKERS", str(workers))
+        monkeypatch.setattr(slice_shards, "__defaults__", (size,))
+        run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+        found.append(written(study / "data/tokens"))
+    assert len(found[0]) == 7 and found == found[:1] * 4
+
+
+def test_same_bytes_for_any_sharding_of_the_documents(study):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    expected = written(study / "data/tokens")
+    folder = study / "data/text/wikipedia/a"
+    documents = list(read_documents(folder))
+    (folder / "x.jsonl").unlink()
+    parts = [documents[:1], [], documents[1:20], documents[20:]]
+    write_manifest(folder, [write_shard(folder / f"{n}.jsonl", part) for n, part in enumerate(parts)], {"redirect": 2})
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert written(study / "data/tokens") == expected
+
+
+def test_short_documents_are_counted(study, monkeypatch):
+    folder = study / "data/text/books"
+    texts = [
+        "",
+        "\n \n",
+        "\u200b\n\ufeff",
+        "One sentence only.",
+        "Another one.\n\u200d",
+        "Two of them. Here it is.",
+    ] * 5
+    documents = [Document(f"books:{n}", "", text) for n, text in enumerate(texts)]
+    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
+    monkeypatch.setattr(slice_shards, "__defaults__", (150,))
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    manifest = read_json("data/tokens/manifest.json")
+    assert manifest["dropped"] == {"document_without_tokens": 15}
+    books = [parts["books"] for parts in manifest["parts"].values()]
+    assert sum(row["documents"] for row in books) == 15
+    assert sum(row["single_sentence_documents"] for row in books) == 10
+    assert sum(row["sentences"] for row in books) == 20
+    assert all(row["tokens"] for row in books)
+
+
+def test_a_part_without_documents_counts_nothing(study):
+    folder = study / "data/text/books"
+    write_manifest(folder, [write_shard(folder / "x.jsonl", [])], {})
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert not any(read_json("data/tokens/manifest.json")["parts"]["train"]["books"].values())
+    assert len(TokenStore("data/tokens", "train")) > 10
+
+
+def test_another_vocabulary_in_the_same_place_is_read_anew(study):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    before = len(TokenStore("data/tokens", "train").ids)
+    vocabulary = VocabularyParams(entries=150, alphabet=60, min_count=1000)  # characters only
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert len(TokenStore("data/tokens", "train").ids) > before
+
+
+def test_an_id_beyond_16_bits_is_refused(tmp_path):
+    with pytest.raises(OverflowError):
+        TokenWriter(tmp_path, "train").add(np.asarray([1 << 16]), np.asarray([1]), np.asarray([1]))
+
+
+def test_a_split_without_documents_is_one_clear_error(study):
+    with pytest.raises(PipelineError, match="no document in split 'validation'"):
+        run(seed=1, corpus=CorpusParams(validation=1e-9), wikipedia=WIKIPEDIA)
+    assert not (study / "data/tokens").exists()

@@ -1,0 +1,55 @@
+"""A corpus of a few pages in which every sentence is easy to predict, and short trainings on it."""
+
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_src.common.files import write_json
+from pipeline_src.params.examples import ExamplesParams, Lengths
+from pipeline_src.params.machine import Machine, TrainingMachine
+from pipeline_src.params.model import ModelParams
+from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
+from pipeline_src.pretraining import pretrain
+from pipeline_src.tokenizer.token_store import TokenWriter
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+
+EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
+
+
+def make_study(folder: Path) -> None:
+    """Token shards of a tiny corpus in which every sentence is a run of consecutive ids, and plans of its pairs."""
+    rng = np.random.default_rng(0)
+    tokens, vocabulary = folder / "data" / "tokens", folder / "data" / "vocabulary"
+    tokens.mkdir(parents=True), vocabulary.mkdir()
+    splits = {}
+    for split, count in (("train", 30), ("validation", 6)):
+        writer = TokenWriter(tokens, split)
+        cu_seqlens = rng.integers(5, 40, 12 * count)
+        writer.add((cu_seqlens[:, None] + np.arange(6)).ravel(), np.full(12 * count, 6), np.full(count, 12))
+        splits[split] = writer.close()
+    write_json(tokens / "manifest.json", {"splits": splits})
+    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aei" for c in "lmn"]
+    save_tokenizer(vocabulary, [*SPECIAL_TOKENS, *words], lowercase=True)
+
+
+def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
+    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams or TrainingMachine."""
+    machine = {name: changes.pop(name) for name in list(changes) if name in TrainingMachine.model_fields}
+    masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
+    sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
+    params = {
+        "steps": Steps(short=short, long=10),
+        "batch": 16,
+        "learning_rate": 3e-3,
+        "warmup": 5,
+        "masking": Masking(**masking),
+        "curve_points": 100,
+    }
+    pretrain.run(
+        seed=seed,
+        mask_prob=mask_prob,
+        model=ModelParams(**{"layers": 1, "hidden": 64, "positions": 32} | sizes),
+        pretrain=PretrainParams(**params | changes),
+        phase=phase,
+        machine=Machine(pretrain=TrainingMachine(**{"threads": 1} | machine)),
+    )

@@ -1,0 +1,113 @@
+"""Token shards on disk, and batches assembled from them."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.params.pretrain import Masking
+from pipeline_src.pretraining.loading.batches import Cut, PretrainingExamples
+from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.tokenizer.token_store import TokenStore
+
+CLS, SEP, MASK = 2, 3, 4
+
+
+def test_documents_come_back_as_written(store, documents):
+    assert len(store) == len(documents)
+    for number, document in enumerate(documents):
+        offsets = store.sentences[store.documents[number] : store.documents[number + 1] + 1]
+        found = [store.ids[a:b].tolist() for a, b in zip(offsets, offsets[1:], strict=False)]
+        assert found == document
+
+
+def test_counts(store, documents):
+    counts = store.counts(200)
+    assert counts.sum() == len(store.ids)
+    assert counts[100] == sum(map(len, documents[0]))
+
+
+def test_another_process_maps_the_files_itself(store):
+    packed = pickle.dumps(store)
+    assert len(packed) < 1000 and np.array_equal(pickle.loads(packed).ids, store.ids)
+
+
+def test_files_are_little_endian(tmp_path, make_store):
+    make_store(tmp_path, [[[258, 1], [3]]])
+    assert (tmp_path / "train.ids").read_bytes() == b"\x02\x01\x01\x00\x03\x00"
+    assert (tmp_path / "train.sentences").read_bytes() == bytes([0] * 8 + [2] + [0] * 7 + [3] + [0] * 7)
+
+
+def test_a_cut_shard_is_one_clear_error(tmp_path, store):
+    ids = tmp_path / "train.ids"
+    ids.write_bytes(ids.read_bytes()[:-4])
+    with pytest.raises(PipelineError, match="token shard is damaged"):
+        TokenStore(tmp_path, "train")
+
+
+def open_plan(tmp_path, store, next_sentence: bool = True, **masking) -> PretrainingExamples:
+    rules = PairRules(32, 0.1, 0.5, next_sentence)
+    np.save(tmp_path / "plan.npy", document_pairs(store, 0, len(store), rules, [1]))
+    special = np.isin(np.arange(200), (CLS, SEP, 0))
+    masked_lm = MaskedLM(0.15, Masking(**masking), MASK, special, np.zeros(200, bool), 1)
+    return PretrainingExamples(tmp_path / "plan.npy", store, masked_lm, CLS, SEP)
+
+
+@pytest.fixture
+def examples(tmp_path, store) -> PretrainingExamples:
+    return open_plan(tmp_path, store)
+
+
+def test_a_batch_is_cls_a_sep_b_sep(examples):
+    picked = np.asarray([3, 0, 9])
+    batch = examples.batch(picked)
+    ids = batch.ids.copy()
+    ids[batch.predicted] = batch.labels  # take the masks off again
+    for row, (start, stop) in enumerate(zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False)):
+        a, b, a_length, b_length, is_random = examples.plan[picked[row]]
+        first, second = examples.store.ids[a : a + a_length], examples.store.ids[b : b + b_length]
+        assert ids[start:stop].tolist() == [CLS, *first, SEP, *second, SEP]
+        assert batch.segments[start:stop].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+        assert batch.pair_label[row] == is_random
+    assert np.array_equal(np.diff(batch.cu_seqlens), examples.lengths()[picked])
+
+
+def test_without_next_sentences_a_batch_is_cls_a_sep(tmp_path, store):
+    examples = open_plan(tmp_path, store, next_sentence=False)
+    batch = examples.batch(np.asarray([2, 5]))
+    ids = batch.ids.copy()
+    ids[batch.predicted] = batch.labels
+    expected = []
+    for a, _, a_length, _, _ in examples.plan[[2, 5]].tolist():
+        expected += [CLS, *store.ids[a : a + a_length].tolist(), SEP]
+    assert not examples.next_sentence and ids.tolist() == expected and not batch.segments.any()
+
+
+def test_static_masks_stay_and_dynamic_ones_change_with_the_epoch(tmp_path, store):
+    picked = np.arange(20)
+    static, dynamic = open_plan(tmp_path, store), open_plan(tmp_path, store, dynamic=True)
+    assert np.array_equal(static.batch(picked, 0).ids, static.batch(picked, 1).ids)
+    assert np.array_equal(static.batch(picked, 1).ids, dynamic.batch(picked, 0).ids)
+    assert not np.array_equal(dynamic.batch(picked, 0).ids, dynamic.batch(picked, 1).ids)
+    both = dynamic.batch(np.asarray([4, 4]), np.asarray([0, 1]))  # as where an epoch ends within a batch
+    assert np.array_equal(both.ids[: both.cu_seqlens[1]], dynamic.batch(np.asarray([4]), 0).ids)
+    assert np.array_equal(both.ids[both.cu_seqlens[1] :], dynamic.batch(np.asarray([4]), 1).ids)
+
+
+def test_every_example_once_an_epoch_and_resuming_changes_nothing(examples):
+    size, epoch = 7, len(examples)
+    steps = 2 * epoch // size
+    batches = [batch for (batch,) in examples.batches(size, seed=5, first_step=0, steps=steps, cut=Cut())]
+    again = [batch for (batch,) in examples.batches(size, seed=5, first_step=steps - 3, steps=3, cut=Cut())]
+    for one, two in zip(batches[-3:], again, strict=True):
+        assert np.array_equal(one.ids, two.ids)
+    places = np.arange(epoch)
+    assert np.array_equal(np.sort(examples.order(5, 0, places)), places)
+    assert not np.array_equal(examples.order(5, 0, places), examples.order(5, 1, places))
+
+
+def test_a_missing_plan_is_one_clear_error(tmp_path, store, examples):
+    with pytest.raises(PipelineError, match="no plan of examples"):
+        PretrainingExamples(tmp_path / "none.npy", store, examples.objective, CLS, SEP)

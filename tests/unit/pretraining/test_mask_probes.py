@@ -1,0 +1,89 @@
+"""Masks that are filled on the way: which are shown, and what a model says of them."""
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.params.pretrain import Masking
+from pipeline_src.pretraining.loading.batches import PretrainingExamples
+from pipeline_src.pretraining.loading.left_to_right import LeftToRight
+from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.pretraining.mask_probes import SHOWN, TOP, MaskProbes
+from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, load_tokenizer, save_tokenizer
+from tests.unit.pretraining.small import train_phase
+
+WORDS = [f"{a}{b}" for a in "bcdfg" for b in "aeiou"]
+PIECES = [*SPECIAL_TOKENS, *WORDS, *(f"##{word}" for word in WORDS), *"12345"]
+CLS, SEP, MASK_ID = (SPECIAL_TOKENS.index(name) for name in ("[CLS]", "[SEP]", MASK))
+NO_NUMBERS = np.isin(np.arange(len(PIECES)), range(len(SPECIAL_TOKENS)))
+
+
+@pytest.fixture(scope="module")
+def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExamples, object]:
+    """Random pieces as examples, masked and left to right, and their tokenizer."""
+    folder, rng = tmp_path_factory.mktemp("validation"), np.random.default_rng(0)
+    save_tokenizer(folder, PIECES, lowercase=True)
+    writer = TokenWriter(folder, "validation")
+    sentences = rng.integers(5, 20, 400)
+    writer.add(rng.integers(len(SPECIAL_TOKENS), len(PIECES), sentences.sum()), sentences, np.full(20, 20))
+    write_json(folder / "manifest.json", {"splits": {"validation": writer.close()}})
+    store = TokenStore(folder, "validation")
+    np.save(folder / "plan.npy", document_pairs(store, 0, 20, PairRules(64, 0.1, 0.5, True), [1]))
+    masked = MaskedLM(0.15, Masking(), MASK_ID, NO_NUMBERS, np.zeros(len(PIECES), bool), 1)
+    both = (PretrainingExamples(folder / "plan.npy", store, how, CLS, SEP) for how in (masked, LeftToRight(SEP)))
+    return *both, load_tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def model() -> BertForPretraining:
+    made = BertForPretraining(BertConfig(len(PIECES), 64, 1, 1, 128, 64))
+    initialise(made, torch.Generator().manual_seed(0))
+    return made
+
+
+def test_what_is_shown_can_be_judged(validation, model):
+    examples, _, tokenizer = validation
+    found = MaskProbes(examples, tokenizer).ask(model, 7)
+    assert len(found) == SHOWN and len({block["text"] for block in found}) == SHOWN
+    for block in found:
+        words = block["text"].split()
+        assert words.count(MASK) == 1 and block["answer"] in WORDS and block["step"] == 7
+        assert not words[0].startswith("##") and "[SEP]" not in words and "[CLS]" not in words
+        (candidates,) = block["candidates"]
+        probabilities = [probability for _, probability in candidates]
+        assert len(candidates) == TOP and probabilities == sorted(probabilities, reverse=True)
+
+
+def test_candidates_are_the_models_own_at_that_place(validation, model):
+    examples, _, tokenizer = validation
+    masks = MaskProbes(examples, tokenizer)
+    model.train()
+    (block, *_), (batch, place, _) = masks.ask(model, 1), masks._asked[0]
+    assert model.training
+    model.eval()
+    ids = torch.from_numpy(batch.ids)
+    with torch.no_grad():
+        hidden, _ = model.bert(ids, torch.from_numpy(batch.segments), torch.from_numpy(batch.cu_seqlens))
+        shares = model.cls["predictions"](hidden[place]).softmax(-1)
+    token, probability = block["candidates"][0][0]
+    assert token == PIECES[int(shares.argmax())] and probability == pytest.approx(float(shares.max()), abs=1e-4)
+    assert PIECES[batch.labels[batch.predicted.tolist().index(place)]] == block["answer"]
+
+
+def test_left_to_right_masks_nothing(validation, model):
+    _, examples, tokenizer = validation
+    assert MaskProbes(examples, tokenizer).ask(model, 1) == []
+
+
+def test_a_training_asks_whenever_it_measures_and_at_its_end(study):
+    train_phase("short", short=20, evaluate_every=10)
+    train_phase("long", short=20, evaluate_every=8)
+    found = read_json("results/pretrain/long.json")["fill_mask"]
+    steps = [block["step"] for block in found]
+    assert sorted(set(steps)) == [24, 30] and len(set(map(steps.count, steps))) == 1
+    assert found[0]["text"] == found[len(found) // 2]["text"]

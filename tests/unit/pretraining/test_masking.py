@@ -1,0 +1,139 @@
+"""Masks: the rate that was asked for, 80/10/10, and the same ones whatever the batch."""
+
+import numpy as np
+import pytest
+
+from pipeline_src.params.pretrain import Masking
+from pipeline_src.pretraining.loading.masking import MaskedLM
+
+CLS, SEP, MASK, ENTRIES = 2, 3, 4, 5000
+
+
+SPECIAL = np.isin(np.arange(ENTRIES), (CLS, SEP, 0))
+INNER = np.arange(ENTRIES) % 3 == 0  # every third id continues a word
+
+
+def masked_lm(mask_prob: float, seed: int = 1, **masking) -> MaskedLM:
+    return MaskedLM(mask_prob, Masking(**masking), MASK, SPECIAL, INNER, seed)
+
+
+def batch(count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(length // 2, length + 1, count)
+    pieces = []
+    for size in lengths:
+        ids = rng.integers(10, ENTRIES, size)
+        ids[0], ids[size // 2], ids[-1] = CLS, SEP, SEP
+        pieces.append(ids)
+    return np.concatenate(pieces), lengths, np.arange(count) + 77
+
+
+@pytest.mark.parametrize("mask_prob", [0.15, 0.2, 0.4])
+def test_realised_rate_is_the_rate_asked_for(mask_prob):
+    ids, lengths, examples = batch(800, 128)
+    _, chosen = masked_lm(mask_prob).apply(ids, lengths, examples)
+    assert abs(len(chosen) / len(ids) - mask_prob) < 0.005
+
+
+def test_eighty_ten_ten():
+    ids, lengths, examples = batch(2000, 128)
+    seen, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+    masked = seen[chosen] == MASK
+    kept = seen[chosen] == ids[chosen]
+    assert abs(masked.mean() - 0.8) < 0.01
+    assert abs(kept.mean() - 0.1) < 0.01
+    others = np.setdiff1d(np.arange(len(ids)), chosen)
+    assert (seen[others] == ids[others]).all()
+    replaced = seen[chosen][~masked & ~kept]
+    assert replaced.min() < 50 and replaced.max() > ENTRIES - 50  # drawn from the whole vocabulary
+
+
+def test_special_tokens_are_never_predicted():
+    ids, lengths, examples = batch(300, 40)
+    _, chosen = masked_lm(0.9).apply(ids, lengths, examples)
+    assert not np.isin(ids[chosen], (CLS, SEP)).any()
+
+
+def test_each_example_gets_its_own_count_and_at_least_one():
+    ids, lengths, examples = batch(200, 12)
+    _, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+    sequence = np.repeat(np.arange(200), lengths)
+    assert (np.bincount(sequence[chosen], minlength=200) == np.maximum(1, np.rint(0.15 * lengths))).all()
+
+
+def test_a_cap_bites_and_without_one_nothing_does():
+    ids, lengths, examples = batch(50, 128)
+    _, chosen = masked_lm(0.15, max_predictions=5).apply(ids, lengths, examples)
+    assert len(chosen) == 5 * 50
+
+
+def test_masks_do_not_depend_on_the_batch():
+    ids, lengths, examples = batch(20, 64)
+    seen, _ = masked_lm(0.15).apply(ids, lengths, examples)
+    cu_seqlens = np.cumsum(lengths) - lengths
+    for number in (0, 7, 19):
+        own = slice(cu_seqlens[number], cu_seqlens[number] + lengths[number])
+        alone, _ = masked_lm(0.15).apply(ids[own], lengths[number : number + 1], examples[number : number + 1])
+        assert np.array_equal(alone, seen[own])
+
+
+def test_another_seed_or_example_gives_other_masks():
+    ids, lengths, examples = batch(1, 128)
+    first = masked_lm(0.15).apply(ids, lengths, examples)[1]
+    assert not np.array_equal(first, masked_lm(0.15).apply(ids, lengths, examples + 1)[1])
+    assert not np.array_equal(first, masked_lm(0.15, seed=2).apply(ids, lengths, examples)[1])
+
+
+def test_every_token_is_as_likely_as_any_other():
+    ids, lengths, examples = np.tile(batch(1, 40)[0], 4000), np.full(4000, batch(1, 40)[1][0]), np.arange(4000)
+    _, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+    counts = np.bincount(chosen % lengths[0], minlength=lengths[0])
+    counts = counts[~SPECIAL[ids[: lengths[0]]]]
+    assert abs(counts / counts.mean() - 1).max() < 0.2
+
+
+def words_of(ids: np.ndarray) -> list[list[int]]:
+    """Places of each whole word: a piece joins the word before it, across [SEP] too (google-research/bert)."""
+    words: list[list[int]] = []
+    for place, number in enumerate(ids):
+        if SPECIAL[number]:
+            continue
+        if INNER[number] and words:
+            words[-1].append(place)
+        else:
+            words.append([place])
+    return words
+
+
+def test_whole_words_are_chosen_together_and_the_rate_is_kept():
+    ids, lengths, examples = batch(800, 128)
+    model = masked_lm(0.15, whole_word=True)
+    _, chosen = model.apply(ids, lengths, examples)
+    cu_seqlens = np.cumsum(lengths) - lengths
+    wanted = model.predictions(lengths)
+    for start, length, most in zip(cu_seqlens[:100], lengths, wanted, strict=False):
+        own = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
+        for word in words_of(ids[start : start + length]):
+            assert own.issuperset(word) or not own.intersection(word)
+        assert len(own) <= most
+    assert abs(len(chosen) / len(ids) - 0.15) < 0.005
+
+
+def test_a_sequence_that_is_one_long_word_is_left_alone():
+    ids = np.asarray([CLS, 10, 12, 15, 18, 21, SEP, 24, 27, SEP])
+    _, chosen = masked_lm(0.15, whole_word=True).apply(ids, np.asarray([10]), np.asarray([1]))
+    assert len(chosen) == 0  # one word of seven pieces, where two tokens are wanted
+
+
+def test_sequences_without_ordinary_tokens_do_no_harm():
+    ids = np.asarray([CLS, SEP, CLS, 10, 11, SEP, CLS, SEP])
+    for whole_word in (False, True):
+        _, chosen = masked_lm(0.15, whole_word=whole_word).apply(ids, np.asarray([2, 4, 2]), np.arange(3))
+        assert len(chosen) == 1 and chosen[0] in (3, 4)
+
+
+def test_no_random_words_where_none_are_wanted():
+    ids, lengths, examples = batch(100, 64)
+    seen, chosen = masked_lm(0.15, mask=0.5, random=0.0, keep=0.5).apply(ids, lengths, examples)
+    assert set(seen[chosen].tolist()) <= {MASK, *ids[chosen].tolist()}
+    assert ((seen[chosen] == MASK) | (seen[chosen] == ids[chosen])).all()

@@ -1,0 +1,151 @@
+"""The two phases as one training, and what its parameters change."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.examples.build_examples import run as plan_examples
+from pipeline_src.pretraining import pretrain
+from tests.unit.pretraining.small import EXAMPLES
+from tests.unit.pretraining.small import train_phase as run
+
+
+def test_two_phases_learn_and_go_on_where_the_first_stopped(study):
+    run("short", short=250)
+    run("long", short=250)
+    short, long = (read_json(f"results/pretrain/{phase}.json") for phase in ("short", "long"))
+    assert long["steps_before"] == 250 and read_json("models/pretrained/long/training_state/state.json")["step"] == 260
+    assert short["validation"]["mlm_loss"] < np.log(50) - 0.5 and short["validation"]["gap"] > 0
+    curve = pd.read_csv("results/pretrain/long.tsv", sep="\t")
+    assert curve["step"].tolist()[-1] == 260 and curve["learning_rate"].iloc[-1] < curve["learning_rate"].iloc[0]
+    assert curve["mlm_loss"].iloc[0] < np.log(50) - 0.2  # it went on; a fresh model would start at log(50)
+
+
+def test_same_seed_same_bytes_and_another_seed_other_ones(study):
+    def weights(**changes) -> str:
+        run("short", short=8, **changes)
+        return hash_file("models/pretrained/short/model.safetensors")
+
+    first = weights()
+    assert weights() == first
+    assert weights(seed=2) != first
+    assert weights(mask_prob=0.3) != first
+    assert weights(dynamic=True) == first  # in the first epoch they are the same
+    assert weights(mask=1.0, random=0.0, keep=0.0) != first
+
+
+def test_masked_words_alone(study):
+    """Without next sentences there is no such loss, no such figure, and the words are learnt all the same."""
+    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"next_sentence": False}))
+    run("short", short=250)
+    run("long", short=250)
+    figures = read_json("results/pretrain/short.json")
+    assert figures["next_sentence"] is False and "nsp_loss" not in figures["train"]
+    assert figures["validation"]["gap"] > 0 and "nsp_accuracy" not in figures["validation"]
+    curve = pd.read_csv("results/pretrain/short.tsv", sep="\t")
+    assert curve["nsp_loss"].isna().all() and np.allclose(curve["loss"], curve["mlm_loss"])
+
+
+def test_validation_masks_do_not_follow_the_studys_rate(study):
+    run("short", short=2)
+    predictions = read_json("results/pretrain/short.json")["validation"]["predictions"]
+    run("short", short=2, mask_prob=0.4)
+    assert read_json("results/pretrain/short.json")["validation"]["predictions"] == predictions
+
+
+def test_the_second_phase_without_the_first_is_one_clear_error(study):
+    with pytest.raises(PipelineError, match="nothing to read: models/pretrained/short"):
+        run("long")
+    assert not os.path.exists("models/pretrained/long")
+
+
+def test_a_failing_phase_leaves_an_earlier_model_alone(study, monkeypatch):
+    run("short", short=3)
+    before = hash_file("models/pretrained/short/model.safetensors")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pretrain, "save_state", full)
+    with pytest.raises(OSError):
+        run("short", short=4)
+    assert hash_file("models/pretrained/short/model.safetensors") == before
+    assert sorted(os.listdir("models/pretrained")) == ["short"]
+
+
+def test_another_number_of_steps_than_the_first_phase_took_is_one_clear_error(study):
+    run("short", short=3)
+    with pytest.raises(PipelineError, match="3, not 4"):
+        run("long", short=4)
+
+
+def test_a_batch_cut_into_pieces_is_the_same_batch(study):
+    """Up to rounding: losses of unequal pieces are divided by the counts of the whole."""
+
+    def curve(max_tokens: int) -> pd.DataFrame:
+        run("short", short=5, dropout=0.0, max_tokens=max_tokens)
+        return pd.read_csv("results/pretrain/short.tsv", sep="\t")
+
+    whole, pieces, single = curve(16_384), curve(50), curve(1)
+    assert len(whole) == 5
+    for other in (pieces, single):
+        np.testing.assert_allclose(other.drop(columns="step"), whole.drop(columns="step"), rtol=2e-4, atol=1e-6)
+
+
+def test_held_out_text_is_measured_on_the_way(study):
+    run("short", short=30, evaluate_every=10, curve_points=5)
+    curve = pd.read_csv("results/pretrain/short.tsv", sep="\t")
+    measured = curve.dropna(subset="validation_mlm_loss")
+    assert curve["step"].tolist() == [8, 10, 16, 20, 24, 30] and measured["step"].tolist() == [10, 20]
+    assert measured["validation_mlm_loss"].is_monotonic_decreasing and measured["validation_nsp_accuracy"].notna().all()
+    run("short", short=30, curve_points=5)
+    assert pd.read_csv("results/pretrain/short.tsv", sep="\t")["step"].tolist() == [8, 16, 24, 30]
+
+
+def test_models_of_chosen_steps_are_kept(study):
+    run("short", short=9, keep_steps=(3, 6))
+    one, last = (hash_file(f"models/pretrained/short/{at}model.safetensors") for at in ("steps/3/", ""))
+    assert sorted(os.listdir("models/pretrained/short/steps")) == ["3", "6"] and one != last
+    run("short", short=3)  # still in the warm-up, so that a shorter training takes the same steps
+    assert hash_file("models/pretrained/short/model.safetensors") == one
+    assert not os.path.exists("models/pretrained/short/steps")
+
+
+def test_left_to_right(study):
+    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"next_sentence": False}))
+    run("short", short=150, objective="left_to_right")
+    figures = read_json("results/pretrain/short.json")
+    assert figures["objective"] == "left_to_right" and figures["config"]["is_decoder"]
+    assert figures["validation"]["mlm_loss"] < np.log(50) - 0.5
+
+
+@pytest.mark.parametrize("change", [{"optimiser": "bert_adam"}, {"optimiser": "lamb"}, {"recompute": True}])
+def test_other_ways_to_train_learn_too(study, change):
+    run("short", short=150, **change)
+    curve = pd.read_csv("results/pretrain/short.tsv", sep="\t")
+    assert curve["mlm_loss"].iloc[-1] < curve["mlm_loss"].iloc[0] - 0.1
+
+
+def test_the_cost_is_that_of_the_examples(study):
+    run("short", short=6)
+    cost = read_json("results/pretrain/short.json")["cost"]
+    assert cost["steps"] == 6 and cost["sequences"] == 96
+    assert cost["tokens"] <= 96 * 16 and cost["tokens_per_batch"] == 16 * 16
+    assert cost["normalised_computation"] == read_json("results/pretrain/short.json")["parameters"] * 6 * 256
+    assert read_json("logs/pretrain/short.cost.json")["tokens_per_second"] > 0
+
+
+def test_the_results_show_examples_as_training_saw_them(study):
+    run("short", mask_prob=0.5, short=2)
+    shown = read_json("results/pretrain/short.json")["shown_examples"]
+    assert len(shown) == 5 and all(isinstance(example["is_random"], bool) for example in shown)
+    assert all(len(example["segments"]) == 2 for example in shown)
+    pieces = [piece for example in shown for segment in example["segments"] for piece in segment]
+    predicted = [piece for piece in pieces if piece["fate"]]
+    assert 0.4 < len(predicted) / len(pieces) < 0.8 and all(piece["was"] for piece in predicted)
+    assert {piece["text"] for piece in predicted if piece["fate"] == "mask"} == {"[MASK]"}
+    assert all(piece["text"] == piece["was"] for piece in predicted if piece["fate"] == "keep")

@@ -1,0 +1,70 @@
+"""Validation figures, masked and left to right, against sums made one example at a time."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pipeline_src.common.files import write_json
+from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.params.pretrain import Masking
+from pipeline_src.pretraining import validation as validation
+from pipeline_src.pretraining.loading.batches import PretrainingExamples
+from pipeline_src.pretraining.loading.left_to_right import LeftToRight
+from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+
+CLS, SEP, MASK, ENTRIES = 2, 3, 4, 60
+SPECIAL = np.isin(np.arange(ENTRIES), (0, CLS, SEP))
+OBJECTIVES = {
+    "masked": MaskedLM(0.15, Masking(), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1),
+    "left_to_right": LeftToRight(SEP),
+}
+
+
+@pytest.fixture
+def store(tmp_path) -> TokenStore:
+    rng = np.random.default_rng(0)
+    writer = TokenWriter(tmp_path, "validation")
+    sentences = rng.integers(2, 9, 60)
+    writer.add(rng.integers(5, ENTRIES, sentences.sum()), sentences, np.full(6, 10))
+    write_json(tmp_path / "manifest.json", {"splits": {"validation": writer.close()}})
+    return TokenStore(tmp_path, "validation")
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_figures(tmp_path, store, monkeypatch, objective):
+    monkeypatch.setattr(validation, "PREDICTIONS_PER_BATCH", 64)  # several batches
+    np.save(tmp_path / "plan.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, False), [1]))
+    examples = PretrainingExamples(tmp_path / "plan.npy", store, OBJECTIVES[objective], CLS, SEP)
+    causal = objective == "left_to_right"
+    model = BertForPretraining(BertConfig(ENTRIES, 64, 1, 1, 128, 32, is_decoder=causal))
+    initialise(model, torch.Generator().manual_seed(0))
+    counts = store.counts(ENTRIES)
+    figures = validation.measure_validation(model, examples, counts)
+
+    losses, words, right = [], [], 0
+    for number in range(len(examples)):
+        batch = examples.batch(np.asarray([number]))
+        ids = torch.from_numpy(batch.ids)
+        with torch.no_grad():
+            hidden, _ = model.bert(ids, torch.zeros_like(ids), torch.tensor([0, len(ids)]))
+        for place, label in zip(batch.predicted, batch.labels, strict=True):
+            scores = model.cls["predictions"](hidden[place]).detach()
+            losses.append(F.cross_entropy(scores, torch.tensor(label)).item())
+            right += int(scores.argmax() == label)
+            compared = label != SEP if causal else batch.ids[place] == MASK
+            if compared:
+                words.append((losses[-1], -np.log((counts[label] + 1) / (counts.sum() + ENTRIES))))
+        if causal:
+            assert batch.labels.tolist() == batch.ids[1:].tolist()
+    assert figures["predictions"] == len(losses) > len(words) > 0
+    assert figures["mlm_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert figures["mlm_accuracy"] == pytest.approx(right / len(losses))
+    mask_loss, unigram_loss = np.mean(words, axis=0)
+    assert figures["mask_loss"] == pytest.approx(mask_loss, rel=1e-5)
+    assert figures["unigram_loss"] == pytest.approx(unigram_loss, rel=1e-5)
+    assert figures["gap"] == pytest.approx(unigram_loss - mask_loss, abs=1e-5)
+    assert "nsp_loss" not in figures

@@ -1,0 +1,97 @@
+"""What the report says of the corpus: counted from what the stages left, not from what they said."""
+
+import numpy as np
+import pytest
+
+from pipeline_src.common.files import write_json
+from pipeline_src.corpus.documents import Document, write_manifest, write_shard
+from pipeline_src.corpus.validation_split import in_validation_split
+from pipeline_src.examples import build_examples as plan
+from pipeline_src.examples import tokenize_corpus as tokens
+from pipeline_src.examples.pairs import PLAN
+from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.examples import ExamplesParams, Lengths
+from pipeline_src.params.vocabulary import VocabularyParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.statistics.corpus_statistics import corpus_statistics, describe
+from pipeline_src.tokenizer_training import train_tokenizer as train
+
+WIKIPEDIA, CORPUS = WikipediaParams(dump="d", parts=("a",)), CorpusParams(validation=0.2)
+WORDS = "river town road bridge tower field forest valley harbour market garden island castle".split()
+
+
+def sentence(seed: int) -> str:
+    """Fifteen words of one order for each seed."""
+    picked = np.random.default_rng(seed).choice(WORDS, 15)
+    return " ".join(picked).capitalize() + "."
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """The corpus stages run on two small parts, and tasks beside them."""
+    monkeypatch.chdir(tmp_path)
+    for part, first in (("wikipedia/a", 0), ("books", 1000)):
+        folder = tmp_path / "data/text" / part
+        folder.mkdir(parents=True)
+        documents = [
+            Document(f"{part}:{n}", "", "\n".join(sentence(first + 10 * n + i) for i in range(6))) for n in range(30)
+        ]
+        write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {"redirect": 2}, dropped_lines={"list": 7})
+    vocabulary = VocabularyParams(entries=100, alphabet=30)
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
+    tokens.run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    plan.run(seed=1, examples=ExamplesParams(lengths=Lengths(short=64, long=128), duplicates=2))
+    seen = next(n for n in range(30) if not in_validation_split(f"wikipedia/a:{n}", 1, CORPUS.validation))
+    passages = [
+        sentence(10 * seen + 2),
+        "A passage of which no word stands in the corpus, nor will it ever do so at all.",
+    ]
+    question = {"question": "Where?", "answers": [{"text": "A", "answer_start": 0}]}
+    for name in ("train", "dev"):
+        paragraphs = [
+            {"context": passage, "qas": [{"id": str(number), **question}]}
+            for number, passage in enumerate(passages * 2)
+        ]
+        write_json(f"data/tasks/squad1/{name}-v1.1.json", {"data": [{"title": "t", "paragraphs": paragraphs}]})
+    folder = tmp_path / "data/tasks/qnli"
+    folder.mkdir()
+    for name in ("train", "dev"):
+        lines = ["index\tquestion\tsentence\tlabel", f"0\tWhere?\t{sentence(10 * seen)}\tentailment"]
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_every_stage_is_counted(study):
+    found = corpus_statistics(("a",), ("squad1", "qnli", "cola"))
+    part = found["parts"]["wikipedia-a"]
+    assert part["documents"] == part["train"]["documents"] + part["validation"]["documents"] == 30
+    assert (part["dropped"], part["dropped_inside"]) == ({"redirect": 2}, {"list": 7})
+    assert part["train"]["sentences"] == 6 * part["train"]["documents"]
+    assert found["vocabulary"]["entries"] > 90
+    short = found["examples"]["short"]
+    assert short["next_sentence"] and short["length"] == 64
+    assert short["train"]["examples"] == len(np.load("data/examples/short/train.npy"))
+    assert 0.3 < short["train"]["random_next"] < 0.8 and 0.3 < short["train"]["fill"] <= 1
+
+
+def test_shared_passages_are_found(study):
+    overlap = corpus_statistics(("a",), ("squad1", "qnli", "cola"))["overlap"]
+    train_text = {"squad1/train-v1.1.json", "squad1/dev-v1.1.json", "qnli/train.tsv", "qnli/dev.tsv"}
+    assert set(overlap) == {"validation documents"} | train_text
+    assert overlap["validation documents"]["found"] == 0  # no sentence stands in two documents
+    assert (overlap["squad1/dev-v1.1.json"]["texts"], overlap["squad1/dev-v1.1.json"]["found"]) == (2, 1)
+    assert overlap["qnli/dev.tsv"]["share"] == 1.0
+
+
+def test_a_study_without_such_tasks_has_statistics_too(study):
+    assert list(corpus_statistics(("a",), ("cola",))["overlap"]) == ["validation documents"]
+
+
+def test_a_plan_is_described_by_its_rows():
+    rows = np.zeros(4, PLAN)
+    rows["a_length"], rows["b_length"], rows["is_random"] = [61, 20, 5, 1], [64, 9, 5, 1], [1, 0, 0, 0]
+    found = describe(rows, 128, 3)
+    assert (found["examples"], found["tokens"], found["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)
+    assert found["fill"] == round(178 / 512, 4)
+    classes = dict(zip(found["lengths"]["up_to"], found["lengths"]["examples"], strict=True))
+    assert sum(classes.values()) == 4 and classes[8] == classes[16] == classes[40] == classes[128] == 1

@@ -1,0 +1,84 @@
+"""Features on disk: made once, mapped, known by all that decides them, and never half of them."""
+
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from pipeline_src.tasks import feature_cache as cache
+from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.windows import SpanFeatures
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def small(number: int = 7) -> Features:
+    ids = np.arange(number, dtype=np.int32)
+    cu_seqlens = np.asarray([0, 3, number])
+    return Features(ids, (ids % 2).astype(np.int8), cu_seqlens, np.asarray([1, 0]), np.arange(2), 1, {"cut": 2})
+
+
+def test_they_come_back_as_they_were_and_are_made_once():
+    made = []
+
+    def make(dropped: Counter[str]) -> Features:
+        made.append(1)
+        dropped["short rows"] += 3
+        return small()
+
+    first, again = (cache.cached("rte", {"file": "a"}, make) for _ in range(2))
+    assert len(made) == 1 and first.counts == again.counts == {"cut": 2, "short rows": 3}
+    for name in ("ids", "segments", "cu_seqlens", "labels", "example"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(small(), name))
+        assert isinstance(getattr(again, name), np.memmap)
+
+
+def test_another_file_or_other_code_makes_them_anew(monkeypatch):
+    cache.cached("rte", {"file": "a"}, lambda dropped: small())
+    assert len(cache.cached("rte", {"file": "b"}, lambda dropped: small(9)).ids) == 9
+    monkeypatch.setattr(cache, "hash_file", lambda path: "edited")
+    assert len(cache.cached("rte", {"file": "a"}, lambda dropped: small(8)).ids) == 8
+
+
+def test_windows_keep_what_they_have_beyond_others():
+    plain = small()
+    spans = SpanFeatures(
+        **{name: getattr(plain, name) for name in ("ids", "segments", "cu_seqlens", "labels", "example")},
+        offsets=np.arange(14).reshape(7, 2),
+        may_start=np.ones(7, bool),
+    )
+    found = cache.cached("squad1", {}, lambda dropped: spans)
+    assert isinstance(found, SpanFeatures) and found.offsets[6].tolist() == [12, 13]
+
+
+def test_what_fails_leaves_nothing():
+    with pytest.raises(ValueError, match="no such"):
+        cache.cached("rte", {}, lambda dropped: (_ for _ in ()).throw(ValueError("no such")))
+    assert not list(cache.FOLDER.rglob("about.json"))
+
+
+def test_two_at_once_both_find_them(tmp_path):
+    both = threading.Barrier(2)
+    found = []
+
+    def make(dropped: Counter[str]) -> Features:
+        both.wait(10)
+        return small()
+
+    threads = [threading.Thread(target=lambda: found.append(cache.cached("rte", {}, make))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(found) == 2 and [path.name[0] != "." for path in (cache.FOLDER / "rte").iterdir()] == [True]
+
+
+def test_old_ones_go(monkeypatch):
+    monkeypatch.setattr(cache, "KEPT", 2)
+    for number in range(6):
+        cache.cached("rte", {"file": number}, lambda dropped: small())
+    assert len(list((cache.FOLDER / "rte").iterdir())) == 3

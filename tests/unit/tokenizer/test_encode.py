@@ -1,0 +1,107 @@
+"""Encoding with a cache: the same ids as `tokenizers` on any Unicode."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tokenizer import encode
+from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, reserved_tokens
+
+# what a normaliser or splitter may treat in its own way, beside letters that the vocabulary knows
+TRICKY = (
+    "abeéÅİßſΣςﬁ \t\r\n\x00\x1c\x7f\x85\u00a0\u00ad\u0300\u0301\u0323\u0345\u05d0\u0627\u200b\u200d\u200e\u2028\u202e"
+    "\u3000\ufe0f\ufeff\ufffd北京〇가각ᄀ\U0001f468\U0001f3fb\U00020000'-.,[]#€$^`~_"
+)
+texts = st.one_of(
+    st.text(),
+    st.text(TRICKY),
+    st.lists(
+        st.sampled_from(["river", "towns", "[SEP]", "[MASK]", "[unused1]", "##s", "é", "\u0301", " ", "x" * 101])
+    ).map("".join),
+)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+def tokenizer(request, pieces):
+    lower = [piece if piece in SPECIAL_TOKENS else piece.lower() for piece in pieces]
+    return build_tokenizer(list(dict.fromkeys([*lower, *pieces])) + ["[unused1]"], lowercase=request.param)
+
+
+@pytest.fixture(scope="module")
+def encoder(tokenizer):
+    return Encoder(tokenizer)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(texts)
+@example("e \u0301e")  # a mark after a space stays there
+@example("\u0301\u0323 \u0323\u0301")  # marks are reordered, but not past a space
+@example("ΟΔΟΣ ΟΔΟΣ, Σ")  # a final sigma is lower-cased as any other
+@example("\u1100 \u1161")  # parts of a syllable that compose when side by side
+@example("👨\u200d👩\u200d👧 \u200d")
+def test_the_cached_encoder_gives_the_tokenizers_ids(tokenizer, encoder, text):
+    assert encoder.encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def test_every_code_point_alone_and_beside_letters_and_spaces(tokenizer, encoder):
+    """Nothing crosses a space, whichever the character: planes 0, 1 and 14 whole, the edges of the others."""
+    blocks = [(0, 0xD800), (0xE000, 0x20000), (0xE0000, 0xE0200)]
+    blocks += [(plane << 16, (plane << 16) + 64) for plane in range(2, 17)]
+    for first, last in blocks:
+        for start in range(first, last, 256):
+            text = " ".join(f"{c} a{c} {c}e" for c in map(chr, range(start, min(start + 256, last))))
+            assert encoder.encode(text) == tokenizer.encode(text, add_special_tokens=False).ids, hex(start)
+
+
+def test_text_never_yields_control_or_reserved_tokens(pieces):
+    tokenizer = build_tokenizer(reserved_tokens(120) + pieces[5:], lowercase=True)
+    text = "[CLS] the [SEP] river [MASK] [PAD] [unused0] [unused1][unused119] [UNUSED7]"
+    unknown = tokenizer.token_to_id("[UNK]")
+    for ids in (Encoder(tokenizer).encode(text), tokenizer.encode(text, add_special_tokens=False).ids):
+        assert not set(range(124)) - {unknown} & set(ids)
+        assert len(ids) > 20
+
+
+def test_a_batch_is_its_texts_end_to_end(encoder):
+    texts = ["the river", "", " ", "old walls , [SEP]"]
+    ids, lengths = encoder.encode_batch(texts)
+    assert lengths.tolist() == [len(encoder.encode(text)) for text in texts]
+    assert ids.tolist() == [number for text in texts for number in encoder.encode(text)]
+    assert [len(part) for part in encoder.encode_batch([])] == [0, 0]
+
+
+def test_the_cache_is_bounded(tokenizer, monkeypatch):
+    monkeypatch.setattr(encode, "CACHED_CHUNKS", 3)
+    encoder = Encoder(tokenizer)
+    words = ["river", "town", "walls", "old", "new", "x" * 100, "y" * 101, "river"]
+    for _ in range(2):
+        assert encoder.encode(" ".join(words)) == tokenizer.encode(" ".join(words), add_special_tokens=False).ids
+        assert len(encoder._chunks) <= 3
+        assert all(len(chunk) <= 100 for chunk in encoder._chunks)
+
+
+@pytest.mark.parametrize("longest", [4, 100])
+def test_words_of_more_characters_than_allowed_are_unknown(pieces, longest):
+    tokenizer = build_tokenizer([*pieces, "rivers"], lowercase=True, longest_word=longest)
+    text = "rivers old " + "o" * (longest + 1)
+    ids = Encoder(tokenizer).encode(text)
+    assert ids == tokenizer.encode(text, add_special_tokens=False).ids
+    unknown = tokenizer.token_to_id("[UNK]")
+    assert (ids[0] == unknown) == (longest == 4) and ids[-1] == unknown
+
+
+def test_more_entries_than_16_bits_number_are_one_clear_error():
+    def numbered(entries: int) -> Tokenizer:
+        model = WordPiece({str(number): number for number in range(entries)}, unk_token="0")
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = BertNormalizer()
+        return tokenizer
+
+    assert Encoder(numbered(1 << 16)).encode("65535") == [65535]
+    with pytest.raises(PipelineError, match="too many entries in the vocabulary: 65537"):
+        Encoder(numbered((1 << 16) + 1))

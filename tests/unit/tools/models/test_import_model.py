@@ -1,0 +1,177 @@
+"""Foreign folders become this project's: weights, tokenizer, config, card; parts that are missing are said."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tools import fill_mask, import_model
+from pipeline_src.tools.open_model import open_model
+from pipeline_src.tools.tensorflow_checkpoint import CONFIG
+
+
+def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys):
+    """As published: vocab.txt alone, old names in a pickle."""
+    tensors = load_file(folder / "model.safetensors")
+    torch.save({name.replace("LayerNorm.weight", "LayerNorm.gamma"): t for name, t in tensors.items()},
+               folder / "pytorch_model.bin")  # fmt: skip
+    for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    call(import_model, folder, tmp_path / "made")
+    said = capsys.readouterr().out
+    assert "2 layers, 16 wide, 14 entries (uncased)" in said and "pooler, masked words, next sentence" in said
+    again = BertForPretraining(load_config(tmp_path / "made"))
+    load_weights(again, tmp_path / "made")
+    for (name, one), (_, two) in zip(model.named_parameters(), again.named_parameters(), strict=True):
+        assert torch.equal(one, two), name
+    assert load_tokenizer(tmp_path / "made").encode("The CATS").tokens == ["[CLS]", "the", "cat", "##s", "[SEP]"]
+    assert json.loads((tmp_path / "made/config.json").read_text())["architectures"] == ["BertForPreTraining"]
+    assert "license: other" in (tmp_path / "made/README.md").read_text()
+    opened = open_model(tmp_path / "made", BertForPretraining, fill_mask.USED, "")
+    assert len(fill_mask.fill_mask(opened, "the [MASK]", 3)[0]) == 3
+
+
+@pytest.mark.parametrize(
+    ("left", "architecture"),
+    [
+        ((), "BertForPreTraining"),
+        (("cls.seq_relationship.",), "BertForMaskedLM"),
+        (("cls.seq_relationship.", "bert.pooler."), "BertForMaskedLM"),
+        (("cls.predictions.",), "BertForNextSentencePrediction"),
+        (("cls.",), "BertModel"),
+    ],
+)
+def test_parts_that_are_missing_are_left_and_transformers_loads_the_rest(folder, call, tmp_path, left, architecture):
+    transformers = pytest.importorskip("transformers")
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if not left or not name.startswith(left)}
+    if architecture == "BertModel":  # which has no prefix
+        kept = {name.removeprefix("bert."): tensor for name, tensor in kept.items()}
+    save_file(kept, folder / "model.safetensors")
+    call(import_model, folder, tmp_path / "made")
+    assert json.loads((tmp_path / "made/config.json").read_text())["architectures"] == [architecture]
+    loaded, info = getattr(transformers, architecture).from_pretrained(tmp_path / "made", output_loading_info=True)
+    assert not info["missing_keys"] and not info["mismatched_keys"]
+    word = loaded.get_input_embeddings().weight
+    assert torch.equal(word, tensors["bert.embeddings.word_embeddings.weight"])
+    if "bert.pooler." not in left:
+        task = BertForTask(load_config(tmp_path / "made"), "sequence", 2)
+        load_weights(task, tmp_path / "made", only="bert.")  # as fine-tuning does
+
+
+def test_what_is_no_part_of_pretraining_is_left_out_and_named(folder, call, tmp_path, caplog):
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "classifier.weight": torch.ones(2, 16)}, folder / "model.safetensors")
+    (folder / "README.md").write_text("# Theirs\n")
+    caplog.set_level("WARNING", "pipeline_src")
+    call(import_model, folder, tmp_path / "made")
+    assert "classifier.weight" in caplog.text
+    assert "classifier.weight" not in load_file(tmp_path / "made/model.safetensors")
+    assert (tmp_path / "made/README.md").read_text() == "# Theirs\n"
+
+
+def test_a_half_present_part_is_refused(folder, call, tmp_path):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["cls.predictions.transform.dense.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(PipelineError, match="cls.predictions.transform.dense.weight: missing"):
+        call(import_model, folder, tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+
+
+def write_config(folder, **values) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("said", "entry", "options", "lowercase", "guessed"),
+    [
+        ({"do_lower_case": False}, "x", (), False, False),
+        ({"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}, "X", (), True, False),
+        ({}, "x", (), True, True),
+        ({}, "X", (), False, True),
+        ({}, "X", ("--uncased",), True, False),
+        ({"do_lower_case": True}, "x", ("--cased",), False, False),
+    ],
+)
+def test_whether_text_is_lower_cased(folder, call, tmp_path, caplog, said, entry, options, lowercase, guessed):
+    vocabulary = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("".join(f"{line}\r\n" for line in [*vocabulary[:-1], entry]))
+    write_config(folder, **said)
+    caplog.set_level("WARNING", "pipeline_src")
+    call(import_model, folder, tmp_path / "made", *options)
+    tokenizer = load_tokenizer(tmp_path / "made")
+    assert tokenizer.normalizer.lowercase is lowercase and tokenizer.token_to_id(entry) == 13
+    assert ("does not say whether" in caplog.text) is guessed
+
+
+def test_the_vocabulary_of_a_tokenizer_json(folder, call, tmp_path):
+    expected = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").unlink()
+    call(import_model, folder, tmp_path / "made")
+    assert (tmp_path / "made/vocab.txt").read_text() == expected
+
+
+def test_a_tokenizer_of_another_kind(folder, call, tmp_path):
+    (folder / "vocab.txt").unlink()
+    Tokenizer.from_str('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}').save(
+        str(folder / "tokenizer.json")
+    )
+    with pytest.raises(PipelineError, match="not a WordPiece vocabulary: BPE"):
+        call(import_model, folder, tmp_path / "made")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: write_config(folder, do_lower_case=True, strip_accents=False), "strip_accents: false"),
+        (lambda folder: write_config(folder, do_lower_case=True, tokenize_chinese_chars=False), "chinese_chars: false"),
+        (lambda folder: (folder / "vocab.txt").write_text("[PAD]\n[PAD]\n"), r"twice: '\[PAD\]'"),
+        (lambda folder: (folder / "vocab.txt").write_text("a\nb\n"), "lacks a special token"),
+        (lambda folder: (folder / "vocab.txt").write_text("\n".join(map(str, range(20)))), "more entries.*20 > 16"),
+        (lambda folder: [(folder / "vocab.txt").unlink(), (folder / "tokenizer.json").unlink()], "file not found"),
+        (lambda folder: (folder / "config.json").unlink(), "file not found"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no weights to read"),
+        (lambda folder: (folder / CONFIG).write_text("{}"), "not one checkpoint in the folder"),
+    ],
+)
+def test_a_source_that_is_no_whole_model_is_one_clear_error(folder, call, tmp_path, spoil, said):
+    spoil(folder)
+    with pytest.raises(PipelineError, match=said):
+        call(import_model, folder, tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+
+
+def test_nothing_is_overwritten_and_nothing_is_not_a_model(folder, call, tmp_path):
+    with pytest.raises(PipelineError, match="exists already"):
+        call(import_model, folder, tmp_path)
+    for source in (tmp_path / "nowhere", folder / "config.json"):
+        with pytest.raises(PipelineError, match="no model here"):
+            call(import_model, source, tmp_path / "made")
+
+
+def test_a_checkpoint_of_google(folder, model, call, tmp_path, monkeypatch):
+    """What the reader of variables gives, brought in; tests/parity reads a real one."""
+    source = tmp_path / "google"
+    source.mkdir()
+    config = json.loads((folder / "config.json").read_text())
+    (source / CONFIG).write_text(json.dumps({**config, "hidden_act": "gelu"}))
+    (source / "bert_model.ckpt.index").touch()
+    (source / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
+    variables = {
+        name.replace(".layer.", ".layer_").replace(".", "/"): parameter.detach().numpy()
+        for name, parameter in model.named_parameters()
+    }
+    monkeypatch.setattr("pipeline_src.tools.tensorflow_checkpoint.read_variables", lambda prefix: variables)
+    call(import_model, source, tmp_path / "made")
+    assert load_config(tmp_path / "made").hidden_act == "gelu_tanh"
+    again = BertForPretraining(load_config(tmp_path / "made"))
+    load_weights(again, tmp_path / "made")
+    assert torch.equal(again.bert.pooler["dense"].bias, model.bert.pooler["dense"].bias)

@@ -1,0 +1,131 @@
+"""Amounts of work: against counts of the models, of the paper, and of a study that ran."""
+
+import pytest
+import yaml
+
+from pipeline_src.params.study import check_study
+from pipeline_src.tasks.files.spec import task_names
+from pipeline_src.tools.planning.jobs import STAGES, Jobs, fill
+from pipeline_src.tools.planning.task_sizes import OFFICIAL, SYNTHETIC
+from pipeline_src.tools.planning.work import ModelSizes
+from pipeline_src.tools.preset import presets
+
+
+def nothing_ran(_: str) -> None:
+    return None
+
+
+@pytest.fixture
+def study_of(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no manifests of a study that ran here
+
+    def make(preset: str, **changes):
+        raw = yaml.safe_load(presets(root / "workflow/presets")[preset])
+        for key, value in changes.items():
+            raw[key] = {**raw[key], **value} if isinstance(value, dict) else value
+        return check_study(raw)
+
+    return make
+
+
+def works(study, stage):
+    return next(each for each in STAGES if each.name == stage).jobs(Jobs(study, nothing_ran))
+
+
+@pytest.mark.parametrize("preset", ["sample", "bert-base", "bert-large"])
+def test_parameters_are_those_of_the_model_itself(study_of, preset):
+    import torch
+
+    from pipeline_src.models.bert import BertConfig
+    from pipeline_src.models.heads import BertForPretraining
+
+    sizes = ModelSizes.of(study_of(preset))
+    with torch.device("meta"):
+        bert = BertForPretraining(
+            BertConfig(
+                hidden_size=sizes.hidden_size,
+                num_hidden_layers=sizes.num_hidden_layers,
+                num_attention_heads=sizes.hidden_size // 64,
+                intermediate_size=sizes.intermediate_size,
+                vocab_size=sizes.vocab_size,
+                max_position_embeddings=sizes.positions,
+            )
+        )
+    assert sizes.parameters == sum(p.numel() for p in bert.parameters())
+
+
+@pytest.mark.parametrize(("preset", "published"), [("bert-base", 2.3e19), ("bert-large", 8.0e19)])
+def test_full_sequences_cost_what_is_published(study_of, preset, published):
+    """2.3e19 and 8.0e19 are of 42.6 G places (900,000 steps of 128, 100,000 of 512, 256 each), padding and all."""
+    phases = [*works(study_of(preset), "pretrain_short"), *works(study_of(preset), "pretrain_long")]
+    slots = sum(work.slot_flops for work in phases)
+    assert slots == pytest.approx(published, rel=0.06)
+    assert 0.7 * slots < sum(work.flops for work in phases) < 0.9 * slots
+    assert sum(work.tokens for work in phases) == pytest.approx(0.77 * 42.6e9, rel=0.02)
+
+
+def test_a_real_training_of_the_readme_is_met(study_of):
+    """The training on 100 novels: 20,528,997 and 4,065,263 tokens, 7.570e13 and 1.958e13 FLOPs were counted."""
+    study = study_of(
+        "sample",
+        examples={"lengths": {"short": 128, "long": 512}},
+        pretrain={"steps": {"short": 5400, "long": 300}},
+    )
+    (short,), (long,) = works(study, "pretrain_short"), works(study, "pretrain_long")
+    assert short.tokens == pytest.approx(20_528_997, rel=0.1)
+    assert short.flops == pytest.approx(7.570e13, rel=0.1)
+    assert long.tokens == pytest.approx(4_065_263, rel=0.35)  # books are longer than articles
+
+
+def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
+    recipe = {"learning_rates": [0.001], "epochs": 1, "batches": 32, "max_length": 64}
+    one = {"default": recipe, "tasks": {}, "random_baseline": False, "restarts": [1]}
+    many = {
+        "default": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3]},
+        "tasks": {},
+        "random_baseline": True,
+        "restarts": [1, 2],
+    }
+    (single,) = works(study_of("sample", tasks=["cola"], finetune=one), "finetune")
+    double = list(works(study_of("sample", tasks=["cola"], finetune=many), "finetune"))
+    assert [work.item for work in double] == ["cola-1", "cola-2"]
+    assert double[0].tokens == pytest.approx(single.tokens * 3 * (1 + 3) * 2)
+    assert double[0].steps == single.steps * 3 * (1 + 3) * 2
+    assert single.steps == 94  # 3,000 sentences of 32 a batch
+    predicted = SYNTHETIC["cola"].judged / SYNTHETIC["cola"].rows / 3
+    assert double[0].flops / single.flops == pytest.approx(24 * (1 + predicted / 2) / (1 + predicted), rel=0.02)
+
+
+def test_every_declared_task_has_its_sizes():
+    assert set(OFFICIAL) == set(SYNTHETIC) == set(task_names())
+
+
+def test_a_dump_is_counted_by_its_parts(study_of):
+    study = study_of("bert-base")
+    jobs, whole = Jobs(study, nothing_ran), Jobs(study, nothing_ran, whole_dump=True)
+    listed, all_parts = list(jobs.wikipedia()), list(whole.wikipedia())
+    assert len(listed) == len(study.wikipedia.parts)
+    assert sum(work.read for work in all_parts) == pytest.approx(25e9)
+    assert whole.corpus.tokens() > 4e9  # two thousand five hundred million words were there in 2018
+    assert any("--whole-dump" in note for note in jobs.corpus.notes)
+    assert not any("--whole-dump" in note for note in whole.corpus.notes)
+
+
+def test_known_sizes_replace_estimates(study_of):
+    known = {"data/text/wikipedia/excerpt": 1_000_000, "data/text/books": 3_000_000, "data/examples": 77}
+    jobs = Jobs(study_of("sample"), known.get)
+    assert jobs.corpus.text() == 4_000_000
+    assert next(jobs.examples()).written == 77
+    assert jobs.corpus.dump("excerpt") == 1_695_871  # the catalogue's
+
+
+def test_a_task_without_known_size_is_named_and_costs_nothing(study_of, monkeypatch):
+    monkeypatch.delitem(SYNTHETIC, "cola")
+    jobs = Jobs(study_of("sample", tasks=["cola", "rte"]), nothing_ran)
+    assert jobs.unknown_tasks == ["cola"]
+    assert [work.flops > 0 for work in jobs.finetune()] == [False, True]
+
+
+def test_fill_lies_between_what_was_measured():
+    assert fill(32) == fill(64) and fill(4096) == fill(512)
+    assert fill(512) < fill(384) < fill(256) < fill(128)

@@ -1,0 +1,138 @@
+"""Examples as text for a person, and as files for other trainers."""
+
+import argparse
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.tfrecordio import _TFRecordUtil
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import write_json
+from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.params.pretrain import Masking
+from pipeline_src.pretraining.loading.batches import open_examples
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, load_tokenizer, save_tokenizer
+from pipeline_src.tools import export_examples as export
+from pipeline_src.tools import show_examples as show
+from pipeline_src.tools.tfrecord import _example_class, example
+
+WORDS = ["the", "river", "ran", "##s", "##ning", "through", "town", "old", "."]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch, make_store, root):
+    """A study whose stages up to ``examples`` have run."""
+    (tmp_path / "params.yaml").write_text((root / "workflow/presets/test.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data/tokens", "data/examples/short", "data/vocabulary"):
+        (tmp_path / folder).mkdir(parents=True)
+    save_tokenizer(tmp_path / "data/vocabulary", [*SPECIAL_TOKENS, *WORDS], lowercase=True)
+    rng = np.random.default_rng(0)
+    documents = [[rng.integers(5, 14, rng.integers(3, 12)).tolist() for _ in range(9)] for _ in range(60)]
+    store = make_store(tmp_path / "data/tokens", documents)
+    rules = PairRules(64, 0.1, 0.5, next_sentence=True)
+    np.save(tmp_path / "data/examples/short/train.npy", document_pairs(store, 0, 60, rules, [1]))
+    write_json(tmp_path / "data/examples/manifest.json", {"next_sentence": True, "short": {"length": 64}})
+    return tmp_path
+
+
+def opened():
+    return open_examples("short", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1)
+
+
+def arguments(tool, *given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    tool.add_arguments(parser)
+    return parser.parse_args(given)
+
+
+def test_show_prints_the_text_with_its_masks(study, capsys):
+    show.main(arguments(show, "--example", "3"))
+    printed = capsys.readouterr().out
+    assert "example 3 (short, train):" in printed and "  A: " in printed and "  B: " in printed
+    batch = opened().batch(np.asarray([3]))
+    assert f"{len(batch.predicted)} predicted" in printed
+    text = printed.split("\n\n")[1]
+    assert text.count("{") == text.count("}") == len(batch.predicted)
+    assert "[SEP]" not in text and "##" not in text.replace("{", " {").split(" {")[0]
+
+
+def test_show_joins_pieces_and_tells_what_became_of_each_token(study):
+    batch = opened().batch(np.asarray([0]))
+    words = {word: 5 + place for place, word in enumerate(WORDS)}
+    ids = [2, words["the"], 4, words["ran"], words["##ning"], words["old"], 3, words["river"], words["##s"], 3]
+    made = batch.__class__(
+        ids=np.asarray(ids),
+        segments=np.asarray([0] * 7 + [1] * 3),
+        cu_seqlens=np.asarray([0, 10]),
+        predicted=np.asarray([2, 5, 7]),
+        labels=np.asarray([words["river"], words["town"], words["river"]]),
+        is_random=np.asarray([0]),
+        examples=np.asarray([0]),
+    )
+    lines = show.readable(made, load_tokenizer("data/vocabulary"))
+    assert lines == ["the {[MASK] river} ranning {old town}", "{river=}s"]
+    assert "\033[1;31m" in show.readable(made, load_tokenizer("data/vocabulary"), colour=True)[0]
+
+
+def test_show_without_such_an_example_is_one_clear_error(study):
+    with pytest.raises(PipelineError, match="no such example"):
+        show.main(arguments(show, "--example", "100000"))
+
+
+def parse(data: bytes) -> dict[str, list]:
+    message = _example_class().FromString(data)
+    features = message.features.feature
+    return {name: list(getattr(features[name], features[name].WhichOneof("kind")).value) for name in features}
+
+
+@pytest.mark.parametrize("per_file", [1 << 16, 50])
+def test_both_formats_hold_what_training_sees(study, monkeypatch, per_file):
+    monkeypatch.setattr(export, "PER_FILE", per_file)
+    monkeypatch.setattr(export, "AT_ONCE", 16)
+    monkeypatch.setenv("PIPELINE_WORKERS", "2")
+    export.main(arguments(export, "tf", "--format", "tfrecord"))
+    export.main(arguments(export, "pq", "--format", "parquet"))
+    examples = opened()
+    batch = examples.batch(np.arange(len(examples)))
+    tables = [pq.read_table(path) for path in sorted((study / "pq").iterdir())]
+    rows = [row for table in tables for row in table.to_pylist()]
+    records = []
+    for path in sorted((study / "tf").iterdir()):
+        with open(path, "rb") as file:
+            while (record := _TFRecordUtil.read_record(file)) is not None:  # checks both checksums
+                records.append(parse(record))
+    assert len(rows) == len(records) == len(examples)
+    assert len(tables) == -(-len(examples) // per_file)
+    for number, (row, record) in enumerate(zip(rows, records, strict=True)):
+        assert row == record
+        start, stop = batch.cu_seqlens[number : number + 2]
+        size = stop - start
+        assert row["input_ids"] == batch.ids[start:stop].tolist() + [0] * (64 - size)
+        assert row["input_mask"] == [1] * size + [0] * (64 - size)
+        own = (batch.predicted >= start) & (batch.predicted < stop)
+        count = int(own.sum())
+        assert row["masked_lm_positions"] == (batch.predicted[own] - start).tolist() + [0] * (10 - count)
+        assert row["masked_lm_ids"] == batch.labels[own].tolist() + [0] * (10 - count)
+        assert row["masked_lm_weights"] == [1.0] * count + [0.0] * (10 - count)
+        assert row["next_sentence_labels"] == [batch.pair_label[number]]
+
+
+def test_a_record_is_what_tensorflow_writes():
+    """Bytes of ``tf.train.Example`` with one int64 feature, as the wire format's specification lays them out."""
+    feature = b"\x1a\x05\x0a\x03\x01\x02\x03"  # field 3: Int64List, packed values 1 2 3
+    entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature  # a map's entry: key, value
+    expected = b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry
+    assert example({"a": [1, 2, 3]}) == expected
+
+
+def test_export_refuses_what_it_cannot_do(study):
+    (study / "there").mkdir()
+    with pytest.raises(PipelineError, match="exists already"):
+        export.main(arguments(export, "there"))
+    params = (study / "params.yaml").read_text()
+    (study / "params.yaml").write_text(params.replace("dynamic: false", "dynamic: true"))
+    with pytest.raises(PipelineError, match="dynamic masks"):
+        export.main(arguments(export, "new"))
+    assert not (study / "new").exists()

@@ -1,0 +1,62 @@
+"""Signals ask once; for a second time they end the process."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.__main__ import main
+from pipeline_src.common.errors import Interrupted
+from pipeline_src.training import stop_request as interrupts
+from pipeline_src.training.stop_request import SIGNALS, stop_requests
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_asks(number):
+    before = signal.getsignal(number)
+    with stop_requests() as asked:
+        assert not asked
+        os.kill(os.getpid(), number)
+        assert asked and number.name in str(asked.stop("training", 1200)) and "1,200" in str(asked.stop("x", 1200))
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_sigterm_ends_the_process_and_a_second_sigurg_does_not():
+    script = """
+import os, signal
+from pipeline_src.training.stop_request import stop_requests
+with stop_requests():
+    os.kill(os.getpid(), signal.SIGURG)
+    os.kill(os.getpid(), signal.SIGURG)
+    print("alive", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("not reached", flush=True)
+"""
+    root = Path(interrupts.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGTERM and done.stdout == "alive\n"
+
+
+def test_outside_the_main_thread_nothing_is_caught():
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def work() -> None:
+        with stop_requests() as asked:
+            seen.append(bool(asked))
+
+    thread = threading.Thread(target=work)
+    thread.start(), thread.join()
+    assert seen == [False] and signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_status_of_a_stage_that_was_stopped(monkeypatch, capsys):
+    def stopped(*_: object) -> None:
+        raise Interrupted("pretraining, short stopped by SIGTERM after step 5; its checkpoint is saved")
+
+    monkeypatch.setattr("pipeline_src.__main__.run_stage", stopped)
+    assert main(["pretrain", "--phase", "short"]) == Interrupted.STATUS == 75
+    assert "run the same command again to go on" in capsys.readouterr().err

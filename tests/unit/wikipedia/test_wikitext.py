@@ -1,0 +1,233 @@
+"""Wikitext to prose: what goes and what stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pipeline_src.wikipedia.siteinfo import make_site
+from pipeline_src.wikipedia.wikitext import clean
+
+PLAIN = "The river runs north through two counties before it meets the sea."
+
+
+def page(sentence: str) -> str:
+    """A page with ``sentence`` between two plain paragraphs."""
+    return f"{PLAIN}\n\n{sentence}\n\n{PLAIN}"
+
+
+def cleaned(sentence: str) -> str:
+    """What becomes of ``sentence`` between two plain paragraphs; '' when it goes."""
+    lines = clean(page(sentence)).split("\n")
+    assert lines[0] == lines[-1] == PLAIN
+    return "\n".join(lines[1:-1])
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "== Early history of the region. ==",
+        "* An item of a list that reads like a sentence.",
+        "# An item of a list that reads like a sentence.",
+        ": An indented line that reads like a sentence.",
+        "; A term that reads very much like a sentence.",
+        "[[File:Bridge.jpg|thumb|The [[bridge]] as seen from the south.]]",
+        "[[Category:Rivers with long names that end in a stop.]]",
+        "[[de:Ein Artikel in einer anderen Sprache der Welt.]]",
+        "{{Infobox river|name=The long river of the north.|length={{convert|5|km}}}}",
+        '{| class="wikitable"\n|-\n| A cell that reads very much like a sentence.\n|}',
+        "<gallery>\nFile:a.jpg|A caption that reads very much like a sentence.\n</gallery>",
+        "<math>x = \\frac{1}{2} \\text{ and this is a formula for all we know.}</math>",
+        "<!-- A comment that reads very much like a sentence. -->",
+        "<ref>Smith, J. (1999). A book that ends with a full stop.</ref>",
+        "<REF name=x>Smith, J. (1999). A book that ends with a stop.</ref>",
+        "__NOTOC__",
+        "----",
+        " for x in range(10): print(x).",
+        "A caption without a stop",
+    ],
+)
+def test_what_is_not_prose_goes(markup: str) -> None:
+    assert cleaned(markup) == ""
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("It is a [[river]] of the [[Europe|European]] plain.", "It is a river of the European plain."),
+        ("The show [[CSI: Miami]] ended in the year 2012.", "The show CSI: Miami ended in the year 2012."),
+        ("See [[:Category:Rivers|all the rivers]] of this land.", "See all the rivers of this land."),
+        ("It is ''very'' '''long''' and '''''quite''''' wide.", "It is very long and quite wide."),
+        ("The ''Iliad'''s first line is known to everyone.", "The Iliad's first line is known to everyone."),
+        ("It is {{convert|5|km|mi|abbr=on}} long at this point.", "It is 5 km long at this point."),
+        ("Adults weigh {{convert|60|and(-)|80|kg}} or even more.", "Adults weigh 60 and 80 kg or even more."),
+        ("A man of {{convert|5|ft|10|in}} stood at the gate.", "A man of 5 ft 10 in stood at the gate."),
+        ("The word {{lang|grc|ἀναρχία}} means without a ruler.", "The word ἀναρχία means without a ruler."),
+        ("{{coord|12|N|70|W|display=title}}The town is in the far north.", "The town is in the far north."),
+        ("It always has the form {{carbon}}<sub>n</sub>{{hydrogen}}<sub>2n</sub>.", "It always has the form CnH2n."),
+        ("It grew warmer by {{convert|5|C-change}} at this point.", "It grew warmer by 5 °C at this point."),
+        ("It was built {{circa|1850}} by unknown craftsmen.", "It was built c. 1850 by unknown craftsmen."),
+        ("{{As of|2010|5}}, it had many thousand readers.", "As of May 2010, it had many thousand readers."),
+        ("It had readers {{as of|2010|lc=y}} in many lands.", "It had readers as of 2010 in many lands."),
+        ("Ethanol is {{chem|C|2|H|6|O}}, a simple compound.", "Ethanol is C2H6O, a simple compound."),
+        ("The {{nowrap|[[Pope]] {{abbr|St|Saint}} John}} spoke then.", "The Pope St John spoke then."),
+        ("Anna ({{lang-ru|Анна}}; {{IPA|x}}; born 1900) wrote.", "Anna (Анна; born 1900) wrote."),
+        ("Anna ({{IPA|x}}; born 1900 {{foo}}) wrote many books.", "Anna (born 1900) wrote many books."),
+        ("Anna ({{IPA|x}}) wrote many books {{foo}}, all short.", "Anna wrote many books, all short."),
+        ("A fact<ref name=a /> and more<ref>x</ref> of them follow.", "A fact and more of them follow."),
+        ("See [http://example.org the page] of this project.", "See the page of this project."),
+        ("One line of the paragraph\ngoes on in the next line.", "One line of the paragraph goes on in the next line."),
+        ("Water is H<sub>2</sub>O &amp; freezes at 0&nbsp;°C.", "Water is H2O & freezes at 0 °C."),
+        ("If <math>n</math> is even, so is <math>n+2</math> too.", "If n is even, so is n+2 too."),
+        ("The work has two large parts. They are as follows:\n* one\n* two", "The work has two large parts."),
+        ("<blockquote>A quotation is prose like any other.</blockquote>", "A quotation is prose like any other."),
+        ("The mark <nowiki>[[x]]</nowiki> makes a link of a word.", "The mark x makes a link of a word."),
+        ("The tag &lt;ref&gt; marks a note in this language.", "The tag marks a note in this language."),
+    ],
+)
+def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        (r"It is known. Here <math>\frac{a}{b}</math> is small. The rest follows.", "It is known. The rest follows."),
+        (r"The mean (that is <math>\bar{x}</math>) is known to all.", "The mean is known to all."),
+        (r"If <math>\alpha \le x_{12}</math>, then it is small.", "If α ≤ x_12, then it is small."),
+        (r"The sum <math>\pi^2 + x^{-10}</math> is no whole number.", "The sum π² + x⁻¹⁰ is no whole number."),
+        ("The command <code>ls -l</code> lists the files there.", "The command ls -l lists the files there."),
+        ("First fact here. Use <code>a[[b]]</code> now. Last fact here.", "First fact here. Last fact here."),
+        (
+            "It had a density of {{Pop density|1|2|km2}} in 2011. Many people of all kinds live there.",
+            "Many people of all kinds live there.",
+        ),
+        (f"{PLAIN} The town is at {{{{coord|12|N|70|W|display=inline,title}}}}.", PLAIN),
+        (
+            "They are {{X}}<sub>n</sub>{{Y}}<sub>2n</sub>. All of them burn well in the air.",
+            "All of them burn well in the air.",
+        ),
+        (f"{PLAIN}\n:<math>y</math>\nwhere x is the mass. {PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} It is given by\n<math>\\int y</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} It is given by\n:<math>\\int y</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (rf"{PLAIN} Take <math>\bar x</math>! and so on (see there). {PLAIN}", f"{PLAIN} {PLAIN}"),
+        (f"{PLAIN}\n{PLAIN}\n{PLAIN} They are:\n* one\n* two", f"{PLAIN} {PLAIN} {PLAIN}"),
+        (
+            "The line is run by T.U.A. (of the town). They are:\n* one\n* two",
+            "The line is run by T.U.A. (of the town).",
+        ),
+        (f"{PLAIN} As Mr. J. G. Smith wrote:\n\n* one\n* two", PLAIN),
+        (f"The sign <code>?!</code> means a question here. {PLAIN}", PLAIN),
+        (f"{PLAIN} The ports are:\n\n{{| class=x\n|-\n| a\n|}}\n\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} They are:\n<ol>\n<li>one of the two here.</li>\n</ol>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} They are:\n{{{{ordered list|one|two}}}}\n\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} They react:\n\nH<sup>+</sup> + F<sup>-</sup> ⇌ HF + (aq)\n\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN}\n\n(a caption left here by somebody)\n\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+    ],
+)
+def test_a_sentence_that_lost_a_part_goes(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("&lt;!-- A comment in a comment that is none.", "A comment in a comment that is none."),
+        ("The end of a note is &lt;&lt;/ref in this language.", "The end of a note is ref in this language."),
+        ("Two brackets &#91;&#91;a&#93;&#93; make a link of a word.", "Two brackets a make a link of a word."),
+        ("It is 5&#39;&#39; long and as wide as that, they say.", 'It is 5" long and as wide as that, they say.'),
+        ("The tag '<b></b>' makes a word bold in this language.", "The tag ' makes a word bold in this language."),
+        ("The end is near . {{foo}}. The end is here for everyone.", "The end is near. The end is here for everyone."),
+        ("The end is near {|)(and here is the rest of the line.", "The end is near)(and here is the rest of the line."),
+        (
+            'The end is near (""and here is the rest of the line).',
+            "The end is near (and here is the rest of the line).",
+        ),
+        ("The first line\u2028goes on\fand on\x85in one paragraph.", "The first line goes on and on in one paragraph."),
+        ("\x1fThe line is short here.", ""),
+        ("The line is ((short)) ( ; ).", ""),
+    ],
+)
+def test_what_is_left_is_no_markup_and_has_no_holes(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+def test_sentences_with_a_gap_are_counted() -> None:
+    dropped: Counter[str] = Counter()
+    clean(rf"{PLAIN} Here <math>\frac12</math> is small. So is <math>\bar x</math> too.", dropped=dropped)
+    assert dropped == {"gap": 2}
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("It stands for {{IPA|/a/}} or {{IPAc-en|lang|æ|l}} in English.", "It stands for /a/ or /æl/ in English."),
+        ("A (named {{IPAc-en|eɪ}}, plural As) is the first letter.", "A (plural As) is the first letter."),
+        ("Cologne ({{lang-de|Köln}} {{IPA-de|kœln|}}; 1 of 4) is a city.", "Cologne (Köln; 1 of 4) is a city."),
+        ("It measures 1000<sup>2</sup> m<sup>−1</sup> on the 4<sup>th</sup>.", "It measures 1000² m⁻¹ on the 4th."),
+        ("It covers {{convert|1234567.8|km2}} of the land there.", "It covers 1,234,567.8 km² of the land there."),
+        ("A coulomb is {{val|6.24|e=18|u=e}} or so, says the book.", "A coulomb is 6.24×10¹⁸ e or so, says the book."),
+        ("It covers {{convert|22|e6acre|km2}} of the land there.", "It covers 22 million acres of the land there."),
+        (
+            "It weighs 5.98{{e|24}} kg, as {{bibleverse|1|Kings|3:1}} says.",
+            "It weighs 5.98×10²⁴ kg, as 1 Kings 3:1 says.",
+        ),
+        ("Il canto dell'''Iliade'' di Omero è '''lungo''' (''x'').", "Il canto dell'Iliade di Omero è lungo (x)."),
+        ("It was won by Perry Hooper, Sr.<ref>x</ref>. Then he left.", "It was won by Perry Hooper, Sr. Then he left."),
+        (
+            "He said 'just knowing.{{' \"}} And then he left the room.",
+            "He said 'just knowing.'\" And then he left the room.",
+        ),
+    ],
+)
+def test_text_is_spelt_as_the_page_shows_it(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+def test_sections_without_prose_are_cut_with_their_subsections() -> None:
+    text = f"{PLAIN}\n== References ==\nA source that ends with a stop.\n=== Books ===\nAnother one of those.\n"
+    text += "== Later years ==\nHe went home and wrote his memoirs.\n=== See also ===\nOther people like him are known."
+    dropped: Counter[str] = Counter()
+    assert clean(text, dropped=dropped) == f"{PLAIN}\nHe went home and wrote his memoirs."
+    assert dropped["section"] == 2
+
+
+def test_another_language_brings_its_own_names() -> None:
+    italian = make_site("itwiki", "it", {6: "File", 14: "Categoria", -1: "Speciale"})
+    text = f"[[Immagine:a.jpg|thumb|Una didascalia che finisce con un punto.]]\n\n{PLAIN}\n\n[[Categoria:Fiumi]]"
+    text += "\n== Voci correlate ==\nUn'altra voce che finisce con un punto."
+    assert clean(text, italian) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            "Nome=Ada|Cognome=Neri|Sesso=F|LuogoNascita=Roma|GiornoMeseNascita=1 maggio|AnnoNascita=1900"
+            "|LuogoMorte=Pisa|AnnoMorte=1980|Attività=scrittore|Attività2=politico|Nazionalità=italiano"
+            "|PostNazionalità=, amica di tutti",
+            "Ada Neri (Roma, 1 maggio 1900 – Pisa, 1980) è stata una scrittrice e politica italiana, amica di tutti.",
+        ),
+        (
+            "Nome=Ugo|Cognome=Blu|PostCognomeVirgola=detto il Rosso|Sesso=M|AnnoNascita=1960|Attività=psicologo"
+            "|Nazionalità=svizzero",
+            "Ugo Blu, detto il Rosso, (1960) è uno psicologo svizzero.",
+        ),
+        ("Nome=Eva|Cognome=Re|Sesso=F|Attività=attore|Nazionalità=inglese", "Eva Re è un'attrice inglese."),
+        ("Titolo=San|Nome=Pio|Sesso=M|FineIncipit=fu vescovo di una città", "San Pio fu vescovo di una città."),
+        ("Nome=Ugo|Cognome=Blu|Sesso=M", ""),
+    ],
+)
+def test_an_italian_biography_opens_with_its_first_sentence(arguments: str, sentence: str) -> None:
+    opening = f"{sentence} " if sentence else ""
+    assert clean(f"{{{{Bio|{arguments}}}}}\n{PLAIN}") == opening + PLAIN
+
+
+def test_a_block_quotation_ends_its_paragraph() -> None:
+    assert clean(f"{{{{quote|{PLAIN}}}}}\n{PLAIN}") == f"{PLAIN}\n{PLAIN}"
+
+
+def test_an_unclosed_opener_costs_a_line_not_the_page() -> None:
+    for opener in ("{{Infobox", "{| class=x", "[[File:a.jpg|thumb", "<ref name=x", "<gallery>", "'''"):
+        assert clean(f"{PLAIN}\n\n{opener}\n\n{PLAIN}\n\n{PLAIN}").count(PLAIN) >= 2, opener
