@@ -15,9 +15,10 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
 from pipeline_src.common.paths import PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED, VOCABULARY
 from pipeline_src.common.progress import log
+from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.card import read_sources, write_card
-from pipeline_src.models.card_kinds import PRETRAINED_CLASSES, pretrained_card
+from pipeline_src.models.card_kinds import pretrained_card
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_weights, save_model
 from pipeline_src.objectives.next_sentence import next_sentence
@@ -64,7 +65,10 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
         examples = open_examples(phase, "train", tokenizer, mask_prob, pretrain.masking, seed, pretrain.objective)
         validation = ValidationSet(phase, tokenizer, pretrain.objective, examples.store)
         causal = pretrain.objective == "left_to_right"
-        config = make_config(model, tokenizer.get_vocab_size(), causal, pretrain.recompute)
+        kind = load_architecture(model.architecture).config
+        config = kind.from_params(
+            model, tokenizer.get_vocab_size(), causal, attention=model.attention, recompute=pretrain.recompute
+        )
         bert, optimiser = make_model(config, pretrain, examples.next_sentence, team.device)
 
         before = pretrain.steps.short if phase == "long" else 0
@@ -124,7 +128,8 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
                 {"training text": trained, "validation text": figures},
                 {name: cost for name, cost in meter.deterministic().items() if name in CARD_COSTS},
             )
-            save_model(folder, bert, config, PRETRAINED_CLASSES[pretrain.objective], VOCABULARY, write_card(card))
+            class_name = config.names.pretrained(pretrain.objective)
+            save_model(folder, bert, config, class_name, VOCABULARY, write_card(card))
 
         recorder = (
             Recorder(loop, bert, optimiser, pretrain, validation, checkpoints, meter, save) if team.leads else None
@@ -230,21 +235,3 @@ def _check_share(pretrain: PretrainParams, team: Team) -> None:
             "more processes than sequences in a batch", f"{team.size} processes", where="pretrain.batch",
             remedy=f"start at most {pretrain.batch} processes",
         )  # fmt: skip
-
-
-def make_config(model: ModelParams, entries: int, causal: bool = False, recompute: bool = False) -> BertConfig:
-    """The encoder over a vocabulary of ``entries``; heads = H / 64, feed-forward = 4 H (paper, section 3)."""
-    return BertConfig(
-        vocab_size=entries,
-        hidden_size=model.hidden,
-        num_hidden_layers=model.layers,
-        num_attention_heads=model.heads or max(1, model.hidden // 64),
-        intermediate_size=model.feed_forward or 4 * model.hidden,
-        max_position_embeddings=model.positions,
-        hidden_dropout_prob=model.dropout,
-        hidden_act=model.activation,
-        attention_probs_dropout_prob=model.attention_dropout,
-        is_decoder=causal,
-        attention=model.attention,
-        recompute=recompute,
-    )

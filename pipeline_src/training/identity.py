@@ -40,7 +40,7 @@ def checkpoint_identity(*, phase: str, **params: Any) -> dict[str, Any]:
         "phase": phase,
         **{name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in params.items()},
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
-        "code": code_checksum(CODE),
+        "code": code_checksum(CODE, {"model.architecture": params["model"].architecture}),
     }
 
 

@@ -10,10 +10,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.flops import training_flops
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.training import compute_tracker as meter
 from pipeline_src.training import peak
-from pipeline_src.training.compute import Cost, normalised_computation, training_flops
+from pipeline_src.training.compute import Cost, normalised_computation
 from pipeline_src.training.compute_tracker import CostMeter
 from pipeline_src.training.energy import EnergyCounter
 
