@@ -31,7 +31,7 @@ from benchmarks._pretrain_sides import COMPILED, EAGER, PREDICTED, SDPA, SIDES, 
 from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.training.compute import training_flops
+from pipeline_src.models.flops import training_flops
 
 WARM_UP = 2
 SAME_LOSS = 1e-5

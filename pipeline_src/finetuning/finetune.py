@@ -23,6 +23,7 @@ from pipeline_src.finetuning.grid import Grid, write_lines
 from pipeline_src.finetuning.identity import checkpoint_identity
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
+from pipeline_src.models.architecture import file_of
 from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
 from pipeline_src.models.hub import load_config, load_weights, save_model
@@ -34,13 +35,6 @@ from pipeline_src.training.identity import environment, fingerprint
 from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
 
 PHASE = "finetune"  # below the folder of checkpoints
-
-ARCHITECTURES = {  # Hugging Face's names of what is saved
-    "sequence": "BertForSequenceClassification",
-    "choice": "BertForMultipleChoice",
-    "span": "BertForQuestionAnswering",
-    "token": "BertForTokenClassification",
-}
 
 
 def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL) -> None:
@@ -67,6 +61,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         finetune=finetune,
         task=files.spec,
         encoder=encoder,
+        architecture=file_of(trainer.config.names.model_type),
         data=files.sums(),
     )
     grid = Grid(ROOT / PHASE / task / restart / fingerprint(identity))
@@ -79,11 +74,16 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
             shutil.copytree(grid.place(weights) / "predictions", output / weights)
         for row in files.tests():
-            lines = trainer.predict(best.to(trainer.distributed.device), files.judged(row, test=True))
+            lines = trainer.predict(best.to(trainer.distributed.device), files.eval_set(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
-        counts = {file: found for file, found in files.counts.items() if found}
-        told = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
-        write_json(output / "run.json", told)
+        about = {
+            "task": task,
+            "restart": restart,
+            "recipe": recipe.model_dump(),
+            "runs": grid.runs,
+            "counts": {file: dropped for file, dropped in files.counts.items() if dropped},
+        }
+        write_json(output / "run.json", about)
     with atomic_directory(FINETUNED / task / restart) as output:
         shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()
@@ -101,8 +101,8 @@ def run_grid(
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    judged = [files.judged(row) for row in files.spec.scores]
-    first, score = judged[0], files.spec.row(None)
+    eval_sets = [files.eval_set(row) for row in files.spec.scores]
+    first, score = eval_sets[0], files.spec.row(None)
     for weights in WEIGHTS if trainer.params.random_baseline else ("pretrained",):
         for point in trainer.recipe.grid():
             named = (
@@ -117,7 +117,7 @@ def run_grid(
                 phase, of_run, environment(trainer.distributed, trainer.machine.settings("finetune"))
             )
             model, loss = trainer.train(weights, point, checkpoints, stop_request)
-            predictions = {part.row: trainer.predict(model, part) for part in judged}
+            predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
             log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
             about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
@@ -136,17 +136,17 @@ def save_finetuned(
     scores: Mapping[str, float],
 ) -> None:
     """Fill an empty folder with a model and its card; ``about`` says how it was trained, ``scores`` how it does."""
-    score, architecture = files.spec.row(None), ARCHITECTURES[files.handler.head]
+    score, class_name = files.spec.row(None), trainer.config.names.classes[files.handler.head]
     recipe = {"max_length": trainer.recipe.max_length, "frozen": trainer.recipe.frozen}
     card = finetuned_card(
         trainer.config,
         files.spec.name,
-        architecture,
+        class_name,
         read_source(files.folder),
         {**about, **recipe},
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
-    save_model(folder, model, trainer.config, architecture, files.encoder, write_card(card))
+    save_model(folder, model, trainer.config, class_name, files.encoder, write_card(card))
     write_json(folder / "config.json", read_json(folder / "config.json") | label_names(files.spec))
 
 

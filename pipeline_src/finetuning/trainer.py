@@ -12,11 +12,13 @@ import torch
 
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
-from pipeline_src.finetuning.files import Judged
+from pipeline_src.finetuning.files import EvalSet
 from pipeline_src.finetuning.losses import LOSSES, Loss
 from pipeline_src.finetuning.task_heads import POOLED, BertForTask
+from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
+from pipeline_src.models.names import ENCODER, POOLER
 from pipeline_src.models.tensors import read_tensors
 from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
 from pipeline_src.params.machine import Machine
@@ -87,13 +89,13 @@ class TaskTrainer:
 
     def pretrained(self) -> BertForTask:
         """The task's model over the pretrained encoder; what that lacks, a pooler perhaps, is drawn anew."""
-        tensors, draw = read_tensors(self.encoder), torch.Generator().manual_seed(self.stream)
+        tensors, draw = read_tensors(self.encoder, self.config.names), torch.Generator().manual_seed(self.stream)
         with torch.device("meta"):  # drawing weights that are replaced would take seconds
-            bert = Bert(self.config)
+            bert = make_encoder(self.config)
         bert.to_empty(device="cpu")
-        parts: tuple[str, ...] = ("embeddings.", "encoder.", "pooler.")
-        if not any(name.startswith("bert.pooler.") for name in tensors):
-            parts = parts[:2]
+        parts: tuple[str, ...] = (*ENCODER, POOLER)
+        if not any(name.startswith(POOLER) for name in tensors):
+            parts = ENCODER
             initialise(bert.pooler, draw)
             if self.handler.head in POOLED:
                 log.info("%s has no pooler; it is trained from random weights", self.encoder)
@@ -163,26 +165,26 @@ class TaskTrainer:
         return model, round(loop.rows[-1]["loss"], 5)
 
     @torch.inference_mode()
-    def predict(self, model: BertForTask, judged: Judged) -> list[dict[str, Any]]:
+    def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
         """Prediction rows of the examples, in their order; see the handler's ``predict``."""
         model.eval()
-        features, device = judged.features, self.distributed.device
+        features, device = eval_set.features, self.distributed.device
         pooled = self.handler.head in POOLED
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                found = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
+                logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
             if not outputs.shape[1]:
-                outputs = np.empty((len(outputs), found.shape[1]), np.float32)
+                outputs = np.empty((len(outputs), logits.shape[1]), np.float32)
             places = (
                 (batch.examples[:, None] * features.per_item + np.arange(features.per_item)).ravel()
                 if pooled
                 else features.tokens_of(batch.examples)[0]
             )
-            outputs[places] = found
+            outputs[places] = logits
         if self.handler.head == "choice":
             outputs = outputs.reshape(-1, features.per_item)
-        return self.handler.predict(self.spec, judged.examples, features, outputs)
+        return self.handler.predict(self.spec, eval_set.examples, features, outputs)
 
 
 WEIGHTS: dict[str, Callable[[TaskTrainer], BertForTask]] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline_src.models.bert import LAYER_NORM_EPS, Bert, BertConfig
+from pipeline_src.models.architecture import make_encoder
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
 
 
@@ -17,7 +18,7 @@ class MaskedLMHead(nn.Module):
         self.transform = nn.ModuleDict(
             {
                 "dense": nn.Linear(config.hidden_size, config.hidden_size),
-                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS),
+                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps),
             }
         )
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
@@ -46,7 +47,7 @@ class BertForPretraining(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.bert = Bert(config)
+        self.bert = make_encoder(config)
         self.cls = nn.ModuleDict(
             {
                 "predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings),

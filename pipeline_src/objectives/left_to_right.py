@@ -11,7 +11,7 @@ class LeftToRight(TokenPrediction):
     """A causal mask hides what follows, so that nothing needs to be masked."""
 
     causal: ClassVar[bool] = True
-    huggingface_class: ClassVar[str] = "BertLMHeadModel"
+    use: ClassVar[str] = "left_to_right"
 
     @property
     def learns(self) -> str:

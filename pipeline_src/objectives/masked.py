@@ -11,7 +11,7 @@ class Masked(TokenPrediction):
     """Some tokens are hidden or replaced, and predicted from both sides."""
 
     causal: ClassVar[bool] = False
-    huggingface_class: ClassVar[str] = "BertForPreTraining"
+    use: ClassVar[str] = "pretraining"
 
     @property
     def learns(self) -> str:

@@ -36,5 +36,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         "model": phase.model.model_dump(),
         "pretrain": phase.pretrain.model_dump(),
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
-        "code": code_checksum(CODE, {"pretrain.objective": phase.pretrain.objective}),
+        "code": code_checksum(
+            CODE, {"pretrain.objective": phase.pretrain.objective, "model.architecture": phase.model.architecture}
+        ),
     }

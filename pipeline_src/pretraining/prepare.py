@@ -13,9 +13,8 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.common.progress import log
+from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.params.machine import USUAL, Machine
-from pipeline_src.params.model import ModelParams
 from pipeline_src.pretraining.identity import checkpoint_identity
 from pipeline_src.pretraining.initial_state import empty_objective, fill_initial_state
 from pipeline_src.pretraining.loading.batches import EXAMPLES, Cut, PretrainingExamples, open_examples
@@ -90,7 +89,14 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
     )
     validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store)
-    config = make_config(phase.model, tokenizer.get_vocab_size(), kind.causal, phase.machine)
+    machine = phase.machine
+    config = load_architecture(phase.model.architecture).config.from_params(
+        phase.model,
+        tokenizer.get_vocab_size(),
+        kind.causal,
+        attention=machine.attention,
+        recompute=machine.pretrain.recompute,
+    )
     objective = empty_objective(kind, config, examples.next_sentence, distributed.device)
     optimiser = make_optimiser(
         objective, params.learning_rate, params.weight_decay, params.optimiser, params.betas, params.epsilon
@@ -144,22 +150,4 @@ def make_loop(
         state=checkpoint.state if checkpoint else TrainState(phase.first),
         stop_requested=lambda: bool(stop_request),
         rates=compute.rates,
-    )
-
-
-def make_config(model: ModelParams, entries: int, causal: bool = False, machine: Machine = USUAL) -> BertConfig:
-    """The encoder over a vocabulary of ``entries``; heads = H / 64, feed-forward = 4 H (paper, section 3)."""
-    return BertConfig(
-        vocab_size=entries,
-        hidden_size=model.hidden,
-        num_hidden_layers=model.layers,
-        num_attention_heads=model.heads or max(1, model.hidden // 64),
-        intermediate_size=model.feed_forward or 4 * model.hidden,
-        max_position_embeddings=model.positions,
-        hidden_dropout_prob=model.dropout,
-        hidden_act=model.activation,
-        attention_probs_dropout_prob=model.attention_dropout,
-        is_decoder=causal,
-        attention=machine.attention,
-        recompute=machine.pretrain.recompute,
     )

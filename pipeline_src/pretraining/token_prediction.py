@@ -23,13 +23,13 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
     Without ``pairs`` there is no second term, and what serves it is not trained.
 
     Attributes:
-        huggingface_class: with which transformers loads the model.
+        use: what the model is saved for, a key of ``names.PIPELINES``.
         model: the encoder with its heads.
     """
 
     terms: ClassVar[Mapping[str, float]] = {"mlm": 1.0, "nsp": 1.0}
     validation_columns: ClassVar[Sequence[str]] = ("mlm_loss", "mlm_accuracy", "nsp_accuracy")
-    huggingface_class: ClassVar[str]
+    use: ClassVar[str]
 
     def __init__(self, config: BertConfig, pairs: bool) -> None:
         super().__init__(config, pairs)
@@ -69,7 +69,7 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
 
     def saved_models(self) -> dict[str, SavedModel]:
         """The encoder with both heads."""
-        return {"": SavedModel(self.model, self.config, self.huggingface_class)}
+        return {"": SavedModel(self.model, self.config, self.use)}
 
     def word_scores(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int

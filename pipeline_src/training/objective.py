@@ -29,12 +29,12 @@ class SavedModel(NamedTuple):
     Attributes:
         module: its parameters bear Hugging Face's names.
         config: its sizes.
-        huggingface_class: with which transformers loads it.
+        use: what it is saved for, a key of ``names.PIPELINES``, by which transformers' class for it is known.
     """
 
     module: nn.Module
     config: BertConfig
-    huggingface_class: str
+    use: str
 
 
 class PretrainingObjective(Objective[B]):

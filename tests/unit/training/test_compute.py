@@ -10,9 +10,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.flops import training_flops
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.training import compute_tracker, peak_flops
-from pipeline_src.training.compute import Compute, normalised_computation, training_flops
+from pipeline_src.training.compute import Compute, normalised_computation
 from pipeline_src.training.compute_tracker import ComputeTracker
 from pipeline_src.training.energy import EnergyCounter
 
