@@ -100,7 +100,7 @@ def run_grid(
         PipelineError, Interrupted: as :func:`run`.
     """
     judged = [files.judged(row) for row in files.spec.scores]
-    first, score = judged[0], files.spec.row(None)
+    first, score = judged[0], files.spec.eval_set(None)
     for weights in WEIGHTS if trainer.params.random_baseline else ("pretrained",):
         for point in trainer.recipe.grid():
             named = (
@@ -132,7 +132,7 @@ def save_finetuned(
     scores: Mapping[str, float],
 ) -> None:
     """Fill an empty folder with a model and its card; ``about`` says how it was trained, ``scores`` how it does."""
-    score, architecture = files.spec.row(None), ARCHITECTURES[files.handler.head]
+    score, architecture = files.spec.eval_set(None), ARCHITECTURES[files.handler.head]
     recipe = {"max_length": trainer.recipe.max_length, "frozen": trainer.recipe.frozen}
     card = finetuned_card(
         trainer.config,
