@@ -64,11 +64,9 @@ class Ablation:
 
 def render_comparison(experiments: Sequence[Experiment]) -> str:
     """The page of a comparison; the first experiment is what the others are compared with."""
-    keys = dict.fromkeys(
-        (row["eval_set"], row["metric"]) for experiment in experiments for row in experiment.scores.value["rows"]
-    )
+    rows = [row for experiment in experiments for row in experiment.scores.value["rows"]]
     lines = []
-    for row, metric in keys:
+    for eval_set, metric in dict.fromkeys((row["eval_set"], row["metric"]) for row in rows):
         scores = [experiment.row(eval_set, metric) for experiment in experiments]
         known = next(ref for ref in scores if ref is not None)
         lines.append((known["title"], METRICS.get(metric, metric), split_of(known.value["file"]), scores))
