@@ -33,9 +33,10 @@ from benchmarks.measure import cpu_seconds
 from pipeline_src.finetuning import batches
 from pipeline_src.finetuning.files import Judged
 from pipeline_src.finetuning.finetune import ARCHITECTURES
+from pipeline_src.finetuning.recipes import Point
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.hub import load_config, save_model
-from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
+from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.tasks.handlers import HANDLERS

@@ -20,6 +20,7 @@ from pipeline_src.common.paths import FINETUNED, PREDICTIONS
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.files import TaskFiles
 from pipeline_src.finetuning.grid import Grid, write_lines
+from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.finetuning.settings import checkpoint_identity
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
@@ -54,7 +55,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
         Interrupted: a signal asked to stop; where it was is saved.
     """
     torch.set_num_threads(finetune.threads)
-    recipe, encoder = finetune.recipe(task), Path(finetune.model)
+    recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
     trainer = TaskTrainer(files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream)
@@ -102,7 +103,7 @@ def run_grid(
     judged = [files.judged(row) for row in files.spec.scores]
     first, score = judged[0], files.spec.eval_set(None)
     for weights in WEIGHTS if trainer.params.random_baseline else ("pretrained",):
-        for point in trainer.recipe.grid():
+        for point in grid_points(trainer.recipe):
             named = (
                 f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
             )

@@ -13,11 +13,12 @@ from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
 from pipeline_src.finetuning.files import Judged
 from pipeline_src.finetuning.losses import LOSSES
+from pipeline_src.finetuning.recipes import Point
 from pipeline_src.finetuning.task_heads import POOLED, BertForTask
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
 from pipeline_src.models.tensors import read_tensors
-from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
+from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.params.base import Block
+from pipeline_src.params.base import Block, missing_keys, usual_value
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams
@@ -77,7 +78,9 @@ class Study(Block):
 
     def _finetune_lengths(self) -> list[tuple[str, int]]:
         named = [
-            (f"finetune.tasks.{task}.max_length", recipe.max_length) for task, recipe in self.finetune.tasks.items()
+            (f"finetune.tasks.{task}.max_length", recipe.max_length)
+            for task, recipe in self.finetune.tasks.items()
+            if "max_length" in recipe.model_fields_set
         ]
         return [("finetune.default.max_length", self.finetune.default.max_length), *named]
 
@@ -86,8 +89,8 @@ def load_study(path: str | Path = "params.yaml") -> Study:
     """Read and check a study.
 
     Raises:
-        PipelineError: the file is missing, is not YAML, or holds an unknown key, a wrong type or a value out of
-            range; key, value and what is allowed are named.
+        PipelineError: the file is missing, is not YAML, lacks a key, or holds an unknown key, a wrong type or a value
+            out of range; key, value and what is allowed are named.
     """
     try:
         raw: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -114,8 +117,8 @@ def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
     Raises:
         PipelineError: one of them is another now, or params.yaml cannot be read.
     """
-    now = load_study()
-    changed = [block for block in blocks if getattr(ran, block) != getattr(now, block)]
+    before, now = (study.model_dump(exclude_unset=True) for study in (ran, load_study()))
+    changed = [block for block in blocks if before[block] != now[block]]
     if changed:
         raise PipelineError(
             "params.yaml changed while the stage ran; what it made is not recorded", ", ".join(changed),
@@ -130,22 +133,40 @@ def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
     except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:  # an entry of one's own may be anything
         remedy = "mend pipeline_src/catalogue/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
         raise PipelineError("the tasks cannot be read", "tasks.yaml", where=error, remedy=remedy) from None
+    mistakes: list[ErrorDetails] = []
     try:
-        return Study.model_validate(raw)
+        study = Study.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(step) for step in first["loc"]) or "the study as a whole"
-        if first["type"] == "missing":
-            what, value, remedy = "a key is missing", key, f"add {key}; a preset shows every key"
-        elif first["type"] == "extra_forbidden":
-            what, value = "unknown key", key
-            remedy = f"remove it or mend its spelling; allowed here: {', '.join(_siblings(first['loc']))}"
-        else:
-            shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
-            what, value = "value not allowed", f"{key}{shown}"
-            remedy = first["msg"].removeprefix("Value error, ")
-        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise PipelineError(what, value, where=f"{path}{more}", remedy=remedy) from None
+        mistakes = [each for each in error.errors(include_url=False) if each["type"] != "missing"]
+    unknown = [each for each in mistakes if each["type"] == "extra_forbidden"]
+    missing = list(missing_keys(Study, raw))
+    count = len(mistakes) + len(missing)
+    if not count:
+        return study
+    if unknown:  # first, since a key misspelt is missing too
+        key = _dotted(unknown[0])
+        what, value, told = "unknown key", key, 1
+        remedy = f"remove it or mend its spelling; allowed here: {', '.join(_siblings(unknown[0]['loc']))}"
+    elif missing:
+        what, value, told = "a key is missing", ", ".join(key for key, _ in missing), len(missing)
+        remedy = f"add {', '.join(_with_usual_value(key, default) for key, default in missing)}"
+    else:
+        first = mistakes[0]
+        shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+        what, value, told = "value not allowed", f"{_dotted(first) or 'the study as a whole'}{shown}", 1
+        remedy = first["msg"].removeprefix("Value error, ")
+    more = f" ({count - told} more)" if count > told else ""
+    raise PipelineError(what, value, where=f"{path}{more}", remedy=remedy)
+
+
+def _dotted(mistake: ErrorDetails) -> str:
+    return ".".join(str(step) for step in mistake["loc"])
+
+
+def _with_usual_value(key: str, default: Any) -> str:
+    """``pretrain.curve_points: 100``; the key alone where no value is usual."""
+    value = usual_value(default)
+    return f"`{key}`" if value is None else f"`{key}: {value}`"
 
 
 def _siblings(location: tuple[int | str, ...]) -> list[str]:

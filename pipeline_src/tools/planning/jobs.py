@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_src.common.files import read_json
+from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.params.study import Study
 from pipeline_src.tools.planning.corpus_sizes import CorpusSizes
 from pipeline_src.tools.planning.task_sizes import task_size
@@ -148,7 +149,7 @@ class Jobs:
         An LSTM on top (``finetune.bilstm``, ``frozen``) is not counted.
         """
         params, model, size = self.study.finetune, self.model, task_size(self.study, task)
-        recipe, weights = params.recipe(task), 2 if params.random_baseline else 1
+        recipe, weights = recipe_of(params, task), 2 if params.random_baseline else 1
         encoder = self.size("models/pretrained/long") or MODEL_AND_MOMENTS * model.parameters
         known = self.size(f"models/finetuned/{task}/{restart}")
         work = Work(
@@ -160,7 +161,7 @@ class Jobs:
         )  # fmt: skip
         if size is None:
             return work
-        points = list(recipe.grid()) * weights
+        points = list(grid_points(recipe)) * weights
         mean = size.mean(recipe.max_length)
         trained = size.rows * mean * sum(point.epochs for point in points)
         predicted = mean * (size.judged * len(points) + size.tested)

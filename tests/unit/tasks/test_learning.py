@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from pipeline_src.finetuning.files import Judged
+from pipeline_src.finetuning.recipes import grid_points
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.params.finetune import FinetuneParams, Recipe
@@ -62,7 +63,7 @@ class Study:
         """Predictions for each named list of examples after training from random weights."""
         recipe = RECIPE.model_copy(update={"epochs": (epochs,)})
         self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, stream=1)
-        self.model, _ = self.trainer.train("random", next(recipe.grid()))
+        self.model, _ = self.trainer.train("random", next(grid_points(recipe)))
         files = [Judged(row, examples, self.features(examples)) for row, examples in judged.items()]
         return {file.row: self.trainer.predict(self.model, file) for file in files}
 
