@@ -29,8 +29,9 @@ from snakemake.logging import logger
 from code_deps import compare
 from dvc_stages import Group, Pipeline
 from dvc_state import State
-from lock_file import keep_copy, mend, write_whole
+from lock_file import MergeConflictError, keep_copy, mend, refuse_conflict, write_whole
 from recorder import Recorder
+from restore import holds_files
 from run_lock import RunLock, cancel_orphans, locked_by
 
 STAMPS = Path(".snakemake/dvc")
@@ -109,6 +110,7 @@ class Dag:
         self._lock: RunLock | None = None
         self._recorder = Recorder(STAMPS)
         try:
+            refuse_conflict()
             if not workflow.is_main_process:
                 self._pipeline, self._stamps = Pipeline(Repo(".")), STAMPS
             elif not _only_looks(workflow):
@@ -121,6 +123,8 @@ class Dag:
                 state.write_stamps(self._stamps, state.stale(restore=False))
             if workflow.is_main_process:
                 _change_targets(workflow, self._with_stamps)
+        except MergeConflictError as error:
+            raise WorkflowError(str(error)) from None
         except DvcException as error:
             raise WorkflowError(f"DVC: {error}") from None
 
@@ -201,10 +205,9 @@ class Dag:
                 keep_copy(repo)
                 pipeline = Pipeline(repo)
                 state = State(pipeline, STAMPS)
-                state.restore_tracked()
                 state.commit()
                 stale = state.stale(restore=True)
-                for out in (out for stage in stale for out in stage.outs if out.exists):
+                for out in (out for stage in stale for out in stage.outs if holds_files(out.fs_path)):
                     out.unprotect()  # a link into the cache is read-only, and Snakemake would refuse to replace it
                 state.write_stamps(STAMPS, stale)
                 self._lock.guard(stale)

@@ -20,11 +20,11 @@ from dvc.dependency import param
 from dvc.dependency.param import ParamsDependency
 from dvc.exceptions import DvcException
 from dvc.stage import PipelineStage
-from dvc.stage.cache import RunCacheNotFoundError
 from snakemake.logging import logger
 
 from dvc_stages import Pipeline
 from patience import in_words, patience, size_of
+from restore import Restore, differs
 
 SNAPSHOT = "snapshot"  # no stamp: what the stages would run with
 HASHED_WHOLE = 1 << 20  # bytes: larger inputs are compared by size and mtime
@@ -54,28 +54,31 @@ class State:
         Args:
             restore: first bring back, from dvc.lock and the run-cache, what was made before (needs DVC's lock);
                 otherwise nothing is written, and what waits to be committed counts as fresh.
+
+        Raises:
+            WorkflowError: outputs would be lost, see :meth:`Restore.check`.
         """
         with _params_read_once():
             return self._stale(restore)
 
     def _stale(self, restore: bool) -> list[PipelineStage]:
         waiting = [] if restore else self.finished()[0]
+        cache = Restore(self.pipeline.repo)
+        if restore:
+            cache.tracked()
         stale: dict[PipelineStage, None] = {}
         for stage in self.pipeline.stages.values():
             if any(above in stale for above in self.pipeline.upstream(stage)):
                 stale[stage] = None
                 continue
             with patience(f"comparing {stage.name} with dvc.lock"):
-                if stage not in waiting and _changed(stage) and not (restore and self._restore(stage)):
-                    stale[stage] = None
+                changed = stage not in waiting and _changed(stage)
+                if restore and not changed:
+                    cache.keep(stage)
+            if changed and not (restore and cache.stage(stage)):
+                stale[stage] = None
+        cache.check()
         return list(stale)
-
-    def restore_tracked(self) -> None:
-        """Check out files tracked by ``.dvc`` files where they are missing and at hand."""
-        repo = self.pipeline.repo
-        for stage in repo.index.stages:
-            if not stage.cmd and not all(out.exists for out in stage.outs):
-                stage.checkout(allow_missing=True)
 
     def write_stamps(self, folder: Path, stale: Iterable[PipelineStage]) -> None:
         """Make the stamps in ``folder`` say what DVC says."""
@@ -93,24 +96,6 @@ class State:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
                 os.utime(path, (0, 0))
-
-    def _restore(self, stage: PipelineStage) -> bool:
-        """As `dvc repro` does: take the outputs from the cache when this very run was done before."""
-        recorded = all(out.hash_info for out in stage.outs)
-        if recorded and not stage.changed_stage() and not any(dep.status() for dep in stage.deps):
-            stage.checkout(force=True, allow_missing=True)
-            if not _changed(stage):
-                logger.info(f"dvc: {stage.name} checked out")
-                return True
-        try:
-            self.pipeline.repo.stage_cache.restore(stage)
-        except (RunCacheNotFoundError, DvcException):
-            return False  # never made before, or the cache holds only part of it
-        stage.save()
-        stage.commit()
-        stage.dump(update_pipeline=False)
-        logger.info(f"dvc: {stage.name} restored from the run-cache")
-        return True
 
     # -- what was finished ----------------------------------------------------------------------------------
 
@@ -236,12 +221,12 @@ def _params_read_once() -> Iterator[None]:
 
 
 def _changed(stage: PipelineStage) -> bool:
-    """Whether DVC calls the stage changed; unlike DVC's own function it takes and writes no lock."""
-    if stage.changed_stage() or any(out.status() for out in stage.outs):
+    """Whether DVC calls the stage changed; unlike DVC's own function it takes and writes no lock, and needs no cache."""
+    if stage.changed_stage() or any(differs(out) for out in stage.outs):
         return True
     if stage.frozen:
         return False
-    return bool(stage.is_callback or stage.always_changed or any(dep.status() for dep in stage.deps))
+    return bool(stage.is_callback or stage.always_changed or any(differs(dep) for dep in stage.deps))
 
 
 def _fingerprint(path: str) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from dvc.repo import Repo
 from dvc.utils.serialize import _yaml
 
 LOCK = Path("dvc.lock")
+CONFLICT = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)  # git's markers
 COPY = "dvc.lock.whole"  # in DVC's folder for temporary files
 
 
@@ -41,11 +43,32 @@ def keep_copy(repo: Repo) -> None:
         os.replace(partial, Path(repo.tmp_dir, COPY))
 
 
+class MergeConflictError(Exception):
+    """dvc.lock holds both sides of a merge."""
+
+
+def refuse_conflict() -> None:
+    """Leave a dvc.lock with git's conflict markers to the user, who alone knows which side is wanted.
+
+    Raises:
+        MergeConflictError: there are such markers; the text says what to do.
+    """
+    if LOCK.exists() and CONFLICT.search(LOCK.read_text(encoding="utf-8", errors="replace")):
+        raise MergeConflictError(
+            "dvc.lock holds both sides of a merge: choose one (git checkout --ours dvc.lock, or --theirs), "
+            "then run this command again."
+        )
+
+
 def mend(repo: Repo) -> str | None:
     """Put the last whole dvc.lock in the place of one that is damaged, and remove a damaged table of files in use.
 
     Returns what was done, in words; None where nothing was damaged.
+
+    Raises:
+        MergeConflictError: see :func:`refuse_conflict`.
     """
+    refuse_conflict()
     return "; ".join(filter(None, (_mend_table(repo), _mend_lock(repo)))) or None
 
 
@@ -96,5 +119,7 @@ def _modify_whole(path: Any, fs: Any = None) -> Iterator[Any]:
 
 
 if __name__ == "__main__":
-    print(mend(Repo(".")) or "dvc.lock is whole")
-    sys.exit(0)
+    try:
+        print(mend(Repo(".")) or "dvc.lock is whole")
+    except MergeConflictError as conflict:
+        sys.exit(str(conflict))

@@ -28,9 +28,10 @@ from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
 from pipeline_src.models.hub import load_config, load_weights, save_model
 from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.training.checkpoint import ROOT, Checkpoints, fingerprint
-from pipeline_src.training.identity import machine
+from pipeline_src.training.identity import environment
 from pipeline_src.training.stop_request import StopRequest, stop_requests
 
 PHASE = "finetune"  # below the folder of checkpoints
@@ -43,7 +44,7 @@ ARCHITECTURES = {  # Hugging Face's names of what is saved
 }
 
 
-def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None:
+def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL) -> None:
     """Read the encoder's folder and ``data/tasks/<task>``; write the best model and every prediction file.
 
     ``results/predictions/<task>/<restart>/`` holds ``pretrained/<row>.jsonl`` and, where the row has a test file,
@@ -54,11 +55,13 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
         PipelineError: an input is missing or malformed, or training diverges.
         Interrupted: a signal asked to stop; where it was is saved.
     """
-    torch.set_num_threads(finetune.threads)
+    torch.set_num_threads(machine.finetune.threads)
     recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
-    trainer = TaskTrainer(files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream)
+    trainer = TaskTrainer(
+        files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream, machine
+    )
     settings = checkpoint_identity(
         seed=seed,
         restart=restart,
@@ -112,7 +115,7 @@ def run_grid(
                 continue
             of_run = {**settings, "weights": weights, **point._asdict()}
             phase = f"{PHASE}/{settings['task']['name']}/{settings['restart']}"
-            checkpoints = Checkpoints(phase, of_run, machine(trainer.team))
+            checkpoints = Checkpoints(phase, of_run, environment(trainer.team, trainer.machine.settings("finetune")))
             model, loss = trainer.train(weights, point, checkpoints, asked)
             predictions = {part.row: trainer.predict(model, part) for part in judged}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])

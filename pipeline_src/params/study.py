@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, field_validator, model_validator
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.params.base import Block, missing_keys, usual_value
+from pipeline_src.params.base import Block
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import PretrainParams
+from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.tasks.files.spec import task_names
@@ -92,17 +92,7 @@ def load_study(path: str | Path = "params.yaml") -> Study:
         PipelineError: the file is missing, is not YAML, lacks a key, or holds an unknown key, a wrong type or a value
             out of range; key, value and what is allowed are named.
     """
-    try:
-        raw: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise PipelineError(
-            "no study here", path, remedy="run from the project's root, or `python -m pipeline_src preset sample`"
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a thirteenth month, a number of a mile, [[[[…
-        raise PipelineError("not a YAML file", path, where=error, remedy="mend the line named above") from None
-    if not isinstance(raw, dict):
-        raise PipelineError("not a study", path, remedy="`python -m pipeline_src preset sample` writes one") from None
-    return check_study(raw, path)
+    return check_study(read_yaml(path), path)
 
 
 def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
@@ -133,46 +123,4 @@ def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
     except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:  # an entry of one's own may be anything
         remedy = "mend pipeline_src/catalogue/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
         raise PipelineError("the tasks cannot be read", "tasks.yaml", where=error, remedy=remedy) from None
-    mistakes: list[ErrorDetails] = []
-    try:
-        study = Study.model_validate(raw)
-    except ValidationError as error:
-        mistakes = [each for each in error.errors(include_url=False) if each["type"] != "missing"]
-    unknown = [each for each in mistakes if each["type"] == "extra_forbidden"]
-    missing = list(missing_keys(Study, raw))
-    count = len(mistakes) + len(missing)
-    if not count:
-        return study
-    if unknown:  # first, since a key misspelt is missing too
-        key = _dotted(unknown[0])
-        what, value, told = "unknown key", key, 1
-        remedy = f"remove it or mend its spelling; allowed here: {', '.join(_siblings(unknown[0]['loc']))}"
-    elif missing:
-        what, value, told = "a key is missing", ", ".join(key for key, _ in missing), len(missing)
-        remedy = f"add {', '.join(_with_usual_value(key, default) for key, default in missing)}"
-    else:
-        first = mistakes[0]
-        shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
-        what, value, told = "value not allowed", f"{_dotted(first) or 'the study as a whole'}{shown}", 1
-        remedy = first["msg"].removeprefix("Value error, ")
-    more = f" ({count - told} more)" if count > told else ""
-    raise PipelineError(what, value, where=f"{path}{more}", remedy=remedy)
-
-
-def _dotted(mistake: ErrorDetails) -> str:
-    return ".".join(str(step) for step in mistake["loc"])
-
-
-def _with_usual_value(key: str, default: Any) -> str:
-    """``pretrain.curve_points: 100``; the key alone where no value is usual."""
-    value = usual_value(default)
-    return f"`{key}`" if value is None else f"`{key}: {value}`"
-
-
-def _siblings(location: tuple[int | str, ...]) -> list[str]:
-    """Keys allowed where an unknown one stands."""
-    block: Any = Study
-    for step in location[:-1]:
-        field = getattr(block, "model_fields", {}).get(step)
-        block = field.annotation if field is not None else None
-    return list(getattr(block, "model_fields", {}) or ["the keys of a preset"])
+    return check_block(Study, raw, path, complete=True)

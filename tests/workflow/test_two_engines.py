@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ WriteProject = Callable[[Path, Path, str, str], None]
 FINETUNE = {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1, 2)}
 FROM_PRETRAIN = {"pretrain", *FINETUNE, "report"}
 EVERYTHING = {"shard@a", "shard@b", "count", *FROM_PRETRAIN}
+OUTPUTS = ("data/", "models/", "results/")
 LOOKING = [["-n", "all"], ["--dag"], ["--lint"], ["--report", "report.html"]]
 COMMANDS = {
     "snakemake": ["snakemake", "--cores", "1", "all"],
@@ -279,6 +281,114 @@ def test_output_edited_by_hand_is_put_right(study: Project) -> None:
     assert study.ran() == []  # it lay in the cache
     assert path.read_text() == good
     assert study.nothing_to_do()
+
+
+def made(study: Project) -> dict[str, str]:
+    """What every output holds."""
+    files = {name: content for name, (_, content) in study.files().items() if name.startswith(OUTPUTS)}
+    return {name: content for name, content in files.items() if not name.endswith(".snakemake_timestamp")}
+
+
+def cached_model(study: Project) -> Path:
+    """The file of DVC's cache that holds the trained model."""
+    digest = hashlib.md5((study.path / "models/pretrained/model.txt").read_bytes()).hexdigest()
+    return study.path / f".dvc/cache/files/md5/{digest[:2]}/{digest[2:]}"
+
+
+def flip_a_bit(file: Path) -> None:
+    """Damage a file as a bad disk does, under its old name and mode."""
+    data, mode = bytearray(file.read_bytes()), file.stat().st_mode
+    data[0] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(data)
+    file.chmod(mode)
+
+
+def test_a_lost_cache_costs_no_output(study: Project) -> None:
+    before = made(study)
+    (study.path / ".dvc/cache").rename(study.path / "elsewhere")
+    assert "Nothing to be done" in study.snakemake("-n")
+    for _ in range(2):
+        study.snakemake()
+        assert made(study) == before
+        assert study.ran() == []
+    assert study.nothing_to_do()
+    study.dvc("repro")
+    assert study.ran() == []
+    shutil.rmtree(study.path / "models")
+    study.snakemake()  # the cache holds all of it again
+    assert made(study) == before and study.ran() == []
+
+
+def test_a_lock_file_newer_than_the_workspace_costs_no_output(study: Project, tmp_path: Path) -> None:
+    other = study.copy(tmp_path / "other")
+    other.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    other.snakemake()
+    for file in ("dvc.lock", "params.yaml"):  # git pull, and no dvc pull
+        shutil.copy(other.path / file, study.path / file)
+    before, lock = made(study), (study.path / "dvc.lock").read_text()
+    study.ran()
+    for _ in range(2):
+        said = study.snakemake(check=False)
+        assert re.search("records another version of models/pretrained than lies here.*`dvc pull`, or move", said)
+        assert "Traceback" not in said
+        assert made(study) == before and (study.path / "dvc.lock").read_text() == lock
+    assert study.ran() == []
+
+    pulled = study.copy(tmp_path / "pulled")
+    shutil.copytree(other.path / ".dvc/cache", pulled.path / ".dvc/cache", dirs_exist_ok=True)
+    pulled.snakemake()
+    assert pulled.ran() == [] and made(pulled) == made(other)
+
+    (study.path / "models/pretrained").rename(study.path / "models/mine")
+    said = study.snakemake()
+    assert "pretrain must run anew" in said and set(study.ran()) == FROM_PRETRAIN
+    assert (study.path / "models/mine/model.txt").read_text().startswith("0.15 ")
+    assert study.nothing_to_do()
+
+
+def test_a_damaged_file_of_the_cache_is_not_called_fresh(study: Project) -> None:
+    good = (study.path / "models/pretrained/model.txt").read_text()
+    flip_a_bit(cached_model(study))
+    shutil.rmtree(study.path / "models")
+    said = study.snakemake()
+    assert "the cache held a damaged file of models/pretrained" in said and "pretrain must run anew" in said
+    assert study.ran()[0] == "pretrain"
+    assert (study.path / "models/pretrained/model.txt").read_text() == good
+    assert study.nothing_to_do()
+
+
+def test_a_damaged_file_of_the_cache_does_not_replace_ones_own(study: Project) -> None:
+    flip_a_bit(cached_model(study))
+    (study.path / "models/pretrained/model.txt").write_text("mine\n")
+    said = study.snakemake(check=False)
+    assert "records another version of models/pretrained than lies here" in said and "Traceback" not in said
+    assert (study.path / "models/pretrained/model.txt").read_text() == "mine\n" and study.ran() == []
+
+
+def test_a_damaged_file_is_not_taken_from_the_run_cache(study: Project) -> None:
+    cached = cached_model(study)
+    good = made(study)
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    study.snakemake()
+    study.ran()
+    flip_a_bit(cached)
+    study.edit("params.yaml", "mask_prob: 0.2", "mask_prob: 0.15")
+    assert "the cache held a damaged file of models/pretrained" in study.snakemake()
+    assert study.ran()[0] == "pretrain" and made(study) == good
+    assert study.nothing_to_do()
+
+
+def test_both_sides_of_a_merge_in_dvc_lock_are_left_to_the_user(study: Project, root: Path) -> None:
+    lock = study.path / "dvc.lock"
+    both = f"<<<<<<< HEAD\n{lock.read_text()}=======\n{lock.read_text()}>>>>>>> theirs\n"
+    lock.write_text(both)
+    script = ["python", str(root / "workflow/lock_file.py")]
+    for command in (["snakemake", "-n", "all"], ["snakemake", "--cores", "1", "all"], script):
+        done = study.run(*command, check=False)
+        assert done.returncode == 1 and "dvc.lock holds both sides of a merge" in done.stdout
+        assert "Traceback" not in done.stdout and lock.read_text() == both
+    assert study.ran() == []
 
 
 def test_a_failure_keeps_what_was_finished(study: Project) -> None:
