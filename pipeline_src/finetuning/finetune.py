@@ -21,6 +21,7 @@ from pipeline_src.common.progress import log
 from pipeline_src.finetuning.files import TaskFiles
 from pipeline_src.finetuning.grid import Grid, write_lines
 from pipeline_src.finetuning.identity import checkpoint_identity
+from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
 from pipeline_src.models.architecture import file_of
@@ -49,7 +50,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         Interrupted: a signal asked to stop; where it was is saved.
     """
     torch.set_num_threads(machine.finetune.threads)
-    recipe, encoder = finetune.recipe(task), Path(finetune.model)
+    recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
     config, features = load_config(encoder), files.training()
@@ -74,7 +75,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
             shutil.copytree(grid.place(weights) / "predictions", output / weights)
         for row in files.tests():
-            lines = trainer.predict(best.to(trainer.distributed.device), files.eval_set(row, test=True))
+            lines = trainer.predict(best.to(trainer.distributed.device), files.eval_data(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
         about = {
             "task": task,
@@ -101,10 +102,10 @@ def run_grid(
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    eval_sets = [files.eval_set(row) for row in files.spec.scores]
-    first, score = eval_sets[0], files.spec.row(None)
+    eval_data = [files.eval_data(row) for row in files.spec.scores]
+    first, score = eval_data[0], files.spec.eval_set(None)
     for weights in WEIGHTS if trainer.params.random_baseline else ("pretrained",):
-        for point in trainer.recipe.grid():
+        for point in grid_points(trainer.recipe):
             named = (
                 f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
             )
@@ -117,7 +118,7 @@ def run_grid(
                 phase, of_run, environment(trainer.distributed, trainer.machine.settings("finetune"))
             )
             model, loss = trainer.train(weights, point, checkpoints, stop_request)
-            predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
+            predictions = {each.row: trainer.predict(model, each) for each in eval_data}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
             log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
             about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
@@ -136,7 +137,7 @@ def save_finetuned(
     scores: Mapping[str, float],
 ) -> None:
     """Fill an empty folder with a model and its card; ``about`` says how it was trained, ``scores`` how it does."""
-    score, class_name = files.spec.row(None), trainer.config.names.classes[files.handler.head]
+    score, class_name = files.spec.eval_set(None), trainer.config.names.classes[files.handler.head]
     recipe = {"max_length": trainer.recipe.max_length, "frozen": trainer.recipe.frozen}
     card = finetuned_card(
         trainer.config,

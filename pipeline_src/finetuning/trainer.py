@@ -12,15 +12,16 @@ import torch
 
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
-from pipeline_src.finetuning.files import EvalSet
+from pipeline_src.finetuning.files import EvalData
 from pipeline_src.finetuning.losses import LOSSES, Loss
+from pipeline_src.finetuning.recipes import Point
 from pipeline_src.finetuning.task_heads import POOLED, BertForTask
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
 from pipeline_src.models.names import ENCODER, POOLER
 from pipeline_src.models.tensors import read_tensors
-from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
+from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.params.machine import Machine
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
@@ -165,10 +166,10 @@ class TaskTrainer:
         return model, round(loop.rows[-1]["loss"], 5)
 
     @torch.inference_mode()
-    def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
+    def predict(self, model: BertForTask, eval_data: EvalData) -> list[dict[str, Any]]:
         """Prediction rows of the examples, in their order; see the handler's ``predict``."""
         model.eval()
-        features, device = eval_set.features, self.distributed.device
+        features, device = eval_data.features, self.distributed.device
         pooled = self.handler.head in POOLED
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
@@ -184,7 +185,7 @@ class TaskTrainer:
             outputs[places] = logits
         if self.handler.head == "choice":
             outputs = outputs.reshape(-1, features.per_item)
-        return self.handler.predict(self.spec, eval_set.examples, features, outputs)
+        return self.handler.predict(self.spec, eval_data.examples, features, outputs)
 
 
 WEIGHTS: dict[str, Callable[[TaskTrainer], BertForTask]] = {

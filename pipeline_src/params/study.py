@@ -78,7 +78,9 @@ class Study(Block):
 
     def _finetune_lengths(self) -> list[tuple[str, int]]:
         named = [
-            (f"finetune.tasks.{task}.max_length", recipe.max_length) for task, recipe in self.finetune.tasks.items()
+            (f"finetune.tasks.{task}.max_length", recipe.max_length)
+            for task, recipe in self.finetune.tasks.items()
+            if "max_length" in recipe.model_fields_set
         ]
         return [("finetune.default.max_length", self.finetune.default.max_length), *named]
 
@@ -87,8 +89,8 @@ def load_study(path: str | Path = "params.yaml") -> Study:
     """Read and check a study.
 
     Raises:
-        PipelineError: the file is missing, is not YAML, or holds an unknown key, a wrong type or a value out of
-            range; key, value and what is allowed are named.
+        PipelineError: the file is missing, is not YAML, lacks a key, or holds an unknown key, a wrong type or a value
+            out of range; key, value and what is allowed are named.
     """
     return check_study(read_yaml(path), path)
 
@@ -105,8 +107,8 @@ def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
     Raises:
         PipelineError: one of them is another now, or params.yaml cannot be read.
     """
-    now = load_study()
-    changed = [block for block in blocks if getattr(ran, block) != getattr(now, block)]
+    before, now = (study.model_dump(exclude_unset=True) for study in (ran, load_study()))
+    changed = [block for block in blocks if before[block] != now[block]]
     if changed:
         raise PipelineError(
             "params.yaml changed while the stage ran; what it made is not recorded", ", ".join(changed),
@@ -121,4 +123,4 @@ def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
     except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:  # an entry of one's own may be anything
         remedy = "mend pipeline_src/catalogue/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
         raise PipelineError("the tasks cannot be read", "tasks.yaml", where=error, remedy=remedy) from None
-    return check_block(Study, raw, path)
+    return check_block(Study, raw, path, complete=True)

@@ -30,11 +30,11 @@ class Specials:
         """
         ids = []
         for token in ("[CLS]", "[SEP]", "[UNK]"):
-            found = tokenizer.token_to_id(token)
-            if found is None:
+            token_id = tokenizer.token_to_id(token)
+            if token_id is None:
                 remedy = "use the tokenizer that the stage `train_tokenizer` writes"
                 raise PipelineError("the vocabulary lacks a special token", token, remedy=remedy)
-            ids.append(found)
+            ids.append(token_id)
         return cls(*ids)
 
 

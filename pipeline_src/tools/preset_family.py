@@ -20,7 +20,8 @@ NAMED = {  # layers, width
 }
 SMALL_LAYERS, SMALL_WIDTHS = (2, 4, 6, 8, 10, 12), (128, 256, 512, 768)  # every combination was released
 SMALL_RECIPE = (
-    "{learning_rates: [0.0003, 0.0001, 0.00005, 0.00003], epochs: 4, batches: [8, 16, 32, 64, 128], max_length: 128}"
+    "{learning_rates: [0.0003, 0.0001, 0.00005, 0.00003], epochs: 4, batches: [8, 16, 32, 64, 128], max_length: 128, "
+    "frozen: null}"
 )
 
 

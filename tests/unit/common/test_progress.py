@@ -12,7 +12,7 @@ def test_lines_without_a_terminal(tmp_path, monkeypatch, capsys):
     path = progress.open_log("clean_books", "all")
     assert list(progress.track("abcd", "reading", "book", total=4)) == list("abcd")
     shown = capsys.readouterr().err
-    assert re.search(r"\[books all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", shown)
+    assert re.search(r"\[clean_books all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", shown)
     assert "reading: 4/4 book" in path.read_text()
 
 
