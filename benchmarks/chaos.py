@@ -128,8 +128,8 @@ def read_lock(path: Path) -> Lock:
 
 def hashes(lock: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Path of every output in dvc.lock -> its hash."""
-    found = {out["path"]: out["md5"] for stage in lock.values() for out in stage.get("outs", [])}
-    return {path: md5 for path, md5 in found.items() if path not in NOT_COMPARED}
+    outputs = [out for stage in lock.values() for out in stage.get("outs", [])]
+    return {out["path"]: out["md5"] for out in outputs if out["path"] not in NOT_COMPARED}
 
 
 def forget(path: Path, stages: Iterable[str]) -> None:
@@ -176,10 +176,10 @@ def _start(path: Path, engine: str, pause: float | None, environment: Mapping[st
     return Attempt(engine, killed, _ran(text), kept, text)
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two records of a stage are of the same run, but for outputs that are not compared."""
     parts = ("cmd", "deps", "params")
-    return all(one.get(part) == other.get(part) for part in parts) and hashes({"": one}) == hashes({"": other})
+    return all(record.get(part) == other.get(part) for part in parts) and hashes({"": record}) == hashes({"": other})
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,7 @@ import reuse
 from code_deps import compare
 from commit_thread import CommitThread
 from dvc_stages import Group, Pipeline
-from dvc_state import NOTES, SNAPSHOT, STAMPS, State, free_from_cache, stamp_of, write_notes
+from dvc_state import NOTES, SNAPSHOT, STAMPS, State, finished_stages, free_from_cache, stamp_of, write_notes
 from engine_api import (
     DvcException,
     LockError,
@@ -34,7 +34,7 @@ from engine_api import (
     logger,
     silence_missing_metadata,
 )
-from lock_file import is_damaged, keep_copy, mend
+from lock_file import is_damaged, keep_copy, mend_lock, mend_table
 from run_lock import RunLock, cancel_orphans, locked_by
 
 
@@ -116,6 +116,7 @@ class Dag:
         self._workflow = workflow
         self._asked: set[str] = set()
         self._notes: dict[str, str] | None = None
+        self._read_at = _versions()
         try:
             self._pipeline = _read(Repo("."), may_mend=not workflow.output_settings.dryrun)
             self._groups = self._pipeline.groups
@@ -123,7 +124,7 @@ class Dag:
             raise WorkflowError(f"DVC: {error}") from None
         if workflow.is_main_process:
             silence_missing_metadata(workflow)
-            around_execution(workflow, self._run)
+            around_execution(workflow, self._run, self._stale_notes)
         else:
             self._notes = {}
 
@@ -160,14 +161,18 @@ class Dag:
     def _stale_notes(self) -> Mapping[str, str]:
         """The notes of a run, or, for one who only looks, such as the run would write, in a temporary folder."""
         if self._notes is None:
+            try:
+                stale = State(self._pipeline).stale()
+            except DvcException as error:
+                raise WorkflowError(f"DVC: {error}") from None
             folder = Path(tempfile.mkdtemp(prefix="dvc-stale-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            self._notes = write_notes(folder, State(self._pipeline).stale(), may_age=False)
+            self._notes = write_notes(folder, stale, may_age=False)
         return self._notes
 
     def _run(self, execute: Callable[[], Any]) -> Any:
         """Execute jobs between :meth:`_begin` and :meth:`_finish`."""
-        repo = Repo(".")
+        repo = self._pipeline.repo
         try:
             lock = RunLock(repo)
             try:
@@ -183,7 +188,7 @@ class Dag:
         except LockError as error:
             raise locked_by(repo, error) from None
         except DvcException as error:
-            raise WorkflowError(f"DVC: {error}\nWhat was finished is committed at the next start.") from None
+            raise WorkflowError(f"DVC: {error}") from None
 
     def _begin(self, repo: Repo, lock: RunLock) -> None:
         """Bring dvc.lock and the workspace together, and keep DVC off what will run."""
@@ -191,10 +196,12 @@ class Dag:
             cancel_orphans()
         with lock_repo(repo):
             lock.refuse_dvc()
-            if mended := mend(repo):
+            if mended := mend_table(repo):
                 logger.warning(f"dvc: {mended}")
+            if _versions() != self._read_at:  # another engine ended just now
+                self._pipeline = _read(repo, may_mend=True)
             keep_copy(repo)
-            pipeline = Pipeline(repo)  # as it stands now that no one else writes
+            pipeline = self._pipeline
             state = State(pipeline)
             state.commit()
             stale = state.restored()
@@ -208,20 +215,34 @@ class Dag:
 
     def _finish(self, recorded: set[str]) -> None:
         """Commit what was finished, as dvc.yaml and params.yaml stand now."""
-        repo = Repo(".")
-        with lock_repo(repo):
-            State(Pipeline(repo)).commit(recorded)
-            keep_copy(repo)
+        if finished_stages():
+            repo = Repo(".")
+            with lock_repo(repo):
+                try:
+                    State(Pipeline(repo)).commit(recorded)
+                except DvcException as error:
+                    raise WorkflowError(f"DVC: {error}\nWhat was finished is committed at the next start.") from None
+                keep_copy(repo)
+        SNAPSHOT.unlink(missing_ok=True)
         shutil.rmtree(NOTES, ignore_errors=True)
         reuse.clear()
 
 
 def _read(repo: Repo, *, may_mend: bool) -> Pipeline:
     """The pipeline, from a dvc.lock that is mended where a kill has damaged it: without, DVC reads nothing."""
-    if not is_damaged(repo):
+    try:
         return Pipeline(repo)
+    except DvcException:
+        if not is_damaged(repo):
+            raise
     if not may_mend:
         raise WorkflowError("dvc.lock was damaged by a kill: mend it by `python workflow/lock_file.py`.")
     with lock_repo(repo):
-        logger.warning(f"dvc: {mend(repo)}")
+        logger.warning(f"dvc: {mend_lock(repo)}")
     return Pipeline(Repo("."))
+
+
+def _versions() -> list[tuple[int, int, int] | None]:
+    """Tells whether what the pipeline is read from has changed."""
+    facts = [os.stat(name) if os.path.exists(name) else None for name in ("dvc.lock", "dvc.yaml", "params.yaml")]
+    return [each and (each.st_ino, each.st_size, each.st_mtime_ns) for each in facts]

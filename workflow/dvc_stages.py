@@ -125,8 +125,8 @@ class Pipeline:
 
     def is_recorded(self, stage: PipelineStage) -> bool:
         """Whether dvc.lock records a run of the stage with its command, parameters, code and input of now."""
-        outputs = all(out.hash_info for out in stage.outs)
-        return outputs and not stage.changed_stage() and not any(self.differs(dep) for dep in stage.deps)
+        has_hashes = all(out.hash_info for out in stage.outs)
+        return has_hashes and not stage.changed_stage() and not any(self.differs(dep) for dep in stage.deps)
 
     def differs(self, item: Any) -> bool:
         """Whether an output or a dependency in the workspace is other than dvc.lock says, or missing."""

@@ -65,16 +65,18 @@ __all__ = [
 # -- Snakemake ----------------------------------------------------------------------------------------------------
 
 
-def around_execution(workflow: Any, run: Callable[[Callable[[], Any]], Any]) -> None:
+def around_execution(workflow: Any, run: Callable[[Callable[[], Any]], Any], look: Callable[[], Any]) -> None:
     """Let ``run`` surround the execution of jobs; it is handed what executes them.
 
     ``Workflow.execute`` is the one door to jobs. Whatever else Snakemake was called for (``--dag``, ``--summary``,
-    ``--unlock``), by options of today or of tomorrow, does not pass it. ``-n`` and ``--touch`` do, and run no command.
+    ``--unlock``), by options of today or of tomorrow, does not pass it. ``-n`` and ``--touch`` do, and run no command:
+    before them, ``look`` is called.
     """
     execute = workflow.execute
 
     def surrounded(*args: Any, **settings: Any) -> Any:
         if not executes(settings["executor_plugin"]):
+            look()
             return execute(*args, **settings)
         # the bridge holds a lock of its own, which ends with its process; DVC says what is unfinished
         workflow.execution_settings.lock = False

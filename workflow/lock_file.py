@@ -33,7 +33,7 @@ def record(stages: Collection[PipelineStage]) -> None:
 
 
 def keep_copy(repo: Repo) -> None:
-    """Keep a copy of dvc.lock for :func:`mend`; call it where dvc.lock is known to be whole."""
+    """Keep a copy of dvc.lock for :func:`mend_lock`; call it where dvc.lock is known to be whole."""
     if LOCK.exists():
         partial = Path(repo.tmp_dir, f"{COPY}.partial")
         shutil.copy(LOCK, partial)
@@ -60,18 +60,8 @@ def is_damaged(repo: Repo) -> bool:
         return True
 
 
-def mend(repo: Repo) -> str | None:
-    """Put the last whole dvc.lock in the place of one that is damaged, and remove a damaged table of files in use.
-
-    Returns what was done, in words; None where nothing was damaged.
-
-    Raises:
-        WorkflowError: see :func:`is_damaged`.
-    """
-    return "; ".join(filter(None, (_mend_table(repo), _mend_lock(repo)))) or None
-
-
-def _mend_table(repo: Repo) -> str | None:
+def mend_table(repo: Repo) -> str | None:
+    """Remove a damaged table of files in use; says so, or None where it is whole."""
     table = Path(repo.tmp_dir, "rwlock")
     for _ in range(3):  # a living command may be writing it
         try:
@@ -85,8 +75,14 @@ def _mend_table(repo: Repo) -> str | None:
     return "DVC's table of files in use was damaged by a kill and is removed"
 
 
-def _mend_lock(repo: Repo) -> str | None:
-    """Our copy, or else what is in git."""
+def mend_lock(repo: Repo) -> str | None:
+    """Put the last whole dvc.lock in the place of one that is damaged: our copy, or else what is in git.
+
+    Returns what was done, in words; None where it is whole.
+
+    Raises:
+        WorkflowError: see :func:`is_damaged`.
+    """
     if not is_damaged(repo):
         return None
     os.replace(LOCK, Path(repo.tmp_dir, "dvc.lock.damaged"))
@@ -103,6 +99,7 @@ def _mend_lock(repo: Repo) -> str | None:
 
 if __name__ == "__main__":
     try:
-        print(mend(Repo(".")) or "dvc.lock is whole")
+        repository = Repo(".")
+        print("; ".join(filter(None, (mend_table(repository), mend_lock(repository)))) or "dvc.lock is whole")
     except WorkflowError as refused:
         sys.exit(str(refused))

@@ -46,6 +46,8 @@ class Restore:
 
     def stage(self, stage: PipelineStage) -> bool:
         """As `dvc repro` does: take the outputs from the cache when this very run was done before."""
+        if stage.is_callback or stage.always_changed:
+            return False
         recorded = self.pipeline.is_recorded(stage)
         known = record_of(stage) if recorded else recorded_run(stage)
         if known is None:
@@ -69,7 +71,7 @@ class Restore:
 
     def tracked(self) -> None:
         """Check out files tracked by ``.dvc`` files where they are missing and at hand."""
-        for stage in self.pipeline.repo.index.stages:
+        for stage in self.pipeline.graph:
             for out in () if stage.cmd else stage.outs:
                 if not out.exists and out.hash_info and is_whole(out):
                     out.checkout()

@@ -94,7 +94,7 @@ def engine_api(root: Path) -> Any:
 
 def named(path: str) -> Any:
     module, _, names = path.partition(":")
-    item = importlib.import_module(module)
+    item: Any = importlib.import_module(module)
     for name in names.split("."):
         item = getattr(item, name, None)
         assert item is not None, f"{path} is gone"
@@ -179,6 +179,6 @@ def test_no_other_file_knows_the_engines_from_inside(root: Path) -> None:
                 if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
                     complaints.append(f"{file.name}:{node.lineno}: reads .{node.attr}")
     for file in [root / "workflow/Snakefile", *(root / "workflow/rules").glob("*.smk")]:
-        found = re.findall(r"^.*(?:(?:from|import) (?:dvc|snakemake)\b|\w\._[a-z]).*$", file.read_text(), re.MULTILINE)
-        complaints += [f"{file.name}: {line}" for line in found]
+        lines = re.findall(r"^.*(?:(?:from|import) (?:dvc|snakemake)\b|\w\._[a-z]).*$", file.read_text(), re.MULTILINE)
+        complaints += [f"{file.name}: {line}" for line in lines]
     assert complaints == []
