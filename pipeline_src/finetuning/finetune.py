@@ -20,7 +20,7 @@ from pipeline_src.common.paths import FINETUNED, PREDICTIONS
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.files import TaskFiles
 from pipeline_src.finetuning.grid import Grid, write_lines
-from pipeline_src.finetuning.settings import checkpoint_identity
+from pipeline_src.finetuning.identity import checkpoint_identity
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
 from pipeline_src.models.card import Source, write_card
@@ -29,9 +29,9 @@ from pipeline_src.models.hub import load_config, load_weights, save_model
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
-from pipeline_src.training.checkpoint import ROOT, Checkpoints, fingerprint
-from pipeline_src.training.identity import environment
-from pipeline_src.training.stop_request import StopRequest, stop_requests
+from pipeline_src.training.checkpoint import ROOT, Checkpoints
+from pipeline_src.training.identity import environment, fingerprint
+from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
 
 PHASE = "finetune"  # below the folder of checkpoints
 
@@ -58,10 +58,9 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
     recipe, encoder = finetune.recipe(task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
-    trainer = TaskTrainer(
-        files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream, machine
-    )
-    settings = checkpoint_identity(
+    config, features = load_config(encoder), files.training()
+    trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, features, stream, machine)
+    identity = checkpoint_identity(
         seed=seed,
         restart=restart,
         recipe=recipe,
@@ -70,9 +69,9 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         encoder=encoder,
         data=files.sums(),
     )
-    grid = Grid(ROOT / PHASE / task / restart / fingerprint(settings))
-    with stop_requests() as asked:
-        run_grid(grid, trainer, files, settings, asked)
+    grid = Grid(ROOT / PHASE / task / restart / fingerprint(identity))
+    with catch_stop_requests() as stop_request:
+        run_grid(grid, trainer, files, identity, stop_request)
 
     best = trainer.model()
     load_weights(best, grid.place("pretrained") / "model")
@@ -80,7 +79,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
             shutil.copytree(grid.place(weights) / "predictions", output / weights)
         for row in files.tests():
-            lines = trainer.predict(best.to(trainer.team.device), files.judged(row, test=True))
+            lines = trainer.predict(best.to(trainer.distributed.device), files.judged(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
         counts = {file: found for file, found in files.counts.items() if found}
         told = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
@@ -91,13 +90,13 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
 
 
 def run_grid(
-    grid: Grid, trainer: TaskTrainer, files: TaskFiles, settings: Mapping[str, Any], asked: StopRequest
+    grid: Grid, trainer: TaskTrainer, files: TaskFiles, identity: Mapping[str, Any], stop_request: StopRequest
 ) -> None:
     """Train every point of the recipe's grid that ``grid`` does not hold yet, from each kind of weights.
 
     Args:
-        settings: what decides the result, by which checkpoints are known.
-        asked: whether someone asked to stop.
+        identity: what decides the result, by which checkpoints are known.
+        stop_request: whether someone requested a stop.
 
     Raises:
         PipelineError, Interrupted: as :func:`run`.
@@ -112,14 +111,16 @@ def run_grid(
             if grid.has(weights, point):
                 log.info("%s: done before the stop", named)
                 continue
-            of_run = {**settings, "weights": weights, **point._asdict()}
-            phase = f"{PHASE}/{settings['task']['name']}/{settings['restart']}"
-            checkpoints = Checkpoints(phase, of_run, environment(trainer.team, trainer.machine.settings("finetune")))
-            model, loss = trainer.train(weights, point, checkpoints, asked)
+            of_run = {**identity, "weights": weights, **point._asdict()}
+            phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
+            checkpoints = Checkpoints(
+                phase, of_run, environment(trainer.distributed, trainer.machine.settings("finetune"))
+            )
+            model, loss = trainer.train(weights, point, checkpoints, stop_request)
             predictions = {part.row: trainer.predict(model, part) for part in judged}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
             log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
-            about = {"seed": settings["seed"], "restart": settings["restart"], **point._asdict()}
+            about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
             save = partial(save_finetuned, model=model, trainer=trainer, files=files, about=about, scores=scores)
             saved = save if weights == "pretrained" else None  # of the random baseline only the predictions count
             grid.keep(weights, point, loss, scores, score.metrics[0], predictions, saved)

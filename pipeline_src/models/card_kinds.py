@@ -9,13 +9,6 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Card, Source
 
 BERT = "Devlin et al. 2018, [BERT: Pre-training of Deep Bidirectional Transformers](https://arxiv.org/abs/1810.04805)"
-OBJECTIVES = {  # name in params.yaml and whether next sentences were learnt -> what was
-    ("masked", True): "masked words and next sentences",
-    ("masked", False): "masked words, without next sentences",
-    ("left_to_right", True): "the next word from those before it, and next sentences",
-    ("left_to_right", False): "the next word from those before it",
-}
-PRETRAINED_CLASSES = {"masked": "BertForPreTraining", "left_to_right": "BertLMHeadModel"}  # Hugging Face's class
 ENCODER_USE = (
     "To be fine-tuned on tasks that read a whole sentence or a pair of them: classification, choice, question "
     "answering. Not for writing text."
@@ -29,8 +22,8 @@ ENCODER_LIMITS = (
 def pretrained_card(
     config: BertConfig,
     parameters: int,
-    objective: str,
-    next_sentence: bool,
+    learns: str,
+    architecture: str,
     sources: Sequence[Source] | None,
     training: Mapping[str, Any],
     figures: Mapping[str, Mapping[str, float]],
@@ -41,17 +34,17 @@ def pretrained_card(
     Args:
         config: its sizes.
         parameters: how many.
-        objective, next_sentence: as in params.yaml (``pretrain.objective``, ``examples.next_sentence``).
+        learns: what it learnt ("masked words and next sentences").
+        architecture: Hugging Face's class of it.
         sources: as :func:`read_sources` gives them.
         training: parameters by name: seed, steps, batch, learning rate, mask_prob, ...
         figures: losses and accuracies by text ("training text", "validation text").
         cost: amounts by name ("tokens", "FLOP").
     """
-    learnt = OBJECTIVES[objective, next_sentence]
     return Card(
         title=f"BERT, {_size(config)}",
-        about=f"A BERT encoder ({BERT}) with {parameters:,} parameters, trained from scratch on {learnt}.",
-        architecture=PRETRAINED_CLASSES[objective],
+        about=f"A BERT encoder ({BERT}) with {parameters:,} parameters, trained from scratch on {learns}.",
+        architecture=architecture,
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
         tags=("bert", "pretraining"),

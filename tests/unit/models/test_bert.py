@@ -11,7 +11,7 @@ from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, save_model
 from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.model import ModelParams
-from pipeline_src.pretraining.pretrain import make_config
+from pipeline_src.pretraining.prepare import make_config
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES = 30_522  # of google-research/bert's uncased vocabulary
