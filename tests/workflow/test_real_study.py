@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def clone(fresh_clone: Callable[[str], Project]) -> Project:
 @pytest.fixture(scope="module")
 def done(clone: Project) -> Project:
     """The clone after its first run, by Snakemake, committed to git."""
-    clone.snakemake()
+    replace(clone, programs=True).snakemake()
     clone.commit()
     return clone
 
@@ -104,6 +105,7 @@ def test_a_changed_metric_scores_again_and_scans_no_corpus(done: Project, tmp_pa
     assert "rule evaluate:" in listed and "rule corpus_statistics:" not in listed and "rule pretrain" not in listed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_a_study_that_is_killed_again_and_again_ends_the_same(done: Project, tmp_path: Path, seed: str) -> None:
     study = done.copy(tmp_path / "study")

@@ -1,5 +1,7 @@
 """A corpus of a few pages in which every sentence is easy to predict, and short trainings on it."""
 
+import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +55,8 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         phase=phase,
         machine=Machine(pretrain=TrainingMachine(**{"threads": 1} | machine)),
     )
+
+
+def train_short() -> None:
+    """A program: train the first phase in the working directory, with the changes given as JSON."""
+    train_phase("short", **json.loads(sys.argv[1]))

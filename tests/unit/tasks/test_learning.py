@@ -32,6 +32,8 @@ from pipeline_src.tokenizer_training.learn import learn_vocabulary
 PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 RECIPE = Recipe(learning_rates=1e-3, epochs=2, batches=32, max_length=64)
 EPOCHS = {"stsb": 4, "cola": 4}  # what takes longer to learn
+# One task of each kind of label: two classes, three, a number, a tag a word, a span, one of several.
+SHUFFLED = ("sst2", "mnli", "stsb", "ner", "squad2", "swag")
 MORE_SEEDS = (2, 3, 4)  # further development files, so that the baseline is measured on about 2,000 examples
 
 
@@ -99,6 +101,9 @@ def test_the_rule_is_learnt_and_needs_both_segments(study):
                 assert without <= baseline + (score - baseline) / 2, f"{row}: {score:.1f} falls to {without:.1f} only"
 
 
+@pytest.mark.parametrize(
+    "study", [pytest.param(t, marks=() if t in SHUFFLED else pytest.mark.slow) for t in task_names()], indirect=True
+)
 def test_shuffled_labels_teach_nothing(study):
     rng = np.random.default_rng(0)
     labels = study.training.labels

@@ -1,9 +1,7 @@
-"""Snakemake's and DVC's commands without their start, which is most of what a command on a toy study takes.
+"""Programs without their start, which is most of what a short one takes.
 
-A server (``python -m tests.workflow.engines SOCKET``) has imported both engines, and nothing of this project. Each
-command is a fork of it: a process of its own, with the pid, working directory, environment, arguments, output and exit
-status that it would have as a program, which can be killed as one. One thing differs: Snakemake names as its "run
-directory" that in which it was imported.
+A server has imported what the programs import. Each program is a fork of it: a process of its own, with the pid,
+working directory, environment, arguments, output and exit status that it would have, which can be killed as one.
 """
 
 from __future__ import annotations
@@ -23,33 +21,22 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-ENGINES = {"snakemake": "snakemake.cli", "dvc": "dvc.cli"}
-# What their commands import as they go along; what is not named here only takes its time.
-IMPORTED = """
-snakemake.cli snakemake.report.html_reporter snakemake.storage snakemake_executor_plugin_slurm
-dvc.cli dvc.cli.parser dvc.daemon dvc.render dvc.repo dvc.repo.brancher dvc.repo.datasets dvc.repo.graph
-dvc.repo.index dvc.repo.open_repo dvc.repo.plots dvc.repo.stage dvc.repo.trie dvc.repo.worktree dvc.ui.pager
-dvc.ui.table dvc.utils.hydra dvc.utils.strictyaml dvc.repo.experiments.executor.local
-dvc.repo.experiments.queue.celery dvc.repo.experiments.queue.tempdir dvc.repo.experiments.queue.workspace
-dvc.repo.experiments.run dvc.repo.experiments.save dvc.repo.experiments.show dvc_data.index.checkout
-dulwich.porcelain fsspec.implementations.memory networkx platformdirs.api pygit2 pyparsing rich.console rich.table
-scmrepo.git smart_open.local_file
-""".split()
-STATUS = struct.Struct("i")  # through a pipe of each command's own: its pid, and when it has ended, its exit status
+STATUS = struct.Struct("i")  # through a pipe of each program's own: its pid, and when it has ended, its exit status
 LARGEST = 1 << 17  # bytes of a request
 
 
 class Forked(subprocess.Popen[str]):
-    """A command that the server runs, as ``subprocess.Popen`` would show it."""
+    """A program that a server runs, as ``subprocess.Popen`` would show it."""
 
-    def __init__(self, server: socket.socket, request: Mapping[str, object]) -> None:
+    def __init__(self, server: socket.socket, request: Mapping[str, Any]) -> None:
         output, command_output = os.pipe()
         self._status, command_status = os.pipe()
         socket.send_fds(server, [json.dumps(request).encode()], [command_output, command_status])
         os.close(command_output)
         os.close(command_status)
-        self.args = request["arguments"]
+        self.args = request["command"]
         self.returncode = None
         self._said = ""
         self._reader = threading.Thread(target=self._read, args=[output], daemon=True)
@@ -88,36 +75,42 @@ class Forked(subprocess.Popen[str]):
         return self._said, None
 
 
-class Engines:
-    """The server, started with the first command."""
+class Forks:
+    """A server, started with the first program, that ends with this process.
 
-    def __init__(self) -> None:
+    Args:
+        programs: name of each -> the function that it calls, as ``module:function``.
+        imports: modules to import beforehand.
+        environment: further variables of the server, such as a library reads as it is imported.
+    """
+
+    def __init__(self, programs: Mapping[str, str], imports: Sequence[str], **environment: str) -> None:
+        self.programs = programs
+        self._imports, self._environment = imports, environment
         self._server: socket.socket | None = None
 
     def start(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], session: bool = False
     ) -> Forked:
-        """Start a command; with ``session``, in a process group of its own."""
-        request = {"arguments": command, "folder": str(folder), "environment": environment, "session": session}
-        return Forked(self._started(), request)
+        """Start a program with arguments; with ``session``, in a process group of its own."""
+        self._server = self._server or self._started()
+        request = {"command": [str(word) for word in command], "folder": str(folder), "environment": environment}
+        return Forked(self._server, request | {"calls": self.programs[command[0]], "session": session})
 
     def _started(self) -> socket.socket:
-        if self._server is None:
-            self._server, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # a process is forked from a single thread
-            program = [sys.executable, "-m", "tests.workflow.engines", str(end.fileno())]
-            root = Path(__file__).resolve().parents[2]
-            server = subprocess.Popen(
-                program, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                pass_fds=[end.fileno()],
-            )  # fmt: skip
-            end.close()
-            atexit.register(server.wait)
-            atexit.register(self._server.close)
-        return self._server
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.forks", str(its.fileno()), *self._imports],
+            cwd=Path(__file__).resolve().parents[1], env=os.environ | self._environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, pass_fds=[its.fileno()],
+        )  # fmt: skip
+        its.close()
+        atexit.register(server.wait)
+        atexit.register(ours.close)
+        return ours
 
 
-def serve(requests: socket.socket) -> tuple[Mapping[str, object], list[int]] | None:
+def serve(requests: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
     """Fork for every request. Returns in the fork, with the request and its files; in the server, when all is over."""
     running = selectors.DefaultSelector()
     running.register(requests, selectors.EVENT_READ)
@@ -153,7 +146,7 @@ def _tell(pipe: int, number: int) -> None:
         pass  # nobody waits for it
 
 
-def become(request: Mapping[str, object], files: Sequence[int]) -> None:
+def become(request: Mapping[str, Any], files: Sequence[int]) -> None:
     """Be the program that the request names, in all it can see of itself, and end as it does."""
     output, status = files
     os.dup2(output, 1)
@@ -167,12 +160,13 @@ def become(request: Mapping[str, object], files: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in os.environ
-    name, *arguments = request["arguments"]
+    name, *arguments = request["command"]
     program = Path(sys.executable).with_name(name)
     sys.argv = [str(program), *arguments]
     sys.path[0] = str(program.parent)
     try:
-        status = importlib.import_module(ENGINES[name]).main()
+        module, function = request["calls"].split(":")
+        status = getattr(importlib.import_module(module), function)()
     except SystemExit as end:
         status = end.code
     except BaseException:
@@ -194,8 +188,8 @@ def _end(status: object) -> None:
 
 
 def main() -> None:
-    """Import the engines, then serve."""
-    for name in IMPORTED:
+    """Import what is named after the socket, then serve."""
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.freeze()
     forked = serve(socket.socket(fileno=int(sys.argv[1])))

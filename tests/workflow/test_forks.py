@@ -1,4 +1,4 @@
-"""A forked engine (``engines.py``) is to a test what the program is."""
+"""A forked engine (``tests/forks.py``) is to a test what the program is."""
 
 from __future__ import annotations
 
