@@ -51,7 +51,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
 
     Raises:
         PipelineError: an input is missing or malformed, or training diverges.
-        Interrupted: a signal asked to stop; where it was is saved.
+        Interrupted: a signal requested a stop; where training was is saved.
     """
     torch.set_num_threads(finetune.threads)
     recipe, encoder = finetune.recipe(task), Path(finetune.model)
@@ -79,9 +79,9 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
         for row in files.tests():
             lines = trainer.predict(best.to(trainer.distributed.device), files.judged(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
-        counts = {file: found for file, found in files.counts.items() if found}
-        told = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
-        write_json(output / "run.json", told)
+        counts = {file: reasons for file, reasons in files.counts.items() if reasons}
+        summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
+        write_json(output / "run.json", summary)
     with atomic_directory(FINETUNED / task / restart) as output:
         shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()

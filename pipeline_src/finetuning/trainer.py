@@ -166,15 +166,15 @@ class TaskTrainer:
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                found = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
+                scores = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
             if not outputs.shape[1]:
-                outputs = np.empty((len(outputs), found.shape[1]), np.float32)
+                outputs = np.empty((len(outputs), scores.shape[1]), np.float32)
             places = (
                 (batch.examples[:, None] * features.per_item + np.arange(features.per_item)).ravel()
                 if pooled
                 else features.tokens_of(batch.examples)[0]
             )
-            outputs[places] = found
+            outputs[places] = scores
         if self.handler.head == "choice":
             outputs = outputs.reshape(-1, features.per_item)
         return self.handler.predict(self.spec, judged.examples, features, outputs)
