@@ -166,8 +166,8 @@ def _whole(model: nn.Module, batch: Batch) -> Tensor:
 def _predicted_places(model: nn.Module, batch: Batch) -> Tensor:
     """As a careful user would call the model's parts: scores at the predicted places alone."""
     inputs = {name: batch.padded[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
-    found = model.bert(**inputs)
-    words, pairs = model.cls(found.last_hidden_state.flatten(0, 1)[batch.rectangle], found.pooler_output)
+    encoded = model.bert(**inputs)
+    words, pairs = model.cls(encoded.last_hidden_state.flatten(0, 1)[batch.rectangle], encoded.pooler_output)
     of_words = nn.functional.cross_entropy(words.float(), batch.flat.labels)
     return of_words + nn.functional.cross_entropy(pairs.float(), batch.flat.pair_label)
 
@@ -196,7 +196,7 @@ def config_of(size: str) -> BertConfig:
 def real_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
     """The first batches of pretraining on real text, in both forms."""
     loader = training_examples(length).batches(sequences, 1, 0, count, Cut())
-    return [Batch.of(pieces[0], device) for pieces in loader]
+    return [Batch.of(batch[0], device) for batch in loader]
 
 
 def _precision(device: torch.device) -> torch.autocast:
@@ -226,9 +226,9 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
 
 def _memory(field: str) -> int:
     """A line of this process's status: VmRSS is what it holds, VmHWM the most it has held, in bytes."""
-    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    line = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert line is not None
+    return int(line[1]) * 1024
 
 
 def main(side: str, size: str, length: str, sequences: str, device_name: str) -> None:

@@ -47,7 +47,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
 
     Raises:
         PipelineError: an input is missing or malformed, or training diverges.
-        Interrupted: a signal asked to stop; where it was is saved.
+        Interrupted: a signal requested a stop; where training was is saved.
     """
     torch.set_num_threads(machine.finetune.threads)
     recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
@@ -77,14 +77,9 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         for row in files.tests():
             lines = trainer.predict(best.to(trainer.distributed.device), files.eval_data(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
-        about = {
-            "task": task,
-            "restart": restart,
-            "recipe": recipe.model_dump(),
-            "runs": grid.runs,
-            "counts": {file: dropped for file, dropped in files.counts.items() if dropped},
-        }
-        write_json(output / "run.json", about)
+        counts = {file: reasons for file, reasons in files.counts.items() if reasons}
+        summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
+        write_json(output / "run.json", summary)
     with atomic_directory(FINETUNED / task / restart) as output:
         shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()

@@ -38,8 +38,8 @@ def fill_initial_state(phase: Phase, objective: PretrainingObjective[Any], optim
         objective.draw_weights(torch.Generator().manual_seed(derive_seed(phase.seed, "weights") >> 1))
         return
     before = PRETRAINED / "short"
-    for place, saved in objective.saved_models().items():
-        load_weights(saved.module, before / place)
+    for subfolder, saved in objective.saved_models().items():
+        load_weights(saved.module, before / subfolder)
     taken = load_state(before / "training_state", objective.stored(), optimiser)
     if taken != phase.first:
         raise PipelineError(

@@ -36,10 +36,10 @@ class MaskProbes:
         self._probes: list[tuple[PretrainingBatch, int, dict[str, str]]] = []
         for example in range(min(SEARCHED, len(examples))):
             batch = examples.batch(np.array([example]))
-            for place, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
-                text = self._text(batch, place, label)
+            for position, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
+                text = self._text(batch, position, label)
                 if text:
-                    self._probes.append((batch, place, {"text": text, "answer": str(tokenizer.id_to_token(label))}))
+                    self._probes.append((batch, position, {"text": text, "answer": str(tokenizer.id_to_token(label))}))
                     break
             if len(self._probes) == SHOWN:
                 break
@@ -55,11 +55,11 @@ class MaskProbes:
         training, device = objective.training, next(objective.parameters()).device
         objective.eval()
         answers = []
-        for batch, place, probe in self._probes:
+        for batch, position, probe in self._probes:
             ids, segments, cu_seqlens = (
                 torch.from_numpy(array).to(device) for array in (batch.ids, batch.segments, batch.cu_seqlens)
             )
-            predicted = torch.tensor([place], device=device)
+            predicted = torch.tensor([position], device=device)
             scores = objective.word_scores(ids, segments, cu_seqlens, predicted, batch.max_seqlen)  # [1, entries]
             likely = scores[0].float().softmax(-1).topk(TOP)
             candidates = [
@@ -70,23 +70,25 @@ class MaskProbes:
         objective.train(training)
         return answers
 
-    def _text(self, batch: PretrainingBatch, place: int, label: int) -> str | None:
-        """The words around a predicted place, [MASK] standing there; None where a person could not judge it."""
-        if batch.ids[place] != self.tokenizer.token_to_id(MASK):
+    def _text(self, batch: PretrainingBatch, position: int, label: int) -> str | None:
+        """The words around a predicted position, [MASK] standing there; None where a person could not judge it."""
+        if batch.ids[position] != self.tokenizer.token_to_id(MASK):
             return None
         tokens = [str(self.tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
-        first, end = max(0, place - AROUND), min(len(tokens), place + AROUND + 1)
+        first, end = max(0, position - AROUND), min(len(tokens), position + AROUND + 1)
         ends = [i for i in range(first, end) if tokens[i] in (CLS, SEP)]
-        first = max([first, *(i + 1 for i in ends if i < place)])
-        end = min([end, *(i for i in ends if i > place)])
+        first = max([first, *(i + 1 for i in ends if i < position)])
+        end = min([end, *(i for i in ends if i > position)])
         while tokens[first].startswith("##"):
             first += 1
         while end < len(tokens) and tokens[end].startswith("##"):
             end += 1
-        others = any(first <= other < end for other in batch.predicted.tolist() if other != place)
-        inside = place + 1 < len(tokens) and tokens[place + 1].startswith("##")
+        others = any(first <= other < end for other in batch.predicted.tolist() if other != position)
+        inside = position + 1 < len(tokens) and tokens[position + 1].startswith("##")
         whole = str(self.tokenizer.id_to_token(label)).isalpha() and not inside
         if others or not whole or end - first <= AROUND:
             return None
-        before, after = (self.tokenizer.decode(batch.ids[a:b].tolist()) for a, b in ((first, place), (place + 1, end)))
+        before, after = (
+            self.tokenizer.decode(batch.ids[a:b].tolist()) for a, b in ((first, position), (position + 1, end))
+        )
         return f"{before} {MASK} {after}".strip()

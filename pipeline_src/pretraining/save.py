@@ -27,7 +27,7 @@ def save_models(folder: Path, training: Training, figures: Mapping[str, float]) 
     phase, objective = training.phase, training.objective
     params = {"seed": phase.seed, "mask_prob": phase.mask_prob, "step": training.loop.step}
     costs = training.compute.deterministic()
-    for place, (module, config, use) in objective.saved_models().items():
+    for subfolder, (module, config, use) in objective.saved_models().items():
         card = pretrained_card(
             config,
             sum(parameter.numel() for parameter in module.parameters()),
@@ -38,8 +38,9 @@ def save_models(folder: Path, training: Training, figures: Mapping[str, float]) 
             {"training text": trained_figures(training), "validation text": figures},
             {name: costs[name] for name in CARD_COSTS},
         )
-        (folder / place).mkdir(exist_ok=True)
-        save_model(folder / place, module, config, config.names.classes[use], VOCABULARY, write_card(card))
+        (folder / subfolder).mkdir(exist_ok=True)
+        class_name = config.names.classes[use]
+        save_model(folder / subfolder, module, config, class_name, VOCABULARY, write_card(card))
 
 
 def trained_figures(training: Training) -> dict[str, float]:

@@ -74,8 +74,10 @@ class Lamb(_Moments):
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
         step = int(self.state[parameters[0]]["step"])
-        one, two = (1 - beta**step for beta in group["betas"])
-        updates = _adam_update(torch._foreach_div(first, one), torch._foreach_div(second, two), group["eps"])
+        first_bias, second_bias = (1 - beta**step for beta in group["betas"])
+        updates = _adam_update(
+            torch._foreach_div(first, first_bias), torch._foreach_div(second, second_bias), group["eps"]
+        )
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
             lengths, moved = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))

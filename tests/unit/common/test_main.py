@@ -8,7 +8,7 @@ import types
 import pytest
 
 from pipeline_src import __main__ as command
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.errors import Interrupted, PipelineError
 
 
 @pytest.fixture
@@ -99,6 +99,23 @@ def test_a_full_disk_is_a_clear_error_and_a_bug_is_not_hidden(study, monkeypatch
     with_stage(monkeypatch, bug)
     with pytest.raises(ZeroDivisionError):
         command.main(["clean_books"])
+    log = (study / "logs/clean_books/all.log").read_text()
+    assert log.count("Traceback") == 1 and "in bug\n" in log  # the mistake stays above, as one message
+    assert log.index("no space left on the disk") < log.index("Traceback")
+
+
+def test_a_stage_that_was_stopped_goes_on_in_its_log(study, monkeypatch, capsys):
+    def stopped(**_):
+        raise Interrupted("stopped by SIGTERM after step 5")
+
+    with_stage(monkeypatch, stopped)
+    assert command.main(["clean_books"]) == Interrupted.STATUS
+    with_stage(monkeypatch, lambda **_: None)
+    assert command.main(["clean_books"]) == 0
+    log = (study / "logs/clean_books/all.log").read_text()
+    assert log.index("after step 5") < log.index("done in") and "Traceback" not in log
+    assert command.main(["clean_books"]) == 0
+    assert "after step 5" not in (study / "logs/clean_books/all.log").read_text()
 
 
 def test_wrong_params_stop_any_stage_before_its_code_is_imported(study, monkeypatch, capsys):
