@@ -13,8 +13,9 @@ CORES ?= $(shell nproc)
 VENV := .venv
 INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-version-check
 # layers without torch, and the bridge between the engines
-PACKAGES := params sources corpus vocabulary examples evaluation planning doctor experiments report
-TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,$(PACKAGES))) \
+PACKAGES := common params sources task_sources corpus wikipedia books tokenizer tokenizer_training examples statistics \
+            evaluation report tools/planning tools/doctor tools/ablations
+TYPED := pipeline_src/*.py $(addprefix pipeline_src/,$(PACKAGES)) \
          pipeline_src/tasks/files/spec.py workflow/*.py benchmarks/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)

@@ -24,7 +24,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import lzma
 
 import numpy as np
-import torch
 from torch.utils.data import SequentialSampler
 
 from benchmarks._minilm import minilm_folder
@@ -35,6 +34,7 @@ from pipeline_src.finetuning.files import EvalSet
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.hub import load_config, save_model
 from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
+from pipeline_src.params.machine import Machine
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.tasks.handlers import HANDLERS
@@ -89,8 +89,8 @@ def trainer_of(case: Case) -> TaskTrainer:
     """This project's trainer, over the real encoder."""
     recipe = Recipe(learning_rates=(RATE,), epochs=(1,), batches=(BATCH,), max_length=384)
     encoder = minilm_folder()
-    params = FinetuneParams(threads=torch.get_num_threads())
-    return TaskTrainer(case.spec, recipe, params, load_config(encoder), encoder, case.training, stream=1)
+    params = FinetuneParams()
+    return TaskTrainer(case.spec, recipe, params, load_config(encoder), encoder, case.training, 1, Machine())
 
 
 def ours(case: Case) -> tuple[float, float, dict[str, float]]:

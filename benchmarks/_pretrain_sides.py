@@ -74,7 +74,7 @@ class Batch:
             "token_type_ids": pad(flat.segments),
             "attention_mask": keep.long(),
             "labels": labels.view(keep.shape),
-            "next_sentence_label": flat.is_random,
+            "next_sentence_label": flat.pair_label,
         }
         return cls(
             TensorBatch.of(batch, next_sentence=True, device=device),
@@ -171,7 +171,7 @@ def _predicted_places(model: nn.Module, batch: Batch) -> Tensor:
     found = model.bert(**inputs)
     words, pairs = model.cls(found.last_hidden_state.flatten(0, 1)[batch.rectangle], found.pooler_output)
     of_words = nn.functional.cross_entropy(words.float(), batch.flat.labels)
-    return of_words + nn.functional.cross_entropy(pairs.float(), batch.flat.is_random)
+    return of_words + nn.functional.cross_entropy(pairs.float(), batch.flat.pair_label)
 
 
 SDPA, PREDICTED, EAGER, COMPILED = (

@@ -49,6 +49,7 @@ class Stage:
         blocks: top-level keys of params.yaml that are handed to ``run`` by name.
         items: command-line keys, what the stage's matrix runs over; handed to ``run`` by name.
         options: more keys, handed to ``run`` by name where they are given.
+        training: whether it trains, and is handed machine.yaml as ``machine``.
     """
 
     module: str
@@ -56,6 +57,7 @@ class Stage:
     blocks: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
     options: Mapping[str, Option] = field(default_factory=dict)
+    training: bool = False
 
 
 EVERY_BLOCK = (  # of params.yaml
@@ -93,9 +95,14 @@ STAGES = {
         "masked words + next sentences, one phase",
         ("seed", "mask_prob", "model", "pretrain"),
         ("phase",),
+        training=True,
     ),
     "finetune": Stage(
-        "pipeline_src.finetuning.finetune", "train and predict one task", ("seed", "finetune"), ("task", "restart")
+        "pipeline_src.finetuning.finetune",
+        "train and predict one task",
+        ("seed", "model", "finetune"),
+        ("task", "restart"),
+        training=True,
     ),
     "evaluate": Stage(
         "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
@@ -173,6 +180,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     """
     from pipeline_src.common.parallel import place
     from pipeline_src.common.progress import PLAIN, log, open_log
+    from pipeline_src.params.machine import load_machine
     from pipeline_src.params.study import check_unchanged, load_study
     from pipeline_src.tools.planning.record import record_run
 
@@ -190,7 +198,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     started, clock = datetime.now(UTC), time.monotonic()
     try:
         run = importlib.import_module(stage.module).run
-        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options)
+        machine = {"machine": load_machine()} if stage.training else {}
+        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **machine)
         if "DVC_STAGE" in os.environ:
             check_unchanged(study, stage.blocks)
     except Interrupted as stop:

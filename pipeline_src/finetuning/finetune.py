@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.paths import FINETUNED, PREDICTIONS
 from pipeline_src.common.progress import log
@@ -24,19 +25,24 @@ from pipeline_src.finetuning.settings import checkpoint_identity
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
 from pipeline_src.models.architecture import file_of
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
 from pipeline_src.models.hub import load_config, load_weights, save_model
 from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.machine import USUAL, Machine
+from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.training.checkpoint import ROOT, Checkpoints, fingerprint
-from pipeline_src.training.identity import machine
+from pipeline_src.training.identity import environment
 from pipeline_src.training.stop_request import StopRequest, stop_requests
 
 PHASE = "finetune"  # below the folder of checkpoints
 
 
-def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None:
+def run(
+    *, seed: int, model: ModelParams, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL
+) -> None:
     """Read the encoder's folder and ``data/tasks/<task>``; write the best model and every prediction file.
 
     ``results/predictions/<task>/<restart>/`` holds ``pretrained/<row>.jsonl`` and, where the row has a test file,
@@ -44,14 +50,17 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
     with every run's score and what was cut or dropped, by file. A stage that was stopped goes on where it was.
 
     Raises:
-        PipelineError: an input is missing or malformed, or training diverges.
+        PipelineError: an input is missing or malformed, the encoder is not of the study's architecture, or training
+            diverges.
         Interrupted: a signal asked to stop; where it was is saved.
     """
-    torch.set_num_threads(finetune.threads)
+    torch.set_num_threads(machine.finetune.threads)
     recipe, encoder = finetune.recipe(task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
-    trainer = TaskTrainer(files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream)
+    config = load_config(encoder)
+    check_architecture(config, model, encoder)
+    trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
     settings = checkpoint_identity(
         seed=seed,
         restart=restart,
@@ -59,7 +68,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
         finetune=finetune,
         task=files.spec,
         encoder=encoder,
-        architecture=file_of(trainer.config.names.model_type),
+        architecture=model.architecture,
         data=files.sums(),
     )
     grid = Grid(ROOT / PHASE / task / restart / fingerprint(settings))
@@ -87,6 +96,20 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str) -> None
     grid.finish()
 
 
+def check_architecture(config: BertConfig, model: ModelParams, encoder: Path) -> None:
+    """Fail where the encoder is not of the study's architecture: the stage depends on that one's code alone.
+
+    Raises:
+        PipelineError: so it is.
+    """
+    own = file_of(config.names.model_type)
+    if own != model.architecture:
+        raise PipelineError(
+            "the encoder is of another architecture than the study's", f"{own}, not {model.architecture}",
+            where=encoder, remedy=f"set model.architecture to {own}, or finetune.model to another folder",
+        )  # fmt: skip
+
+
 def run_grid(
     grid: Grid, trainer: TaskTrainer, files: TaskFiles, settings: Mapping[str, Any], stop_request: StopRequest
 ) -> None:
@@ -111,7 +134,7 @@ def run_grid(
                 continue
             of_run = {**settings, "weights": weights, **point._asdict()}
             phase = f"{PHASE}/{settings['task']['name']}/{settings['restart']}"
-            checkpoints = Checkpoints(phase, of_run, machine(trainer.team))
+            checkpoints = Checkpoints(phase, of_run, environment(trainer.team, trainer.machine.settings("finetune")))
             model, loss = trainer.train(weights, point, checkpoints, stop_request)
             predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pipeline_src.models.hub import fill
 from pipeline_src.models.names import ENCODER, POOLER
 from pipeline_src.models.tensors import read_tensors
 from pipeline_src.params.finetune import FinetuneParams, Point, Recipe
+from pipeline_src.params.machine import Machine
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
@@ -42,6 +44,7 @@ class TaskTrainer:
         encoder: folder its weights are read from.
         training: features of the training file.
         stream: keys the head's weights, the order of the data and dropout.
+        machine: how it runs here.
     """
 
     def __init__(
@@ -53,9 +56,11 @@ class TaskTrainer:
         encoder: Path,
         training: Features,
         stream: int,
+        machine: Machine,
     ) -> None:
         self.spec, self.handler, self.recipe, self.params = spec, HANDLERS[spec.kind], recipe, params
-        self.config, self.encoder, self.training, self.stream = config, encoder, training, stream
+        self.config = replace(config, attention=machine.attention, recompute=machine.finetune.recompute)
+        self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
         self.team = alone()
 
     def model(self) -> BertForTask:
@@ -131,7 +136,13 @@ class TaskTrainer:
             asked=lambda: bool(stop_request),
         )
         batches = training_batches(
-            self.training, point.batch, point.epochs, self.stream, self.params.max_tokens, self.team.device, loop.step
+            self.training,
+            point.batch,
+            point.epochs,
+            self.stream,
+            self.machine.finetune.max_tokens,
+            self.team.device,
+            loop.step,
         )
         for step in loop.run(batches):
             stopping = stop_request is not None and loop.stopping and step < steps

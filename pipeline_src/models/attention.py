@@ -58,20 +58,20 @@ def choose(wanted: str, device: str, dtype: torch.dtype, dropout: float) -> str:
         return "nested" if dropout or dtype == torch.float32 else "varlen"
     if wanted not in BACK_ENDS:
         known = ", ".join(["auto", *BACK_ENDS])
-        raise PipelineError("unknown attention", wanted, where="model.attention", remedy=f"give one of {known}")
+        raise PipelineError("unknown attention", wanted, where="machine.yaml, attention", remedy=f"give one of {known}")
     if dropout and wanted in WITHOUT_DROPOUT:
         raise PipelineError(
             "this attention has no dropout",
             f"{wanted}, with attention dropout {dropout:g}",
-            where="model.attention",
-            remedy="set model.attention_dropout to 0, or model.attention to nested or auto",
+            where="machine.yaml, attention",
+            remedy="set model.attention_dropout to 0, or attention in machine.yaml to nested or auto",
         )
     if device != "cuda" and wanted in ON_GPU:
         raise PipelineError(
             "this attention needs a GPU",
             f"{wanted}, on {device}",
-            where="model.attention",
-            remedy="set model.attention to auto or padded",
+            where="machine.yaml, attention",
+            remedy="set attention in machine.yaml to auto or padded",
         )
     return wanted
 

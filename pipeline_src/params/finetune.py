@@ -65,8 +65,6 @@ class FinetuneParams(Block):
             left-to-right model's).
         warmup_share: share of the steps spent in warm-up (0.1 in google-research/bert).
         weight_decay: as in pretraining.
-        max_tokens: most tokens that go through the model at once; a batch is cut to fit.
-        threads: CPU threads of one run; part of the result.
     """
 
     model: str = "models/pretrained/long"
@@ -77,8 +75,6 @@ class FinetuneParams(Block):
     bilstm: bool = False
     warmup_share: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
-    max_tokens: int = Field(default=16_384, ge=512)
-    threads: int = Field(default=1, ge=1)
 
     def recipe(self, task: str) -> Recipe:
         """The recipe in force for one task."""

@@ -24,9 +24,6 @@ class ModelParams(Block):
         positions: learned positions, the longest input; 512 in the paper.
         dropout: on every layer; 0.1 in the paper (appendix A.2).
         attention_dropout: on the attention weights; null means the same.
-        attention: how attention is computed: ``padded`` anywhere; ``runs`` of sequences of equal length, fast on a CPU;
-            ``nested`` and ``varlen`` without padding on a GPU, ``varlen`` only without attention dropout. ``auto``
-            takes the fastest that can run.
         activation: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).
     """
 
@@ -38,7 +35,6 @@ class ModelParams(Block):
     positions: int = Field(default=512, ge=8, le=8192)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)
-    attention: Literal["auto", "padded", "runs", "nested", "varlen"] = "auto"
     activation: Literal["gelu", "gelu_tanh"] = "gelu"
 
     @field_validator("architecture")
@@ -55,10 +51,4 @@ class ModelParams(Block):
         heads = self.heads or max(1, self.hidden // 64)
         if self.hidden % heads:
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({heads})")
-        dropped = self.dropout if self.attention_dropout is None else self.attention_dropout
-        if self.attention == "varlen" and dropped:
-            raise ValueError(
-                f"attention: varlen has no dropout, and attention dropout is {dropped:g}; "
-                "set attention_dropout: 0, or another attention"
-            )
         return self

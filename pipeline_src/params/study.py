@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.base import Block
@@ -18,6 +18,7 @@ from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import PretrainParams
+from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.tasks.files.spec import task_names
@@ -89,17 +90,7 @@ def load_study(path: str | Path = "params.yaml") -> Study:
         PipelineError: the file is missing, is not YAML, or holds an unknown key, a wrong type or a value out of
             range; key, value and what is allowed are named.
     """
-    try:
-        raw: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise PipelineError(
-            "no study here", path, remedy="run from the project's root, or `python -m pipeline_src preset sample`"
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a thirteenth month, a number of a mile, [[[[…
-        raise PipelineError("not a YAML file", path, where=error, remedy="mend the line named above") from None
-    if not isinstance(raw, dict):
-        raise PipelineError("not a study", path, remedy="`python -m pipeline_src preset sample` writes one") from None
-    return check_study(raw, path)
+    return check_study(read_yaml(path), path)
 
 
 def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
@@ -130,28 +121,4 @@ def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
     except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:  # an entry of one's own may be anything
         remedy = "mend pipeline_src/catalogue/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
         raise PipelineError("the tasks cannot be read", "tasks.yaml", where=error, remedy=remedy) from None
-    try:
-        return Study.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(step) for step in first["loc"]) or "the study as a whole"
-        if first["type"] == "missing":
-            what, value, remedy = "a key is missing", key, f"add {key}; a preset shows every key"
-        elif first["type"] == "extra_forbidden":
-            what, value = "unknown key", key
-            remedy = f"remove it or mend its spelling; allowed here: {', '.join(_siblings(first['loc']))}"
-        else:
-            shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
-            what, value = "value not allowed", f"{key}{shown}"
-            remedy = first["msg"].removeprefix("Value error, ")
-        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise PipelineError(what, value, where=f"{path}{more}", remedy=remedy) from None
-
-
-def _siblings(location: tuple[int | str, ...]) -> list[str]:
-    """Keys allowed where an unknown one stands."""
-    block: Any = Study
-    for step in location[:-1]:
-        field = getattr(block, "model_fields", {}).get(step)
-        block = field.annotation if field is not None else None
-    return list(getattr(block, "model_fields", {}) or ["the keys of a preset"])
+    return check_block(Study, raw, path)

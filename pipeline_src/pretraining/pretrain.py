@@ -22,6 +22,7 @@ from pipeline_src.models.card_kinds import pretrained_card
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_weights, save_model
 from pipeline_src.objectives.next_sentence import next_sentence
+from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import PretrainParams
 from pipeline_src.pretraining.loading.batches import EXAMPLES, TOKENS, Cut, open_examples
@@ -33,7 +34,7 @@ from pipeline_src.tokenizer.wordpiece import load_tokenizer
 from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.compute_tracker import CostMeter
 from pipeline_src.training.distributed import Team, join_team
-from pipeline_src.training.identity import checkpoint_identity, machine
+from pipeline_src.training.identity import checkpoint_identity, environment
 from pipeline_src.training.loop import Loop, Term, TrainState
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.state import load_state, save_state
@@ -45,7 +46,15 @@ CURVE = ("step", *TRAINED, "grad_norm", "learning_rate", *(f"validation_{name}" 
 COUNTED = {"sequences": "sequences", "tokens": "tokens", "squares": "squares", "predictions": "mlm"}  # what costs
 
 
-def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainParams, phase: str) -> None:
+def run(
+    *,
+    seed: int,
+    mask_prob: float,
+    model: ModelParams,
+    pretrain: PretrainParams,
+    phase: str,
+    machine: Machine = USUAL,
+) -> None:
     """Train one phase: read tokens, examples (and the phase before), write the model, its figures and its curve.
 
     It goes on from its newest checkpoint, where there is one of the same parameters, data and code. Among several
@@ -58,7 +67,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
     if phase not in ("short", "long"):
         raise PipelineError("unknown phase", phase, where="--phase", remedy="give short or long")
     what = f"pretraining, {phase}"
-    torch.set_num_threads(pretrain.threads)
+    torch.set_num_threads(machine.pretrain.threads)
     with stop_requests() as asked, join_team() as team:
         _check_share(pretrain, team)
         tokenizer = load_tokenizer(VOCABULARY)
@@ -67,14 +76,18 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
         causal = pretrain.objective == "left_to_right"
         kind = load_architecture(model.architecture).config
         config = kind.from_params(
-            model, tokenizer.get_vocab_size(), causal, attention=model.attention, recompute=pretrain.recompute
+            model,
+            tokenizer.get_vocab_size(),
+            causal,
+            attention=machine.attention,
+            recompute=machine.pretrain.recompute,
         )
         bert, optimiser = make_model(config, pretrain, examples.next_sentence, team.device)
 
         before = pretrain.steps.short if phase == "long" else 0
         last = before + getattr(pretrain.steps, phase)
         settings = checkpoint_identity(seed=seed, mask_prob=mask_prob, model=model, pretrain=pretrain, phase=phase)
-        checkpoints = Checkpoints(phase, settings, machine(team))
+        checkpoints = Checkpoints(phase, settings, environment(team, machine.settings("pretrain")))
         restored = checkpoints.restore(bert, optimiser)
         if restored is None:
             begin(phase, bert, optimiser, seed, before)
@@ -83,7 +96,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
         log.info("%d parameters, %d examples, %s", size, len(examples), team.device)
         if restored:
             log.info("going on from the checkpoint of step %d", reached.step)
-        if pretrain.compile and team.device.type == "cuda":
+        if machine.compile and team.device.type == "cuda":
             bert.compile(dynamic=True)
 
         shared = team.share(bert)
@@ -111,7 +124,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
             asked=lambda: bool(asked),
             rates=meter.rates,
         )
-        cut = Cut(pretrain.max_tokens, team.rank, team.size)
+        cut = Cut(machine.pretrain.max_tokens, team.rank, team.size)
         order = derive_seed(seed, "order", phase)
         batches = examples.batches(pretrain.batch, order, loop.step - before, last - loop.step, cut)
 
@@ -174,7 +187,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
                 **({"fill_mask": filled} if filled else {}),
             },
         )
-        write_json(PRETRAIN_LOGS / f"{phase}.cost.json", meter.measured())
+        write_json(PRETRAIN_LOGS / f"{phase}.cost.json", meter.measured() | {"machine": machine.settings("pretrain")})
         checkpoints.finish()
 
 

@@ -118,5 +118,5 @@ class ValidationSet:
         training = model.training
         figures = measure_validation(model, self.examples, self.train_counts)
         model.train(training)
-        log.info("kept for validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+        log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
         return figures

@@ -65,7 +65,7 @@ def _panel(results: Results, name: str) -> str:
                 color=INK,
                 linewidth=1,
                 markersize=3.5,
-                label="" if last else "kept for validation",
+                label="" if last else "validation",
             )
         level = results.pretrain[phase]["validation"].get(panel.simplest) if panel.simplest else None
         if level is not None and points:

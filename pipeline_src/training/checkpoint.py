@@ -119,7 +119,7 @@ class Checkpoints:
             fill(path / TENSORS, model, optimiser, KINDS, step, f"delete {path}")
             if state["machine"] != self.machine:
                 changed = difference(state["machine"], self.machine)
-                log.warning("going on elsewhere, so not bit for bit as without a stop: %s", changed)
+                log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
             return Checkpoint(TrainState(**state["reached"]), state["cost"])
         for other in self._others():
             log.info("not used: %s", other)

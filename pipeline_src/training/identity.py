@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -44,7 +45,12 @@ def checkpoint_identity(*, phase: str, **params: Any) -> dict[str, Any]:
     }
 
 
-def machine(team: Team) -> dict[str, Any]:
-    """What decides how sums are rounded, but no more: another one goes on with the same training."""
+def environment(team: Team, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides how sums are rounded, but no more: in another one the same training goes on.
+
+    Args:
+        team: who trains.
+        settings: of machine.yaml.
+    """
     name = torch.cuda.get_device_name(team.device) if team.device.type == "cuda" else "CPU"
-    return {"torch": torch.__version__, "processes": team.size, "device": name}
+    return {"torch": torch.__version__, "processes": team.size, "device": name, **settings}

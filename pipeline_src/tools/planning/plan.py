@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.params.machine import load_machine
 from pipeline_src.params.study import Study, check_study, load_study
 from pipeline_src.tools.planning.hardware import CHOICES, CPU, Hardware, Place
 from pipeline_src.tools.planning.jobs import STAGES, Jobs, StagePlan
@@ -175,7 +176,7 @@ def _row(
     correction: Callable[[Work, Place], Correction],
 ) -> Row:
     works = list(stage.jobs(jobs))
-    place, slots = _place(stage, jobs.study, hardware)
+    place, slots = _place(stage, hardware)
     corrected = correction(max(works, key=lambda work: expected_seconds(work, place)), place)
     seconds = [corrected.factor * expected_seconds(work, place) for work in works]
     elapsed = max(max(seconds), sum(seconds) / slots)
@@ -206,12 +207,12 @@ def _row(
     )
 
 
-def _place(stage: StagePlan, study: Study, hardware: Hardware) -> tuple[Place, int]:
+def _place(stage: StagePlan, hardware: Hardware) -> tuple[Place, int]:
     """What one job of a stage gets, and how many run at once."""
     if stage.name.startswith("pretrain"):
-        return hardware.training(study.pretrain.threads, together=True)
+        return hardware.training(load_machine().pretrain.threads, together=True)
     if stage.trains:
-        return hardware.training(study.finetune.threads, together=False)
+        return hardware.training(load_machine().finetune.threads, together=False)
     place, slots = hardware.on_cores()
     return place, DOWNLOADS if stage.name.startswith("download") else slots
 

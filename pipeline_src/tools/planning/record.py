@@ -11,6 +11,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.parallel import count_workers
 from pipeline_src.common.paths import PRETRAIN_LOGS
 from pipeline_src.common.progress import log
+from pipeline_src.params.machine import load_machine
 from pipeline_src.params.study import Study
 from pipeline_src.tools.planning.hardware import Place
 from pipeline_src.tools.planning.jobs import STAGES, Jobs
@@ -56,17 +57,17 @@ def _place_and_seconds(stage: str, item: str, study: Study, seconds: float) -> t
     if stage == "finetune":
         name = _gpu()
         if name is None:
-            return Place(study.finetune.threads), seconds
+            return Place(load_machine().finetune.threads), seconds
         peak = datasheet(name)
-        return (Place(study.finetune.threads, 1, peak), seconds) if peak else None
+        return (Place(load_machine().finetune.threads, 1, peak), seconds) if peak else None
     return Place(count_workers()), seconds
 
 
 def _pretraining_place(cost: Mapping[str, Any], study: Study) -> Place:
     processes = cost["processes"]
     if "bfloat16" in cost["peak_source"]:  # a GPU's; a CPU's peak is measured in float32
-        return Place(study.pretrain.threads, processes, cost["peak_flops"] / processes)
-    return Place(study.pretrain.threads * processes)
+        return Place(load_machine().pretrain.threads, processes, cost["peak_flops"] / processes)
+    return Place(load_machine().pretrain.threads * processes)
 
 
 def _gpu() -> str | None:

@@ -18,6 +18,7 @@ from pipeline_src.finetuning.files import EvalSet
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.machine import Machine
 from pipeline_src.task_sources.synthetic import write_task
 from pipeline_src.tasks.features import NO_TAG
 from pipeline_src.tasks.files.spec import load_spec, task_names
@@ -60,7 +61,7 @@ class Study:
     def train(self, training: Any, epochs: int, judged: dict[str, list[Any]]) -> dict[str, list[dict[str, Any]]]:
         """Predictions for each named list of examples after training from random weights."""
         recipe = RECIPE.model_copy(update={"epochs": (epochs,)})
-        self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, stream=1)
+        self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
         self.model, _ = self.trainer.train("random", next(recipe.grid()))
         files = [EvalSet(row, examples, self.features(examples)) for row, examples in judged.items()]
         return {file.row: self.trainer.predict(self.model, file) for file in files}
