@@ -192,8 +192,8 @@ def run_apart(side: str, size: str, length: int, sequences: int, device: str) ->
 
 def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
     """Model FLOPs of training per real token of these batches; the same for every side."""
-    counts = {name: sum(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "mlm")}
-    return training_flops(config, counts["tokens"], counts["squares"], counts["mlm"]) / counts["tokens"]
+    counts = {name: sum(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "predictions")}
+    return training_flops(config, counts["tokens"], counts["squares"], counts["predictions"]) / counts["tokens"]
 
 
 def verdict(found: dict[str, Any], plan: Plan, size: str) -> bool:

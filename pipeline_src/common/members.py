@@ -1,4 +1,4 @@
-"""Folders of interchangeable members: one file each, loaded by the name that stands in params.yaml."""
+"""Folders of interchangeable members, one file each, loaded by name: which members there are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 
 
-def members(folder: str) -> tuple[str, ...]:
-    """Names of the members of ``pipeline_src/<folder>``, sorted; none of them is imported."""
+def member_names(folder: str) -> list[str]:
+    """Names of the members in a folder of the package, such as ``objectives``, sorted; none of them is imported."""
     package = importlib.import_module(f"pipeline_src.{folder}")
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))

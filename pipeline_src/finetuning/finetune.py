@@ -21,7 +21,7 @@ from pipeline_src.common.paths import FINETUNED, PREDICTIONS
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.files import TaskFiles
 from pipeline_src.finetuning.grid import Grid, write_lines
-from pipeline_src.finetuning.settings import checkpoint_identity
+from pipeline_src.finetuning.identity import checkpoint_identity
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
 from pipeline_src.models.architecture import file_of
@@ -33,9 +33,9 @@ from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
-from pipeline_src.training.checkpoint import ROOT, Checkpoints, fingerprint
-from pipeline_src.training.identity import environment
-from pipeline_src.training.stop_request import StopRequest, stop_requests
+from pipeline_src.training.checkpoint import ROOT, Checkpoints
+from pipeline_src.training.identity import environment, fingerprint
+from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
 
 PHASE = "finetune"  # below the folder of checkpoints
 
@@ -61,7 +61,7 @@ def run(
     config = load_config(encoder)
     check_architecture(config, model, encoder)
     trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
-    settings = checkpoint_identity(
+    identity = checkpoint_identity(
         seed=seed,
         restart=restart,
         recipe=recipe,
@@ -71,9 +71,9 @@ def run(
         architecture=model.architecture,
         data=files.sums(),
     )
-    grid = Grid(ROOT / PHASE / task / restart / fingerprint(settings))
-    with stop_requests() as stop_request:
-        run_grid(grid, trainer, files, settings, stop_request)
+    grid = Grid(ROOT / PHASE / task / restart / fingerprint(identity))
+    with catch_stop_requests() as stop_request:
+        run_grid(grid, trainer, files, identity, stop_request)
 
     best = trainer.model()
     load_weights(best, grid.place("pretrained") / "model")
@@ -81,7 +81,7 @@ def run(
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
             shutil.copytree(grid.place(weights) / "predictions", output / weights)
         for row in files.tests():
-            lines = trainer.predict(best.to(trainer.team.device), files.eval_set(row, test=True))
+            lines = trainer.predict(best.to(trainer.distributed.device), files.eval_set(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
         about = {
             "task": task,
@@ -111,13 +111,13 @@ def check_architecture(config: BertConfig, model: ModelParams, encoder: Path) ->
 
 
 def run_grid(
-    grid: Grid, trainer: TaskTrainer, files: TaskFiles, settings: Mapping[str, Any], stop_request: StopRequest
+    grid: Grid, trainer: TaskTrainer, files: TaskFiles, identity: Mapping[str, Any], stop_request: StopRequest
 ) -> None:
     """Train every point of the recipe's grid that ``grid`` does not hold yet, from each kind of weights.
 
     Args:
-        settings: what decides the result, by which checkpoints are known.
-        stop_request: whether someone asked to stop.
+        identity: what decides the result, by which checkpoints are known.
+        stop_request: whether someone requested a stop.
 
     Raises:
         PipelineError, Interrupted: as :func:`run`.
@@ -132,14 +132,16 @@ def run_grid(
             if grid.has(weights, point):
                 log.info("%s: done before the stop", named)
                 continue
-            of_run = {**settings, "weights": weights, **point._asdict()}
-            phase = f"{PHASE}/{settings['task']['name']}/{settings['restart']}"
-            checkpoints = Checkpoints(phase, of_run, environment(trainer.team, trainer.machine.settings("finetune")))
+            of_run = {**identity, "weights": weights, **point._asdict()}
+            phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
+            checkpoints = Checkpoints(
+                phase, of_run, environment(trainer.distributed, trainer.machine.settings("finetune"))
+            )
             model, loss = trainer.train(weights, point, checkpoints, stop_request)
             predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
             log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
-            about = {"seed": settings["seed"], "restart": settings["restart"], **point._asdict()}
+            about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
             save = partial(save_finetuned, model=model, trainer=trainer, files=files, about=about, scores=scores)
             saved = save if weights == "pretrained" else None  # of the random baseline only the predictions count
             grid.keep(weights, point, loss, scores, score.metrics[0], predictions, saved)
@@ -155,17 +157,17 @@ def save_finetuned(
     scores: Mapping[str, float],
 ) -> None:
     """Fill an empty folder with a model and its card; ``about`` says how it was trained, ``scores`` how it does."""
-    score, class_name = files.spec.row(None), trainer.config.names.classes[files.handler.head]
+    score, huggingface_class = files.spec.row(None), trainer.config.names.classes[files.handler.head]
     recipe = {"max_length": trainer.recipe.max_length, "frozen": trainer.recipe.frozen}
     card = finetuned_card(
         trainer.config,
         files.spec.name,
-        class_name,
+        huggingface_class,
         read_source(files.folder),
         {**about, **recipe},
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
-    save_model(folder, model, trainer.config, class_name, files.encoder, write_card(card))
+    save_model(folder, model, trainer.config, huggingface_class, files.encoder, write_card(card))
     write_json(folder / "config.json", read_json(folder / "config.json") | label_names(files.spec))
 
 

@@ -13,7 +13,7 @@ import torch
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
 from pipeline_src.finetuning.files import EvalSet
-from pipeline_src.finetuning.losses import LOSSES
+from pipeline_src.finetuning.losses import LOSSES, Loss
 from pipeline_src.finetuning.task_heads import POOLED, BertForTask
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig, initialise
@@ -26,12 +26,30 @@ from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.training.checkpoint import Checkpoints
-from pipeline_src.training.distributed import alone
-from pipeline_src.training.loop import Loop, Term
+from pipeline_src.training.distributed import single_process
+from pipeline_src.training.loop import Loop, Objective, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.stop_request import StopRequest
 
 EVALUATION_TOKENS = 16_384  # in one batch
+
+
+class TaskObjective(Objective[TaskBatch]):
+    """A task's model and its one loss."""
+
+    def __init__(self, model: BertForTask, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+        self.weights = {"task": 1.0}
+
+    def count(self, batch: TaskBatch) -> dict[str, int]:
+        """As the batch counts them."""
+        return batch.counts
+
+    def forward(self, batch: TaskBatch) -> dict[str, Term]:
+        """The sum of the losses: their mean times their number."""
+        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
+        return {"task": Term(self.loss(outputs, batch.labels, batch.cu_seqlens) * batch.judged)}
 
 
 class TaskTrainer:
@@ -61,7 +79,7 @@ class TaskTrainer:
         self.spec, self.handler, self.recipe, self.params = spec, HANDLERS[spec.kind], recipe, params
         self.config = replace(config, attention=machine.attention, recompute=machine.finetune.recompute)
         self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
-        self.team = alone()
+        self.distributed = single_process()
 
     def model(self) -> BertForTask:
         """The task's model with weights drawn anew."""
@@ -105,35 +123,29 @@ class TaskTrainer:
             weights: a name in WEIGHTS, where the encoder starts from.
             point: of the grid.
             checkpoints: where to save now and then and go on from.
-            stop_request: whether someone asked to stop.
+            stop_request: whether someone requested a stop.
 
         Raises:
-            PipelineError: a loss is NaN or infinite.
-            Interrupted: someone asked to stop; the run's place is saved where there are checkpoints.
+            PipelineError: a loss or gradient is NaN or infinite.
+            Interrupted: someone requested a stop; the run's state is saved where there are checkpoints.
         """
-        model = WEIGHTS[weights](self).to(self.team.device)
+        model = WEIGHTS[weights](self).to(self.distributed.device)
         optimiser = make_optimiser(model, point.learning_rate, self.params.weight_decay)
-        restored = checkpoints.restore(model, optimiser) if checkpoints else None
-        loss = LOSSES[self.handler.head]
-
-        def objective(batch: TaskBatch) -> dict[str, Term]:
-            outputs = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-            return {"task": Term(loss(outputs, batch.labels, batch.cu_seqlens) * batch.judged)}
-
+        parameters = dict(model.named_parameters())
+        checkpoint = checkpoints.restore(parameters, optimiser) if checkpoints else None
         per_epoch = -(-self.training.items // point.batch)
         steps = point.epochs * per_epoch
         loop = Loop(
-            model,
-            objective,
+            TaskObjective(model, LOSSES[self.handler.head]),
             optimiser,
             linear_schedule(point.learning_rate, round(self.params.warmup_share * steps), steps),
             last=steps,
             row_ends=lambda step: step % per_epoch == 0,
             what=f"fine-tuning {self.spec.name}",
             stream=self.stream,
-            team=self.team,
-            reached=restored.reached if restored else None,
-            asked=lambda: bool(stop_request),
+            distributed=self.distributed,
+            state=checkpoint.state if checkpoint else None,
+            stop_requested=lambda: bool(stop_request),
         )
         batches = training_batches(
             self.training,
@@ -141,22 +153,22 @@ class TaskTrainer:
             point.epochs,
             self.stream,
             self.machine.finetune.max_tokens,
-            self.team.device,
+            self.distributed.device,
             loop.step,
         )
         for step in loop.run(batches):
             stopping = stop_request is not None and loop.stopping and step < steps
             if checkpoints and (stopping or (checkpoints.due() and step < steps)):
-                checkpoints.save(model, optimiser, loop.reached(), {}, None)
+                checkpoints.save(parameters, optimiser, loop.state(), {}, None)
             if stopping and stop_request is not None:
-                raise stop_request.stop(loop.what, step)
+                raise stop_request.interrupted(loop.what, step)
         return model, round(loop.rows[-1]["loss"], 5)
 
     @torch.inference_mode()
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
         """Prediction rows of the examples, in their order; see the handler's ``predict``."""
         model.eval()
-        features, device = eval_set.features, self.team.device
+        features, device = eval_set.features, self.distributed.device
         pooled = self.handler.head in POOLED
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for batch in evaluation_batches(features, EVALUATION_TOKENS, device):

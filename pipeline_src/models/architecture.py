@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.members import members
+from pipeline_src.common.members import member_names
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.names import Names
 
@@ -45,7 +45,7 @@ def load_architecture(name: str) -> Architecture:
     Raises:
         PipelineError: there is no such file.
     """
-    known = members(FOLDER)
+    known = member_names(FOLDER)
     if name not in known:
         raise PipelineError(
             "no such architecture", name, where=f"pipeline_src/{FOLDER}", remedy=f"give one of {', '.join(known)}"

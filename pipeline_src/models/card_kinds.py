@@ -9,12 +9,6 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Card, Source
 from pipeline_src.models.names import Names
 
-OBJECTIVES = {  # name in params.yaml and whether next sentences were learnt -> what was
-    ("masked", True): "masked words and next sentences",
-    ("masked", False): "masked words, without next sentences",
-    ("left_to_right", True): "the next word from those before it, and next sentences",
-    ("left_to_right", False): "the next word from those before it",
-}
 ENCODER_USE = (
     "To be fine-tuned on tasks that read a whole sentence or a pair of them: classification, choice, question "
     "answering. Not for writing text."
@@ -28,8 +22,8 @@ ENCODER_LIMITS = (
 def pretrained_card(
     config: BertConfig,
     parameters: int,
-    objective: str,
-    next_sentence: bool,
+    learns: str,
+    huggingface_class: str,
     sources: Sequence[Source] | None,
     training: Mapping[str, Any],
     figures: Mapping[str, Mapping[str, float]],
@@ -40,22 +34,21 @@ def pretrained_card(
     Args:
         config: its sizes and names.
         parameters: how many.
-        objective, next_sentence: as in params.yaml (``pretrain.objective``, ``examples.next_sentence``).
+        learns: what it learnt ("masked words and next sentences").
+        huggingface_class: with which transformers loads it.
         sources: as :func:`read_sources` gives them.
         training: parameters by name: seed, steps, batch, learning rate, mask_prob, ...
         figures: losses and accuracies by text ("training text", "validation text").
         cost: amounts by name ("tokens", "FLOP").
     """
-    learnt, names = OBJECTIVES[objective, next_sentence], config.names
-    class_name = names.pretrained(objective)
     return Card(
         title=_title(config),
-        about=f"{_encoder(names)} with {parameters:,} parameters, trained from scratch on {learnt}.",
-        class_name=class_name,
-        pipeline=names.pipeline(class_name),
+        about=f"{_encoder(config.names)} with {parameters:,} parameters, trained from scratch on {learns}.",
+        huggingface_class=huggingface_class,
+        pipeline=config.names.pipeline(huggingface_class),
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
-        tags=(names.model_type, "pretraining"),
+        tags=(config.names.model_type, "pretraining"),
         sources=tuple(sources) if sources else None,
         training=training,
         figures=figures,
@@ -66,7 +59,7 @@ def pretrained_card(
 def finetuned_card(
     config: BertConfig,
     task: str,
-    class_name: str,
+    huggingface_class: str,
     source: Source | None,
     recipe: Mapping[str, Any],
     scores: Sequence[tuple[str, str, str, float]],
@@ -76,7 +69,7 @@ def finetuned_card(
     Args:
         config: its sizes and names.
         task: its title ("CoLA").
-        class_name: Hugging Face's class of it.
+        huggingface_class: with which transformers loads it.
         source: the task's data, from its ``source.json``; None where it has none.
         recipe: parameters by name: seed, restart, learning rate, epochs, batch, length.
         scores: of the model itself: what is judged ("MNLI-mm"), file, metric, value.
@@ -87,8 +80,8 @@ def finetuned_card(
     return Card(
         title=f"{_title(config)}, fine-tuned on {task}",
         about=f"{_encoder(config.names)} with the output layer of one task, {task}, both trained on its training set.",
-        class_name=class_name,
-        pipeline=config.names.pipeline(class_name),
+        huggingface_class=huggingface_class,
+        pipeline=config.names.pipeline(huggingface_class),
         use=f"To answer what {task} asks, on text like its own. The scores below are on data that chose between runs.",
         limits="It knows no other task, and what its encoder and the task's data leave out or get wrong, it does too.",
         tags=(config.names.model_type, "fine-tuned"),
@@ -99,13 +92,13 @@ def finetuned_card(
     )
 
 
-def imported_card(config: BertConfig, parameters: int, class_name: str) -> Card:
+def imported_card(config: BertConfig, parameters: int, huggingface_class: str) -> Card:
     """The card of a model made elsewhere, of which nothing is known but its sizes."""
     return Card(
         title=f"{_title(config)}, imported",
         about=f"{_encoder(config.names)} with {parameters:,} parameters, made elsewhere and brought into this layout.",
-        class_name=class_name,
-        pipeline=config.names.pipeline(class_name),
+        huggingface_class=huggingface_class,
+        pipeline=config.names.pipeline(huggingface_class),
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
         tags=(config.names.model_type,),

@@ -60,21 +60,8 @@ class BertForPretraining(nn.Module):
         self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
 
     def forward(
-        self,
-        ids: Tensor,
-        segments: Tensor,
-        cu_seqlens: Tensor,
-        predicted: Tensor,
-        max_seqlen: int | None = None,
-        labels: Tensor | None = None,
-    ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
-        """Scores of the tokens at ``predicted`` [P, entries] and of "next" and "random" [B, 2]; see :class:`Bert`.
-
-        With ``labels``, the tokens that stand there, the first is their loss and number of right guesses instead, as
-        :func:`linear_cross_entropy` gives them, and no scores are kept.
-        """
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of the tokens at ``predicted`` [P, entries] and of the labels of pairs [B, 2]; see :class:`Bert`."""
         hidden, pooled = self.bert(ids, segments, cu_seqlens, max_seqlen)
-        hidden = hidden.index_select(0, predicted)
-        words = self.cls["predictions"]
-        found = words(hidden) if labels is None else words.loss(hidden, labels)
-        return found, self.cls["seq_relationship"](pooled)
+        return self.cls["predictions"](hidden.index_select(0, predicted)), self.cls["seq_relationship"](pooled)

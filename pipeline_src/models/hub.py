@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json, write_json
-from pipeline_src.common.members import members
+from pipeline_src.common.members import member_names
 from pipeline_src.models.architecture import FOLDER, file_of, load_architecture
 from pipeline_src.models.bert import HOW_IT_RUNS, INITIAL_STD, Bert, BertConfig
 from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, rename
@@ -25,7 +25,12 @@ CARD = "README.md"  # where people and Hugging Face's hub look for it
 
 
 def save_model(
-    folder: Path, model: nn.Module, config: BertConfig, class_name: str, vocabulary: Path, card: str | None = None
+    folder: Path,
+    model: nn.Module,
+    config: BertConfig,
+    huggingface_class: str,
+    vocabulary: Path,
+    card: str | None = None,
 ) -> None:
     """Write a model folder that ``transformers.AutoModel.from_pretrained`` loads.
 
@@ -33,11 +38,11 @@ def save_model(
         folder: an existing, empty folder.
         model: what is saved.
         config: its sizes, and what its parts are called there.
-        class_name: Hugging Face's class to load it with ("BertForPreTraining").
+        huggingface_class: with which transformers loads it ("BertForPreTraining").
         vocabulary: folder the tokenizer's files are copied from.
         card: text of its README.md (``models.card``).
     """
-    save_tensors(folder, model.state_dict(), config, class_name)
+    save_tensors(folder, model.state_dict(), config, huggingface_class)
     for name in TOKENIZER_FILES:
         shutil.copyfile(vocabulary / name, folder / name)
     if card is not None:
@@ -45,7 +50,7 @@ def save_model(
             file.write(card)
 
 
-def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, class_name: str) -> None:
+def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, huggingface_class: str) -> None:
     """Write ``config.json`` and ``model.safetensors``, arguments as in :func:`save_model`."""
     names = config.names
     write_json(
@@ -57,7 +62,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
             "initializer_range": INITIAL_STD,
             "pad_token_id": 0,
             "model_type": names.model_type,
-            "architectures": [class_name],
+            "architectures": [huggingface_class],
         },
     )
     kept = {rename(name, names.saved): tensor.contiguous() for name, tensor in tensors.items() if name != names.tied[0]}
@@ -76,8 +81,8 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     if not isinstance(raw, dict):
         raise _not_bert(f"a {type(raw).__name__} in config.json", folder)
     model_type = str(raw.get("model_type", BERT.model_type))
-    if file_of(model_type) not in members(FOLDER):
-        raise _not_bert(f"model_type is {model_type}, not {' or '.join(members(FOLDER))}", folder)
+    if file_of(model_type) not in member_names(FOLDER):
+        raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names(FOLDER))}", folder)
     kind = load_architecture(file_of(model_type)).config
     fixed = {**kind.names.fixed, "layer_norm_eps": (kind.layer_norm_eps,), "hidden_act": tuple(ACTIVATIONS)}
     for key, allowed in fixed.items():

@@ -26,7 +26,6 @@ PIPELINES = {  # use of a model -> Hugging Face's kind of task, where it has one
     "span": "question-answering",
     "token": "token-classification",
 }
-PRETRAINED_USES = {"masked": "pretraining", "left_to_right": "left_to_right"}  # pretrain.objective -> use
 ACTIVATIONS = {  # transformers' names -> ours
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -68,13 +67,9 @@ class Names:
     tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
     tensorflow: Rules = ()
 
-    def pretrained(self, objective: str) -> str:
-        """Hugging Face's class of a model that was pretrained with ``objective``."""
-        return self.classes[PRETRAINED_USES[objective]]
-
-    def pipeline(self, class_name: str) -> str | None:
+    def pipeline(self, huggingface_class: str) -> str | None:
         """Hugging Face's kind of task for one of its classes, where it has one."""
-        uses = [use for use, known in self.classes.items() if known == class_name]
+        uses = [use for use, known in self.classes.items() if known == huggingface_class]
         return next((PIPELINES[use] for use in uses if use in PIPELINES), None)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline_src.common.members import members
+from pipeline_src.common.members import member_names
 from pipeline_src.params.base import Block
 
 
@@ -40,9 +40,9 @@ class ModelParams(Block):
     @field_validator("architecture")
     @classmethod
     def _known_architecture(cls, architecture: str) -> str:
-        if architecture not in members("architectures"):
+        if architecture not in member_names("architectures"):
             raise ValueError(
-                f"no architecture is called {architecture!r}; there are {', '.join(members('architectures'))}"
+                f"no architecture is called {architecture!r}; there are {', '.join(member_names('architectures'))}"
             )
         return architecture
 

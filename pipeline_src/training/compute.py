@@ -27,7 +27,7 @@ def normalised_computation(parameters: float, steps: int, tokens_per_batch: int)
 
 
 @dataclass(frozen=True)
-class Cost:
+class Compute:
     """What a phase has taken so far. The first five depend on parameters and data alone, the others on the machine.
 
     Attributes:
@@ -54,7 +54,7 @@ class Cost:
     joules: float | None = 0.0
     peak_memory: int = 0
 
-    def plus_step(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> Cost:
+    def plus_step(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> Compute:
         """With one more step; the counts are as those of this class."""
         return replace(
             self,
@@ -74,6 +74,6 @@ class Cost:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Cost:
+    def from_dict(cls, values: dict[str, Any]) -> Compute:
         """What :meth:`as_dict` wrote."""
         return cls(**values)

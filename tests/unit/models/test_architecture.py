@@ -14,7 +14,7 @@ from pipeline_src import architectures
 from pipeline_src.common.closure import closure, imported_files
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.common.members import members
+from pipeline_src.common.members import member_names
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.finetune import check_architecture
 from pipeline_src.finetuning.finetune import run as finetune
@@ -145,7 +145,7 @@ def test_params_know_the_architectures_without_torch(root):
     subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
 
 
-@pytest.mark.parametrize("name", members("architectures"))
+@pytest.mark.parametrize("name", member_names("architectures"))
 def test_a_member_names_its_own_file_and_every_head_a_task_may_want(name):
     names = load_architecture(name).names
     assert file_of(names.model_type) == name
@@ -153,7 +153,7 @@ def test_a_member_names_its_own_file_and_every_head_a_task_may_want(name):
 
 
 @pytest.mark.parametrize("stage", ["pretraining.pretrain", "finetuning.finetune"])
-@pytest.mark.parametrize("name", members("architectures"))
+@pytest.mark.parametrize("name", member_names("architectures"))
 def test_a_member_imports_nothing_beyond_the_stages_that_load_it(name, stage):
     declared = closure(f"pipeline_src.{stage}")
     assert "pipeline_src/architectures/${model.architecture}.py" in declared
