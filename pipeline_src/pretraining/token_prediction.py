@@ -23,7 +23,7 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
     Without ``pairs`` there is no second term, and what serves it is not trained.
 
     Attributes:
-        use: what the model is saved for, a key of ``names.PIPELINES``.
+        use: of the model, by which ``models.names`` knows the class that transformers loads it with.
         model: the encoder with its heads.
     """
 
@@ -69,7 +69,7 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
 
     def saved_models(self) -> dict[str, SavedModel]:
         """The encoder with both heads."""
-        return {"": SavedModel(self.model, self.config, self.use)}
+        return {"": SavedModel(self.model, self.config, self.config.names.classes[self.use])}
 
     def word_scores(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int

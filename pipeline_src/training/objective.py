@@ -29,12 +29,12 @@ class SavedModel(NamedTuple):
     Attributes:
         module: its parameters bear Hugging Face's names.
         config: its sizes.
-        use: what it is saved for, a key of ``names.PIPELINES``, by which transformers' class for it is known.
+        huggingface_class: with which transformers loads it.
     """
 
     module: nn.Module
     config: BertConfig
-    use: str
+    huggingface_class: str
 
 
 class PretrainingObjective(Objective[B]):

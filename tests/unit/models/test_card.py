@@ -25,7 +25,7 @@ def pretrained(**changed):
         config=CONFIG,
         parameters=1_505_474,
         learns="masked words and next sentences",
-        use="pretraining",
+        huggingface_class="BertForPreTraining",
         sources=[WIKIPEDIA, BOOKS],
         training={"seed": 7, "steps": 2000, "masking": {"mask": 0.8}, "learning_rate": 1e-4},
         figures={"training text": {"MLM loss": 6.12345}, "validation text": {"MLM loss": 6.60812, "NSP accuracy": 0.8}},
@@ -62,7 +62,7 @@ def test_what_a_pretrained_model_says():
 @pytest.mark.parametrize("next_sentence", [True, False])
 def test_every_objective_is_named(objective, next_sentence):
     made = load_objective(objective)(CONFIG, next_sentence)
-    front, body = parse(pretrained(learns=made.learns, use=made.saved_models()[""].use))
+    front, body = parse(pretrained(learns=made.learns, huggingface_class=made.saved_models()[""].huggingface_class))
     assert ("next sentences" in body) is (next_sentence or objective == "masked")
     assert ("from those before it" in body) is (objective == "left_to_right")
     assert front["pipeline_tag"] == {"masked": "fill-mask", "left_to_right": "text-generation"}[objective]

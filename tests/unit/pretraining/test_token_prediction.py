@@ -78,10 +78,10 @@ def test_weights_are_drawn_by_the_generator_alone():
 def test_a_model_is_saved_and_stored_by_its_own_names():
     objective = build("left_to_right", True)
     (saved,) = objective.saved_models().items()
-    assert saved == ("", (objective.model, objective.config, "left_to_right"))
+    assert saved == ("", (objective.model, objective.config, "BertLMHeadModel"))
     expected = BertForPretraining(objective.config).named_parameters()
     assert list(objective.stored()) == [name for name, _ in expected]
-    assert build("masked", True).saved_models()[""].use == "pretraining"
+    assert build("masked", True).saved_models()[""].huggingface_class == "BertForPreTraining"
     assert {build(name, pairs).learns for name in ("masked", "left_to_right") for pairs in (True, False)} == {
         "masked words and next sentences",
         "masked words, without next sentences",
