@@ -9,11 +9,13 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Card, Source
 
 BERT = "Devlin et al. 2018, [BERT: Pre-training of Deep Bidirectional Transformers](https://arxiv.org/abs/1810.04805)"
-OBJECTIVES = {  # name in params.yaml and whether next sentences were learnt -> what was
-    ("masked", True): "masked words and next sentences",
-    ("masked", False): "masked words, without next sentences",
-    ("left_to_right", True): "the next word from those before it, and next sentences",
-    ("left_to_right", False): "the next word from those before it",
+OBJECTIVES = {  # pretrain.objective and examples.pairs of params.yaml -> what was learnt
+    ("masked", "next_sentence"): "masked words and next sentences",
+    ("masked", "sentence_order"): "masked words and the order of sentences",
+    ("masked", "none"): "masked words, without next sentences",
+    ("left_to_right", "next_sentence"): "the next word from those before it, and next sentences",
+    ("left_to_right", "sentence_order"): "the next word from those before it, and the order of sentences",
+    ("left_to_right", "none"): "the next word from those before it",
 }
 PRETRAINED_CLASSES = {"masked": "BertForPreTraining", "left_to_right": "BertLMHeadModel"}  # Hugging Face's class
 ENCODER_USE = (
@@ -30,7 +32,7 @@ def pretrained_card(
     config: BertConfig,
     parameters: int,
     objective: str,
-    next_sentence: bool,
+    pairs: str,
     sources: Sequence[Source] | None,
     training: Mapping[str, Any],
     figures: Mapping[str, Mapping[str, float]],
@@ -41,13 +43,13 @@ def pretrained_card(
     Args:
         config: its sizes.
         parameters: how many.
-        objective, next_sentence: as in params.yaml (``pretrain.objective``, ``examples.next_sentence``).
+        objective, pairs: as in params.yaml (``pretrain.objective``, ``examples.pairs``).
         sources: as :func:`read_sources` gives them.
         training: parameters by name: seed, steps, batch, learning rate, mask_prob, ...
         figures: losses and accuracies by text ("training text", "validation text").
         cost: amounts by name ("tokens", "FLOP").
     """
-    learnt = OBJECTIVES[objective, next_sentence]
+    learnt = OBJECTIVES[objective, pairs]
     return Card(
         title=f"BERT, {_size(config)}",
         about=f"A BERT encoder ({BERT}) with {parameters:,} parameters, trained from scratch on {learnt}.",

@@ -28,7 +28,7 @@ from pipeline_src.pretraining.loading.readable import shown_examples
 from pipeline_src.pretraining.recorder import IN_CURVE, Recorder, measured_after
 from pipeline_src.pretraining.tensor_batch import TensorBatch, tensor_batches
 from pipeline_src.pretraining.validation import ValidationSet
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.compute_tracker import CostMeter
 from pipeline_src.training.distributed import Team, join_team
@@ -65,7 +65,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
         validation = ValidationSet(phase, tokenizer, pretrain.objective, examples.store)
         causal = pretrain.objective == "left_to_right"
         config = make_config(model, tokenizer.get_vocab_size(), causal, pretrain.recompute)
-        bert, optimiser = make_model(config, pretrain, examples.next_sentence, team.device)
+        bert, optimiser = make_model(config, pretrain, examples.has_pairs, team.device)
 
         before = pretrain.steps.short if phase == "long" else 0
         last = before + getattr(pretrain.steps, phase)
@@ -95,7 +95,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
         )
         loop = Loop(
             shared,
-            Objective(shared, examples.next_sentence),
+            Objective(shared, examples.has_pairs),
             optimiser,
             linear_schedule(pretrain.learning_rate, pretrain.warmup, total),
             last=last,
@@ -118,7 +118,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
                 config,
                 size,
                 pretrain.objective,
-                examples.next_sentence,
+                examples.pairs,
                 read_sources(read_json(TOKENS / "manifest.json")),
                 {"seed": seed, "mask_prob": mask_prob, "step": loop.step, **pretrain.model_dump()},
                 {"training text": trained, "validation text": figures},
@@ -129,7 +129,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
         recorder = (
             Recorder(loop, bert, optimiser, pretrain, validation, checkpoints, meter, save) if team.leads else None
         )
-        for step in loop.run(tensor_batches(batches, examples.next_sentence, team.device)):
+        for step in loop.run(tensor_batches(batches, examples.has_pairs, team.device)):
             meter.add(**{name: int(loop.counts[counted]) for name, counted in COUNTED.items()})
             stopping = loop.stopping and step < last
             if recorder:
@@ -161,7 +161,7 @@ def run(*, seed: int, mask_prob: float, model: ModelParams, pretrain: PretrainPa
                 "mask_prob": mask_prob,
                 "parameters": size,
                 "config": config.as_dict(),
-                "next_sentence": examples.next_sentence,
+                "pairs": examples.pairs,
                 "cost": meter.deterministic(),
                 "train": {name: loop.rows[-1][name] for name in TRAINED if name in loop.rows[-1]},
                 "validation": figures,

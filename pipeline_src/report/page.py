@@ -83,11 +83,11 @@ def shade(count: int, row: Sequence[int]) -> str:
 
 def piece(node: Node) -> Markup:
     """A piece of a masked example; what is to predict is marked, with the word that belongs there."""
-    text = show(node["text"], "piece")
+    text = show(node["text"])
     fate = node["fate"].value
-    if fate is None:
+    if fate in (None, "next"):
         return text
-    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(node["was"], "piece"))
+    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(node["was"]))
     return Markup('<ins class="{}">{}{}</ins>').format(fate, text, was)
 
 

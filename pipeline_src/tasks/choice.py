@@ -18,7 +18,8 @@ from pipeline_src.tasks.files.reading import FETCH_AGAIN, read_columns
 from pipeline_src.tasks.files.spec import Columns, TaskSpec
 from pipeline_src.tasks.metrics import chance_level, judge
 from pipeline_src.tasks.predictions import align, certainty, check_outputs, not_a_prediction
-from pipeline_src.tasks.sequences import Specials, encode, pair_features
+from pipeline_src.tasks.sequences import encode, pair_features
+from pipeline_src.tokenizer.frame import read_frames
 
 head = "choice"
 
@@ -81,7 +82,7 @@ def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, 
     choices = len(examples[0].endings)
     pairs = ((contexts[index // choices], ending) for index, ending in enumerate(endings))
     labels = np.array([-1 if example.label is None else example.label for example in examples], np.int64)
-    return pair_features(spec.name, pairs, labels, Specials.of(tokenizer), max_length, per_item=choices)
+    return pair_features(spec.name, pairs, labels, read_frames(tokenizer), max_length, per_item=choices)
 
 
 def predict(

@@ -19,7 +19,8 @@ from pipeline_src.tasks.files.reading import FETCH_AGAIN, read_columns
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.metrics import chance_level, judge
 from pipeline_src.tasks.predictions import align, align_rows, certainty, check_outputs, not_a_prediction
-from pipeline_src.tasks.sequences import Specials, encode, pair_features
+from pipeline_src.tasks.sequences import encode, pair_features
+from pipeline_src.tokenizer.frame import read_frames
 
 head = "sequence"
 
@@ -102,7 +103,7 @@ def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, 
     labels = np.array(
         [-1 if example.label is None else example.label for example in examples], np.float32 if spec.range else np.int64
     )
-    return pair_features(spec.name, pairs, labels, Specials.of(tokenizer), max_length)
+    return pair_features(spec.name, pairs, labels, read_frames(tokenizer), max_length)
 
 
 def predict(

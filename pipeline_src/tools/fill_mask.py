@@ -56,7 +56,7 @@ def fill_mask(opened: Opened[BertForPretraining], text: str, top: int) -> list[C
         ids += [mask_id] * (number > 0) + opened.tokenizer.encode(piece, add_special_tokens=False).ids
     if len(ids) > opened.max_seqlen:
         raise PipelineError(
-            "the text is too long", f"{len(ids)} tokens", where=f"the model takes {opened.longest}",
+            "the text is too long", f"{len(ids)} tokens", where=f"the model takes {opened.max_seqlen}",
             remedy="give a shorter one",
         )  # fmt: skip
     packed, segments, cu_seqlens = opened.pack([ids])

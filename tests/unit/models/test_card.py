@@ -24,7 +24,7 @@ def pretrained(**changed):
         config=CONFIG,
         parameters=1_505_474,
         objective="masked",
-        next_sentence=True,
+        pairs="next_sentence",
         sources=[WIKIPEDIA, BOOKS],
         training={"seed": 7, "steps": 2000, "masking": {"mask": 0.8}, "learning_rate": 1e-4},
         figures={"training text": {"MLM loss": 6.12345}, "validation text": {"MLM loss": 6.60812, "NSP accuracy": 0.8}},
@@ -58,10 +58,12 @@ def test_what_a_pretrained_model_says():
 
 
 @pytest.mark.parametrize("objective", ["masked", "left_to_right"])
-@pytest.mark.parametrize("next_sentence", [True, False])
-def test_every_objective_is_named(objective, next_sentence):
-    front, body = parse(pretrained(objective=objective, next_sentence=next_sentence))
-    assert ("next sentences" in body) is (next_sentence or objective == "masked")
+@pytest.mark.parametrize("pairs", ["next_sentence", "sentence_order", "none"])
+def test_every_objective_is_named(objective, pairs):
+    front, body = parse(pretrained(objective=objective, pairs=pairs))
+    named = pairs == "next_sentence" or (pairs == "none" and objective == "masked")
+    assert ("next sentences" in body) is named
+    assert ("the order of sentences" in body) is (pairs == "sentence_order")
     assert ("from those before it" in body) is (objective == "left_to_right")
     assert front["pipeline_tag"] == {"masked": "fill-mask", "left_to_right": "text-generation"}[objective]
 
