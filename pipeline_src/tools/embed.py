@@ -115,8 +115,8 @@ def _pool(opened: Opened[Bert], texts: list[list[int]], pooling: str, normalise:
 
 # Each takes hidden states [T, H] and starts [B + 1], and gives [B, H].
 POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mean": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "mean", cu_seqlens=cu_seqlens),
-    "max": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "max", cu_seqlens=cu_seqlens),
+    "mean": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "mean", offsets=cu_seqlens),
+    "max": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "max", offsets=cu_seqlens),
     "cls": lambda hidden, cu_seqlens: hidden[cu_seqlens[:-1]],
 }
 
