@@ -39,7 +39,7 @@ from pipeline_src.params.machine import Machine
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
 
 SQUAD_WINDOWS, SQUAD_JUDGED = 2_000, 300
 RATE, BATCH = 1e-4, 32

@@ -22,7 +22,7 @@ from benchmarks.material import articles_text, books_text
 from benchmarks.measure import race, report
 from pipeline_src.common.files import write_json
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.examples.build_examples import plan_blocks, write_plan
+from pipeline_src.examples.build_examples import draw_samples, write_sample_index
 from pipeline_src.examples.pairs import PairRules
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import Cut, PretrainingExamples
@@ -99,9 +99,9 @@ def main() -> None:
             made = {"ours": 0, "google": 0}
 
             def ours(length: int = length, made: dict[str, int] = made) -> None:
-                rules = PairRules(length, 0.1, 0.5, next_sentence=True)
-                write_plan(folder / "plan.npy", plan_blocks(folder, "train", 1, "short", 5, rules, 1))
-                examples = PretrainingExamples(folder / "plan.npy", TokenStore(folder, "train"), masked_lm, CLS, SEP)
+                rules = PairRules(length, 0.1, 0.5, "next_sentence", 3)
+                write_sample_index(folder / "index.npy", draw_samples(folder, "train", 1, "short", 5, rules, 1))
+                examples = PretrainingExamples(folder / "index.npy", TokenStore(folder, "train"), masked_lm, CLS, SEP)
                 for (batch,) in examples.batches(BATCH, 1, 0, len(examples) // BATCH, Cut()):
                     made["ours"] += len(batch.pair_label)
 

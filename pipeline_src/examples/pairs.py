@@ -1,15 +1,16 @@
-"""Sentence pairs for next-sentence prediction, as offsets into the token store.
+"""Sentence pairs, as offsets into the token store.
 
-The algorithm is that of google-research/bert's ``create_pretraining_data.py`` (the paper, section 3.1 and appendix
-A.2); only text is never copied: since both its steps, collecting whole sentences and truncating at either end, keep a
-segment contiguous, an example is two offsets, two lengths and a label. Documents are walked side by side, in all
+The algorithm is that of ``create_pretraining_data.py`` of google-research/bert (the paper, section 3.1 and appendix
+A.2), or for ``sentence_order`` of google-research/albert (Lan et al. 2020, section 3.1); only text is never copied:
+since both its steps, collecting whole sentences and truncating at either end, keep a segment contiguous, an example is
+two offsets, two lengths and a label. Documents are walked side by side, in all
 passes at once: each step makes the next example of every one. A draw is keyed by (pass, document, example, what it
 decides), so the examples of a document are the same whichever documents are walked beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,9 +18,9 @@ import numpy as np
 from pipeline_src.common.counter_rng import bits, integers, uniform
 from pipeline_src.tokenizer.token_store import TokenStore
 
-# One example: where its segments start in the store, how long they are (B's is 0 without next sentences), and 1 where
-# B is random.
-PLAN = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("is_random", "u1")])
+# A row of the sample index, one example: where its segments start in the store, how long they are (B's is 0 without
+# pairs), and the pair's label (``is_random`` on disk): 1 where B is random, or A and B are swapped.
+SAMPLE_INDEX = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("is_random", "u1")])
 
 # Places of the draws in a document's stream: 16 for each example, its coins, and two for the document as a whole.
 SLOTS, A_END, COIN, OTHER, START = 16, 0, 1, 2, 12
@@ -34,21 +35,24 @@ class PairRules:
     """How the examples of one phase are drawn.
 
     Attributes:
-        length: longest example in tokens, [CLS] and [SEP] included.
+        length: longest example in tokens, marks included.
         short_seq_prob: chance that a document is cut to a shorter target.
-        random_next_prob: chance of the coin for a random segment B (a chunk of one sentence always gets one).
-        next_sentence: false for single segments.
+        random_next_prob: chance of the coin for a random segment B, or for swapped segments (a chunk of one sentence
+            always gets a random B).
+        pairs: a key of :data:`PAIRS`.
+        marks: how many marks an example has.
     """
 
     length: int
     short_seq_prob: float
     random_next_prob: float
-    next_sentence: bool
+    pairs: str
+    marks: int
 
     @property
     def most(self) -> int:
         """Tokens of text in the longest example."""
-        return self.length - (3 if self.next_sentence else 2)
+        return self.length - self.marks
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
         streams: key of (seed, phase, pass) for each pass over the corpus.
 
     Returns:
-        Examples of dtype :data:`PLAN`, [examples], ordered by document, pass and place.
+        Examples of dtype :data:`SAMPLE_INDEX`, [examples], ordered by document, pass and place.
     """
     document = np.repeat(np.arange(first, stop), len(streams))
     stream = np.tile(np.asarray(streams, np.uint64), stop - first)
@@ -103,7 +107,7 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
         going = after < walk.end
         lane, walk = lane[going], replace(walk, sentence=after, number=walk.number + 1).pick(going)
     if not made:
-        return np.empty(0, PLAN)
+        return np.empty(0, SAMPLE_INDEX)
     return np.concatenate(made)[np.argsort(np.concatenate(lanes), kind="stable")]
 
 
@@ -111,28 +115,90 @@ def _next_examples(store: TokenStore, walk: Walk, rules: PairRules) -> tuple[np.
     """The next example of every walk, and the sentence at which each goes on."""
     a = store.sentences[walk.sentence]
     chunk_end = np.minimum(np.searchsorted(store.sentences, a + walk.target), walk.end)
-    if rules.next_sentence:
-        # A gets at least one of the chunk's sentences, and not all of several.
-        sentences, slot = chunk_end - walk.sentence, walk.number * SLOTS
-        a_end = walk.sentence + 1 + integers(walk.stream, walk.document, slot + A_END, np.maximum(sentences - 1, 1))
-        coin = uniform(walk.stream, walk.document, slot + COIN)
-        is_random = (sentences == 1) | (coin < rules.random_next_prob)
-        a_stop = store.sentences[a_end]
-        b, b_stop = a_stop.copy(), store.sentences[chunk_end]
-        drawn = np.flatnonzero(is_random)
-        wanted = walk.target - (a_stop - a)
-        b[drawn], b_stop[drawn] = _random_segments(store, walk.pick(drawn), wanted[drawn])
-        after = np.where(is_random, a_end, chunk_end)  # sentences of the chunk that A left unused are put back
-    else:
-        is_random = np.zeros(len(a), bool)
-        a_stop, after = store.sentences[chunk_end], chunk_end
-        b = b_stop = np.zeros(len(a), np.int64)
-    examples = np.empty(len(a), PLAN)
-    examples["is_random"] = is_random
-    segments = _truncate(walk, a, a_stop - a, b, b_stop - b, rules.most)
+    drawn = PAIRS[rules.pairs](store, walk, chunk_end, rules)
+    examples = np.empty(len(a), SAMPLE_INDEX)
+    examples["is_random"] = drawn.label
+    segments = _truncate(walk, drawn.a, drawn.a_stop - drawn.a, drawn.b, drawn.b_stop - drawn.b, rules.most)
     for name, values in zip(("a", "a_length", "b", "b_length"), segments, strict=True):
         examples[name] = values
-    return examples, after
+    return examples, drawn.after
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Examples before they are cut to length; offsets into the store, int64 [walks].
+
+    Attributes:
+        a, a_stop, b, b_stop: where the segments start and end.
+        label: what is to be learnt of the pair, bool [walks].
+        after: the sentence at which each walk goes on, int64 [walks].
+    """
+
+    a: np.ndarray
+    a_stop: np.ndarray
+    b: np.ndarray
+    b_stop: np.ndarray
+    label: np.ndarray
+    after: np.ndarray
+
+
+def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Drawn:
+    """B is the rest of the chunk, or by a coin text of another document (google-research/bert)."""
+    a_end, coin, alone = _split(walk, chunk_end)
+    is_random = alone | (coin < rules.random_next_prob)
+    pair = _pair(store, walk, a_end, chunk_end, is_random)
+    # sentences of the chunk that A left unused are put back
+    return Drawn(*pair, is_random, np.where(is_random, a_end, chunk_end))
+
+
+def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Drawn:
+    """B is the rest of the chunk, and by a coin A and B are swapped (google-research/albert).
+
+    As in that code, a chunk of one sentence, which cannot be split, gets a random B and the label of a swapped pair.
+    """
+    a_end, coin, alone = _split(walk, chunk_end)
+    swapped = ~alone & (coin < rules.random_next_prob)
+    a, a_stop, b, b_stop = _pair(store, walk, a_end, chunk_end, alone)
+    a, b = np.where(swapped, b, a), np.where(swapped, a, b)
+    a_stop, b_stop = np.where(swapped, b_stop, a_stop), np.where(swapped, a_stop, b_stop)
+    return Drawn(a, a_stop, b, b_stop, swapped | alone, chunk_end)
+
+
+def _single(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Drawn:
+    """A is the whole chunk."""
+    nothing = np.zeros(len(chunk_end), np.int64)
+    a, a_stop = store.sentences[walk.sentence], store.sentences[chunk_end]
+    return Drawn(a, a_stop, nothing, nothing, nothing.astype(bool), chunk_end)
+
+
+# examples.pairs -> how the next chunk of every walk becomes an example.
+PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Drawn]] = {
+    "next_sentence": _next_sentence,
+    "sentence_order": _sentence_order,
+    "none": _single,
+}
+
+
+def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sentence that ends A, a coin for the pair, and whether the chunk is one sentence alone.
+
+    A gets at least one of the chunk's sentences, and not all of several.
+    """
+    sentences, slot = chunk_end - walk.sentence, walk.number * SLOTS
+    a_end = walk.sentence + 1 + integers(walk.stream, walk.document, slot + A_END, np.maximum(sentences - 1, 1))
+    return a_end, uniform(walk.stream, walk.document, slot + COIN), sentences == 1
+
+
+def _pair(
+    store: TokenStore, walk: Walk, a_end: np.ndarray, chunk_end: np.ndarray, is_random: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Where A and B start and end: B after A, or where ``is_random`` from another document."""
+    a, a_stop = store.sentences[walk.sentence], store.sentences[a_end]
+    b, b_stop = a_stop.copy(), store.sentences[chunk_end]
+    drawn = np.flatnonzero(is_random)
+    wanted = walk.target - (a_stop - a)
+    b[drawn], b_stop[drawn] = _random_segments(store, walk.pick(drawn), wanted[drawn])
+    return a, a_stop, b, b_stop
 
 
 def _random_segments(store: TokenStore, walk: Walk, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from collections import Counter
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,9 @@ from pipeline_src.corpus.validation_split import in_validation_split
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.tokenizer.encode import Encoder
-from pipeline_src.tokenizer.token_store import SPLITS, Block, TokenWriter
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.frame import read_frames
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.token_store import SPLITS, EncodedDocuments, TokenWriter
 
 
 def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
@@ -31,7 +33,8 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
     Raises:
         PipelineError: a split ends up without a document.
     """
-    load_tokenizer(VOCABULARY)  # what is wrong with it is said before any process starts
+    tokenizer = load_tokenizer(VOCABULARY)  # what is wrong with it is said before any process starts
+    frames = read_frames(tokenizer)
     folders = corpus_folders(TEXT, wikipedia.parts)
     slices = [slice_shards(text) for text in folders]
     parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
@@ -41,16 +44,16 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
         seed=seed, validation=corpus.validation,
     )  # fmt: skip
     encoded = map_in_order(encode, chain.from_iterable(slices))
-    total = sum(piece.bytes for pieces in slices for piece in pieces)
+    total = sum(part.bytes for of_folder in slices for part in of_folder)
     with atomic_directory(TOKENS) as folder, Progress("encoding", total, "B") as progress:
-        writers = {split: TokenWriter(folder, split) for split in SPLITS}
-        for text, pieces in zip(folders, slices, strict=True):
+        writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size()) for split in SPLITS}
+        for text, of_folder in zip(folders, slices, strict=True):
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
-            for piece, (blocks, lost) in zip(pieces, encoded, strict=False):
-                for split, block in blocks.items():
-                    writers[split].add(*block)
+            for part, (documents, lost) in zip(of_folder, encoded, strict=False):
+                for split, of_split in documents.items():
+                    writers[split].add(*of_split)
                 dropped.update(lost)
-                progress.advance(piece.bytes)
+                progress.advance(part.bytes)
             for split, writer in writers.items():
                 counts = Counter(writer.counts)
                 counts.subtract(before[split])
@@ -62,7 +65,13 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
                     f"no document in split {split!r}", f"corpus.validation = {corpus.validation:g}", where=TEXT,
                     remedy="give more documents, or another corpus.validation or seed",
                 )  # fmt: skip
-        manifest = {"splits": splits, "parts": parts, "dropped": dict(dropped), "sources": _sources(folders)}
+        manifest = {
+            "splits": splits,
+            "marks": {"single": frames.single.size, "pair": frames.pair.size},  # of one example
+            "parts": parts,
+            "dropped": dict(dropped),
+            "sources": _sources(folders),
+        }
         write_json(folder / "manifest.json", manifest)
     for split, counted in splits.items():
         log.info("%s: %d documents, %d tokens", split, counted["documents"], counted["tokens"])
@@ -75,13 +84,13 @@ def _sources(folders: list[Path]) -> list[dict[str, str]]:
 
 
 def encode_slice(
-    piece: ShardSlice, vocabulary: Path, sha256: str, seed: int, validation: float
-) -> tuple[dict[str, Block], Counter[str]]:
-    """The documents of one slice as one block a split, and how many were dropped for which reason."""
+    part: ShardSlice, vocabulary: Path, sha256: str, seed: int, validation: float
+) -> tuple[dict[str, EncodedDocuments], Counter[str]]:
+    """The documents of one slice by split, and how many were dropped for which reason."""
     encoder = _encoder(vocabulary, sha256)
-    collected = {split: _Collector() for split in SPLITS}
+    collected = {split: _Collector(encoder.id_type) for split in SPLITS}
     dropped: Counter[str] = Counter()
-    for document in read_slice(piece):
+    for document in read_slice(part):
         split = "validation" if in_validation_split(document.id, seed, validation) else "train"
         sentences = (sentence for paragraph in document.text.split("\n") for sentence in split_sentences(paragraph))
         encoded = [ids for sentence in sentences if (ids := encoder.encode_bytes(sentence))]
@@ -89,7 +98,7 @@ def encode_slice(
             collected[split].add(encoded)
         else:
             dropped["document_without_tokens"] += 1
-    return {split: documents.block() for split, documents in collected.items()}, dropped
+    return {split: documents.encoded() for split, documents in collected.items()}, dropped
 
 
 @lru_cache(maxsize=1)  # one a process: its cache of chunks lasts from slice to slice
@@ -98,17 +107,18 @@ def _encoder(vocabulary: Path, sha256: str) -> Encoder:  # the hash tells a voca
 
 
 class _Collector:
-    """Gathers encoded documents into a block."""
+    """Gathers the encoded documents of a split."""
 
-    def __init__(self) -> None:
+    def __init__(self, id_type: np.dtype[Any]) -> None:
+        self._id_type = id_type
         self._ids: list[bytes] = []
         self._sentences, self._documents = array("q"), array("q")
 
     def add(self, sentences: list[bytes]) -> None:
         self._ids.append(b"".join(sentences))
-        self._sentences.extend(len(ids) // 2 for ids in sentences)
+        self._sentences.extend(len(ids) // self._id_type.itemsize for ids in sentences)
         self._documents.append(len(sentences))
 
-    def block(self) -> Block:
-        ids = np.frombuffer(b"".join(self._ids), np.uint16)
-        return ids, np.asarray(self._sentences), np.asarray(self._documents)
+    def encoded(self) -> EncodedDocuments:
+        ids = np.frombuffer(b"".join(self._ids), self._id_type)
+        return EncodedDocuments(ids, np.asarray(self._sentences), np.asarray(self._documents))

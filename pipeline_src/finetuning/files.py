@@ -17,7 +17,7 @@ from pipeline_src.tasks.feature_cache import cached
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class LeftToRight(TokenPrediction):
     @property
     def learns(self) -> str:
         """For the model's card."""
-        return "the next word from those before it" + (", and next sentences" if self.pairs else "")
+        return "the next word from those before it" + (f", and {self.learns_of_pairs}" if self.has_pairs else "")
 
 
 OBJECTIVE = LeftToRight

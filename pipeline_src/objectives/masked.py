@@ -16,7 +16,7 @@ class Masked(TokenPrediction):
     @property
     def learns(self) -> str:
         """For the model's card."""
-        return "masked words and next sentences" if self.pairs else "masked words, without next sentences"
+        return f"masked words and {self.learns_of_pairs}" if self.has_pairs else "masked words, without next sentences"
 
 
 OBJECTIVE = Masked

@@ -62,10 +62,10 @@ class Study(Block):
         for name, length in [("examples.lengths.long", lengths.long), *self._finetune_lengths()]:
             if length > self.model.positions:
                 raise ValueError(f"{name} ({length}) exceeds model.positions ({self.model.positions})")
-        if self.pretrain.objective == "left_to_right" and self.examples.next_sentence:
+        if self.pretrain.objective == "left_to_right" and self.examples.pairs != "none":
             raise ValueError(
-                "pretrain.objective: left_to_right goes without next sentences, since its [CLS] sees nothing; "
-                "set examples.next_sentence: false"
+                "pretrain.objective: left_to_right goes without sentence pairs, since its first mark sees nothing; "
+                "set examples.pairs: none"
             )
         cap = self.pretrain.masking.max_predictions
         if cap is not None and cap < self.mask_prob * lengths.long:

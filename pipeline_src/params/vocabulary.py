@@ -12,7 +12,7 @@ class VocabularyParams(Block):
 
     Attributes:
         entries: how many in all, special tokens and single characters included; 30,000 in the paper (section 3),
-            30,522 in the released uncased vocabulary. Ids are stored in 16 bits, hence the limit.
+            30,522 in the released uncased vocabulary. Ids are stored in 16 bits up to 65,536 entries, in 32 above.
         lowercase: lower-case text and strip accents (the uncased models).
         min_count: words rarer than this are not learnt from.
         alphabet: most single characters kept; rarer ones become [UNK].
@@ -21,7 +21,7 @@ class VocabularyParams(Block):
         longest_word: characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert.
     """
 
-    entries: int = Field(ge=100, le=65_536)
+    entries: int = Field(ge=100, le=1_000_000)
     lowercase: bool = True
     min_count: int = Field(default=2, ge=1)
     alphabet: int = Field(default=1000, ge=26)

@@ -62,7 +62,7 @@ def results(training: Training, figures: Mapping[str, float], probes: list[dict[
         "mask_prob": phase.mask_prob,
         "parameters": training.parameters,
         "config": training.config.as_dict(),
-        "next_sentence": examples.next_sentence,
+        "pairs": examples.pairs,
         "cost": training.compute.deterministic(),
         "train": trained_figures(training),
         "validation": figures,

@@ -9,7 +9,8 @@ import torch
 from tokenizers import Tokenizer
 
 from pipeline_src.pretraining.loading.batches import PretrainingBatch, PretrainingExamples
-from pipeline_src.tokenizer.wordpiece import CLS, MASK, SEP
+from pipeline_src.tokenizer.frame import read_frames
+from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.training.objective import PretrainingObjective
 
 SHOWN = 3  # texts
@@ -32,7 +33,8 @@ class MaskProbes:
     """
 
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.kind = tokenizer, kind_of(tokenizer)
+        self.marks = read_frames(tokenizer).marks
         self._probes: list[tuple[PretrainingBatch, int, dict[str, str]]] = []
         for example in range(min(SEARCHED, len(examples))):
             batch = examples.batch(np.array([example]))
@@ -72,23 +74,23 @@ class MaskProbes:
 
     def _text(self, batch: PretrainingBatch, position: int, label: int) -> str | None:
         """The words around a predicted position, [MASK] standing there; None where a person could not judge it."""
-        if batch.ids[position] != self.tokenizer.token_to_id(MASK):
+        if batch.ids[position] != self.tokenizer.token_to_id(self.kind.mask):
             return None
         tokens = [str(self.tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
         first, end = max(0, position - AROUND), min(len(tokens), position + AROUND + 1)
-        ends = [i for i in range(first, end) if tokens[i] in (CLS, SEP)]
+        ends = [i for i in range(first, end) if batch.ids[i] in self.marks]
         first = max([first, *(i + 1 for i in ends if i < position)])
         end = min([end, *(i for i in ends if i > position)])
-        while tokens[first].startswith("##"):
+        while self.kind.continues_word(tokens[first]):
             first += 1
-        while end < len(tokens) and tokens[end].startswith("##"):
+        while end < len(tokens) and self.kind.continues_word(tokens[end]):
             end += 1
         others = any(first <= other < end for other in batch.predicted.tolist() if other != position)
-        inside = position + 1 < len(tokens) and tokens[position + 1].startswith("##")
+        inside = position + 1 < len(tokens) and self.kind.continues_word(tokens[position + 1])
         whole = str(self.tokenizer.id_to_token(label)).isalpha() and not inside
         if others or not whole or end - first <= AROUND:
             return None
         before, after = (
             self.tokenizer.decode(batch.ids[a:b].tolist()) for a, b in ((first, position), (position + 1, end))
         )
-        return f"{before} {MASK} {after}".strip()
+        return f"{before} {self.kind.mask} {after}".strip()

@@ -21,7 +21,7 @@ from pipeline_src.pretraining.loading.batches import EXAMPLES, Cut, PretrainingE
 from pipeline_src.pretraining.phase import Phase
 from pipeline_src.pretraining.tensor_batch import TensorBatch, tensor_batches
 from pipeline_src.pretraining.validation import ValidationSet
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.checkpoint import Checkpoint, Checkpoints
 from pipeline_src.training.compute_tracker import ComputeTracker
 from pipeline_src.training.distributed import Distributed
@@ -96,7 +96,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         attention=phase.machine.attention,
         recompute=phase.machine.pretrain.recompute,
     )
-    objective = empty_objective(kind, config, examples.next_sentence, distributed.device)
+    objective = empty_objective(kind, config, examples.pairs, distributed.device)
     optimiser = make_optimiser(
         objective, params.learning_rate, params.weight_decay, params.optimiser, params.betas, params.epsilon
     )

@@ -38,7 +38,7 @@ def measure_validation(
 
     Returns:
         ``mlm_loss`` (nats) and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` over those the model saw as
-        [MASK] (left to right: all but [SEP]), and there too ``unigram_loss``, the cross-entropy of add-one unigram
+        [MASK] (left to right: all but marks), and there too ``unigram_loss``, the cross-entropy of add-one unigram
         counts of the training text, and ``gap``, their difference. Where examples
         are pairs, ``nsp_accuracy`` beside ``nsp_majority``, the share of its larger class, and ``nsp_loss``.
     """
@@ -59,7 +59,7 @@ def measure_validation(
         losses.append(torch.nn.functional.cross_entropy(words.float(), labels, reduction="none").cpu().numpy())
         best = words.gather(1, labels[:, None]).squeeze(1) >= words.amax(dim=1)  # half the time of argmax
         right.append(best.cpu().numpy())
-        unseen.append(examples.objective.unseen(batch.ids[batch.predicted], batch.labels))
+        unseen.append(examples.corruption.unseen(batch.ids[batch.predicted], batch.labels))
         simple.append(unigram[batch.labels])
         nsp_losses.append(torch.nn.functional.cross_entropy(pairs.float(), is_random, reduction="none").cpu().numpy())
         nsp_right.append((pairs.argmax(-1) == is_random).cpu().numpy())
@@ -76,7 +76,7 @@ def measure_validation(
         "examples": len(examples),
         "predictions": len(loss),
     }
-    if examples.next_sentence:
+    if examples.has_pairs:
         share = float(np.concatenate(random).mean())
         figures["nsp_loss"] = float(np.concatenate(nsp_losses).mean())
         figures["nsp_accuracy"] = float(np.concatenate(nsp_right).mean())
@@ -86,7 +86,7 @@ def measure_validation(
 
 def _batches(examples: PretrainingExamples) -> Iterator[PretrainingBatch]:
     max_seqlen = examples.lengths().max(keepdims=True)
-    most = int(examples.objective.predictions(max_seqlen)[0])
+    most = int(examples.corruption.predictions(max_seqlen)[0])
     size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), PREDICTIONS_PER_BATCH // most))
     for first in range(0, len(examples), size):
         yield examples.batch(np.arange(first, min(first + size, len(examples))))

@@ -85,7 +85,7 @@ def piece(ref: JsonRef) -> Markup:
     """A piece of a masked example; what is to predict is marked, with the word that belongs there."""
     text = show(ref["text"], "piece")
     fate = ref["fate"].value
-    if fate is None:
+    if fate in (None, "next"):
         return text
     was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(ref["was"], "piece"))
     return Markup('<ins class="{}">{}{}</ins>').format(fate, text, was)

@@ -130,7 +130,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "energy": energy,
     "text": str,
     "clipped": lambda value: value if len(value) <= CLIPPED else value[:CLIPPED].rsplit(" ", 1)[0] + " …",
-    "piece": lambda value: value.removeprefix("##"),
 }
 
 

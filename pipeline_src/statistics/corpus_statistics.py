@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.common.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.corpus.documents import corpus_folders, read_manifest
-from pipeline_src.examples.pairs import PLAN
+from pipeline_src.examples.pairs import SAMPLE_INDEX
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.statistics.overlap import Words, end_to_end, measure_overlap
 from pipeline_src.statistics.passages import sample_passages
@@ -24,12 +24,13 @@ from pipeline_src.tasks.files.reading import read_columns
 from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.files.squad import read_questions
 from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.frame import Frames, read_frames
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.token_store import SPLITS, TokenStore
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 PHASES = ("short", "long")
 BINS = 16  # of the histogram of lengths
-ROWS = 1 << 20  # of a plan, read at once
+ROWS = 1 << 20  # of a sample index, read at once
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
 
 
@@ -37,21 +38,21 @@ def run(*, seed: int, tasks: tuple[str, ...], wikipedia: WikipediaParams) -> Non
     """Read what the corpus stages made and the tasks made from Wikipedia; write ``results/corpus.json``.
 
     Raises:
-        PipelineError: a manifest, a shard, a plan or a task file is missing or malformed.
+        PipelineError: a manifest, a shard, a sample index or a task file is missing or malformed.
     """
     folders = corpus_folders(TEXT, wikipedia.parts)
     write_json(CORPUS, corpus_statistics(wikipedia.parts, tasks) | {"passages": sample_passages(folders, TEXT, seed)})
 
 
 def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, Any]:
-    """Read the manifests of all corpus stages, the plans and the tasks made from Wikipedia.
+    """Read the manifests of all corpus stages, the sample indices and the tasks made from Wikipedia.
 
     Args:
         parts: of Wikipedia, as params.yaml lists them.
         tasks: of the study; looked at are those of them made from Wikipedia.
 
     Raises:
-        PipelineError: a manifest, a plan or a task file is missing or malformed.
+        PipelineError: a manifest, a sample index or a task file is missing or malformed.
     """
     tokens = read_json(TOKENS / "manifest.json")
     tokenizer = load_tokenizer(VOCABULARY)
@@ -59,7 +60,7 @@ def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, A
         "parts": {name: _part(folder, name, tokens) for name, folder in _folders(parts).items()},
         "vocabulary": read_json(VOCABULARY / "manifest.json"),
         "dropped": tokens["dropped"],
-        "examples": {phase: _plans(phase) for phase in PHASES},
+        "examples": {phase: _examples(phase, read_frames(tokenizer)) for phase in PHASES},
         "overlap": _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks]),
     }
 
@@ -76,42 +77,43 @@ def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
     return part | {split: tokens["parts"][split][name] for split in SPLITS}
 
 
-def _plans(phase: str) -> dict[str, Any]:
+def _examples(phase: str, frames: Frames) -> dict[str, Any]:
     manifest = read_json(EXAMPLES / "manifest.json")
     length = manifest[phase]["length"]
-    marks = 3 if manifest["next_sentence"] else 2
-    return {"length": length, "next_sentence": manifest["next_sentence"]} | {
+    marks = (frames.single if manifest["pairs"] == "none" else frames.pair).size
+    return {"length": length, "pairs": manifest["pairs"]} | {
         split: describe(np.load(EXAMPLES / phase / f"{split}.npy", mmap_mode="r"), length, marks) for split in SPLITS
     }
 
 
-def describe(plan: np.ndarray, length: int, marks: int) -> dict[str, Any]:
-    """What is to say of a plan.
+def describe(sample_index: np.ndarray, length: int, marks: int) -> dict[str, Any]:
+    """What the report says of a sample index.
 
     Args:
-        plan: of dtype ``pairs.PLAN``, [examples]; read in blocks.
+        sample_index: of dtype ``pairs.SAMPLE_INDEX``, [examples]; read in blocks.
         length: of the longest example the phase allows.
-        marks: [CLS] and [SEP] of one example.
+        marks: how many marks an example has.
 
     Returns:
-        ``examples``; ``tokens``; ``fill``, how full the examples are; ``random_next``, the share of random pairs; and
-        ``lengths``, how many ``examples`` there are in each of 16 equal classes of length, and where these end.
+        ``examples``; ``tokens``; ``fill``, how full the examples are; ``random_next``, the share of pairs whose
+        label is 1; and ``lengths``, how many ``examples`` there are in each of 16 equal classes of length, and where
+        these end.
     """
-    assert plan.dtype == PLAN
+    assert sample_index.dtype == SAMPLE_INDEX
     edges = np.linspace(0, length, BINS + 1)
     tokens = random = 0
     histogram = np.zeros(BINS, np.int64)
-    for start in range(0, len(plan), ROWS):
-        rows = plan[start : start + ROWS]
+    for start in range(0, len(sample_index), ROWS):
+        rows = sample_index[start : start + ROWS]
         lengths = rows["a_length"].astype(np.int64) + rows["b_length"] + marks
         tokens += int(lengths.sum())
         random += int(rows["is_random"].sum())
         histogram += np.histogram(lengths, edges)[0]
     return {
-        "examples": len(plan),
+        "examples": len(sample_index),
         "tokens": tokens,
-        "fill": round(tokens / (len(plan) * length), 4),
-        "random_next": round(random / len(plan), 4),
+        "fill": round(tokens / (len(sample_index) * length), 4),
+        "random_next": round(random / len(sample_index), 4),
         "lengths": {"up_to": edges[1:].tolist(), "examples": histogram.tolist()},
     }
 

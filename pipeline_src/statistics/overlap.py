@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from pipeline_src.common.counter_rng import bits, derive_seed
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.progress import Progress
+from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.token_store import TokenStore
 
 RUN = 13  # words
@@ -30,7 +31,7 @@ class Words:
     """What makes a word of pieces.
 
     Attributes:
-        inner: whether an id continues a word (``##``), bool [entries].
+        inner: whether an id continues a word, bool [entries].
         written: whether it holds a letter or digit, bool [entries].
     """
 
@@ -40,11 +41,10 @@ class Words:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Words:
         """Read them off a vocabulary."""
-        inner, written = (np.zeros(tokenizer.get_vocab_size(), bool) for _ in range(2))
+        written = np.zeros(tokenizer.get_vocab_size(), bool)
         for piece, number in tokenizer.get_vocab().items():
-            inner[number] = piece.startswith("##")
             written[number] = any(character.isalnum() for character in piece)
-        return cls(inner, written)
+        return cls(kind_of(tokenizer).inner_pieces(tokenizer), written)
 
     def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Every run of 13 words that lies within one text.

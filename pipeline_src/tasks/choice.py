@@ -25,7 +25,8 @@ from pipeline_src.tasks.labelled import (
 )
 from pipeline_src.tasks.metrics import compute_metrics
 from pipeline_src.tasks.predictions import align, certainty, check_outputs, not_a_prediction
-from pipeline_src.tasks.sequences import Specials, encode, pair_features
+from pipeline_src.tasks.sequences import encode, pair_features
+from pipeline_src.tokenizer.frame import read_frames
 
 head = "choice"
 
@@ -82,7 +83,7 @@ def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, 
     choices = len(examples[0].endings)
     pairs = ((contexts[index // choices], ending) for index, ending in enumerate(endings))
     labels = label_array(examples)
-    return pair_features(spec.name, pairs, labels, Specials.of(tokenizer), max_length, per_item=choices)
+    return pair_features(spec.name, pairs, labels, read_frames(tokenizer), max_length, per_item=choices)
 
 
 def predict(

@@ -27,7 +27,8 @@ from pipeline_src.tasks.labelled import (
 )
 from pipeline_src.tasks.metrics import compute_metrics
 from pipeline_src.tasks.predictions import align, align_rows, certainty, check_outputs, not_a_prediction
-from pipeline_src.tasks.sequences import Specials, encode, pair_features
+from pipeline_src.tasks.sequences import encode, pair_features
+from pipeline_src.tokenizer.frame import read_frames
 
 head = "sequence"
 
@@ -105,7 +106,7 @@ def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, 
     ]
     pairs = zip(segments[0], segments[1] if len(segments) == 2 else [None] * len(examples), strict=True)
     labels = label_array(examples, np.float32 if spec.range else np.int64)
-    return pair_features(spec.name, pairs, labels, Specials.of(tokenizer), max_length)
+    return pair_features(spec.name, pairs, labels, read_frames(tokenizer), max_length)
 
 
 def predict(

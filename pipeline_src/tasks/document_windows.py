@@ -13,7 +13,9 @@ from tokenizers import Tokenizer
 from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import NO_TAG, TokenFeatures
 from pipeline_src.tasks.files.conll import Example
-from pipeline_src.tasks.sequences import Specials, encode, frame
+from pipeline_src.tasks.sequences import encode
+from pipeline_src.tokenizer.frame import read_frames
+from pipeline_src.tokenizer.load import kind_of
 
 CONTEXT = 4  # a later window of a document begins with up to a fourth of sentences that came before
 
@@ -44,21 +46,23 @@ def window_features(
     5.3). Every word carries it exactly once: a word without tokens is read as [UNK], one that is longer than a window
     by its first tokens, and a sentence that is longer is cut between words.
     """
-    specials, room = Specials.of(tokenizer), max_length - 2
+    frame, kind = read_frames(tokenizer).single, kind_of(tokenizer)
+    unknown = kind.id_of(tokenizer, kind.unk)
+    room = max_length - frame.size
     counts: Counter[str] = Counter()
-    pieces = _pieces(examples, _word_tokens(examples, tokenizer, specials.unk, room, counts), room, counts)
+    pieces = _pieces(examples, _word_tokens(examples, tokenizer, unknown, room, counts), room, counts)
     ids: list[int] = []
     word: list[int] = []
     cu_seqlens, owners = [0], []
     for _, document in groupby(pieces, lambda piece: examples[piece.example].document):
         for context, tagged in _windows(list(document), room):
             inner = [token for piece in (*context, *tagged) for tokens in piece.words for token in tokens]
-            ids += frame(inner, None, specials)[0]
-            word += [-1] * (1 + sum(piece.tokens for piece in context))
+            ids += frame.around(inner)[0]
+            word += [-1] * (len(frame.marks[0]) + sum(piece.tokens for piece in context))
             for piece in tagged:
                 for number, tokens in enumerate(piece.words, start=piece.first):
                     word += [number] + [-1] * (len(tokens) - 1)
-            word.append(-1)
+            word += [-1] * len(frame.marks[1])
             cu_seqlens.append(len(ids))
             owners.append(tagged[0].example)
     for reason, count in sorted((+counts).items()):

@@ -13,7 +13,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.squad import Answer, Example, stands
-from pipeline_src.tasks.sequences import Specials
+from pipeline_src.tokenizer.frame import Frame, read_frames
 
 WINDOW_STEP = 128  # from window start to window start; this and the next two as in google-research/bert, run_squad.py
 QUESTION_TOKENS = 64
@@ -65,14 +65,16 @@ def window_features(task: str, examples: Sequence[Example], tokenizer: Tokenizer
     ``counts`` says of how many questions each of the reasons above holds.
 
     Raises:
-        PipelineError: the tokenizer cuts or pads texts by itself, or lacks a special token.
+        PipelineError: the tokenizer cuts or pads texts by itself, or puts no marks around them.
     """
     if tokenizer.truncation or tokenizer.padding:
         raise PipelineError(
             "the tokenizer cuts or pads texts by itself", tokenizer.truncation or tokenizer.padding,
             where=f"task {task}", remedy="set truncation and padding to null in the model folder's tokenizer.json",
         )  # fmt: skip
-    longest_question = min(QUESTION_TOKENS, (max_length - 3) // 2)
+    frame = read_frames(tokenizer).pair
+    before = len(frame.marks[0]) + len(frame.marks[1])  # marks before the context
+    longest_question = min(QUESTION_TOKENS, (max_length - frame.size) // 2)
     counts: Counter[str] = Counter()
     questions: list[np.ndarray] = []
     for encoding in _encodings(tokenizer, [example.question for example in examples]):
@@ -89,11 +91,12 @@ def window_features(task: str, examples: Sequence[Example], tokenizer: Tokenizer
         offsets = contexts[example.context][1]
         counts[EMPTY_CONTEXT] += not len(offsets)
         counts[SHORT_CONTEXT] += 0 < len(offsets) < len(question)
-        windows += _label(owner, example, offsets, max_length - len(question) - 3, len(question) + 2, counts)
+        room = max_length - len(question) - frame.size
+        windows += _label(owner, example, offsets, room, len(question) + before, counts)
     counts = +counts
     for reason, count in sorted(counts.items()):
         log.info("%s: %d of %d questions: %s", task, count, len(examples), reason)
-    return _lay_out(windows, examples, questions, contexts, Specials.of(tokenizer), dict(sorted(counts.items())))
+    return _lay_out(windows, examples, questions, contexts, frame, dict(sorted(counts.items())))
 
 
 def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]:
@@ -178,18 +181,19 @@ def _lay_out(
     examples: Sequence[Example],
     questions: Sequence[np.ndarray],
     contexts: dict[str, tuple[np.ndarray, np.ndarray]],
-    specials: Specials,
+    frame: Frame,
     counts: dict[str, int],
 ) -> SpanFeatures:
     """Fill arrays of the final size; 15 million tokens of training windows never exist as Python objects."""
     owners = np.array([window.owner for window in windows], np.int64)
-    lengths = [len(questions[window.owner]) + 3 + window.last - window.first for window in windows]
+    lengths = [len(questions[window.owner]) + frame.size + window.last - window.first for window in windows]
     cu_seqlens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    ids = np.full(cu_seqlens[-1], specials.sep, np.int32)
-    segments = np.zeros(cu_seqlens[-1], np.int8)
+    before, between, after = (np.array(marks, np.int32) for marks in frame.marks)
+    of_run = np.array(frame.segments, np.int8)
+    ids = np.empty(cu_seqlens[-1], np.int32)
+    segments = np.empty(cu_seqlens[-1], np.int8)
     offsets = np.zeros((cu_seqlens[-1], 2), np.int32)
     may_start = np.zeros(cu_seqlens[-1], bool)
-    ids[cu_seqlens[:-1]] = specials.cls
     edges = np.searchsorted(owners, np.arange(len(examples) + 1)).tolist()
     for owner, (example, question) in enumerate(zip(examples, questions, strict=True)):
         own = windows[edges[owner] : edges[owner + 1]]
@@ -197,10 +201,12 @@ def _lay_out(
         context_ids, context_offsets = contexts[example.context]
         for number, window in enumerate(own):
             begin, end = int(cu_seqlens[edges[owner] + number]), int(cu_seqlens[edges[owner] + number + 1])
-            part, place = slice(window.first, window.last), slice(begin + len(question) + 2, end - 1)
-            ids[begin + 1 : begin + 1 + len(question)] = question
-            ids[place] = context_ids[part]
-            segments[place.start : end] = 1
+            part = slice(window.first, window.last)
+            stop = end - len(after)
+            place = slice(stop - (window.last - window.first), stop)
+            runs = (before, question, between, context_ids[part], after)
+            ids[begin:end] = np.concatenate(runs)
+            segments[begin:end] = np.repeat(of_run, [len(run) for run in runs])
             offsets[place] = context_offsets[part]
             may_start[place] = best[part] == number
     return SpanFeatures(

@@ -9,12 +9,11 @@ from itertools import chain
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.tokenizer.token_store import id_type
 from pipeline_src.tokenizer.words import WordSplitter
 
 CACHED_CHUNKS = 1 << 19  # about 100 MB when full; then it starts anew
 LONGEST_CACHED = 100  # characters; longer chunks are as good as never met again
-MOST_ENTRIES = 1 << 16  # ids are 16 bits
 
 
 class Encoder:
@@ -23,47 +22,42 @@ class Encoder:
     Args:
         tokenizer: as ``load_tokenizer`` gives it.
 
-    Raises:
-        PipelineError: the vocabulary has more entries than 16 bits can number.
+    Attributes:
+        id_type: of the ids in bytes: as the token store has them, in this machine's byte order.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        entries = tokenizer.get_vocab_size()
-        if entries > MOST_ENTRIES:
-            raise PipelineError(
-                "too many entries in the vocabulary",
-                entries,
-                where=f"ids are stored in 16 bits, {MOST_ENTRIES} at most",
-                remedy="train a smaller vocabulary (vocabulary.entries)",
-            )
-        self._chunks = _Chunks(tokenizer)
+        self.id_type = id_type(tokenizer.get_vocab_size()).newbyteorder("=")
+        self._chunks = _Chunks(tokenizer, self.id_type.char)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text``, without [CLS] and [SEP]."""
-        return array("H", self.encode_bytes(text)).tolist()
+        """Ids of ``text``, without marks."""
+        return array(self.id_type.char, self.encode_bytes(text)).tolist()
 
     def encode_bytes(self, text: str) -> bytes:
-        """The same ids as uint16 in this machine's byte order, the fastest form."""
+        """The same ids as bytes of ``id_type``, the fastest form."""
         return b"".join(map(self._chunks.__getitem__, text.split(" ")))
 
     def encode_batch(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of all ``texts`` end to end, uint16 [tokens], and how many each has, int64 [texts]."""
+        """Ids of all ``texts`` end to end, ``id_type`` [tokens], and how many each has, int64 [texts]."""
         encoded = [self.encode_bytes(text) for text in texts]
-        return np.frombuffer(b"".join(encoded), np.uint16), np.array([len(ids) for ids in encoded], np.int64) // 2
+        lengths = np.array([len(ids) for ids in encoded], np.int64) // self.id_type.itemsize
+        return np.frombuffer(b"".join(encoded), self.id_type), lengths
 
 
 class _Chunks(dict[str, bytes]):
     """Ids by chunk; a chunk that is not there is encoded, and kept unless it is long."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, typecode: str) -> None:
         super().__init__()
+        self._typecode = typecode
         self._split = WordSplitter(tokenizer.normalizer.lowercase).split
         self._tokenize = tokenizer.model.tokenize
         longest = tokenizer.model.max_input_chars_per_word
         self._entries = {piece: [number] for piece, number in tokenizer.get_vocab().items() if len(piece) <= longest}
 
     def __missing__(self, chunk: str) -> bytes:
-        ids = array("H", chain.from_iterable(map(self._encode_word, self._split(chunk)))).tobytes()
+        ids = array(self._typecode, chain.from_iterable(map(self._encode_word, self._split(chunk)))).tobytes()
         if len(chunk) <= LONGEST_CACHED:
             if len(self) >= CACHED_CHUNKS:
                 self.clear()

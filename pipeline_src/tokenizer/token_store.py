@@ -1,15 +1,16 @@
 """Token ids of a whole corpus on disk, end to end, with the places where sentences and documents start.
 
-``<folder>/<split>.ids`` holds uint16 ids, ``.sentences`` the int64 offset of each sentence's first id, ``.documents``
-the int64 number of each document's first sentence; both end with one number more, where the next would start. All are
-little-endian and read through memory maps, so that a corpus of any size takes no memory.
+``<folder>/<split>.ids`` holds ids, of 16 bits where the vocabulary has few enough entries and else of 32 (the manifest
+says which); ``.sentences`` the int64 offset of each sentence's first id, ``.documents`` the int64 number of each
+document's first sentence; both end with one number more, where the next would start. All are little-endian and read
+through memory maps, so that a corpus of any size takes no memory.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,26 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
 
 SPLITS = ("train", "validation")
-# Documents in memory: ids of all their tokens (uint16), tokens of each sentence, sentences of each document (int64).
-Block = tuple[np.ndarray, np.ndarray, np.ndarray]
-TYPES: dict[str, np.dtype[Any]] = {"ids": np.dtype("<u2"), "sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
+OFFSETS = np.dtype("<i8")  # of sentences and documents
+
+
+def id_type(entries: int) -> np.dtype[Any]:
+    """The type that ids of a vocabulary of so many entries are stored as: uint16 where it numbers them all."""
+    return np.dtype("<u2") if entries <= 1 << 16 else np.dtype("<u4")
+
+
+class EncodedDocuments(NamedTuple):
+    """Documents in memory.
+
+    Attributes:
+        ids: of all their tokens, [tokens].
+        sentences: tokens of each sentence, at least one, int64 [sentences].
+        documents: sentences of each document, at least one, int64 [documents].
+    """
+
+    ids: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
 
 
 def _path(folder: Path, split: str, kind: str) -> Path:
@@ -27,26 +45,28 @@ def _path(folder: Path, split: str, kind: str) -> Path:
 
 
 class TokenWriter:
-    """Appends documents to one split; memory does not grow with it."""
+    """Appends documents to one split; memory does not grow with it.
 
-    def __init__(self, folder: Path, split: str) -> None:
-        self._paths = {kind: _path(folder, split, kind) for kind in TYPES}
+    Args:
+        folder, split: where.
+        entries: of the vocabulary.
+    """
+
+    def __init__(self, folder: Path, split: str, entries: int) -> None:
+        self._types = {"ids": id_type(entries), "sentences": OFFSETS, "documents": OFFSETS}
+        self._paths = {kind: _path(folder, split, kind) for kind in self._types}
         self._files = {kind: open(path, "wb") for kind, path in self._paths.items()}
         self.counts: Counter[str] = Counter(documents=0, single_sentence_documents=0, sentences=0, tokens=0)
 
     def add(self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> None:
-        """Append documents.
-
-        Args:
-            ids: all their tokens, [tokens].
-            sentences: tokens of each sentence, at least one, int64 [sentences].
-            documents: sentences of each document, at least one, int64 [documents].
+        """Append documents, as :class:`EncodedDocuments` holds them.
 
         Raises:
-            OverflowError: an id does not fit 16 bits.
+            OverflowError: an id does not fit the type that ids are stored as.
         """
-        if ids.dtype != TYPES["ids"] and ids.max(initial=0) > np.iinfo(TYPES["ids"]).max:
-            raise OverflowError(f"id {ids.max()} does not fit 16 bits")
+        stored = self._types["ids"]
+        if ids.dtype != stored and ids.max(initial=0) > np.iinfo(stored).max:
+            raise OverflowError(f"id {ids.max()} does not fit {8 * stored.itemsize} bits")
         self._write("ids", ids)
         self._write("sentences", self.counts["tokens"] + np.cumsum(sentences) - sentences)
         self._write("documents", self.counts["sentences"] + np.cumsum(documents) - documents)
@@ -55,22 +75,22 @@ class TokenWriter:
         self.counts.update(dict(zip(self.counts, counted, strict=True)))
 
     def _write(self, kind: str, values: np.ndarray) -> None:
-        self._files[kind].write(np.ascontiguousarray(values, TYPES[kind]).data)
+        self._files[kind].write(np.ascontiguousarray(values, self._types[kind]).data)
 
     def close(self) -> dict[str, Any]:
-        """Finish the files and return the split's row of the manifest: counts, and the sum of the ids."""
+        """Finish the files and return the split's row of the manifest: counts, the type of the ids, and their sum."""
         self._write("sentences", np.asarray([self.counts["tokens"]]))
         self._write("documents", np.asarray([self.counts["sentences"]]))
         for file in self._files.values():
             file.close()
-        return {**self.counts, "sha256": hash_file(self._paths["ids"])}
+        return {**self.counts, "id_type": self._types["ids"].name, "sha256": hash_file(self._paths["ids"])}
 
 
 class TokenStore:
     """One split, read through memory maps.
 
     Attributes:
-        ids: uint16 [tokens].
+        ids: uint16 or uint32 [tokens].
         sentences: offset of each sentence's first id, int64 [sentences + 1].
         documents: number of each document's first sentence, int64 [documents + 1].
 
@@ -82,9 +102,9 @@ class TokenStore:
         self._opened = folder, split
         folder = Path(folder)
         row = read_json(folder / "manifest.json")["splits"][split]
-        self.ids = _map(_path(folder, split, "ids"), row["tokens"], TYPES["ids"])
-        self.sentences = _map(_path(folder, split, "sentences"), row["sentences"] + 1, TYPES["sentences"])
-        self.documents = _map(_path(folder, split, "documents"), row["documents"] + 1, TYPES["documents"])
+        self.ids = _map(_path(folder, split, "ids"), row["tokens"], np.dtype(row["id_type"]).newbyteorder("<"))
+        self.sentences = _map(_path(folder, split, "sentences"), row["sentences"] + 1, OFFSETS)
+        self.documents = _map(_path(folder, split, "documents"), row["documents"] + 1, OFFSETS)
 
     def __reduce__(self) -> tuple[Any, ...]:  # another process maps the files itself
         return TokenStore, self._opened
@@ -104,9 +124,9 @@ class TokenStore:
 def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
     size = length * dtype.itemsize
     if not path.exists() or path.stat().st_size != size:
-        found = path.stat().st_size if path.exists() else "no file"
+        actual = path.stat().st_size if path.exists() else "no file"
         raise PipelineError(
-            "token shard is damaged", f"{found} where {size} bytes belong", where=path,
+            "token shard is damaged", f"{actual} where {size} bytes belong", where=path,
             remedy="run the stage `tokenize` again",
         )  # fmt: skip
     # a plain array over the map: the class memmap makes every slice ten times as slow

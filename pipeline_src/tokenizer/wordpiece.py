@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer
@@ -14,8 +13,11 @@ from tokenizers.processors import TemplateProcessing
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, write_json
+from pipeline_src.tokenizer.kind import Kind
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+INNER = "##"  # opens a piece that continues a word
+KIND = Kind(PAD, UNK, MASK, lambda piece: piece.startswith(INNER), lambda piece: piece.removeprefix(INNER))
 UNUSED_FIRST = 99  # reserved entries before [UNK] in the released vocabularies
 LONGEST_WORD = 100  # characters; longer words become [UNK], as in transformers (google-research/bert: 200)
 
@@ -38,12 +40,14 @@ def build_tokenizer(vocabulary: list[str], lowercase: bool, longest_word: int = 
     Raises:
         PipelineError: ``vocabulary`` lacks a special token.
     """
-    _require_special_tokens(vocabulary, "the list of pieces")
+    for token in SPECIAL_TOKENS:
+        if token not in vocabulary:
+            raise PipelineError("the vocabulary lacks a special token", token, remedy="train it again")
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     tokenizer = Tokenizer(WordPiece(ids, unk_token=UNK, max_input_chars_per_word=longest_word))
     tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.decoder = WordPieceDecoder(prefix="##")
+    tokenizer.decoder = WordPieceDecoder(prefix=INNER)
     tokenizer.post_processor = TemplateProcessing(
         single=f"{CLS} $A {SEP}",
         pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
@@ -70,36 +74,3 @@ def save_tokenizer(folder: Path, vocabulary: list[str], lowercase: bool, longest
         folder / "tokenizer_config.json",
         {"tokenizer_class": kind, "do_lower_case": lowercase, "model_max_length": 512, **names},
     )
-
-
-def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """The tokenizer of a vocabulary or model folder.
-
-    Raises:
-        PipelineError: there is no ``tokenizer.json``, it cannot be read, it lacks a special token, or a ``vocab.txt``
-            beside it says otherwise.
-    """
-    path, listed = Path(folder) / "tokenizer.json", Path(folder) / "vocab.txt"
-    remedy = "run the stage that makes this folder again, or `dvc pull` its output"
-    if not path.exists():
-        raise PipelineError("no tokenizer here", path, remedy=remedy)
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises no narrower class
-        raise PipelineError("not a tokenizer", error, where=path, remedy=remedy) from None
-    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
-    _require_special_tokens(vocabulary, path)
-    if listed.exists() and listed.read_text(encoding="utf-8").split("\n")[:-1] != sorted(
-        vocabulary, key=vocabulary.__getitem__
-    ):
-        raise PipelineError("not the vocabulary of tokenizer.json", listed, where=path, remedy=remedy)
-    tokenizer.encode_special_tokens = True  # not kept by tokenizer.json
-    tokenizer.no_truncation()  # which some published files hold, and which would cut texts unseen
-    tokenizer.no_padding()
-    return tokenizer
-
-
-def _require_special_tokens(vocabulary: Collection[str], where: object) -> None:
-    for token in SPECIAL_TOKENS:
-        if token not in vocabulary:
-            raise PipelineError("the vocabulary lacks a special token", token, where=where, remedy="train it again")

@@ -85,7 +85,8 @@ class Merger:
         self.pieces, self._word, self._word_counts = spelling.pieces, spelling.word, spelling.counts
         self._numbers = {text: number for number, text in enumerate(self.texts)}
         self._lengths = [0] + [1] * len(spelling.forms)
-        order = np.argsort(self.pieces.astype(np.uint16), kind="stable").astype(np.int32)
+        narrow = self.pieces.astype(np.min_scalar_type(len(self.texts)))  # few bits are sorted in linear time
+        order = np.argsort(narrow, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(self.pieces, minlength=len(self.texts)))
         self.places = [places.copy() for places in np.split(order, ends[:-1])]
         self.pair_counts = self._count_pairs()

@@ -15,7 +15,8 @@ from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.tokenizer.encode import Encoder
-from pipeline_src.tokenizer.wordpiece import UNK, load_tokenizer, save_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import UNK, save_tokenizer
 from pipeline_src.tokenizer_training.counting import TOO_LONG, WordCounts, count_shards
 from pipeline_src.tokenizer_training.learn import learn_vocabulary
 

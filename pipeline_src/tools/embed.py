@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, default=DEFAULT, help=f"folder of the model (default {DEFAULT})")
     parser.add_argument(
         "--pooling", choices=POOLINGS, default="mean",
-        help="mean or maximum of the token vectors, [CLS] and [SEP] included, or that of [CLS] (default mean)",
+        help="mean or maximum of the token vectors, marks included, or that of the first mark (default mean)",
     )  # fmt: skip
     parser.add_argument("--normalise", action="store_true", help="divide each vector by its length")
     parser.add_argument("--output", type=Path, help=f"file, {' or '.join(WRITERS)}; without it, JSON lines to stdout")

@@ -24,12 +24,13 @@ from pipeline_src.common.paths import EXAMPLES, VOCABULARY
 from pipeline_src.common.progress import Progress
 from pipeline_src.params.study import load_study
 from pipeline_src.pretraining.loading.batches import PretrainingExamples, open_examples
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.token_store import SPLITS
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
-from pipeline_src.tools.tfrecord import example, write_record
+from pipeline_src.tools.tfrecord import serialise_example, write_record
 
 PER_FILE = 1 << 16  # examples; 128 MB of TFRecord at 128 tokens
 AT_ONCE = 1 << 10  # examples in memory
+EXPORTED = ("masked",)  # objectives whose examples these fields can hold
 Fields = dict[str, np.ndarray]
 
 
@@ -45,17 +46,29 @@ def main(arguments: argparse.Namespace) -> None:
     """Write every example of a phase and split, masked as the study in params.yaml masks them.
 
     Raises:
-        PipelineError: the folder exists, the stages before have not run, or masking is dynamic.
+        PipelineError: the folder exists, the stages before have not run, masking is dynamic, or nothing is masked.
     """
     study = load_study()
     if arguments.output.exists():
         raise PipelineError("the folder exists already", arguments.output, remedy="name another, or remove it")
+    if study.pretrain.objective not in EXPORTED:
+        raise PipelineError(
+            "the fields of these files are for masked words", f"pretrain.objective: {study.pretrain.objective}",
+            where="params.yaml", remedy=f"export a study whose objective is {' or '.join(EXPORTED)}",
+        )  # fmt: skip
     if study.pretrain.masking.dynamic:
         raise PipelineError(
             "dynamic masks cannot be written to files", "pretrain.masking.dynamic: true", where="params.yaml",
             remedy="set it to false; examples.duplicates gives several masks of each text",
         )  # fmt: skip
-    opened = (arguments.phase, arguments.split, study.mask_prob, study.pretrain.masking, study.seed)
+    opened = (
+        arguments.phase,
+        arguments.split,
+        study.mask_prob,
+        study.pretrain.masking,
+        study.seed,
+        study.pretrain.objective,
+    )
     length = read_json(EXAMPLES / "manifest.json")[arguments.phase]["length"]
     predictions = study.pretrain.masking.max_predictions or math.ceil(study.mask_prob * length)
     total = len(_open(*opened))
@@ -68,8 +81,8 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 @lru_cache(maxsize=1)
-def _open(phase: str, split: str, mask_prob: float, masking: Any, seed: int) -> PretrainingExamples:
-    return open_examples(phase, split, load_tokenizer(VOCABULARY), mask_prob, masking, seed)
+def _open(phase: str, split: str, mask_prob: float, masking: Any, seed: int, objective: str) -> PretrainingExamples:
+    return open_examples(phase, split, load_tokenizer(VOCABULARY), mask_prob, masking, seed, objective)
 
 
 def _write_file(
@@ -89,7 +102,7 @@ def padded(examples: PretrainingExamples, numbers: np.ndarray, length: int, pred
 
     ``input_ids``, ``input_mask``, ``segment_ids`` are ``length`` wide; ``masked_lm_positions``, ``masked_lm_ids``,
     ``masked_lm_weights`` (float32) are ``predictions`` wide; ``next_sentence_labels`` is 1 wide and missing without
-    next sentences. All but the weights are int64.
+    pairs. All but the weights are int64.
     """
     batch = examples.batch(numbers)
     count = len(numbers)
@@ -104,7 +117,7 @@ def padded(examples: PretrainingExamples, numbers: np.ndarray, length: int, pred
     narrow = {name: np.zeros((count, predictions), np.float32 if name == names[2] else np.int64) for name in names}
     for name, values in zip(names, (place[batch.predicted], batch.labels, np.ones_like(slot)), strict=True):
         narrow[name][row_of, slot] = values
-    label = {"next_sentence_labels": batch.pair_label[:, None]} if examples.next_sentence else {}
+    label = {"next_sentence_labels": batch.pair_label[:, None]} if examples.has_pairs else {}
     return wide | narrow | label
 
 
@@ -113,7 +126,7 @@ def _write_tfrecord(path: Path, chunks: Iterator[Fields]) -> None:
         for fields in chunks:
             lists = {name: values.tolist() for name, values in fields.items()}
             for row in zip(*lists.values(), strict=True):
-                write_record(file, example(dict(zip(lists, row, strict=True))))
+                write_record(file, serialise_example(dict(zip(lists, row, strict=True))))
 
 
 def _write_parquet(path: Path, chunks: Iterator[Fields]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -17,7 +19,8 @@ from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import fill, load_config
 from pipeline_src.models.tensors import read_tensors
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.frame import Frame, read_frames
+from pipeline_src.tokenizer.load import load_tokenizer
 
 DEFAULT = PRETRAINED / "long"
 Model = TypeVar("Model", bound=nn.Module)
@@ -32,17 +35,23 @@ class Opened(Generic[Model]):
     tokenizer: Tokenizer
     device: torch.device
 
+    @cached_property
+    def frame(self) -> Frame:
+        """The marks around a text."""
+        return read_frames(self.tokenizer).single
+
     @property
     def max_seqlen(self) -> int:
-        """Tokens that fit beside [CLS] and [SEP]."""
-        return self.config.max_position_embeddings - 2
+        """Tokens that fit beside the marks around a text."""
+        return self.config.max_position_embeddings - self.frame.size
 
     def pack(self, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, segments and starts, as the encoder takes them, of texts given as ids; adds [CLS] and [SEP]."""
-        cls_id, sep_id = map(self.tokenizer.token_to_id, ("[CLS]", "[SEP]"))
-        ids = torch.tensor([number for text in texts for number in (cls_id, *text, sep_id)])
-        cu_seqlens = torch.tensor([0, *(len(text) + 2 for text in texts)]).cumsum(0)
-        return ids.to(self.device), torch.zeros_like(ids, device=self.device), cu_seqlens.to(self.device)
+        """Ids, segments and starts, as the encoder takes them, of texts given as ids; adds the marks."""
+        lengths = np.array([len(text) for text in texts], np.int64)
+        flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
+        ids, segments = map(torch.from_numpy, self.frame.lay_out(flat, lengths[:, None]))
+        cu_seqlens = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + self.frame.size)]))
+        return ids.to(self.device), segments.to(self.device), cu_seqlens.to(self.device)
 
 
 def open_model(folder: Path, make: Callable[[BertConfig], Model], only: tuple[str, ...], without: str) -> Opened[Model]:

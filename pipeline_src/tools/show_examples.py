@@ -1,4 +1,4 @@
-"""Tool ``show``: pretraining examples as text a person can read, masks and labels included."""
+"""Tool ``show``: pretraining examples as text that a person can read, with what is to be predicted."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.params.study import load_study
 from pipeline_src.pretraining.loading.batches import PretrainingBatch, open_examples
-from pipeline_src.pretraining.loading.readable import Shown, shown_pieces
+from pipeline_src.pretraining.loading.readable import ReadablePiece, pair_label, readable_pieces
+from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.token_store import SPLITS
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 STYLES = {"mask": "\033[1;31m", "random": "\033[1;33m", "keep": "\033[1;32m"}
 RESET = "\033[0m"
-KEY = "what must be predicted stands in braces: {[MASK] word}, {other word} in place of a word, {word=} left as it is"
+KEY = (
+    "what must be predicted stands in braces: {{{mask} word}}, {{other word}} in place of a word, "
+    "{{word=}} left as it is"
+)
+NEXT_KEY = "every word is predicted from those before it; none is masked or replaced"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
     parser.add_argument("--phase", choices=("short", "long"), default="short")
     parser.add_argument("--split", choices=SPLITS, default="train")
-    parser.add_argument("--count", type=int, default=3, help="how many, from all over the plan (default 3)")
+    parser.add_argument("--count", type=int, default=3, help="how many, from all over the phase (default 3)")
     parser.add_argument("--example", type=int, help="this one alone, by its number")
     parser.add_argument("--epoch", type=int, default=0, help="whose masks, where masking is dynamic")
 
@@ -40,7 +44,13 @@ def main(arguments: argparse.Namespace) -> None:
     study = load_study()
     tokenizer = load_tokenizer(VOCABULARY)
     examples = open_examples(
-        arguments.phase, arguments.split, tokenizer, study.mask_prob, study.pretrain.masking, study.seed
+        arguments.phase,
+        arguments.split,
+        tokenizer,
+        study.mask_prob,
+        study.pretrain.masking,
+        study.seed,
+        study.pretrain.objective,
     )
     if arguments.example is None:
         numbers = permuted(study.seed, np.arange(min(max(arguments.count, 1), len(examples))), len(examples))
@@ -48,27 +58,28 @@ def main(arguments: argparse.Namespace) -> None:
         numbers = np.asarray([arguments.example])
     else:
         raise PipelineError("no such example", arguments.example, remedy=f"give 0 to {len(examples) - 1}")
-    print(KEY)
+    label_shift = examples.corruption.label_shift
+    print(NEXT_KEY if label_shift else KEY.format(mask=kind_of(tokenizer).mask))
     for number in numbers:
         batch = examples.batch(np.asarray([number]), arguments.epoch)
-        label = f", {'random' if batch.pair_label[0] else 'true'} next" if examples.next_sentence else ""
-        counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted{label}"
+        label = pair_label(examples, batch)
+        counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted{f'; {label}' if label else ''}"
         print(f"\nexample {number} ({arguments.phase}, {arguments.split}): {counts}")
-        for name, line in zip("AB", readable(batch, tokenizer, colour=sys.stdout.isatty()), strict=False):
+        for name, line in zip("AB", as_text(batch, tokenizer, label_shift, colour=sys.stdout.isatty()), strict=False):
             print(f"  {name}: {line}")
 
 
-def readable(batch: PretrainingBatch, tokenizer: Tokenizer, colour: bool = False) -> list[str]:
-    """The segments of a batch's first example as text, pieces joined to words, each predicted token in braces."""
+def as_text(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int, colour: bool = False) -> list[str]:
+    """The segments of a batch's first example as text, pieces joined to words, each masked token in braces."""
     lines = []
-    for segment in shown_pieces(batch, tokenizer):
+    for segment in readable_pieces(batch, tokenizer, label_shift):
         words = [("" if piece.inner else " ") + _spelt(piece, colour) for piece in segment]
         lines.append("".join(words).strip())
     return lines
 
 
-def _spelt(piece: Shown, colour: bool) -> str:
-    if piece.fate is None:
+def _spelt(piece: ReadablePiece, colour: bool) -> str:
+    if piece.fate in (None, "next"):
         return piece.text
     text = f"{{{piece.text}=}}" if piece.fate == "keep" else f"{{{piece.text} {piece.was}}}"
     return f"{STYLES[piece.fate]}{text}{RESET}" if colour else text

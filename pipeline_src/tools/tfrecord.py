@@ -27,7 +27,7 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF)
 
 
-def example(features: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
+def serialise_example(features: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
     """A serialised ``tf.train.Example``; a feature of floats becomes a float list, any other an int64 list.
 
     The same features give the same bytes.

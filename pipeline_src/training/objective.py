@@ -42,7 +42,7 @@ class PretrainingObjective(Objective[B]):
 
     Args:
         config: sizes of the encoder.
-        pairs: whether examples are pairs of segments.
+        pairs: what is learnt of an example's two segments, as ``examples.pairs`` has it.
 
     Attributes:
         terms: of the loss, by name, with their weights; ``weights`` are those of the terms that this run has.
@@ -56,9 +56,14 @@ class PretrainingObjective(Objective[B]):
     validation_columns: ClassVar[Sequence[str]]
     causal: ClassVar[bool]
 
-    def __init__(self, config: BertConfig, pairs: bool) -> None:
+    def __init__(self, config: BertConfig, pairs: str) -> None:
         super().__init__()
         self.config, self.pairs = config, pairs
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether examples are pairs of segments."""
+        return self.pairs != "none"
 
     @property
     @abstractmethod

@@ -33,6 +33,7 @@ from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import PretrainingExamples
 from pipeline_src.pretraining.loading.masking import MaskedLM
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from tests.frames import bert_frames
 
 GOOGLE = Path(__file__).resolve().parents[2].parent / "shared/data/google_bert"
 CLS, SEP, MASK, ENTRIES = 101, 102, 103, 30_522
@@ -208,7 +209,7 @@ def random_documents(seed: int, count: int) -> list[list[list[int]]]:
 
 def store_of(folder: Path, documents: list[list[list[int]]]) -> TokenStore:
     """A store of documents with these sentences; which tokens they hold does not matter here."""
-    writer = TokenWriter(folder, "train")
+    writer = TokenWriter(folder, "train", ENTRIES)
     for document in documents:
         lengths = np.asarray([len(sentence) for sentence in document])
         writer.add(np.zeros(lengths.sum(), np.uint16), lengths, np.asarray([len(lengths)]))
@@ -220,7 +221,7 @@ def store_of(folder: Path, documents: list[list[list[int]]]) -> TokenStore:
 def test_driven_by_the_same_draws_every_pair_is_the_same(tmp_path, length, short_seq_prob):
     documents = random_documents(length, 60)
     store, stream = store_of(tmp_path, documents), derive_seed(5, "pairs", "short", 0)
-    rules = PairRules(length, short_seq_prob, 0.5, next_sentence=True)
+    rules = PairRules(length, short_seq_prob, 0.5, "next_sentence", 3)
     plan = document_pairs(store, 0, len(documents), rules, [stream])
     ours = [
         (list(range(1000 + a, 1000 + a + a_length)), list(range(1000 + b, 1000 + b + b_length)), bool(is_random))
@@ -282,7 +283,7 @@ def test_googles_sixty_examples_are_typical_of_ours(tmp_path):
     made = [json.loads(line) for line in next(GOOGLE.glob("*.jsonl")).read_text().splitlines()]
     documents = [[[0] * count for count in counts] for counts in SAMPLE]
     store = store_of(tmp_path, documents)
-    rules = PairRules(128, 0.1, 0.5, next_sentence=True)
+    rules = PairRules(128, 0.1, 0.5, "next_sentence", 3)
 
     def figures(examples, tokens, a_tokens, random_next) -> tuple[float, ...]:
         return examples, np.mean(tokens), np.mean(a_tokens), np.mean(random_next), np.mean(np.asarray(tokens) > 120)
@@ -305,10 +306,10 @@ def test_googles_sixty_examples_are_typical_of_ours(tmp_path):
 def test_a_loaded_batch_is_what_the_plan_says(tmp_path):
     documents = random_documents(1, 12)
     store = store_of(tmp_path, documents)
-    rules = PairRules(64, 0.1, 0.5, next_sentence=True)
-    np.save(tmp_path / "plan.npy", document_pairs(store, 0, 12, rules, [1]))
+    rules = PairRules(64, 0.1, 0.5, "next_sentence", 3)
+    np.save(tmp_path / "index.npy", document_pairs(store, 0, 12, rules, [1]))
     special = np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
     masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=9)
-    examples = PretrainingExamples(tmp_path / "plan.npy", store, masked_lm, CLS, SEP)
+    examples = PretrainingExamples(tmp_path / "index.npy", store, masked_lm, bert_frames(CLS, SEP), "next_sentence")
     assert (np.diff(examples.batch(np.arange(len(examples))).cu_seqlens) == examples.lengths()).all()

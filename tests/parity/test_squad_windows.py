@@ -13,7 +13,7 @@ import pytest
 from pipeline_src.tasks import span, windows
 from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.windows import gold_tokens
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "squad"
 FILE = DATA / "dev-v1.1.rebuilt.json.xz"

@@ -11,9 +11,11 @@ from pipeline_src.tokenizer_training.counting import count_words
 from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
 
-def write_store(folder: Path, documents: list[list[list[int]]], split: str = "train", at_once: int = 7) -> TokenStore:
+def write_store(
+    folder: Path, documents: list[list[list[int]]], split: str = "train", at_once: int = 7, entries: int = 60_000
+) -> TokenStore:
     """A token store of the given documents, each a list of sentences, each a list of ids; written in lots."""
-    writer = TokenWriter(folder, split)
+    writer = TokenWriter(folder, split, entries)
     for start in range(0, len(documents), at_once):
         lot = documents[start : start + at_once]
         ids = [number for document in lot for sentence in document for number in sentence]

@@ -7,12 +7,17 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.corpus.documents import Document, read_documents, slice_shards, write_manifest, write_shard
 from pipeline_src.corpus.validation_split import in_validation_split
+from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.examples.tokenize_corpus import run
 from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.examples import ExamplesParams, Lengths
+from pipeline_src.params.pretrain import Masking
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.pretraining.loading.batches import open_examples
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tokenizer_training import train_tokenizer as train
 
 WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
@@ -142,9 +147,36 @@ def test_another_vocabulary_in_the_same_place_is_read_anew(study):
     assert len(TokenStore("data/tokens", "train").ids) > before
 
 
-def test_an_id_beyond_16_bits_is_refused(tmp_path):
-    with pytest.raises(OverflowError):
-        TokenWriter(tmp_path, "train").add(np.asarray([1 << 16]), np.asarray([1]), np.asarray([1]))
+@pytest.mark.parametrize(("entries", "beyond"), [(1 << 16, 1 << 16), (70_000, 1 << 32)])
+def test_an_id_beyond_its_bits_is_refused(tmp_path, entries, beyond):
+    with pytest.raises(OverflowError, match=f"id {beyond} does not fit"):
+        TokenWriter(tmp_path, "train", entries).add(np.asarray([beyond]), np.asarray([1]), np.asarray([1]))
+
+
+def test_a_vocabulary_above_16_bits_goes_all_the_way(study):
+    """70,000 entries, those of the text the last ones: tokenised, paired and loaded with ids of 32 bits."""
+    folder = study / "data/vocabulary"
+    learnt = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    narrow, row = TokenStore("data/tokens", "train"), read_json("data/tokens/manifest.json")["splits"]["train"]
+    narrow_ids, narrow_sentences = narrow.ids.astype(np.int64), narrow.sentences.tolist()
+    assert row["id_type"] == "uint16"
+
+    spare = [f"[unused{number}]" for number in range(70_000 - len(learnt))]
+    save_tokenizer(folder, [*SPECIAL_TOKENS, *spare, *learnt[len(SPECIAL_TOKENS) :]], lowercase=True)
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    wide, row = TokenStore("data/tokens", "train"), read_json("data/tokens/manifest.json")["splits"]["train"]
+    assert row["id_type"] == "uint32" and wide.ids.dtype == np.uint32
+    assert (study / "data/tokens/train.ids").stat().st_size == 4 * row["tokens"]
+    assert np.array_equal(wide.ids, narrow_ids + len(spare) * (narrow_ids >= len(SPECIAL_TOKENS)))
+    assert wide.ids.max() > 69_900 and wide.sentences.tolist() == narrow_sentences
+    assert np.flatnonzero(wide.counts(70_000)).tolist() == np.unique(wide.ids).tolist()
+
+    build_examples(seed=1, examples=ExamplesParams(lengths=Lengths(short=16, long=32)))
+    examples = open_examples("short", "train", load_tokenizer(folder), 0.15, Masking(), 1, "left_to_right")
+    batch = examples.batch(np.asarray([0]))
+    a, _, a_length, _, _ = examples.sample_index[0]
+    assert batch.ids[1 : 1 + a_length].tolist() == wide.ids[a : a + a_length].tolist()
 
 
 def test_a_split_without_documents_is_one_clear_error(study):

@@ -59,11 +59,13 @@ def test_what_a_pretrained_model_says():
 
 
 @pytest.mark.parametrize("objective", ["masked", "left_to_right"])
-@pytest.mark.parametrize("next_sentence", [True, False])
-def test_every_objective_is_named(objective, next_sentence):
-    made = load_objective(objective)(CONFIG, next_sentence)
+@pytest.mark.parametrize("pairs", ["next_sentence", "sentence_order", "none"])
+def test_every_objective_is_named(objective, pairs):
+    made = load_objective(objective)(CONFIG, pairs)
     front, body = parse(pretrained(learns=made.learns, huggingface_class=made.saved_models()[""].huggingface_class))
-    assert ("next sentences" in body) is (next_sentence or objective == "masked")
+    named = pairs == "next_sentence" or (pairs == "none" and objective == "masked")
+    assert ("next sentences" in body) is named
+    assert ("the order of sentences" in body) is (pairs == "sentence_order")
     assert ("from those before it" in body) is (objective == "left_to_right")
     assert front["pipeline_tag"] == {"masked": "fill-mask", "left_to_right": "text-generation"}[objective]
 

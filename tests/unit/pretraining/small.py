@@ -23,15 +23,15 @@ def make_study(folder: Path) -> None:
     rng = np.random.default_rng(0)
     tokens, vocabulary = folder / "data" / "tokens", folder / "data" / "vocabulary"
     tokens.mkdir(parents=True), vocabulary.mkdir()
-    splits = {}
+    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aei" for c in "lmn"]
+    pieces, splits = [*SPECIAL_TOKENS, *words], {}
     for split, count in (("train", 30), ("validation", 6)):
-        writer = TokenWriter(tokens, split)
+        writer = TokenWriter(tokens, split, len(pieces))
         cu_seqlens = rng.integers(5, 40, 12 * count)
         writer.add((cu_seqlens[:, None] + np.arange(6)).ravel(), np.full(12 * count, 6), np.full(count, 12))
         splits[split] = writer.close()
-    write_json(tokens / "manifest.json", {"splits": splits})
-    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aei" for c in "lmn"]
-    save_tokenizer(vocabulary, [*SPECIAL_TOKENS, *words], lowercase=True)
+    write_json(tokens / "manifest.json", {"splits": splits, "marks": {"single": 2, "pair": 3}})
+    save_tokenizer(vocabulary, pieces, lowercase=True)
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:

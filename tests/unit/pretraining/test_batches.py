@@ -11,6 +11,7 @@ from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import Cut, PretrainingExamples
 from pipeline_src.pretraining.loading.masking import MaskedLM
 from pipeline_src.tokenizer.token_store import TokenStore
+from tests.frames import bert_frames
 
 CLS, SEP, MASK = 2, 3, 4
 
@@ -47,17 +48,17 @@ def test_a_cut_shard_is_one_clear_error(tmp_path, store):
         TokenStore(tmp_path, "train")
 
 
-def open_plan(tmp_path, store, next_sentence: bool = True, **masking) -> PretrainingExamples:
-    rules = PairRules(32, 0.1, 0.5, next_sentence)
-    np.save(tmp_path / "plan.npy", document_pairs(store, 0, len(store), rules, [1]))
+def open_examples(tmp_path, store, pairs: str = "next_sentence", **masking) -> PretrainingExamples:
+    rules = PairRules(32, 0.1, 0.5, pairs, 2 if pairs == "none" else 3)
+    np.save(tmp_path / "index.npy", document_pairs(store, 0, len(store), rules, [1]))
     special = np.isin(np.arange(200), (CLS, SEP, 0))
     masked_lm = MaskedLM(0.15, Masking(**masking), MASK, special, np.zeros(200, bool), 1)
-    return PretrainingExamples(tmp_path / "plan.npy", store, masked_lm, CLS, SEP)
+    return PretrainingExamples(tmp_path / "index.npy", store, masked_lm, bert_frames(CLS, SEP), pairs)
 
 
 @pytest.fixture
 def examples(tmp_path, store) -> PretrainingExamples:
-    return open_plan(tmp_path, store)
+    return open_examples(tmp_path, store)
 
 
 def test_a_batch_is_cls_a_sep_b_sep(examples):
@@ -66,7 +67,7 @@ def test_a_batch_is_cls_a_sep_b_sep(examples):
     ids = batch.ids.copy()
     ids[batch.predicted] = batch.labels  # take the masks off again
     for row, (start, stop) in enumerate(zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False)):
-        a, b, a_length, b_length, is_random = examples.plan[picked[row]]
+        a, b, a_length, b_length, is_random = examples.sample_index[picked[row]]
         first, second = examples.store.ids[a : a + a_length], examples.store.ids[b : b + b_length]
         assert ids[start:stop].tolist() == [CLS, *first, SEP, *second, SEP]
         assert batch.segments[start:stop].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
@@ -74,20 +75,20 @@ def test_a_batch_is_cls_a_sep_b_sep(examples):
     assert np.array_equal(np.diff(batch.cu_seqlens), examples.lengths()[picked])
 
 
-def test_without_next_sentences_a_batch_is_cls_a_sep(tmp_path, store):
-    examples = open_plan(tmp_path, store, next_sentence=False)
+def test_without_pairs_a_batch_is_cls_a_sep(tmp_path, store):
+    examples = open_examples(tmp_path, store, pairs="none")
     batch = examples.batch(np.asarray([2, 5]))
     ids = batch.ids.copy()
     ids[batch.predicted] = batch.labels
     expected = []
-    for a, _, a_length, _, _ in examples.plan[[2, 5]].tolist():
+    for a, _, a_length, _, _ in examples.sample_index[[2, 5]].tolist():
         expected += [CLS, *store.ids[a : a + a_length].tolist(), SEP]
-    assert not examples.next_sentence and ids.tolist() == expected and not batch.segments.any()
+    assert not examples.has_pairs and ids.tolist() == expected and not batch.segments.any()
 
 
 def test_static_masks_stay_and_dynamic_ones_change_with_the_epoch(tmp_path, store):
     picked = np.arange(20)
-    static, dynamic = open_plan(tmp_path, store), open_plan(tmp_path, store, dynamic=True)
+    static, dynamic = open_examples(tmp_path, store), open_examples(tmp_path, store, dynamic=True)
     assert np.array_equal(static.batch(picked, 0).ids, static.batch(picked, 1).ids)
     assert np.array_equal(static.batch(picked, 1).ids, dynamic.batch(picked, 0).ids)
     assert not np.array_equal(dynamic.batch(picked, 0).ids, dynamic.batch(picked, 1).ids)
@@ -108,6 +109,6 @@ def test_every_example_once_an_epoch_and_resuming_changes_nothing(examples):
     assert not np.array_equal(examples.order(5, 0, places), examples.order(5, 1, places))
 
 
-def test_a_missing_plan_is_one_clear_error(tmp_path, store, examples):
-    with pytest.raises(PipelineError, match="no plan of examples"):
-        PretrainingExamples(tmp_path / "none.npy", store, examples.objective, CLS, SEP)
+def test_a_missing_index_is_one_clear_error(tmp_path, store, examples):
+    with pytest.raises(PipelineError, match="no sample index"):
+        PretrainingExamples(tmp_path / "none.npy", store, examples.corruption, bert_frames(CLS, SEP), "none")

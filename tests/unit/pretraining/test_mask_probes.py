@@ -13,8 +13,10 @@ from pipeline_src.pretraining.loading.batches import PretrainingExamples
 from pipeline_src.pretraining.loading.left_to_right import LeftToRight
 from pipeline_src.pretraining.loading.masking import MaskedLM
 from pipeline_src.pretraining.mask_probes import SHOWN, TOP, MaskProbes
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
-from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, load_tokenizer, save_tokenizer
+from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, save_tokenizer
+from tests.frames import bert_frames
 from tests.unit.pretraining.small import train_phase
 
 WORDS = [f"{a}{b}" for a in "bcdfg" for b in "aeiou"]
@@ -28,14 +30,18 @@ def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExampl
     """Random pieces as examples, masked and left to right, and their tokenizer."""
     folder, rng = tmp_path_factory.mktemp("validation"), np.random.default_rng(0)
     save_tokenizer(folder, PIECES, lowercase=True)
-    writer = TokenWriter(folder, "validation")
+    writer = TokenWriter(folder, "validation", len(PIECES))
     sentences = rng.integers(5, 20, 400)
     writer.add(rng.integers(len(SPECIAL_TOKENS), len(PIECES), sentences.sum()), sentences, np.full(20, 20))
     write_json(folder / "manifest.json", {"splits": {"validation": writer.close()}})
     store = TokenStore(folder, "validation")
-    np.save(folder / "plan.npy", document_pairs(store, 0, 20, PairRules(64, 0.1, 0.5, True), [1]))
+    np.save(folder / "index.npy", document_pairs(store, 0, 20, PairRules(64, 0.1, 0.5, "next_sentence", 3), [1]))
     masked = MaskedLM(0.15, Masking(), MASK_ID, NO_NUMBERS, np.zeros(len(PIECES), bool), 1)
-    both = (PretrainingExamples(folder / "plan.npy", store, how, CLS, SEP) for how in (masked, LeftToRight(SEP)))
+    frames = bert_frames(CLS, SEP)
+    both = (
+        PretrainingExamples(folder / "index.npy", store, how, frames, "next_sentence")
+        for how in (masked, LeftToRight(SEP))
+    )
     return *both, load_tokenizer(folder)
 
 

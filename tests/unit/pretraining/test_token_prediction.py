@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 def build(name: str, pairs: bool) -> TokenPrediction:
     kind = load_objective(name)
-    objective = kind(BertConfig(60, 32, 1, 1, 64, 16, is_decoder=kind.causal), pairs)
+    objective = kind(BertConfig(60, 32, 1, 1, 64, 16, is_decoder=kind.causal), "next_sentence" if pairs else "none")
     objective.draw_weights(torch.Generator().manual_seed(0))
     return objective.eval()
 

@@ -15,6 +15,7 @@ from pipeline_src.pretraining.loading.batches import PretrainingExamples
 from pipeline_src.pretraining.loading.left_to_right import LeftToRight
 from pipeline_src.pretraining.loading.masking import MaskedLM
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from tests.frames import bert_frames
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 60
 SPECIAL = np.isin(np.arange(ENTRIES), (0, CLS, SEP))
@@ -27,7 +28,7 @@ OBJECTIVES = {
 @pytest.fixture
 def store(tmp_path) -> TokenStore:
     rng = np.random.default_rng(0)
-    writer = TokenWriter(tmp_path, "validation")
+    writer = TokenWriter(tmp_path, "validation", ENTRIES)
     sentences = rng.integers(2, 9, 60)
     writer.add(rng.integers(5, ENTRIES, sentences.sum()), sentences, np.full(6, 10))
     write_json(tmp_path / "manifest.json", {"splits": {"validation": writer.close()}})
@@ -37,8 +38,8 @@ def store(tmp_path) -> TokenStore:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_figures(tmp_path, store, monkeypatch, objective):
     monkeypatch.setattr(validation, "PREDICTIONS_PER_BATCH", 64)  # several batches
-    np.save(tmp_path / "plan.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, False), [1]))
-    examples = PretrainingExamples(tmp_path / "plan.npy", store, OBJECTIVES[objective], CLS, SEP)
+    np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
+    examples = PretrainingExamples(tmp_path / "index.npy", store, OBJECTIVES[objective], bert_frames(CLS, SEP), "none")
     causal = objective == "left_to_right"
     model = BertForPretraining(BertConfig(ENTRIES, 64, 1, 1, 128, 32, is_decoder=causal))
     initialise(model, torch.Generator().manual_seed(0))

@@ -119,7 +119,7 @@ def results(tmp_path, monkeypatch):
     for phase, start in (("short", 1), ("long", 11)):
         pretrain = {
             "phase": phase,
-            "shown_examples": [{"example": 31, "is_random": True, "segments": [[piece, masked], [piece]]}],
+            "shown_examples": [{"example": 31, "pair": "B is a random text", "segments": [[piece, masked], [piece]]}],
             "steps": 10,
             "steps_before": start - 1,
             "parameters": 1_000_000,
@@ -133,7 +133,7 @@ def results(tmp_path, monkeypatch):
     bins = {"up_to": [32.0, 64.0], "examples": [10, 90]}
     split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": bins}
     examples = {
-        phase: {"length": length, "next_sentence": True, "train": split, "validation": split}
+        phase: {"length": length, "pairs": "next_sentence", "train": split, "validation": split}
         for phase, length in (("short", 64), ("long", 128))
     }
     counts = {"documents": 9, "sentences": 90, "tokens": 900}

@@ -20,7 +20,7 @@ from tests.unit.report.test_numbers import audit
 IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org")
 
 
-def study(results, next_sentence: bool, mnli: float, task_rules: list[str]) -> None:
+def study(results, pairs: str, mnli: float, task_rules: list[str]) -> None:
     """Results, summary and parameters in the workspace."""
     rows = [
         score_row("mnli", "accuracy", mnli, mnli + 0.4),
@@ -30,7 +30,7 @@ def study(results, next_sentence: bool, mnli: float, task_rules: list[str]) -> N
     write_scores(results, rows, task_rules)
     write_json(results / "summary.json", {"mlm_loss": 6.1, "mlm_gap": 0.5, "glue": mnli})
     params = {
-        "examples": {"next_sentence": next_sentence},
+        "examples": {"pairs": pairs},
         "pretrain": {"objective": "masked"},
         "model": {"layers": 12, "hidden": 768, "heads": None},
     }
@@ -52,15 +52,15 @@ def experiments(results, monkeypatch, root):
     shutil.copytree(root / "workflow" / "ablations", results.parent / "workflow" / "ablations")
     stage = {"cmd": "true", "outs": ["results/scores.json"], "metrics": [{"results/summary.json": {"cache": False}}]}
     (results.parent / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"evaluate": stage}}))
-    study(results, True, 84.0, [])
+    study(results, "next_sentence", 84.0, [])
     repo.commit(force=True)
     subprocess.run(["git", "add", "-A", "."], check=True)
     subprocess.run(["git", *IDENTITY, "commit", "-qm", "first"], check=True)
-    for name, next_sentence, mnli in (("base", True, 84.2), ("table5-no-nsp", False, 83.1)):
-        study(results, next_sentence, mnli, [])
+    for name, pairs, mnli in (("base", "next_sentence", 84.2), ("table5-no-nsp", "none", 83.1)):
+        study(results, pairs, mnli, [])
         repo.experiments.save(name=name, force=True)
     repo.close()
-    study(results, True, 12.0, [])
+    study(results, "next_sentence", 12.0, [])
     return results
 
 
@@ -70,7 +70,7 @@ def test_experiments_are_read_without_checking_them_out(experiments, root, pictu
     parsed = Page(page)
     text = unescape("".join(words for words, _ in parsed.texts))
     assert not parsed.open and not parsed.fetched and "84.4 ± 0.3" in text and "83.3 ± 0.3" in text and "12.2" in text
-    assert "examples.next_sentence" in text and "pretrain.objective" not in text
+    assert "examples.pairs" in text and "pretrain.objective" not in text
     found = {
         f"{one}:results/{name}.json": ref.value
         for one in ("base", "table5-no-nsp", "workspace")
@@ -120,7 +120,7 @@ def test_every_table_of_the_paper_has_rows_here(root, monkeypatch):
 
 
 def test_synthetic_experiments_are_marked(results):
-    study(results, True, 80.0, ["mnli", "sst2"])
+    study(results, "next_sentence", 80.0, ["mnli", "sst2"])
     page = render_comparison([read_experiment("workspace")])
     assert page.count(">synthetic<") == 2
 
@@ -155,7 +155,7 @@ def test_parameters_are_dotted():
 
 
 def test_only_parameters_that_differ_are_listed(results):
-    study(results, True, 80.0, [])
+    study(results, "next_sentence", 80.0, [])
     one = read_experiment("workspace")
-    study(results, False, 80.0, [])
-    assert differing([one, read_experiment("workspace")]) == [("examples.next_sentence", [True, False])]
+    study(results, "none", 80.0, [])
+    assert differing([one, read_experiment("workspace")]) == [("examples.pairs", ["next_sentence", "none"])]

@@ -6,9 +6,9 @@ import pytest
 from pipeline_src.common.files import write_json
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.corpus.validation_split import in_validation_split
-from pipeline_src.examples import build_examples as plan
+from pipeline_src.examples import build_examples
 from pipeline_src.examples import tokenize_corpus as tokens
-from pipeline_src.examples.pairs import PLAN
+from pipeline_src.examples.pairs import SAMPLE_INDEX
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.vocabulary import VocabularyParams
@@ -40,7 +40,7 @@ def study(tmp_path, monkeypatch):
     vocabulary = VocabularyParams(entries=100, alphabet=30)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     tokens.run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
-    plan.run(seed=1, examples=ExamplesParams(lengths=Lengths(short=64, long=128), duplicates=2))
+    build_examples.run(seed=1, examples=ExamplesParams(lengths=Lengths(short=64, long=128), duplicates=2))
     seen = next(n for n in range(30) if not in_validation_split(f"wikipedia/a:{n}", 1, CORPUS.validation))
     passages = [
         sentence(10 * seen + 2),
@@ -69,7 +69,7 @@ def test_every_stage_is_counted(study):
     assert part["train"]["sentences"] == 6 * part["train"]["documents"]
     assert found["vocabulary"]["entries"] > 90
     short = found["examples"]["short"]
-    assert short["next_sentence"] and short["length"] == 64
+    assert short["pairs"] == "next_sentence" and short["length"] == 64
     assert short["train"]["examples"] == len(np.load("data/examples/short/train.npy"))
     assert 0.3 < short["train"]["random_next"] < 0.8 and 0.3 < short["train"]["fill"] <= 1
 
@@ -87,8 +87,8 @@ def test_a_study_without_such_tasks_has_statistics_too(study):
     assert list(corpus_statistics(("a",), ("cola",))["overlap"]) == ["validation documents"]
 
 
-def test_a_plan_is_described_by_its_rows():
-    rows = np.zeros(4, PLAN)
+def test_a_sample_index_is_described_by_its_rows():
+    rows = np.zeros(4, SAMPLE_INDEX)
     rows["a_length"], rows["b_length"], rows["is_random"] = [61, 20, 5, 1], [64, 9, 5, 1], [1, 0, 0, 0]
     found = describe(rows, 128, 3)
     assert (found["examples"], found["tokens"], found["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)

@@ -32,7 +32,7 @@ def word_starts(ids: list[int]) -> list[int]:
 
 @pytest.fixture
 def corpus(tmp_path) -> TokenStore:
-    writer = TokenWriter(tmp_path, "train")
+    writer = TokenWriter(tmp_path, "train", 100)
     for seed in range(20):
         ids = np.asarray(text(seed, 200))
         writer.add(ids, np.asarray([len(ids) - 10, 10]), np.asarray([2]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import string
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer
+
+from pipeline_src.tokenizer.wordpiece import build_tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -15,8 +17,4 @@ def tokenizer() -> Tokenizer:
     words += [f"w{number}" for number in range(1000)] + ["the", "was", "born", "in", "paris", "who", "where"]
     letters = string.ascii_lowercase + string.digits
     words += [*letters, *(f"##{letter}" for letter in letters)]
-    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
+    return build_tokenizer(list(dict.fromkeys(words)), lowercase=True)

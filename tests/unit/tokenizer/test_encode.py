@@ -1,13 +1,14 @@
 """Encoding with a cache: the same ids as `tokenizers` on any Unicode."""
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.tokenizer import encode
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, reserved_tokens
@@ -95,13 +96,15 @@ def test_words_of_more_characters_than_allowed_are_unknown(pieces, longest):
     assert (ids[0] == unknown) == (longest == 4) and ids[-1] == unknown
 
 
-def test_more_entries_than_16_bits_number_are_one_clear_error():
-    def numbered(entries: int) -> Tokenizer:
-        model = WordPiece({str(number): number for number in range(entries)}, unk_token="0")
-        tokenizer = Tokenizer(model)
-        tokenizer.normalizer = BertNormalizer()
-        return tokenizer
-
-    assert Encoder(numbered(1 << 16)).encode("65535") == [65535]
-    with pytest.raises(PipelineError, match="too many entries in the vocabulary: 65537"):
-        Encoder(numbered((1 << 16) + 1))
+@pytest.mark.parametrize(
+    ("entries", "id_type"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32), (70_000, np.uint32)]
+)
+def test_ids_are_as_wide_as_the_vocabulary_needs(entries, id_type):
+    tokenizer = Tokenizer(WordPiece({str(number): number for number in range(entries)}, unk_token="0"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+    texts = [f"{entries - 1} 7", "65535 and 12"]
+    ids, lengths = Encoder(tokenizer).encode_batch(texts)
+    assert ids.dtype == id_type and ids[0] == entries - 1 and lengths.tolist() == [2, 3]
+    assert [Encoder(tokenizer).encode(text) for text in texts] == [
+        tokenizer.encode(text, add_special_tokens=False).ids for text in texts
+    ]

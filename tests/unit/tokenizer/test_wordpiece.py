@@ -4,10 +4,10 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import (
     SPECIAL_TOKENS,
     build_tokenizer,
-    load_tokenizer,
     reserved_tokens,
     save_tokenizer,
 )

@@ -14,7 +14,8 @@ from pipeline_src.corpus.validation_split import in_validation_split
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.tokenizer.wordpiece import UNK, load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import UNK
 from pipeline_src.tokenizer_training import counting
 from pipeline_src.tokenizer_training import train_tokenizer as train
 from pipeline_src.tokenizer_training.counting import count_words

@@ -12,10 +12,13 @@ from pipeline_src.common.files import write_json
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import open_examples
-from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, load_tokenizer, save_tokenizer
+from pipeline_src.pretraining.loading.readable import shown_examples
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.token_store import TokenStore
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tools import export_examples as export
 from pipeline_src.tools import show_examples as show
-from pipeline_src.tools.tfrecord import _example_class, example
+from pipeline_src.tools.tfrecord import _example_class, serialise_example
 
 WORDS = ["the", "river", "ran", "##s", "##ning", "through", "town", "old", "."]
 
@@ -31,14 +34,27 @@ def study(tmp_path, monkeypatch, make_store, root):
     rng = np.random.default_rng(0)
     documents = [[rng.integers(5, 14, rng.integers(3, 12)).tolist() for _ in range(9)] for _ in range(60)]
     store = make_store(tmp_path / "data/tokens", documents)
-    rules = PairRules(64, 0.1, 0.5, next_sentence=True)
+    rules = PairRules(64, 0.1, 0.5, "next_sentence", 3)
     np.save(tmp_path / "data/examples/short/train.npy", document_pairs(store, 0, 60, rules, [1]))
-    write_json(tmp_path / "data/examples/manifest.json", {"next_sentence": True, "short": {"length": 64}})
+    write_json(tmp_path / "data/examples/manifest.json", {"pairs": "next_sentence", "short": {"length": 64}})
     return tmp_path
 
 
 def opened():
-    return open_examples("short", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1)
+    return open_examples("short", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1, "masked")
+
+
+@pytest.fixture
+def left_to_right(study):
+    """The same study, whose model is to predict every next word."""
+    params = (study / "params.yaml").read_text()
+    params = params.replace("objective: masked", "objective: left_to_right")
+    (study / "params.yaml").write_text(params.replace("pairs: next_sentence", "pairs: none"))
+    store = TokenStore("data/tokens", "train")
+    rules = PairRules(64, 0.1, 0.5, "none", 2)
+    np.save(study / "data/examples/short/train.npy", document_pairs(store, 0, len(store), rules, [1]))
+    write_json("data/examples/manifest.json", {"pairs": "none", "short": {"length": 64}})
+    return study
 
 
 def arguments(tool, *given: str) -> argparse.Namespace:
@@ -68,12 +84,46 @@ def test_show_joins_pieces_and_tells_what_became_of_each_token(study):
         cu_seqlens=np.asarray([0, 10]),
         predicted=np.asarray([2, 5, 7]),
         labels=np.asarray([words["river"], words["town"], words["river"]]),
-        is_random=np.asarray([0]),
+        pair_label=np.asarray([0]),
         examples=np.asarray([0]),
     )
-    lines = show.readable(made, load_tokenizer("data/vocabulary"))
+    lines = show.as_text(made, load_tokenizer("data/vocabulary"), 0)
     assert lines == ["the {[MASK] river} ranning {old town}", "{river=}s"]
-    assert "\033[1;31m" in show.readable(made, load_tokenizer("data/vocabulary"), colour=True)[0]
+    assert "\033[1;31m" in show.as_text(made, load_tokenizer("data/vocabulary"), 0, colour=True)[0]
+
+
+def test_show_prints_what_a_left_to_right_model_sees(left_to_right, capsys):
+    """Every word is predicted and none is masked: the text stands there as it is."""
+    show.main(arguments(show, "--example", "3"))
+    printed = capsys.readouterr().out
+    assert printed.startswith(show.NEXT_KEY) and "  B: " not in printed
+    tokenizer = load_tokenizer("data/vocabulary")
+    examples = open_examples("short", "train", tokenizer, 0.15, Masking(), 1, "left_to_right")
+    batch = examples.batch(np.asarray([3]))
+    assert f"{len(batch.ids)} tokens, {len(batch.ids) - 1} predicted\n" in printed
+    words = "".join(f" {tokenizer.id_to_token(number)}" for number in batch.ids[1:-1].tolist()).replace(" ##", "")
+    assert f"  A: {words.strip()}\n" in printed
+    assert "{" not in printed and "[MASK]" not in printed
+
+
+def test_a_left_to_right_model_sees_what_it_predicts_only_afterwards(left_to_right):
+    tokenizer = load_tokenizer("data/vocabulary")
+    examples = open_examples("short", "train", tokenizer, 0.15, Masking(), 1, "left_to_right")
+    for example in shown_examples(examples, tokenizer, seed=1):
+        assert example["pair"] is None and len(example["segments"]) == 1
+        for piece in example["segments"][0]:
+            assert piece["fate"] == "next" and piece["was"] == piece["text"]
+        ids = examples.batch(np.asarray([example["example"]])).ids[1:-1]
+        spelt = [tokenizer.id_to_token(number).removeprefix("##") for number in ids.tolist()]
+        assert [piece["text"] for piece in example["segments"][0]] == spelt
+
+
+def test_an_example_tells_what_its_pair_is(study):
+    examples, tokenizer = opened(), load_tokenizer("data/vocabulary")
+    said = {example["example"]: example["pair"] for example in shown_examples(examples, tokenizer, seed=1)}
+    for number, pair in said.items():
+        random = examples.sample_index[number]["is_random"]
+        assert pair == ("B is a random text" if random else "B follows A")
 
 
 def test_show_without_such_an_example_is_one_clear_error(study):
@@ -124,7 +174,7 @@ def test_a_record_is_what_tensorflow_writes():
     feature = b"\x1a\x05\x0a\x03\x01\x02\x03"  # field 3: Int64List, packed values 1 2 3
     entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature  # a map's entry: key, value
     expected = b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry
-    assert example({"a": [1, 2, 3]}) == expected
+    assert serialise_example({"a": [1, 2, 3]}) == expected
 
 
 def test_export_refuses_what_it_cannot_do(study):
@@ -134,5 +184,11 @@ def test_export_refuses_what_it_cannot_do(study):
     params = (study / "params.yaml").read_text()
     (study / "params.yaml").write_text(params.replace("dynamic: false", "dynamic: true"))
     with pytest.raises(PipelineError, match="dynamic masks"):
+        export.main(arguments(export, "new"))
+    params = params.replace("objective: masked", "objective: left_to_right").replace(
+        "pairs: next_sentence", "pairs: none"
+    )
+    (study / "params.yaml").write_text(params)
+    with pytest.raises(PipelineError, match="for masked words: pretrain.objective: left_to_right"):
         export.main(arguments(export, "new"))
     assert not (study / "new").exists()

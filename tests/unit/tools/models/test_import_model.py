@@ -11,7 +11,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights
-from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools import fill_mask, import_model
 from pipeline_src.tools.open_model import open_model
 from pipeline_src.tools.tensorflow_checkpoint import CONFIG

@@ -1,0 +1,60 @@
+"""Loading the tokenizer of a vocabulary or model folder, whichever kind of vocabulary it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tokenizer import wordpiece
+from pipeline_src.tokenizer.frame import read_frames
+from pipeline_src.tokenizer.kind import Kind
+
+# Name of a model in `tokenizers` -> what its vocabulary spells in a way of its own.
+KINDS: dict[str, Kind] = {"WordPiece": wordpiece.KIND}
+
+
+def kind_of(tokenizer: Tokenizer) -> Kind:
+    """The kind of a tokenizer's vocabulary.
+
+    Raises:
+        PipelineError: it is none of :data:`KINDS`.
+    """
+    name = type(tokenizer.model).__name__
+    if name not in KINDS:
+        raise PipelineError(
+            "a kind of vocabulary that is not supported", name, where="tokenizer.json",
+            remedy=f"use a tokenizer whose model is one of {', '.join(KINDS)}",
+        )  # fmt: skip
+    return KINDS[name]
+
+
+def load_tokenizer(folder: str | Path) -> Tokenizer:
+    """The tokenizer of a vocabulary or model folder.
+
+    Raises:
+        PipelineError: there is no ``tokenizer.json``, it cannot be read or is of an unknown kind, it lacks a special
+            token or a mark, or a ``vocab.txt`` beside it says otherwise.
+    """
+    path, listed = Path(folder) / "tokenizer.json", Path(folder) / "vocab.txt"
+    remedy = "run the stage that makes this folder again, or `dvc pull` its output"
+    if not path.exists():
+        raise PipelineError("no tokenizer here", path, remedy=remedy)
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises no narrower class
+        raise PipelineError("not a tokenizer", error, where=path, remedy=remedy) from None
+    vocabulary, kind = tokenizer.get_vocab(with_added_tokens=False), kind_of(tokenizer)
+    for token in (kind.pad, kind.unk, kind.mask):
+        if token not in vocabulary:
+            raise PipelineError("the vocabulary lacks a special token", token, where=path, remedy="train it again")
+    tokenizer.encode_special_tokens = True  # not kept by tokenizer.json
+    tokenizer.no_truncation()  # which some published files hold, and which would cut texts unseen
+    tokenizer.no_padding()
+    read_frames(tokenizer)  # what is wrong with its marks is said here
+    if listed.exists() and listed.read_text(encoding="utf-8").split("\n")[:-1] != sorted(
+        vocabulary, key=vocabulary.__getitem__
+    ):
+        raise PipelineError("not the vocabulary of tokenizer.json", listed, where=path, remedy=remedy)
+    return tokenizer
