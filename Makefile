@@ -1,5 +1,5 @@
 # make study   the whole study in params.yaml, from raw text to results table
-# make test    the tests
+# make test    the tests, but for those that take minutes: make test-slow
 # make lint    style, types, and Snakemake's own checks
 # make ablations   the paper's ablations on that study, as queued experiments; one table: make ablations TABLE=table5
 # make bench   every claim of speed beside its peer; one of them: make bench BENCH=encode
@@ -13,8 +13,9 @@ CORES ?= $(shell nproc)
 VENV := .venv
 INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-version-check
 # layers without torch, and the bridge between the engines
-PACKAGES := params sources corpus vocabulary examples evaluation planning doctor experiments report
-TYPED := pipeline_src/*.py $(wildcard $(addprefix pipeline_src/,$(PACKAGES))) \
+PACKAGES := common params sources task_sources corpus wikipedia books tokenizer tokenizer_training examples statistics \
+            evaluation report tools/planning tools/doctor tools/ablations
+TYPED := pipeline_src/*.py $(addprefix pipeline_src/,$(PACKAGES)) \
          pipeline_src/tasks/files/spec.py workflow/*.py benchmarks/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -27,17 +28,21 @@ else
 SKIP := ^-r
 endif
 
-.PHONY: study test lint ablations bench identity
+.PHONY: study test test-slow lint ablations bench identity
 
 study: $(VENV)/study-installed identity
 	@mkdir -p $(XDG_CACHE_HOME)
 	snakemake all --cores $(CORES) --quiet rules
 	@python -m pipeline_src table
 
-# one worker more than cores: the tests on Slurm mostly wait
 test: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)
-	pytest -n $$(($(CORES) + 1)) --dist loadfile --no-loadscope-reorder
+	pytest -n $(CORES) --dist worksteal -m "not slow"
+
+# one worker more than cores: the tests on Slurm mostly wait
+test-slow: $(VENV)/test-installed
+	@mkdir -p $(XDG_CACHE_HOME)
+	pytest -n $$(($(CORES) + 1)) --dist loadfile --no-loadscope-reorder -m slow
 
 lint: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)

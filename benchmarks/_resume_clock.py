@@ -22,7 +22,7 @@ def main() -> int:
     from pipeline_src import __main__ as program
     from pipeline_src.training.loop import Loop
 
-    def stop(loop: Loop, pieces: object) -> None:
+    def stop(loop: Loop, batch: object) -> None:
         print(json.dumps({"step": loop.step, "seconds": time.perf_counter() - START}), flush=True)
         os._exit(0)
 

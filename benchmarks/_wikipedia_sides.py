@@ -23,8 +23,8 @@ def beam(dump: Path, folder: Path) -> None:
     from pipeline_src.wikipedia import clean_wikipedia as wikipedia
 
     os.chdir(folder)
-    (wikipedia.RAW / "all").mkdir(parents=True)
-    (wikipedia.RAW / "all" / "dump.xml.bz2").symlink_to(dump)
+    (wikipedia.RAW_WIKIPEDIA / "all").mkdir(parents=True)
+    (wikipedia.RAW_WIKIPEDIA / "all" / "dump.xml.bz2").symlink_to(dump)
     wikipedia.run(WikipediaParams(dump="own-wikipedia", parts=("all",)), "all")
 
 

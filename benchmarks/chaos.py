@@ -16,6 +16,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,10 @@ from typing import Any
 
 import yaml
 
-from benchmarks._checkout import Checkout, check_out
+from benchmarks._checkout import ROOT, Checkout, check_out
+
+sys.path.insert(0, str(ROOT / "workflow"))  # where the bridge's files find each other
+from dvc_state import finished_stages  # noqa: E402
 
 ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
 WAIT = (2.0, 25.0)  # seconds from a start to its kill
@@ -124,8 +128,8 @@ def read_lock(path: Path) -> Lock:
 
 def hashes(lock: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Path of every output in dvc.lock -> its hash."""
-    found = {out["path"]: out["md5"] for stage in lock.values() for out in stage.get("outs", [])}
-    return {path: md5 for path, md5 in found.items() if path not in NOT_COMPARED}
+    outputs = [out for stage in lock.values() for out in stage.get("outs", [])]
+    return {out["path"]: out["md5"] for out in outputs if out["path"] not in NOT_COMPARED}
 
 
 def forget(path: Path, stages: Iterable[str]) -> None:
@@ -148,7 +152,7 @@ def _start(path: Path, engine: str, pause: float | None, environment: Mapping[st
         lock = {}  # damaged
     kept = {name for name, stage in lock.items() if _same(stage, undisturbed.get(name, {}))}
     if engine == "snakemake":  # it commits first what it finished before
-        kept |= _finished(path)
+        kept |= finished_stages(path)
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             ENGINES[engine], cwd=path, env=dict(environment), stdout=said, stderr=said, start_new_session=True
@@ -172,10 +176,10 @@ def _start(path: Path, engine: str, pause: float | None, environment: Mapping[st
     return Attempt(engine, killed, _ran(text), kept, text)
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two records of a stage are of the same run, but for outputs that are not compared."""
     parts = ("cmd", "deps", "params")
-    return all(one.get(part) == other.get(part) for part in parts) and hashes({"": one}) == hashes({"": other})
+    return all(record.get(part) == other.get(part) for part in parts) and hashes({"": record}) == hashes({"": other})
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -185,13 +189,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         pass  # it had ended
     process.wait()
-
-
-def _finished(path: Path) -> set[str]:
-    """Stages whose stamps say that Snakemake finished them and DVC does not know."""
-    folder = path / ".snakemake/dvc"
-    stamps = [stamp for stamp in folder.glob("*") if stamp.name != "snapshot.json"] if folder.exists() else []
-    return {stamp.name.replace(",", "-") for stamp in stamps if stamp.stat().st_mtime}
 
 
 def _ran(said: str) -> list[str]:

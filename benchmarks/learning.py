@@ -31,6 +31,7 @@ from benchmarks.measure import cpu_seconds
 from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.finetune import run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.machine import Machine, TrainingMachine
 from pipeline_src.tasks.files.spec import load_spec
 
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
@@ -75,17 +76,18 @@ def measure(task: str, asked: argparse.Namespace, encoder: Path) -> dict[str, An
         shutil.rmtree(folder / below / task, ignore_errors=True)
     place(asked.glue / FOLDERS[task], folder / "data/tasks" / task, sample)
     numbers = [str(number + 1) for number in range(asked.restarts)]
-    params = FinetuneParams(model=str(encoder), default=wanted, random_baseline=True, threads=asked.threads)
+    params = FinetuneParams(model=str(encoder), default=wanted, random_baseline=True)
+    machine = Machine(finetune=TrainingMachine(threads=asked.threads))
     busy, wall = cpu_seconds(), time.perf_counter()
     with contextlib.chdir(folder):
         for number in numbers:
             # random weights are trained once: they are what the others are read against, not a claim
-            run(seed=1, finetune=params, task=task, restart=number)
+            run(seed=1, finetune=params, task=task, restart=number, machine=machine)
             params = params.model_copy(update={"random_baseline": False})
         busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
         runs = [read_json(f"results/predictions/{task}/{number}/run.json")["runs"] for number in numbers]
     row: dict[str, Any] = {"rows": sample or "all", "recipe": wanted.model_dump(mode="json"), "met": True}
-    for metric in load_spec(task).row(None).metrics:
+    for metric in load_spec(task).eval_set(None).metrics:
         values = [max(r["dev"][metric] for r in of if r["weights"] == "pretrained") for of in runs]
         median, random = statistics.median(values), runs[0][-1]["dev"][metric]
         row[metric] = {"values": values, "median": median, "random_weights": random}

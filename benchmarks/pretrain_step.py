@@ -31,7 +31,7 @@ from benchmarks._pretrain_sides import COMPILED, EAGER, PREDICTED, SDPA, SIDES, 
 from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.training.compute import training_flops
+from pipeline_src.models.flops import training_flops
 
 WARM_UP = 2
 SAME_LOSS = 1e-5
@@ -40,7 +40,7 @@ ASIDE, OCCASIONALLY = (PREDICTED,), 4  # sides without a bar: they take every fo
 
 
 @dataclass(frozen=True)
-class Plan:
+class Setup:
     """What is measured on one kind of device.
 
     Attributes:
@@ -58,15 +58,15 @@ class Plan:
     tokens: Mapping[tuple[str, int], float]
 
 
-PLANS = {
-    "cpu": Plan(
+SETUPS = {
+    "cpu": Setup(
         (SDPA, PREDICTED),
         {"tiny": 32, "mini": 32, "base": 8, "large": 4},
         ("tiny", "mini", "base"),
         {"tiny": {SDPA: 5.0}, "mini": {SDPA: 2.5}, "base": {SDPA: 1.3}},
         {},
     ),
-    "cuda": Plan(
+    "cuda": Setup(
         (EAGER, COMPILED),
         {"tiny": 256, "mini": 256, "base": 256, "large": 128},
         ("base", "large"),
@@ -79,35 +79,35 @@ LENGTHS = {"cuda": {"large": 512}}  # where --length is not given; else 128
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the sizes asked for, and report."""
-    asked = _parser().parse_args(arguments)
-    if asked.device == "cuda" and not torch.cuda.is_available():
+    options = _parser().parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("error: --device cuda needs a GPU and a torch that is built for it, and here is none")
-    plan = PLANS[asked.device]
-    sizes = plan.default if asked.size == "all" else (asked.size,)
+    setup = SETUPS[options.device]
+    sizes = setup.default if options.size == "all" else (options.size,)
     study_folder()
-    found = {size: measure(size, _length(asked, size), asked.device, asked.steps, plan) for size in sizes}
-    first = found[sizes[0]]
+    measured = {size: measure(size, _length(options, size), options.device, options.steps, setup) for size in sizes}
+    first = measured[sizes[0]]
     rates = {side: row["tokens_per_s"] for side, row in first["sides"].items()}
     report(
         "pretrain_step",
-        f"real tokens per {'CPU-' * (asked.device == 'cpu')}second, {sizes[0]}",
+        f"real tokens per {'CPU-' * (options.device == 'cpu')}second, {sizes[0]}",
         rates.pop("ours"),
         rates,
-        plan.times.get(sizes[0], {}),
-        sizes=found,
-        device=_device_name(asked.device),
+        setup.times.get(sizes[0], {}),
+        sizes=measured,
+        device=_device_name(options.device),
         threads=torch.get_num_threads(),
         torch=torch.__version__,
-        met_more=all(row["met"] for row in found.values()),
+        met_more=all(row["met"] for row in measured.values()),
     )
 
 
-def measure(size: str, length: int, device_name: str, steps: int, plan: Plan) -> dict[str, Any]:
+def measure(size: str, length: int, device_name: str, steps: int, setup: Setup) -> dict[str, Any]:
     """One size: losses compared, steps timed, memory read; what came out, for the JSON object."""
     device = torch.device(device_name)
-    config, sequences = config_of(size), max(1, plan.sequences[size] * 128 // length)
+    config, sequences = config_of(size), max(1, setup.sequences[size] * 128 // length)
     batches = real_batches(length, sequences, WARM_UP + steps, device)
-    names = ("ours", *plan.peers)
+    names = ("ours", *setup.peers)
     sides = {name: SIDES[name](config, batches, device) for name in names}
     losses = {name: side.loss(batches[0]) for name, side in sides.items()}
     if device.type == "cpu" and max(losses.values()) - min(losses.values()) > SAME_LOSS * min(losses.values()):
@@ -128,7 +128,7 @@ def measure(size: str, length: int, device_name: str, steps: int, plan: Plan) ->
     for name in names:
         if name not in ASIDE:
             rows[name].update(run_apart(name, size, length, sequences, device_name))
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "length": length,
         "sequences": sequences,
         "steps": steps,
@@ -138,15 +138,15 @@ def measure(size: str, length: int, device_name: str, steps: int, plan: Plan) ->
         "sides": rows,
     }
     for kind in ("tokens_per_s", *(("wall_tokens_per_s",) if device.type == "cpu" else ())):
-        of_peers = {peer: round(rows["ours"][kind] / rows[peer][kind], 3) for peer in plan.peers}
-        found["ratios" if kind == "tokens_per_s" else "wall_ratios"] = of_peers
+        of_peers = {peer: round(rows["ours"][kind] / rows[peer][kind], 3) for peer in setup.peers}
+        result["ratios" if kind == "tokens_per_s" else "wall_ratios"] = of_peers
     if device.type == "cuda":
         flops = mean_flops(config, batches)
         for row in rows.values():
             row["mfu"] = round(row["tokens_per_s"] * flops / PEAK_FLOPS, 4)
-    found["met"] = verdict(found, plan, size)
-    print(summary(size, found), flush=True)
-    return found
+    result["met"] = verdict(result, setup, size)
+    print(summary(size, result), flush=True)
+    return result
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,12 @@ def time_step(step: Any, device: torch.device) -> Seconds:
 
 def rates(seconds: list[Seconds], device: torch.device) -> dict[str, float]:
     """Median and best tokens per second, from seconds per token."""
-    found = {}
+    medians_and_bests = {}
     for kind, prefix in (("busy", ""), ("wall", "wall_")) if device.type == "cpu" else (("wall", ""),):
         times = [getattr(taken, kind) for taken in seconds]
-        found[f"{prefix}tokens_per_s"] = round(1 / statistics.median(times), 1)
-        found[f"{prefix}best_tokens_per_s"] = round(1 / min(times), 1)
-    return found
+        medians_and_bests[f"{prefix}tokens_per_s"] = round(1 / statistics.median(times), 1)
+        medians_and_bests[f"{prefix}best_tokens_per_s"] = round(1 / min(times), 1)
+    return medians_and_bests
 
 
 def run_apart(side: str, size: str, length: int, sequences: int, device: str) -> dict[str, float]:
@@ -192,26 +192,28 @@ def run_apart(side: str, size: str, length: int, sequences: int, device: str) ->
 
 def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
     """Model FLOPs of training per real token of these batches; the same for every side."""
-    counts = {name: sum(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "mlm")}
-    return training_flops(config, counts["tokens"], counts["squares"], counts["mlm"]) / counts["tokens"]
+    counts = {name: sum(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "predictions")}
+    return training_flops(config, counts["tokens"], counts["squares"], counts["predictions"]) / counts["tokens"]
 
 
-def verdict(found: dict[str, Any], plan: Plan, size: str) -> bool:
+def verdict(result: dict[str, Any], setup: Setup, size: str) -> bool:
     """Whether the size reaches its bars: ratios, tokens per second, and less memory than each peer."""
-    ours = found["sides"]["ours"]
+    ours = result["sides"]["ours"]
     return (
-        all(found["ratios"][peer] >= bar for peer, bar in plan.times.get(size, {}).items())
-        and ours["tokens_per_s"] >= plan.tokens.get((size, found["length"]), 0)
+        all(result["ratios"][peer] >= bar for peer, bar in setup.times.get(size, {}).items())
+        and ours["tokens_per_s"] >= setup.tokens.get((size, result["length"]), 0)
         and all(
-            ours["of_training_mb"] < found["sides"][peer]["of_training_mb"] for peer in plan.peers if peer not in ASIDE
+            ours["of_training_mb"] < result["sides"][peer]["of_training_mb"]
+            for peer in setup.peers
+            if peer not in ASIDE
         )
     )
 
 
-def summary(size: str, found: dict[str, Any]) -> str:
+def summary(size: str, result: dict[str, Any]) -> str:
     """A few lines for people."""
-    lines = [f"{size}: {found['sequences']} sequences of up to {found['length']}, {found['fill']:.0%} of them real"]
-    for name, row in found["sides"].items():
+    lines = [f"{size}: {result['sequences']} sequences of up to {result['length']}, {result['fill']:.0%} of them real"]
+    for name, row in result["sides"].items():
         wall = f", by the clock {row['wall_tokens_per_s']:,.0f}" if "wall_tokens_per_s" in row else ""
         memory = f", {row['of_training_mb']:,} MB" if "of_training_mb" in row else ""
         mfu = f", MFU {row['mfu']:.1%}" if "mfu" in row else ""
@@ -219,8 +221,8 @@ def summary(size: str, found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _length(asked: argparse.Namespace, size: str) -> int:
-    return asked.length or LENGTHS.get(asked.device, {}).get(size, 128)
+def _length(options: argparse.Namespace, size: str) -> int:
+    return options.length or LENGTHS.get(options.device, {}).get(size, 128)
 
 
 def _device_name(device: str) -> str:
@@ -230,7 +232,7 @@ def _device_name(device: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pretrain_step", description=__doc__)
     parser.add_argument("--size", choices=(*SIZES, "all"), default="all")
-    parser.add_argument("--device", choices=tuple(PLANS), default="cpu")
+    parser.add_argument("--device", choices=tuple(SETUPS), default="cpu")
     parser.add_argument("--length", type=int, choices=(128, 512), help="128, but 512 for large on a GPU")
     parser.add_argument("--steps", type=int, default=20, help=f"timed steps, after {WARM_UP} of warm-up")
     return parser

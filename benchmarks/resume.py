@@ -26,7 +26,7 @@ from pipeline_src.training.checkpoint import MINUTES
 
 TARGET = 5.0  # seconds
 ROUNDS = 5
-PATIENCE = 300.0  # seconds that the first checkpoints may take
+TIMEOUT = 300.0  # seconds that the first checkpoints may take
 SAVED = 2  # steps whose checkpoints are waited for
 
 
@@ -36,9 +36,9 @@ def main() -> None:
         folder = Path(name)
         make_study(folder)
         step = train_and_kill(folder)
-        found = [go_on(folder, step) for _ in range(ROUNDS)]
+        times = [go_on(folder, step) for _ in range(ROUNDS)]
         size = sum(path.stat().st_size for path in newest(folder).iterdir())
-    seconds = statistics.median(found)
+    seconds = statistics.median(times)
     print(f"resume, base on a CPU ({platform.python_implementation()} {platform.python_version()}):")
     print(f"  from the end of `import torch` to step {step + 1}: {seconds:.2f} s, target {TARGET:g} s or less")
     print(
@@ -52,8 +52,8 @@ def main() -> None:
                 "ratios": {},
                 "unit": "seconds",
                 "met": seconds <= TARGET,
-                "best": round(min(found), 3),
-                "worst": round(max(found), 3),
+                "best": round(min(times), 3),
+                "worst": round(max(times), 3),
                 "checkpoint_mb": round(size / 1e6),
                 "load": os.getloadavg()[0],
             }
@@ -77,7 +77,7 @@ def train_and_kill(folder: Path) -> int:
     program = [sys.executable, "-m", "pipeline_src", "pretrain", "--phase", "short"]
     with open(folder / "training.log", "wb") as log:
         training = subprocess.Popen(program, cwd=folder, env=_environment(), stdout=log, stderr=log)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while len(_checkpoints(folder)) < SAVED:
             time.sleep(0.05)
             if training.poll() is not None or time.monotonic() > deadline:
@@ -94,10 +94,10 @@ def go_on(folder: Path, step: int) -> float:
     done = subprocess.run(program, cwd=folder, env=_environment(), capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"error: the training did not go on\n{done.stderr}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    if found["step"] != step:
-        sys.exit(f"error: it went on from step {found['step']}, not {step}\n{done.stderr}")
-    return found["seconds"]
+    printed = json.loads(done.stdout.splitlines()[-1])
+    if printed["step"] != step:
+        sys.exit(f"error: it went on from step {printed['step']}, not {step}\n{done.stderr}")
+    return printed["seconds"]
 
 
 def newest(folder: Path) -> Path:

@@ -49,6 +49,7 @@ class Stage:
         blocks: top-level keys of params.yaml that are handed to ``run`` by name.
         items: command-line keys, what the stage's matrix runs over; handed to ``run`` by name.
         options: more keys, handed to ``run`` by name where they are given.
+        training: whether it trains, and is handed machine.yaml as ``machine``.
     """
 
     module: str
@@ -56,6 +57,7 @@ class Stage:
     blocks: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
     options: Mapping[str, Option] = field(default_factory=dict)
+    training: bool = False
 
 
 EVERY_BLOCK = (  # of params.yaml
@@ -93,9 +95,14 @@ STAGES = {
         "masked words + next sentences, one phase",
         ("seed", "mask_prob", "model", "pretrain"),
         ("phase",),
+        training=True,
     ),
     "finetune": Stage(
-        "pipeline_src.finetuning.finetune", "train and predict one task", ("seed", "finetune"), ("task", "restart")
+        "pipeline_src.finetuning.finetune",
+        "train and predict one task",
+        ("seed", "finetune"),
+        ("task", "restart"),
+        training=True,
     ),
     "evaluate": Stage(
         "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
@@ -151,16 +158,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        found = mistake(error)
-        if found is None:
+    except (OSError, ModuleNotFoundError) as error:
+        explained = _explained(error)
+        if explained is None:
             raise
-        return _complain(str(found))
-    except ModuleNotFoundError as error:
-        missing = not_installed(error)
-        if missing is None:
-            raise
-        return _complain(str(missing))
+        return _complain(str(explained))
     except KeyboardInterrupt:
         return _complain("interrupted; run the same command again to go on", status=130)
     return 0
@@ -169,10 +171,12 @@ def main(argv: list[str] | None = None) -> int:
 def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
     """Check params.yaml, open the stage's log, run it, and leave ``logs/<stage>/<item>.run.json``.
 
-    That file alone holds time, host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
+    What a person can mend stands in the log as one message, a bug with its traceback. The JSON file alone holds time,
+    host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
     """
     from pipeline_src.common.parallel import place
-    from pipeline_src.common.progress import PLAIN, log, open_log
+    from pipeline_src.common.progress import DONE, PLAIN, log, open_log
+    from pipeline_src.params.machine import load_machine
     from pipeline_src.params.study import check_unchanged, load_study
     from pipeline_src.tools.planning.record import record_run
 
@@ -190,18 +194,23 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     started, clock = datetime.now(UTC), time.monotonic()
     try:
         run = importlib.import_module(stage.module).run
-        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options)
+        machine = {"machine": load_machine()} if stage.training else {}
+        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **machine)
         if "DVC_STAGE" in os.environ:
             check_unchanged(study, stage.blocks)
     except Interrupted as stop:
         log.error("%s", stop)
         raise
+    except KeyboardInterrupt:
+        log.error("interrupted")
+        raise
     except BaseException as error:
-        log.error("failed: %s", error)
+        explained = _explained(error)
+        log.error("failed: %s", explained or error, exc_info=explained is None)
         raise
     seconds = time.monotonic() - clock
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    log.info("done in %.1f s", seconds)
+    log.info("%s %.1f s", DONE, seconds)
     write_json(
         log_file.with_suffix(".run.json"),
         {
@@ -218,6 +227,15 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     )
     if not rank:
         record_run(name, item, study, seconds)
+
+
+def _explained(error: BaseException) -> PipelineError | None:
+    """The error as a person can mend it; None for a bug."""
+    if isinstance(error, PipelineError):
+        return error
+    if isinstance(error, OSError):
+        return mistake(error)
+    return not_installed(error) if isinstance(error, ModuleNotFoundError) else None
 
 
 def _parser(wanted: list[str]) -> argparse.ArgumentParser:

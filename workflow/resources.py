@@ -13,8 +13,8 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import Study
+from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.jobs import Jobs
-from pipeline_src.tools.planning.work import Work
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440
@@ -134,11 +134,11 @@ class Plan:
         """One GPU, where the GPUs are."""
         return {"gpu": 1} | ({"slurm_partition": self.cluster.gpu_partition} if self.cluster.gpu_partition else {})
 
-    def _phase(self, phase: str) -> Work:
+    def _phase(self, phase: str) -> JobEstimate:
         (job,) = self._jobs.pretrain(phase)
         return job
 
-    def _hours(self, job: Work) -> float:
+    def _hours(self, job: JobEstimate) -> float:
         """Hours of a training on one GPU, were every sequence full."""
         return job.slot_flops / (self.cluster.gpu_teraflops * 1e12) / 3600
 

@@ -17,6 +17,8 @@ from pipeline_src.common.paths import LOGS
 log = logging.getLogger("pipeline_src")
 T = TypeVar("T")
 PLAIN = "PIPELINE_PLAIN_PROGRESS"  # set by the Snakefile: bars of jobs side by side would overwrite each other
+DONE = "done in"  # opens the message that a stage got to its end
+SEPARATOR = "---- the run above did not get to its end; the next one:"  # in a log
 LINE_EVERY = 20.0  # seconds between progress lines where there is no terminal
 NOTES: dict[str, Callable[[float], str]] = {  # how numbers read that are no plain "name value"
     "tokens_per_second": lambda value: f"tok/s {tqdm.format_sizeof(value)}",
@@ -25,15 +27,23 @@ NOTES: dict[str, Callable[[float], str]] = {  # how numbers read that are no pla
 
 
 def open_log(stage: str, item: str, speaks: bool = True) -> Path:
-    """Send the stage's messages to ``logs/<stage>/<item>.log`` (from its start) and, if it ``speaks``, to stderr."""
+    """Send the stage's messages to ``logs/<stage>/<item>.log`` and, if it ``speaks``, to stderr.
+
+    The file starts anew where the last run got to its end. One that was stopped, killed or failed may be gone on with:
+    its messages stay, and those of this run follow below a line.
+    """
     path = LOGS / stage / f"{item}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
+    goes_on = path.exists() and not _finished(path)
+    if goes_on:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{SEPARATOR}\n")
     log.setLevel(logging.INFO)
     log.propagate = False
     for old in list(log.handlers):
         log.removeHandler(old)
         old.close()
-    to_file = logging.FileHandler(path, mode="w", encoding="utf-8")
+    to_file = logging.FileHandler(path, mode="a" if goes_on else "w", encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     to_terminal = _TqdmHandler()
     to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints what ends a stage
@@ -42,6 +52,12 @@ def open_log(stage: str, item: str, speaks: bool = True) -> Path:
     if speaks:
         log.addHandler(to_terminal)
     return path
+
+
+def _finished(path: Path) -> bool:
+    """Whether the last run in a log got to its end."""
+    last = path.read_text(encoding="utf-8", errors="replace").rpartition(f"{SEPARATOR}\n")[2]
+    return f" INFO {DONE} " in last
 
 
 class _TqdmHandler(logging.Handler):

@@ -1,9 +1,9 @@
 """Stage ``evaluate``: scores computed from prediction files and the tasks' own files, without a model.
 
-``results/scores.json`` is a list of rows, one per task, score row and metric: the score of every restart, their mean,
-deviation and best, the chance level and the same training from random weights. ``results/tasks/<task>.json`` looks
-into one task: every run, what was dropped, and where its best restart goes wrong. ``results/submissions/`` holds what
-leaderboards want.
+``results/scores.json`` is a list of rows, one per task, evaluation set and metric: the score of every restart, their
+mean, deviation and best, the majority baseline and the same training from random weights.
+``results/tasks/<task>.json`` says more of one task: every run, what was dropped, and where its best restart goes wrong.
+``results/submissions/`` holds what leaderboards want.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     """
     rules = {task: RULES[task] for task in tasks if task in RULES} if task_source == "synthetic" else {}
     rows: list[dict[str, Any]] = []
-    about: dict[str, dict[str, Any]] = {}
+    by_task: dict[str, dict[str, Any]] = {}
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
     for task in tasks:
         scores = score_task(load_spec(task), finetune.restarts)
         table = scores.table()
         rows += table
-        about[task] = {"task": task, "synthetic": task in rules, "rows": table, **look_into(scores)}
+        by_task[task] = {"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)}
         submitted, without = submissions(scores)
         if twice := submitted.keys() & files.keys():
-            remedy = "give each row's `test` in tasks.yaml a name of its own to submit"
+            remedy = "give each evaluation set's `test` in tasks.yaml a name of its own to submit"
             raise PipelineError("two submissions have one name", min(twice), where=f"task {task}", remedy=remedy)
         files |= submitted
         missing |= {task: without} if without else {}
 
     with atomic_directory(TASK_RESULTS) as folder:
-        for task, content in about.items():
+        for task, content in by_task.items():
             write_json(folder / f"{task}.json", content)
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
@@ -56,7 +56,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
 
-def look_into(scores: TaskScores) -> dict[str, Any]:
+def task_details(scores: TaskScores) -> dict[str, Any]:
     """Every run, its spread, what was dropped and cut, and the errors of the best restart.
 
     Raises:
@@ -64,9 +64,9 @@ def look_into(scores: TaskScores) -> dict[str, Any]:
     """
     spec, handler = scores.spec, HANDLERS[scores.spec.kind]
     runs, counts = read_runs(spec.name, scores.restarts)
-    for name, judged in scores.rows.items():
+    for name, result in scores.results.items():
         file = spec.scores[name].file
-        counts[file] = {**counts.get(file, {}), **judged.counts}
+        counts[file] = {**counts.get(file, {}), **result.counts}
     return {
         "kind": spec.kind,
         "restarts": list(scores.restarts),
@@ -74,26 +74,26 @@ def look_into(scores: TaskScores) -> dict[str, Any]:
         "runs": runs,
         "spread": spreads(scores, runs),
         "counts": counts,
-        "figures": {  # what a handler found besides the row's metrics, such as a threshold, restart by restart
-            name: {key: [score[key] for score in judged.scores] for key in sorted(extra)}
-            for name, judged in scores.rows.items()
-            if (extra := set(judged.scores[0]) - set(spec.scores[name].metrics))
+        "figures": {  # what a handler reports besides the set's metrics, such as a threshold, restart by restart
+            name: {key: [score[key] for score in result.scores] for key in sorted(extra)}
+            for name, result in scores.results.items()
+            if (extra := set(result.scores[0]) - set(spec.scores[name].metrics))
         },
         "errors": {
-            name: break_down(spec, handler.example_results(spec, name, judged.examples, judged.best))
-            for name, judged in scores.rows.items()
+            name: break_down(spec, handler.example_results(spec, name, result.examples, result.best))
+            for name, result in scores.results.items()
         },
     }
 
 
 def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Mean, deviation, best and how many, of each metric of the first row: over restarts' best runs and over all runs.
+    """Mean, deviation, best and how many, of each metric of the first set: over restarts' best runs and over all runs.
 
     A metric that was declared after the runs is known of the restarts alone, whose predictions are kept. The paper
     reports the best of its runs, others the mean over restarts; a grid's spread is not that of restarts.
     """
-    name, judged = next(iter(scores.rows.items()))
-    by_weights = {"pretrained": judged.scores, "random": judged.baseline}
+    name, result = next(iter(scores.results.items()))
+    by_weights = {"pretrained": result.scores, "random": result.random_weights}
     return {
         weights: {
             metric: {

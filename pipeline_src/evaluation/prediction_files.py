@@ -15,9 +15,9 @@ REMEDY = "run the stage `finetune` for this task again"
 Rows = list[dict[str, Any]]
 
 
-def predictions_path(task: str, restart: int, weights: str, row: str, test: bool = False) -> Path:
-    """Where the predictions for a score row's file lie, or for its test file."""
-    return PREDICTIONS / task / str(restart) / weights / f"{row}{'.test' if test else ''}.jsonl"
+def predictions_path(task: str, restart: int, weights: str, eval_set: str, test: bool = False) -> Path:
+    """Where the predictions for an evaluation set's file lie, or for its test file."""
+    return PREDICTIONS / task / str(restart) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
 
 
 def read_predictions(path: Path) -> Rows:
@@ -46,10 +46,10 @@ def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]],
     counts: dict[str, dict[str, int]] = {}
     for restart in restarts:
         path = PREDICTIONS / task / str(restart) / "run.json"
-        about = read_json(path)
-        listed = about.get("runs") if isinstance(about, dict) else None
+        record = read_json(path)
+        listed = record.get("runs") if isinstance(record, dict) else None
         if not listed or not all({"weights", "dev"} <= run.keys() for run in listed):
             raise PipelineError("no runs are listed, each with its weights and scores", path, remedy=REMEDY)
         runs += [{"restart": restart, **run} for run in listed]
-        counts |= about.get("counts", {})  # the same in every restart: they read the same files
+        counts |= record.get("counts", {})  # the same in every restart: they read the same files
     return runs, counts

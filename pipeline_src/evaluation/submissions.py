@@ -25,7 +25,7 @@ MAJORITY = ("wnli",)
 
 
 def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
-    """Files of one task by name, and the score rows whose test file has no predictions or is not there.
+    """Files of one task by name, and the evaluation sets whose test file has no predictions or is not there.
 
     Raises:
         PipelineError: predictions are malformed or belong to another file.
@@ -36,9 +36,9 @@ def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
     missing: list[str] = []
     if submit is None:
         return files, missing
-    for name, judged in scores.rows.items():
+    for name, result in scores.results.items():
         test = spec.scores[name].test
-        examples, predictions = judged.examples, judged.best
+        examples, predictions = result.examples, result.best
         if test is not None:
             given = predictions_path(spec.name, scores.best, "pretrained", name, test=True)
             path = TASKS / spec.name / test.file

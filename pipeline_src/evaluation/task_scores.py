@@ -10,69 +10,70 @@ from typing import Any
 
 from pipeline_src.common.paths import TASKS
 from pipeline_src.evaluation.prediction_files import Rows, predictions_path, read_predictions
-from pipeline_src.tasks.files.spec import ScoreSpec, TaskSpec
+from pipeline_src.tasks.files.spec import EvalSet, TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One score row: its file's examples, each restart's scores, and what the best restart predicted.
+class EvalResult:
+    """One evaluation set: its examples, each restart's scores, and what the best restart predicted.
 
     Attributes:
         examples: of the labelled file.
         scores: metric -> percent for each restart, in their order; a handler may add figures of its own.
-        baseline: the same from random weights, for the restarts that have it.
-        chance: metric -> percent of a model that learnt nothing.
+        random_weights: the same from random weights, for the restarts that have it.
+        majority_baseline: metric -> percent of the best constant answer.
         counts: what was dropped of the file, by reason.
         best: the best restart's prediction rows.
     """
 
     examples: Sequence[Any]
     scores: list[dict[str, float]]
-    baseline: list[dict[str, float]]
-    chance: dict[str, float]
+    random_weights: list[dict[str, float]]
+    majority_baseline: dict[str, float]
     counts: Counter[str]
     best: Rows
 
 
 @dataclass(frozen=True)
 class TaskScores:
-    """A task judged: its score rows by name, and the restart that is best by the first row's main metric."""
+    """A task's scores by evaluation set, and the restart that is best by the first set's main metric."""
 
     spec: TaskSpec
     restarts: tuple[int, ...]
     best: int
-    rows: dict[str, Judged]
+    results: dict[str, EvalResult]
 
     def table(self) -> list[dict[str, Any]]:
-        """Rows of ``results/scores.json``, one per score row and metric.
+        """Rows of ``results/scores.json``, one per evaluation set and metric.
 
         ``values`` are in the restarts' order. ``best`` is that of the task's best restart, which one metric alone
-        decides: another row or metric may have had a higher value in another restart.
+        decides: another set or metric may have had a higher value in another restart.
         """
-        found = []
-        for name, judged in self.rows.items():
-            row = self.spec.scores[name]
-            found += [self._cells(name, row, judged, metric) for metric in row.metrics]
-        return found
+        return [
+            self._row(name, eval_set, metric)
+            for name, eval_set in self.spec.scores.items()
+            for metric in eval_set.metrics
+        ]
 
-    def _cells(self, name: str, row: ScoreSpec, judged: Judged, metric: str) -> dict[str, Any]:
-        values = [score[metric] for score in judged.scores]
-        baseline = [score[metric] for score in judged.baseline]
+    def _row(self, name: str, eval_set: EvalSet, metric: str) -> dict[str, Any]:
+        result = self.results[name]
+        values = [score[metric] for score in result.scores]
+        random_weights = [score[metric] for score in result.random_weights]
         return {
             "task": self.spec.name,
-            "row": name,
-            "title": row.title,
-            "file": row.file,
+            "eval_set": name,
+            "title": eval_set.title,
+            "file": eval_set.file,
             "metric": metric,
-            "main": metric == row.metrics[0],
-            "examples": len(judged.examples),
+            "main": metric == eval_set.metrics[0],
+            "examples": len(result.examples),
             "values": values,
             **spread(values),
             "best": values[self.restarts.index(self.best)],
             "best_restart": self.best,
-            "chance": judged.chance[metric],
-            "random_weights": fmean(baseline) if baseline else None,
+            "majority_baseline": result.majority_baseline[metric],
+            "random_weights": fmean(random_weights) if random_weights else None,
         }
 
 
@@ -82,33 +83,33 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def score_task(spec: TaskSpec, restarts: Sequence[int]) -> TaskScores:
-    """Judge one task over the listed restarts alone: others may still lie there.
+    """Score one task over the listed restarts alone: others may still lie there.
 
     Raises:
         PipelineError: a prediction file is missing, malformed, or does not belong to the task's file.
     """
     handler = HANDLERS[spec.kind]
     best: int | None = None
-    rows = {}
-    for name, row in spec.scores.items():
+    results = {}
+    for name, eval_set in spec.scores.items():
         counts: Counter[str] = Counter()
-        examples = handler.read(spec, TASKS / spec.name / row.file, name, counts=counts)
+        examples = handler.read(spec, TASKS / spec.name / eval_set.file, name, counts=counts)
         predicted = [read_predictions(predictions_path(spec.name, restart, "pretrained", name)) for restart in restarts]
         random = [predictions_path(spec.name, restart, "random", name) for restart in restarts]
-        scores = [handler.score(spec, name, examples, one) for one in predicted]
-        if best is None:  # the first row decides; of equal restarts the first
-            best = max(range(len(scores)), key=lambda place: scores[place][row.metrics[0]])
-        rows[name] = Judged(
+        scores = [handler.score(spec, name, examples, rows) for rows in predicted]
+        if best is None:  # the first set decides; of equal restarts the first
+            best = max(range(len(scores)), key=lambda place: scores[place][eval_set.metrics[0]])
+        results[name] = EvalResult(
             examples=examples,
             scores=scores,
-            baseline=[
+            random_weights=[
                 handler.score(spec, name, examples, read_predictions(path))
                 for path in random
-                if path.parent.exists()  # the baseline is optional
+                if path.parent.exists()  # training from random weights is optional
             ],
-            chance=handler.chance(spec, name, examples),
+            majority_baseline=handler.majority_baseline(spec, name, examples),
             counts=counts,
             best=predicted[best],
         )
-    assert best is not None  # a task has at least one row
-    return TaskScores(spec, tuple(restarts), restarts[best], rows)
+    assert best is not None  # a task has at least one evaluation set
+    return TaskScores(spec, tuple(restarts), restarts[best], results)

@@ -53,7 +53,7 @@ def make_batch(features: Features, items: np.ndarray, device: torch.device) -> T
         tensor(features.segments[places].astype(np.int64)),
         tensor(cu_seqlens),
         tensor(labels),
-        features.judged(labels),
+        features.loss_count(labels),
         int(np.diff(cu_seqlens).max()),
         items,
     )

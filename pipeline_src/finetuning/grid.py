@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.files import atomic_directory, read_json, write_json
-from pipeline_src.params.finetune import Point
+from pipeline_src.finetuning.recipes import Point
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by score row
 

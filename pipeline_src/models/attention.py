@@ -58,20 +58,20 @@ def choose(wanted: str, device: str, dtype: torch.dtype, dropout: float) -> str:
         return "nested" if dropout or dtype == torch.float32 else "varlen"
     if wanted not in BACK_ENDS:
         known = ", ".join(["auto", *BACK_ENDS])
-        raise PipelineError("unknown attention", wanted, where="model.attention", remedy=f"give one of {known}")
+        raise PipelineError("unknown attention", wanted, where="machine.yaml, attention", remedy=f"give one of {known}")
     if dropout and wanted in WITHOUT_DROPOUT:
         raise PipelineError(
             "this attention has no dropout",
             f"{wanted}, with attention dropout {dropout:g}",
-            where="model.attention",
-            remedy="set model.attention_dropout to 0, or model.attention to nested or auto",
+            where="machine.yaml, attention",
+            remedy="set model.attention_dropout to 0, or attention in machine.yaml to nested or auto",
         )
     if device != "cuda" and wanted in ON_GPU:
         raise PipelineError(
             "this attention needs a GPU",
             f"{wanted}, on {device}",
-            where="model.attention",
-            remedy="set model.attention to auto or padded",
+            where="machine.yaml, attention",
+            remedy="set attention in machine.yaml to auto or padded",
         )
     return wanted
 
@@ -86,25 +86,25 @@ def padded(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, drop
 
 
 def runs(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
-    """Runs of sequences of equal length one after another, without padding: what is under way stays in the cache.
+    """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
 
-    Where there is little to compute in each, they are padded instead.
+    Nothing is padded, except where the runs are so short that the calls would take longer than what they compute.
     """
     tokens, heads, size = query.shape
-    found = layout.runs(MOST_WEIGHTS // heads)
-    if heads * sum(count * length**2 for count, length in found) < LEAST_WEIGHTS * len(found):
+    equal = layout.runs(MOST_WEIGHTS // heads)
+    if heads * sum(count * length**2 for count, length in equal) < LEAST_WEIGHTS * len(equal):
         return padded(query, key, value, layout, dropout, causal)
-    parts = [count * length for count, length in found]
+    tokens_of = [count * length for count, length in equal]
     contexts = []
-    for (count, length), *flat in zip(found, *(tensor.split(parts) for tensor in (query, key, value)), strict=True):
-        one, two, three = (part.view(count, length, heads, size).transpose(1, 2) for part in flat)
+    for (count, length), *flat in zip(equal, *(tensor.split(tokens_of) for tensor in (query, key, value)), strict=True):
+        q, k, v = (part.view(count, length, heads, size).transpose(1, 2) for part in flat)
         if dropout:  # torch's own goes this way too, with more passes over the weights and slower dropout
-            scores = (one * size**-0.5) @ two.transpose(2, 3)
+            scores = (q * size**-0.5) @ k.transpose(2, 3)
             if causal:
                 scores = scores + torch.full((length, length), -torch.inf, device=scores.device).triu(1)
-            context = drop(scores.softmax(-1), dropout) @ three
+            context = drop(scores.softmax(-1), dropout) @ v
         else:
-            context = F.scaled_dot_product_attention(one, two, three, is_causal=causal)
+            context = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
 

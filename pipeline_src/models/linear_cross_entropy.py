@@ -14,9 +14,10 @@ SCORES = 6 << 20  # held at once on a CPU: 24 MB, which stay in its cache
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Sum of the cross-entropies (nats, float32) and number of right first guesses (int64), both scalars.
 
-    Sums, because the mean over a batch cut into pieces is the sum over all pieces by the count of the whole. On a CPU,
-    where the scores of a batch (72 MB for 590 predictions of 30,522 entries) take longer to move than to compute, they
-    are made, turned into their gradient and used up a piece at a time, as in Liger Kernel (Hsu et al. 2024).
+    Sums, because the mean over a batch cut into micro-batches is the sum over all of them by the count of the whole.
+    On a CPU, where the scores of a batch (72 MB for 590 predictions of 30,522 entries) take longer to move than to
+    compute, they are made, turned into their gradient and used up a chunk at a time, as in Liger Kernel (Hsu et al.
+    2024).
 
     Args:
         hidden: [P, H]; P may be 0.
@@ -24,14 +25,23 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
         labels: int64 [P].
     """
     if hidden.device.type == "cpu":
-        return _InPieces.apply(hidden, weight, bias, labels)
-    scores = F.linear(hidden, weight, bias)
+        return _Chunked.apply(hidden, weight, bias, labels)
+    return summed_cross_entropy(F.linear(hidden, weight, bias), labels)
+
+
+def summed_cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of the cross-entropies (nats, float32) and number of right first guesses (int64), both scalars.
+
+    Args:
+        scores: [P, classes].
+        labels: int64 [P].
+    """
     with torch.no_grad():
         right = (scores.argmax(dim=1) == labels).sum()
     return F.cross_entropy(scores.float(), labels, reduction="sum"), right
 
 
-class _InPieces(torch.autograd.Function):
+class _Chunked(torch.autograd.Function):
     """Computes the gradients along with the loss; the backward pass, which may run once, only scales them."""
 
     @staticmethod
@@ -39,7 +49,7 @@ class _InPieces(torch.autograd.Function):
         loss, right = hidden.new_zeros(()), labels.new_zeros(())
         of_hidden, of_bias = torch.empty_like(hidden), torch.zeros_like(bias)
         of_weight = None  # a matrix of zeros to begin with would be one more to write
-        for rows in _pieces(len(hidden), len(weight)):
+        for rows in _chunks(len(hidden), len(weight)):
             inner, wanted = hidden[rows], labels[rows, None]
             scores = torch.addmm(bias, inner, weight.T)
             at_label, best = scores.gather(1, wanted), scores.amax(1, keepdim=True)
@@ -61,8 +71,8 @@ class _InPieces(torch.autograd.Function):
         return *(gradient.mul_(of_outputs[0]) for gradient in gradients), None
 
 
-def _pieces(rows: int, entries: int) -> list[slice]:
+def _chunks(rows: int, entries: int) -> list[slice]:
     """Equal cuts of ``rows``, each of at most ``SCORES`` scores."""
     size = max(1, SCORES // entries)
     count = -(-rows // size)
-    return [slice(rows * piece // count, rows * (piece + 1) // count) for piece in range(count)]
+    return [slice(rows * chunk // count, rows * (chunk + 1) // count) for chunk in range(count)]

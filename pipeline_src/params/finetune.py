@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -20,14 +18,6 @@ def _several(value: Any) -> Any:
 
 Numbers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_several), Field(min_length=1)]
 Rates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_several), Field(min_length=1)]
-
-
-class Point(NamedTuple):
-    """One point of a recipe's grid."""
-
-    learning_rate: float
-    epochs: int
-    batch: int
 
 
 class Recipe(Block):
@@ -46,11 +36,6 @@ class Recipe(Block):
     max_length: int = Field(default=128, ge=16, le=4096)
     frozen: Frozen | None = None
 
-    def grid(self) -> Iterator[Point]:
-        """Every point, learning rates running fastest."""
-        for epochs, batch, rate in itertools.product(self.epochs, self.batches, self.learning_rates):
-            yield Point(rate, epochs, batch)
-
 
 class FinetuneParams(Block):
     """Fine-tuning.
@@ -59,14 +44,12 @@ class FinetuneParams(Block):
         model: folder of the encoder to start from, this study's or any BERT in Hugging Face's layout.
         restarts: one run per task and number, each with its own data order and its own head (paper, section 4.1).
         default: the recipe of every task that ``tasks`` does not name.
-        tasks: recipes of single tasks.
+        tasks: recipes of single tasks; what one leaves out is that of ``default`` (finetuning/recipes.py).
         random_baseline: also train each task from random weights, the score every other is read against.
         bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
             left-to-right model's).
         warmup_share: share of the steps spent in warm-up (0.1 in google-research/bert).
         weight_decay: as in pretraining.
-        max_tokens: most tokens that go through the model at once; a batch is cut to fit.
-        threads: CPU threads of one run; part of the result.
     """
 
     model: str = "models/pretrained/long"
@@ -77,9 +60,3 @@ class FinetuneParams(Block):
     bilstm: bool = False
     warmup_share: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
-    max_tokens: int = Field(default=16_384, ge=512)
-    threads: int = Field(default=1, ge=1)
-
-    def recipe(self, task: str) -> Recipe:
-        """The recipe in force for one task."""
-        return self.tasks.get(task, self.default)

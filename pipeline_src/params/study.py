@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.base import Block
@@ -18,6 +18,7 @@ from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import PretrainParams
+from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.tasks.files.spec import task_names
@@ -77,7 +78,9 @@ class Study(Block):
 
     def _finetune_lengths(self) -> list[tuple[str, int]]:
         named = [
-            (f"finetune.tasks.{task}.max_length", recipe.max_length) for task, recipe in self.finetune.tasks.items()
+            (f"finetune.tasks.{task}.max_length", recipe.max_length)
+            for task, recipe in self.finetune.tasks.items()
+            if "max_length" in recipe.model_fields_set
         ]
         return [("finetune.default.max_length", self.finetune.default.max_length), *named]
 
@@ -86,20 +89,10 @@ def load_study(path: str | Path = "params.yaml") -> Study:
     """Read and check a study.
 
     Raises:
-        PipelineError: the file is missing, is not YAML, or holds an unknown key, a wrong type or a value out of
-            range; key, value and what is allowed are named.
+        PipelineError: the file is missing, is not YAML, lacks a key, or holds an unknown key, a wrong type or a value
+            out of range; key, value and what is allowed are named.
     """
-    try:
-        raw: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise PipelineError(
-            "no study here", path, remedy="run from the project's root, or `python -m pipeline_src preset sample`"
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a thirteenth month, a number of a mile, [[[[…
-        raise PipelineError("not a YAML file", path, where=error, remedy="mend the line named above") from None
-    if not isinstance(raw, dict):
-        raise PipelineError("not a study", path, remedy="`python -m pipeline_src preset sample` writes one") from None
-    return check_study(raw, path)
+    return check_study(read_yaml(path), path)
 
 
 def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
@@ -114,8 +107,8 @@ def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
     Raises:
         PipelineError: one of them is another now, or params.yaml cannot be read.
     """
-    now = load_study()
-    changed = [block for block in blocks if getattr(ran, block) != getattr(now, block)]
+    before, now = (study.model_dump(exclude_unset=True) for study in (ran, load_study()))
+    changed = [block for block in blocks if before[block] != now[block]]
     if changed:
         raise PipelineError(
             "params.yaml changed while the stage ran; what it made is not recorded", ", ".join(changed),
@@ -130,28 +123,4 @@ def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
     except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:  # an entry of one's own may be anything
         remedy = "mend pipeline_src/catalogue/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
         raise PipelineError("the tasks cannot be read", "tasks.yaml", where=error, remedy=remedy) from None
-    try:
-        return Study.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(step) for step in first["loc"]) or "the study as a whole"
-        if first["type"] == "missing":
-            what, value, remedy = "a key is missing", key, f"add {key}; a preset shows every key"
-        elif first["type"] == "extra_forbidden":
-            what, value = "unknown key", key
-            remedy = f"remove it or mend its spelling; allowed here: {', '.join(_siblings(first['loc']))}"
-        else:
-            shown = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
-            what, value = "value not allowed", f"{key}{shown}"
-            remedy = first["msg"].removeprefix("Value error, ")
-        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise PipelineError(what, value, where=f"{path}{more}", remedy=remedy) from None
-
-
-def _siblings(location: tuple[int | str, ...]) -> list[str]:
-    """Keys allowed where an unknown one stands."""
-    block: Any = Study
-    for step in location[:-1]:
-        field = getattr(block, "model_fields", {}).get(step)
-        block = field.annotation if field is not None else None
-    return list(getattr(block, "model_fields", {}) or ["the keys of a preset"])
+    return check_block(Study, raw, path, complete=True)

@@ -15,7 +15,7 @@ from pipeline_src.report.page import BOXES, environment
 from pipeline_src.report.published import split_of
 from pipeline_src.report.results import is_synthetic
 from pipeline_src.report.table import METRICS
-from pipeline_src.report.traced import Node
+from pipeline_src.report.traced import JsonRef
 
 TABLES = Path("workflow/ablations")
 OURS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1")}  # the paper's metrics in our rows
@@ -32,10 +32,10 @@ class Variant:
         experiment, row: the experiment that is this variant and its row of scores, None where none is.
     """
 
-    place: Node
-    paper: Node
+    place: JsonRef
+    paper: JsonRef
     experiment: Experiment | None
-    row: Node | None
+    row: JsonRef | None
 
     @property
     def name(self) -> str:
@@ -57,19 +57,19 @@ class Ablation:
 
     title: str
     synthetic: bool
-    source: Node
+    source: JsonRef
     variants: list[Variant]
     picture: str
 
 
 def render_comparison(experiments: Sequence[Experiment]) -> str:
     """The page of a comparison; the first experiment is what the others are compared with."""
-    keys = dict.fromkeys((row["row"], row["metric"]) for one in experiments for row in one.scores.value["rows"])
+    rows = [row for experiment in experiments for row in experiment.scores.value["rows"]]
     lines = []
-    for row, metric in keys:
-        found = [one.row(row, metric) for one in experiments]
-        known = next(node for node in found if node is not None)
-        lines.append((known["title"], METRICS.get(metric, metric), split_of(known.value["file"]), found))
+    for eval_set, metric in dict.fromkeys((row["eval_set"], row["metric"]) for row in rows):
+        scores = [experiment.row(eval_set, metric) for experiment in experiments]
+        known = next(ref for ref in scores if ref is not None)
+        lines.append((known["title"], METRICS.get(metric, metric), split_of(known.value["file"]), scores))
     return (
         environment()
         .get_template("comparison.html.j2")
@@ -82,14 +82,14 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
             ],
             params=differing(experiments),
             lines=lines,
-            made=lambda node, experiment: is_synthetic(experiment.scores.value, node.value["task"]),
+            made=lambda ref, experiment: is_synthetic(experiment.scores.value, ref.value["task"]),
             ablations=find_ablations(experiments),
         )
     )
 
 
 def _summary_keys(experiments: Sequence[Experiment]) -> list[str]:
-    names = {name for one in experiments for name in one.summary.value}
+    names = {name for experiment in experiments for name in experiment.summary.value}
     return [name for plain in BOXES for name in (plain, f"synthetic_{plain}") if name in names]
 
 
@@ -100,18 +100,18 @@ def _label(name: str) -> tuple[str, bool]:
 
 def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
     """Parameters that are not the same in all, with their value in each."""
-    keys = sorted({key for one in experiments for key in one.params})
-    rows = [(key, [one.params.get(key) for one in experiments]) for key in keys]
+    keys = sorted({key for experiment in experiments for key in experiment.params})
+    rows = [(key, [experiment.params.get(key) for experiment in experiments]) for key in keys]
     return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
 
 
-def read_tables() -> list[Node]:
+def read_tables() -> list[JsonRef]:
     """The paper's ablations: ``workflow/ablations/*.yaml``, as far as they hold its figures."""
-    found = [
-        Node(yaml.safe_load(path.read_text(encoding="utf-8")), path.as_posix())
+    tables = [
+        JsonRef(yaml.safe_load(path.read_text(encoding="utf-8")), path.as_posix())
         for path in sorted(TABLES.glob("*.yaml"))
     ]
-    return [table for table in found if table.value.get("source")]
+    return [table for table in tables if table.value.get("source")]
 
 
 def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
@@ -121,29 +121,29 @@ def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
     """
     tables = read_tables()
     named = {name for table in tables for name in table.value["experiments"]}
-    by_name = {one.name: one for one in experiments}
-    study = next((one for one in experiments if one.name not in named), None)
-    found: list[Ablation] = []
+    by_name = {experiment.name: experiment for experiment in experiments}
+    study = next((experiment for experiment in experiments if experiment.name not in named), None)
+    ablations: list[Ablation] = []
     for table in tables:
         for key, metric in table.value["metrics"].items():
             variants = [
                 Variant(place, place["paper"][key], by_name.get(name), _row(by_name.get(name), key, metric))
-                for name, place in table["experiments"].named()
+                for name, place in table["experiments"].items()
             ]
             if "study" in table:
                 variants.insert(0, Variant(table["study"], table["study"][key], study, _row(study, key, metric)))
-            known = [(one.experiment, one.row) for one in variants if one.experiment and one.row]
+            known = [(variant.experiment, variant.row) for variant in variants if variant.experiment and variant.row]
             if len(known) < 2 or any(split_of(row.value["file"]) != table.value["split"] for _, row in known):
                 continue
-            made = any(is_synthetic(one.scores.value, row.value["task"]) for one, row in known)
+            made = any(is_synthetic(experiment.scores.value, row.value["task"]) for experiment, row in known)
             row = known[0][1].value
             title = f"{row['title']}, {METRICS.get(row['metric'], row['metric'])}"
-            picture = _bars(f"ablation-{len(found)}", title, made, variants)
-            found.append(Ablation(title, made, table["source"], variants, picture))
-    return found
+            picture = _bars(f"ablation-{len(ablations)}", title, made, variants)
+            ablations.append(Ablation(title, made, table["source"], variants, picture))
+    return ablations
 
 
-def _row(experiment: Experiment | None, key: str, metric: str) -> Node | None:
+def _row(experiment: Experiment | None, key: str, metric: str) -> JsonRef | None:
     """The row of scores that a table's figure stands beside."""
     if experiment is None:
         return None
@@ -153,18 +153,20 @@ def _row(experiment: Experiment | None, key: str, metric: str) -> Node | None:
 
 def _bars(name: str, title: str, made: bool, variants: Sequence[Variant]) -> str:
     """How far each variant is from the first that an experiment is, here and in the paper."""
-    first = next(one for one in variants if one.row is not None)
-    rest = [one for one in variants if one is not first]
+    first = next(variant for variant in variants if variant.row is not None)
+    rest = [variant for variant in variants if variant is not first]
     assert first.row is not None
     base = first.row["mean"].value
     places = list(range(len(rest)))[::-1]
     axes = new_axes(4.7, 0.5 * len(rest) + 1.4)
     ours = [
-        (place, one.row["mean"].value - base) for place, one in zip(places, rest, strict=True) if one.row is not None
+        (place, variant.row["mean"].value - base)
+        for place, variant in zip(places, rest, strict=True)
+        if variant.row is not None
     ]
     kind = "this study, synthetic" if made else "this study"
     axes.barh([place + 0.2 for place, _ in ours], [value for _, value in ours], 0.36, color=BLUE, label=kind)
-    paper = [one.paper.value - first.paper.value for one in rest]
+    paper = [variant.paper.value - first.paper.value for variant in rest]
     axes.barh(
         [place - 0.2 for place in places],
         paper,
@@ -176,7 +178,7 @@ def _bars(name: str, title: str, made: bool, variants: Sequence[Variant]) -> str
         label="paper",
     )
     axes.axvline(0, color=INK, linewidth=1)
-    axes.set_yticks(places, [one.name for one in rest])
+    axes.set_yticks(places, [variant.name for variant in rest])
     axes.set(title=title, xlabel=f"points from {first.name}")
     axes.figure.legend(loc="outside lower center", ncols=2)
     return svg(

@@ -10,7 +10,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import LOGS
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.results import PHASES, Curve, Results, read_curve
-from pipeline_src.report.traced import Figure, Node, Shown, computed
+from pipeline_src.report.traced import JsonRef, Traced, TracedValue, computed
 
 PRICE = 1.0  # of an hour of one device, where --price says nothing
 
@@ -20,17 +20,17 @@ class Arithmetic:
     """Parameters, steps, tokens, FLOPs and normalised computation of a phase, of both, or as published."""
 
     name: str
-    parameters: Shown
-    steps: Shown
-    computation: Shown
-    tokens: Shown | None = None
-    flops: Shown | None = None
-    source: Shown | None = None
+    parameters: Traced
+    steps: Traced
+    computation: Traced
+    tokens: Traced | None = None
+    flops: Traced | None = None
+    source: Traced | None = None
 
 
 def arithmetic(results: Results) -> list[Arithmetic]:
     """What training takes by formula, and the paper's beside it; empty for results that did not count it."""
-    phases = [results.node(f"pretrain/{phase}.json") for phase in PHASES]
+    phases = [results.ref(f"pretrain/{phase}.json") for phase in PHASES]
     counted = [phase for phase in phases if "cost" in phase]
     if not counted:
         return []
@@ -63,38 +63,37 @@ def arithmetic(results: Results) -> list[Arithmetic]:
     return rows
 
 
-def measured(results: Results) -> list[Node]:
+def measured(results: Results) -> list[JsonRef]:
     """``logs/pretrain/<phase>.cost.json`` by phase, where they are of the very run shown."""
-    found = []
+    logs = []
     for phase in PHASES:
         path = LOGS / "pretrain" / f"{phase}.cost.json"
-        if path.exists() and _same_run(node := Node(read_json(path), path.as_posix()), results.pretrain[phase]):
-            found.append(node)
-    return found
+        if path.exists() and _same_run(ref := JsonRef(read_json(path), path.as_posix()), results.pretrain[phase]):
+            logs.append(ref)
+    return logs
 
 
-def _same_run(node: Node, pretrain: dict[str, Any]) -> bool:
+def _same_run(ref: JsonRef, pretrain: dict[str, Any]) -> bool:
     """Whether a log is of these results, which may have come by `dvc pull`."""
-    return node.value["flops"] == pretrain.get("cost", {}).get("flops")
+    return ref.value["flops"] == pretrain.get("cost", {}).get("flops")
 
 
-def phase_of(node: Node) -> str:
+def phase_of(ref: JsonRef) -> str:
     """The phase that a log is of, by its name."""
-    return Path(node.document).name.split(".")[0]
+    return Path(ref.document).name.split(".")[0]
 
 
-def throughput(logs: list[Node]) -> dict[str, Curve]:
+def throughput(logs: list[JsonRef]) -> dict[str, Curve]:
     """Step and tokens per second of the phases in ``logs``, as tracked while they trained."""
     paths = {
-        phase_of(node): LOGS / "dvclive" / phase_of(node) / "plots" / "metrics" / "tokens_per_second.tsv"
-        for node in logs
+        phase_of(ref): LOGS / "dvclive" / phase_of(ref) / "plots" / "metrics" / "tokens_per_second.tsv" for ref in logs
     }
     return {phase: read_curve(path) for phase, path in paths.items() if path.exists()}
 
 
-def price(rate: Node, logs: list[Node]) -> Figure | None:
+def price(rate: JsonRef, logs: list[JsonRef]) -> TracedValue | None:
     """Rate x hours x processes, over the phases measured; None where none was."""
-    parts = [part for node in logs for part in (node["seconds"], node["processes"])]
+    parts = [part for ref in logs for part in (ref["seconds"], ref["processes"])]
     return computed("price", rate, *parts) if parts else None
 
 
@@ -103,17 +102,17 @@ class StageCost:
     """What the last runs of one stage took on this machine."""
 
     name: str
-    runs: Figure
-    seconds: Figure
-    cpu_seconds: Figure
-    memory: Figure
+    runs: TracedValue
+    seconds: TracedValue
+    cpu_seconds: TracedValue
+    memory: TracedValue
 
 
 def stage_costs() -> list[StageCost]:
     """From ``logs/<stage>/*.run.json``, in the order in which the stages began."""
-    found = []
+    costs = []
     for folder in sorted(LOGS.glob("*")):
-        runs = [Node(read_json(path), path.as_posix()) for path in sorted(folder.glob("*.run.json"))]
+        runs = [JsonRef(read_json(path), path.as_posix()) for path in sorted(folder.glob("*.run.json"))]
         if not runs:
             continue
         seconds, cpu_seconds, memory = (
@@ -126,5 +125,5 @@ def stage_costs() -> list[StageCost]:
             cpu_seconds=computed("sum", *cpu_seconds),
             memory=computed("largest", *memory),
         )
-        found.append((min(run.value["started"] for run in runs), cost))
-    return [cost for _, cost in sorted(found, key=lambda one: one[0])]
+        costs.append((min(run.value["started"] for run in runs), cost))
+    return [cost for _, cost in sorted(costs, key=lambda started_and_cost: started_and_cost[0])]

@@ -14,7 +14,7 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.report.results import RESULTS
-from pipeline_src.report.traced import Node
+from pipeline_src.report.traced import JsonRef
 
 WORKSPACE = "workspace"
 SUMMARY, SCORES, PARAMS = "results/summary.json", "results/scores.json", "params.yaml"
@@ -31,14 +31,14 @@ class Experiment:
     """
 
     name: str
-    summary: Node
-    scores: Node
+    summary: JsonRef
+    scores: JsonRef
     params: dict[str, Any]
 
-    def row(self, name: str, metric: str) -> Node | None:
+    def row(self, name: str, metric: str) -> JsonRef | None:
         """A row of its scores, None where it has none."""
         for row in self.scores["rows"]:
-            if (row.value["row"], row.value["metric"]) == (name, metric):
+            if (row.value["eval_set"], row.value["metric"]) == (name, metric):
                 return row
         return None
 
@@ -59,8 +59,8 @@ def read_experiment(name: str) -> Experiment:
         scores = json.loads(_read(name, SCORES, lambda: _from_cache(SCORES, commit)))
     return Experiment(
         name,
-        Node(summary, f"{name}:{SUMMARY}"),
-        Node(scores, f"{name}:{SCORES}"),
+        JsonRef(summary, f"{name}:{SUMMARY}"),
+        JsonRef(scores, f"{name}:{SCORES}"),
         dotted(yaml.safe_load(params)),
     )
 

@@ -1,4 +1,4 @@
-"""The report's pictures: pretraining by step, lengths of examples, scores beside chance."""
+"""The report's pictures: pretraining by step, lengths of examples, scores beside the majority baseline."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ PANELS = {  # by column of the curve
 
 def pretraining_panels(results: Results) -> list[str]:
     """Training and validation curves over both phases, one picture a quantity; without those that were not measured."""
-    shown = [name for name in PANELS if any(_known(curve, name) for curve in results.curves.values())]
-    return [_panel(results, name) for name in shown]
+    measured = [name for name in PANELS if any(_known(curve, name) for curve in results.curves.values())]
+    return [_panel(results, name) for name in measured]
 
 
 def _known(curve: Curve, name: str) -> bool:
@@ -65,7 +65,7 @@ def _panel(results: Results, name: str) -> str:
                 color=INK,
                 linewidth=1,
                 markersize=3.5,
-                label="" if last else "kept for validation",
+                label="" if last else "validation",
             )
         level = results.pretrain[phase]["validation"].get(panel.simplest) if panel.simplest else None
         if level is not None and points:
@@ -92,10 +92,10 @@ def _columns(points: list[tuple[float, float]]) -> tuple[list[float], list[float
 
 def validation_curve(results: Results, phase: str, name: str) -> dict[int, float]:
     """Step -> validation figure: those measured on the way, where they were, and that at the phase's end."""
-    found = results.pretrain[phase]
+    pretrain = results.pretrain[phase]
     points = {int(step): value for step, value in _points(results.curves[phase], f"validation_{name}")}
-    if name in found["validation"]:
-        points[found.get("steps_before", 0) + found["steps"]] = found["validation"][name]
+    if name in pretrain["validation"]:
+        points[pretrain.get("steps_before", 0) + pretrain["steps"]] = pretrain["validation"][name]
     return dict(sorted(points.items()))
 
 
@@ -127,7 +127,7 @@ def length_bars(results: Results) -> list[str]:
 
 
 def score_bars(results: Results) -> str:
-    """Each main score as a bar, with its deviation, its chance level and the score from random weights as marks."""
+    """Each main score as a bar with its deviation; the majority baseline and the score from random weights as marks."""
     rows = [row for row in results.scores["rows"] if row["main"]]
     made = [is_synthetic(results.scores, row["task"]) for row in rows]
     axes = new_axes(4.7, 0.27 * len(rows) + 1.1)
@@ -136,9 +136,8 @@ def score_bars(results: Results) -> str:
     axes.barh(
         places, [row["mean"] for row in rows], color=BLUE, height=0.6, label="pretrained", xerr=spreads, ecolor=INK
     )
-    axes.scatter(
-        [row["chance"] for row in rows], places, marker="|", s=150, color=INK, label="chance", zorder=3, linewidths=2
-    )
+    majority = [row["majority_baseline"] for row in rows]
+    axes.scatter(majority, places, marker="|", s=150, color=INK, label="majority baseline", zorder=3, linewidths=2)
     known = [(row["random_weights"], place) for row, place in zip(rows, places, strict=True)]
     known = [(value, place) for value, place in known if value is not None]
     if known:
@@ -146,7 +145,7 @@ def score_bars(results: Results) -> str:
         axes.scatter(values, at, marker="D", s=22, color=ORANGE, label="random weights", zorder=3)
     some = any(made) and not all(made)
     kind = "synthetic " if made and all(made) else ""
-    marks = [" (synthetic)" if some and one else "" for one in made]
+    marks = [" (synthetic)" if some and synthetic else "" for synthetic in made]
     names = [
         f"{row['title']}{mark}, {METRICS.get(row['metric'], row['metric'])}"
         for row, mark in zip(rows, marks, strict=True)
@@ -155,5 +154,5 @@ def score_bars(results: Results) -> str:
     axes.set(xlabel=f"score on the {kind}tasks (percent)", xlim=(min(0, *(row["mean"] for row in rows)), 102))
     axes.figure.legend(loc="outside upper center", ncols=3, columnspacing=1, handletextpad=0.4)
     return svg(
-        axes, "scores", f"Main score of every {kind}task beside its chance level and the score from random weights"
+        axes, "scores", f"Main score of every {kind}task beside the majority baseline and the score from random weights"
     )

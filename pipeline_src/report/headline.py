@@ -17,7 +17,7 @@ from pipeline_src.report.published import (
 )
 from pipeline_src.report.results import GLUE_AVERAGE, Results, glue_average, in_average, is_synthetic
 from pipeline_src.report.table import METRICS
-from pipeline_src.report.traced import Figure, Node, Shown
+from pipeline_src.report.traced import JsonRef, Traced, TracedValue
 
 
 @dataclass(frozen=True)
@@ -28,28 +28,29 @@ class Line:
         title, metric, split: as people read them.
         synthetic: whether the data were made up.
         mean, deviation, best: over restarts.
-        chance, random: what learns nothing, and the same training from random weights; None where there is none.
-        examples: judged; None for an average.
-        file: that was judged; None for an average.
+        majority_baseline, random_weights: of the best constant answer, and of the same training from random weights;
+            None where there is none.
+        examples: how many; None for an average.
+        file: their file; None for an average.
         published: on the same split, with its source; None where nothing was.
         difference: ours less that; None where they are not comparable.
         test_server: published on hidden labels.
         main: whether this is the task's main metric.
     """
 
-    title: Shown | str
+    title: Traced | str
     metric: str
     split: str
     synthetic: bool
-    mean: Shown
-    deviation: Shown
-    best: Shown
-    chance: Shown | None = None
-    random: Shown | None = None
-    examples: Shown | None = None
-    file: Shown | None = None
+    mean: Traced
+    deviation: Traced
+    best: Traced
+    majority_baseline: Traced | None = None
+    random_weights: Traced | None = None
+    examples: Traced | None = None
+    file: Traced | None = None
     published: Score | None = None
-    difference: Figure | None = None
+    difference: TracedValue | None = None
     test_server: Score | None = None
     main: bool = True
 
@@ -59,17 +60,17 @@ class Headline:
     """The table, the published model that stands beside, and the sources by the letter that marks them."""
 
     lines: list[Line]
-    model: Node | None
+    model: JsonRef | None
     average: Line | None
-    averaged: list[Node] = field(default_factory=list)
+    averaged: list[JsonRef] = field(default_factory=list)
 
     @property
-    def sources(self) -> list[tuple[str, Node]]:
+    def sources(self) -> list[tuple[str, JsonRef]]:
         """A letter for each source that the table names, in the order in which it does."""
         lines = [*self.lines, *([self.average] if self.average else [])]
         scores = [score for line in lines for score in (line.published, line.test_server) if score and score.source]
-        nodes = {score.source.value: score.source for score in scores if score.source}
-        return list(zip(ascii_lowercase, nodes.values(), strict=False))
+        refs = {score.source.value: score.source for score in scores if score.source}
+        return list(zip(ascii_lowercase, refs.values(), strict=False))
 
     def letter(self, score: Score) -> str:
         """The letter of a score's source."""
@@ -83,7 +84,7 @@ class Headline:
 
 def headline(results: Results) -> Headline:
     """Every row of ``scores.json``, and the GLUE average as the paper counts it."""
-    scores, paper = results.node("scores.json"), read_paper()
+    scores, paper = results.ref("scores.json"), read_paper()
     model = model_of(paper, results.pretrain["long"]["config"])
     published = published_scores(paper, model.value["name"] if model else None)
     lines = [_line(row, is_synthetic(scores.value, row.value["task"]), published) for row in scores["rows"]]
@@ -91,31 +92,31 @@ def headline(results: Results) -> Headline:
     return Headline(lines, model, _average(scores, rows, published), rows)
 
 
-def _line(row: Node, synthetic: bool, published: dict[tuple[str, str, str], Score]) -> Line:
-    found = row.value
-    split = split_of(found["file"])
-    ours = Score(found["row"], found["metric"], split, synthetic, row["mean"])
-    beside = published.get((ours.row, ours.metric, ours.split))
+def _line(row: JsonRef, synthetic: bool, published: dict[tuple[str, str, str], Score]) -> Line:
+    values = row.value
+    split = split_of(values["file"])
+    ours = Score(values["eval_set"], values["metric"], split, synthetic, row["mean"])
+    beside = published.get((ours.eval_set, ours.metric, ours.split))
     return Line(
         title=row["title"],
-        metric=METRICS.get(found["metric"], found["metric"]),
+        metric=METRICS.get(values["metric"], values["metric"]),
         split=split,
         synthetic=synthetic,
         mean=row["mean"],
         deviation=row["deviation"],
         best=row["best"],
-        chance=row["chance"],
-        random=row["random_weights"],
+        majority_baseline=row["majority_baseline"],
+        random_weights=row["random_weights"],
         examples=row["examples"],
         file=row["file"],
         published=beside,
         difference=_difference(ours, beside),
-        test_server=published.get((ours.row, ours.metric, TEST_SERVER)),
-        main=found["main"],
+        test_server=published.get((ours.eval_set, ours.metric, TEST_SERVER)),
+        main=values["main"],
     )
 
 
-def _difference(ours: Score, beside: Score | None) -> Figure | None:
+def _difference(ours: Score, beside: Score | None) -> TracedValue | None:
     if beside is None:
         return None
     try:
@@ -124,7 +125,7 @@ def _difference(ours: Score, beside: Score | None) -> Figure | None:
         return None
 
 
-def _average(scores: Node, rows: list[Node], published: dict[tuple[str, str, str], Score]) -> Line | None:
+def _average(scores: JsonRef, rows: list[JsonRef], published: dict[tuple[str, str, str], Score]) -> Line | None:
     if not rows:
         return None
     mean, deviation, best = (

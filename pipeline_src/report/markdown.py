@@ -7,7 +7,7 @@ from pipeline_src.report.headline import Headline, Line, headline
 from pipeline_src.report.page import title_of
 from pipeline_src.report.results import Results
 from pipeline_src.report.table import average_line, heading, text_table, validation_line
-from pipeline_src.report.traced import DASH, Shown, plain
+from pipeline_src.report.traced import DASH, Traced, plain
 
 HEADER = (
     "task",
@@ -15,7 +15,7 @@ HEADER = (
     "split",
     "score",
     "best",
-    "chance",
+    "majority baseline",
     "random weights",
     "published",
     "difference",
@@ -25,25 +25,25 @@ HEADER = (
 
 def render_markdown(results: Results) -> str:
     """Validation figures, the headline table, the average and what training took."""
-    found = headline(results)
+    table = headline(results)
     parts = [
         f"# {title_of(results)}",
         validation_line(results.pretrain["long"]["validation"]),
         f"## {heading(results.scores)}",
-        text_table(HEADER, [_cells(found, line) for line in found.lines]),
+        text_table(HEADER, [_cells(table, line) for line in table.lines]),
         average_line(results.scores),
-        *_sources(found),
+        *_sources(table),
         *_cost(results),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _cells(found: Headline, line: Line) -> tuple[str, ...]:
-    def one(shown: Shown | None, form: str = "one") -> str:
-        return DASH if shown is None else plain(shown, form)
+def _cells(table: Headline, line: Line) -> tuple[str, ...]:
+    def cell(traced: Traced | None, format: str = "one") -> str:
+        return DASH if traced is None else plain(traced, format)
 
     published, server = (
-        f"{plain(score.figure, 'one')} ({found.letter(score)})" if score else DASH
+        f"{plain(score.value, 'one')} ({table.letter(score)})" if score else DASH
         for score in (line.published, line.test_server)
     )
     title = line.title if isinstance(line.title, str) else plain(line.title)
@@ -52,29 +52,29 @@ def _cells(found: Headline, line: Line) -> tuple[str, ...]:
         line.metric,
         line.split,
         plain(line.mean, "one") + plain(line.deviation, "spread"),
-        one(line.best),
-        one(line.chance),
-        one(line.random),
+        cell(line.best),
+        cell(line.majority_baseline),
+        cell(line.random_weights),
         published,
-        one(line.difference, "signed"),
+        cell(line.difference, "signed"),
         server,
     )
 
 
-def _sources(found: Headline) -> list[str]:
-    if not found.sources or found.model is None:
+def _sources(table: Headline) -> list[str]:
+    if not table.sources or table.model is None:
         return []
-    named = "; ".join(f"({letter}) {source.value}" for letter, source in found.sources)
+    named = "; ".join(f"({letter}) {source.value}" for letter, source in table.sources)
     return [
-        f"Published figures are of {found.model.value['name']} on the real data: {named}. A difference is taken only "
+        f"Published figures are of {table.model.value['name']} on the real data: {named}. A difference is taken only "
         "on the same split, metric and data."
     ]
 
 
 def _cost(results: Results) -> list[str]:
     logs = cost.measured(results)
-    said = [
+    phases = [
         f"{cost.phase_of(log)} phase {plain(log['seconds'], 'duration')}, MFU {plain(log['mfu'], 'percent')}"
         for log in logs
     ]
-    return [f"Pretraining took: {'; '.join(said)}."] if said else []
+    return [f"Pretraining took: {'; '.join(phases)}."] if phases else []

@@ -1,4 +1,4 @@
-"""The page: templates filled with what the other modules found."""
+"""The page: templates filled with what the other modules compute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_src.report.headline import headline
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.results import PHASES, RESULTS, Results
 from pipeline_src.report.table import own_titles
-from pipeline_src.report.traced import Node, Shown, computed, show
+from pipeline_src.report.traced import JsonRef, Traced, computed, show
 
 TEMPLATES = Path(__file__).with_name("templates")
 SECTIONS = {
@@ -26,7 +26,7 @@ SECTIONS = {
     "provenance": "Where this comes from",
 }
 STEPS_SHOWN = 5  # of the masks filled in one phase, the first and the last among them
-BOXES = {  # of the summary: what stands under the figure, and its form
+BOXES = {  # of the summary: the text under the value, and its format
     "mlm_loss": ("validation MLM loss (nats)", "three"),
     "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
     "nsp_accuracy": ("validation NSP accuracy", "percent"),
@@ -40,40 +40,40 @@ BOXES = {  # of the summary: what stands under the figure, and its form
 
 @dataclass(frozen=True)
 class Box:
-    """One of the figures at the top."""
+    """One of the values at the top."""
 
     label: str
-    figure: Node
-    form: str
+    value: JsonRef
+    format: str
     synthetic: bool
 
 
 def environment() -> jinja2.Environment:
-    """Where the templates are, with the filters that make figures of places in JSON."""
-    made = jinja2.Environment(
+    """The templates, with filters that show values and name their sources."""
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    made.filters |= {
+    templates.filters |= {
         "show": show,
-        "shown": lambda title: show(title) if isinstance(title, Shown) else title,
+        "show_title": lambda title: show(title) if isinstance(title, Traced) else title,
         "name": name_of,
         "piece": piece,
         "phase_of": cost.phase_of,
     }
-    made.globals |= {"shade": shade, "first": first}
-    return made
+    templates.globals |= {"shade": shade, "first": first}
+    return templates
 
 
-def name_of(node: Node) -> Markup:
-    """The name that a block of JSON stands under: a file, say, whose digits are no figures."""
+def name_of(ref: JsonRef) -> Markup:
+    """The name that a block of JSON stands under: a file, say, whose digits are not a result."""
     return Markup('<span data-key="{}">{}</span>').format(
-        node.figure.sources[0], node.pointer.rsplit("/", 1)[1].replace("~1", "/").replace("~0", "~")
+        ref.traced.sources[0], ref.pointer.rsplit("/", 1)[1].replace("~1", "/").replace("~0", "~")
     )
 
 
-def first(nodes: Node, count: int) -> list[Node]:
+def first(refs: JsonRef, count: int) -> list[JsonRef]:
     """The first places of a list."""
-    return [nodes[place] for place in range(min(count, len(nodes)))]
+    return [refs[place] for place in range(min(count, len(refs)))]
 
 
 def shade(count: int, row: Sequence[int]) -> str:
@@ -81,13 +81,13 @@ def shade(count: int, row: Sequence[int]) -> str:
     return f"{count / (sum(row) or 1):.2f}"
 
 
-def piece(node: Node) -> Markup:
+def piece(ref: JsonRef) -> Markup:
     """A piece of a masked example; what is to predict is marked, with the word that belongs there."""
-    text = show(node["text"])
-    fate = node["fate"].value
+    text = show(ref["text"])
+    fate = ref["fate"].value
     if fate in (None, "next"):
         return text
-    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(node["was"]))
+    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(ref["was"]))
     return Markup('<ins class="{}">{}{}</ins>').format(fate, text, was)
 
 
@@ -105,15 +105,15 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         summary: as ``results/summary.json`` holds it.
         price: of an hour of one process.
     """
-    scores, corpus = results.node("scores.json"), results.node("corpus.json")
+    scores, corpus = results.ref("scores.json"), results.ref("corpus.json")
     logs = cost.measured(results)
-    rate = Node(price, "--price")
+    rate = JsonRef(price, "--price")
     titles = {row.value["task"]: row["title"] for row in reversed(list(scores["rows"]))}
     template_environment = environment()
     template_environment.filters |= {
         "task_title": lambda task: show(titles[task]) if task in titles else escape(task),
     }
-    found = headline(results)
+    table = headline(results)
     tasks, throughput = results.tasks, figures.throughput_panel(cost.throughput(logs))
     return template_environment.get_template("report.html.j2").render(
         title=title_of(results),
@@ -121,14 +121,14 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         results=results,
         own=own_titles(results.scores),
         made=list(dict.fromkeys(row.value["title"] for row in scores["rows"] if row.value["task"] in scores["rules"])),
-        boxes=_boxes(Node(summary, "results/summary.json")),
+        boxes=_boxes(JsonRef(summary, "results/summary.json")),
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
-        short=results.node("pretrain/short.json"),
-        long=results.node("pretrain/long.json"),
-        phases=[results.node(f"pretrain/{phase}.json") for phase in PHASES],
-        filled=[(phase, texts) for phase in PHASES if (texts := _filled_masks(results.node(f"pretrain/{phase}.json")))],
+        short=results.ref("pretrain/short.json"),
+        long=results.ref("pretrain/long.json"),
+        phases=[results.ref(f"pretrain/{phase}.json") for phase in PHASES],
+        filled=[(phase, texts) for phase in PHASES if (texts := _filled_masks(results.ref(f"pretrain/{phase}.json")))],
         paper=read_paper(),
-        headline=found,
+        headline=table,
         restarts=max((len(row["values"]) for row in results.scores["rows"]), default=0),
         rules=scores["rules"],
         score_bars=figures.score_bars(results),
@@ -144,8 +144,8 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         error_rows=_error_rows(scores, tasks),
         dropped_rows=[
             (task, file, counts)
-            for task, found in tasks.items()
-            for file, counts in found["counts"].named()
+            for task, details in tasks.items()
+            for file, counts in details["counts"].items()
             if counts.value
         ],
         provenance=provenance.provenance(),
@@ -154,9 +154,9 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
     )
 
 
-def _filled_masks(phase: Node) -> list[list[Node]]:
+def _filled_masks(phase: JsonRef) -> list[list[JsonRef]]:
     """For each text that the model was asked about its answers as training went on, evenly over what is there."""
-    texts: dict[str, list[Node]] = {}
+    texts: dict[str, list[JsonRef]] = {}
     for answer in phase["fill_mask"] if "fill_mask" in phase else ():
         texts.setdefault(answer.value["text"], []).append(answer)
     return [
@@ -167,18 +167,18 @@ def _filled_masks(phase: Node) -> list[list[Node]]:
     ]
 
 
-def _boxes(summary: Node) -> list[Box]:
+def _boxes(summary: JsonRef) -> list[Box]:
     boxes = []
-    for name, figure in summary.named():
+    for name, value in summary.items():
         plain = name.removeprefix("synthetic_")
-        label, form = BOXES[plain]
-        boxes.append(Box(label, figure, form, plain != name))
+        label, format = BOXES[plain]
+        boxes.append(Box(label, value, format, plain != name))
     return boxes
 
 
-def _error_rows(scores: Node, tasks: dict[str, Node]) -> list[tuple[Node, bool, Node]]:
+def _error_rows(scores: JsonRef, tasks: dict[str, JsonRef]) -> list[tuple[JsonRef, bool, JsonRef]]:
     """A row of scores, whether its data are synthetic, and what is known of its errors, once for each score row."""
-    rows = {row.value["row"]: row for row in reversed(list(scores["rows"]))}
+    rows = {row.value["eval_set"]: row for row in reversed(list(scores["rows"]))}
     return [
         (row, tasks[task]["synthetic"].value, tasks[task]["errors"][name])
         for name, row in reversed(rows.items())

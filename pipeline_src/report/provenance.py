@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from pipeline_src.report.traced import Node
+from pipeline_src.report.traced import JsonRef
 
 PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
 PARAMS, LOCK = Path("params.yaml"), Path("dvc.lock")
@@ -47,7 +47,7 @@ def parameters() -> list[tuple[str, str]]:
     return [(name, _flow(value)) for name, value in _load(PARAMS).items()]
 
 
-def data_hashes(scores: bytes) -> list[Node] | None:
+def data_hashes(scores: bytes) -> list[JsonRef] | None:
     """Outputs in dvc.lock: data, pretrained models and scores; None where the lock is not of these results.
 
     Args:
@@ -56,7 +56,7 @@ def data_hashes(scores: bytes) -> list[Node] | None:
     """
     if not LOCK.exists():
         return None
-    lock = Node(_load(LOCK), LOCK.as_posix())
+    lock = JsonRef(_load(LOCK), LOCK.as_posix())
     outputs = [output for stage in lock["stages"] if "outs" in stage for output in stage["outs"]]
     hashes = {output.value["path"]: output.value.get("md5") for output in outputs}
     if hashes.get("results/scores.json") != hashlib.md5(scores, usedforsecurity=False).hexdigest():

@@ -1,4 +1,4 @@
-"""Published figures (paper.yaml), and when a score may be compared with one."""
+"""Published scores (paper.yaml), and when a score may be compared with one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pipeline_src.report.traced import Figure, Node, Shown, computed
+from pipeline_src.report.traced import JsonRef, Traced, TracedValue, computed
 
 PAPER = Path(__file__).with_name("paper.yaml")
 DOCUMENT = "pipeline_src/report/paper.yaml"
@@ -30,29 +30,29 @@ class Score:
     """A score with what must agree before two of them are compared.
 
     Attributes:
-        row, metric: as tasks.yaml names them.
+        eval_set, metric: as tasks.yaml names them.
         split: ``dev``, ``test``, ``test server``, or the name of a file that is none of these.
         synthetic: whether the data were made up.
-        figure: its value.
+        value: the score itself.
         source: where it was published; None for a study's own.
     """
 
-    row: str
+    eval_set: str
     metric: str
     split: str
     synthetic: bool
-    figure: Shown
-    source: Node | None = None
+    value: Traced
+    source: JsonRef | None = None
 
 
 class NotComparable(ValueError):
     """Two scores of different tasks, metrics, splits or data."""
 
 
-def read_paper() -> Node:
+def read_paper() -> JsonRef:
     """The committed file of published figures."""
     with open(PAPER, encoding="utf-8") as file:
-        return Node(yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), DOCUMENT)
+        return JsonRef(yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), DOCUMENT)
 
 
 def split_of(file: str) -> str:
@@ -61,21 +61,21 @@ def split_of(file: str) -> str:
     return next((SPLITS[word] for word in words if word in SPLITS), file)
 
 
-def difference(ours: Score, published: Score) -> Figure:
+def difference(ours: Score, published: Score) -> TracedValue:
     """Ours less the published one.
 
     Raises:
-        NotComparable: they are not of the same row, metric and split, or either is of synthetic data.
+        NotComparable: they are not of the same evaluation set, metric and split, or either is of synthetic data.
     """
-    for name in ("row", "metric", "split"):
+    for name in ("eval_set", "metric", "split"):
         if getattr(ours, name) != getattr(published, name):
             raise NotComparable(f"{name} {getattr(ours, name)!r} beside {getattr(published, name)!r}")
     if ours.synthetic or published.synthetic:
-        raise NotComparable(f"{ours.row} is of synthetic data")
-    return computed("difference", ours.figure, published.figure)
+        raise NotComparable(f"{ours.eval_set} is of synthetic data")
+    return computed("difference", ours.value, published.value)
 
 
-def model_of(paper: Node, config: dict[str, Any]) -> Node | None:
+def model_of(paper: JsonRef, config: dict[str, Any]) -> JsonRef | None:
     """The published model of these sizes, None where there is none."""
     sizes = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
     for model in paper["models"]:
@@ -84,14 +84,14 @@ def model_of(paper: Node, config: dict[str, Any]) -> Node | None:
     return None
 
 
-def published_scores(paper: Node, model: str | None) -> dict[tuple[str, str, str], Score]:
-    """(row, metric, split) -> what was published of this model; of several reports the first."""
-    found: dict[tuple[str, str, str], Score] = {}
+def published_scores(paper: JsonRef, model: str | None) -> dict[tuple[str, str, str], Score]:
+    """(evaluation set, metric, split) -> what was published of this model; of several reports the first."""
+    scores: dict[tuple[str, str, str], Score] = {}
     for report in paper["reports"]:
         if report.value["model"] != model:
             continue
-        for name, figure in report["scores"].named():
-            row, metric = name.split(" ")
+        for name, value in report["scores"].items():
+            eval_set, metric = name.split(" ")
             split = report.value["split"]
-            found.setdefault((row, metric, split), Score(row, metric, split, False, figure, report["source"]))
-    return found
+            scores.setdefault((eval_set, metric, split), Score(eval_set, metric, split, False, value, report["source"]))
+    return scores

@@ -18,6 +18,10 @@ from pipeline_src.report.page import render_page
 from pipeline_src.report.results import RESULTS, Results, is_synthetic, read_results, summarise
 from pipeline_src.report.table import METRICS
 
+# What `dvc plots` draws.
+SCORE_COLUMNS = ("score", "split", "metric", "value", "majority_baseline")
+CONFUSION_COLUMNS = ("score", "actual", "predicted", "share", "count")
+
 
 def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any) -> None:
     """Write the report of the results at hand, or a comparison of experiments.
@@ -45,26 +49,35 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
         file.write(render_page(results, summary, price))
     with atomic_file(RESULTS / "report.md") as file:
         file.write(render_markdown(results))
-    _write_table(RESULTS / "scores.tsv", ("score", "split", "metric", "value", "chance"), score_rows(results))
-    _write_table(RESULTS / "confusion.tsv", ("score", "actual", "predicted", "share", "count"), confusion_rows(results))
+    _write_table(
+        RESULTS / "scores.tsv", ("score", "split", "metric", "value", "majority_baseline"), score_rows(results)
+    )
+    _write_table(RESULTS / "confusion.tsv", CONFUSION_COLUMNS, confusion_rows(results))
     write_json(RESULTS / "summary.json", summary)
     log.info("report: %s", RESULTS / "report.html")
 
 
 def score_rows(results: Results) -> Iterable[Sequence[Any]]:
-    """Rows of ``scores.tsv``, which `dvc plots` draws."""
+    """Rows of ``scores.tsv``: SCORE_COLUMNS."""
     for row in results.scores["rows"]:
         mark = " (synthetic)" if is_synthetic(results.scores, row["task"]) else ""
         metric = METRICS.get(row["metric"], row["metric"])
-        yield f"{row['title']}, {metric}{mark}", row["file"], metric, f"{row['mean']:.4f}", f"{row['chance']:.4f}"
+        yield (
+            f"{row['title']}, {metric}{mark}",
+            row["file"],
+            metric,
+            f"{row['mean']:.4f}",
+            f"{row['majority_baseline']:.4f}",
+        )
 
 
 def confusion_rows(results: Results) -> Iterable[Sequence[Any]]:
-    """Rows of ``confusion.tsv``: how often, and in which share of its row, each label was taken for each."""
-    titles = {row["row"]: row["title"] for row in results.scores["rows"]}
-    for task, node in results.tasks.items():
+    """Rows of ``confusion.tsv``, CONFUSION_COLUMNS: how often each label was taken for each, and which share of its
+    own examples that is."""
+    titles = {row["eval_set"]: row["title"] for row in results.scores["rows"]}
+    for task, ref in results.tasks.items():
         mark = " (synthetic)" if is_synthetic(results.scores, task) else ""
-        for row, errors in node.value["errors"].items():
+        for row, errors in ref.value["errors"].items():
             if (matrix := errors["confusion"]) is None:
                 continue
             for actual, counts in zip(matrix["labels"], matrix["counts"], strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import RESULTS
-from pipeline_src.report.traced import Figure, Node, computed
+from pipeline_src.report.traced import JsonRef, TracedValue, computed
 
 PHASES = ("short", "long")
 # The numbers whose mean the paper's table 1 calls the average: MNLI-m and -mm apart, without WNLI; F1 for QQP and
@@ -42,13 +42,13 @@ class Results:
     documents: dict[str, Any]
     curves: dict[str, Curve]
 
-    def node(self, name: str) -> Node:
-        """A document of ``results/`` as a :class:`Node`, by its name there, such as ``scores.json``."""
-        return Node(self.documents[f"results/{name}"], f"results/{name}")
+    def ref(self, name: str) -> JsonRef:
+        """A document of ``results/`` as a :class:`JsonRef`, by its name there, such as ``scores.json``."""
+        return JsonRef(self.documents[f"results/{name}"], f"results/{name}")
 
     @property
     def scores(self) -> dict[str, Any]:
-        """``results/scores.json``: one row per score row and metric."""
+        """``results/scores.json``: one row per evaluation set and metric."""
         return self.documents["results/scores.json"]
 
     @property
@@ -65,11 +65,11 @@ class Results:
         return {phase: self.documents[f"results/pretrain/{phase}.json"] for phase in PHASES}
 
     @property
-    def tasks(self) -> dict[str, Node]:
+    def tasks(self) -> dict[str, JsonRef]:
         """``results/tasks/<task>.json`` by task, in the order of the scores; without those that are not there."""
         names = dict.fromkeys(row["task"] for row in self.scores["rows"])
         return {
-            name: self.node(f"tasks/{name}.json") for name in names if f"results/tasks/{name}.json" in self.documents
+            name: self.ref(f"tasks/{name}.json") for name in names if f"results/tasks/{name}.json" in self.documents
         }
 
     @property
@@ -120,12 +120,12 @@ def is_synthetic(scores: dict[str, Any], task: str) -> bool:
     return task in scores["rules"]
 
 
-def in_average(scores: Node) -> list[Node]:
+def in_average(scores: JsonRef) -> list[JsonRef]:
     """The rows of ``scores.json`` that the GLUE average is made of, as far as the study holds them."""
-    return [row for row in scores["rows"] if GLUE_AVERAGE.get(row.value["row"]) == row.value["metric"]]
+    return [row for row in scores["rows"] if GLUE_AVERAGE.get(row.value["eval_set"]) == row.value["metric"]]
 
 
-def glue_average(scores: Node, formula: str = "mean over restarts") -> Figure | None:
+def glue_average(scores: JsonRef, formula: str = "mean over restarts") -> TracedValue | None:
     """Mean, deviation or best of the restarts' averages over :func:`in_average`; None without any such score."""
     rows = in_average(scores)
     return computed(formula, *(row["values"] for row in rows)) if rows else None
@@ -141,13 +141,13 @@ def summarise(results: Results) -> dict[str, float]:
     summary = {"mlm_loss": round(validation["mlm_loss"], 3), "mlm_gap": round(validation["gap"], 3)}
     if "nsp_accuracy" in validation:
         summary["nsp_accuracy"] = round(validation["nsp_accuracy"], 3)
-    node = results.node("scores.json")
-    average = glue_average(node)
+    ref = results.ref("scores.json")
+    average = glue_average(ref)
     if average is not None:
-        made = any(is_synthetic(scores, row.value["task"]) for row in in_average(node))
+        made = any(is_synthetic(scores, row.value["task"]) for row in in_average(ref))
         summary["synthetic_glue" if made else "glue"] = round(average.value, 1)
     for row in scores["rows"]:
-        if (row["row"], row["metric"]) in IN_SUMMARY:
+        if (row["eval_set"], row["metric"]) in IN_SUMMARY:
             prefix = "synthetic_" if is_synthetic(scores, row["task"]) else ""
-            summary[f"{prefix}{row['row']}"] = round(row["mean"], 1)
+            summary[f"{prefix}{row['eval_set']}"] = round(row["mean"], 1)
     return summary

@@ -9,9 +9,9 @@ from typing import Any
 
 from pipeline_src.common.files import read_json
 from pipeline_src.report.results import GLUE_AVERAGE, RESULTS, glue_average, in_average, is_synthetic
-from pipeline_src.report.traced import Node
+from pipeline_src.report.traced import JsonRef
 
-HEADER = ("task", "metric", "score", "chance", "from random weights", "split")
+HEADER = ("task", "metric", "score", "majority baseline", "from random weights", "split")
 METRICS = {
     "em": "EM",
     "f1": "F1",
@@ -63,8 +63,8 @@ def validation_line(validation: dict[str, Any]) -> str:
 
 def average_line(scores: dict[str, Any]) -> str:
     """The GLUE average, as the paper counts it, in one line."""
-    node = Node(scores, "results/scores.json")
-    average, rows = glue_average(node), in_average(node)
+    ref = JsonRef(scores, "results/scores.json")
+    average, rows = glue_average(ref), in_average(ref)
     kind = "Synthetic GLUE" if any(is_synthetic(scores, row.value["task"]) for row in rows) else "GLUE"
     some = f", {len(rows)} of the {len(GLUE_AVERAGE)} scores" if 0 < len(rows) < len(GLUE_AVERAGE) else ""
     how = f"MNLI-m and -mm apart, F1 for QQP and MRPC, Spearman for STS-B, without WNLI{some}"
@@ -72,13 +72,13 @@ def average_line(scores: dict[str, Any]) -> str:
 
 
 def row_texts(row: dict[str, Any]) -> dict[str, str]:
-    """The figures of one row of ``results/scores.json`` as every report writes them."""
+    """The cells of one row of ``results/scores.json`` as every report writes them."""
     spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
     return {
         "metric": METRICS.get(row["metric"], row["metric"]),
         "score": f"{row['mean']:.1f}{spread}",
-        "chance": f"{row['chance']:.1f}",
-        "random": "–" if row["random_weights"] is None else f"{row['random_weights']:.1f}",
+        "majority_baseline": f"{row['majority_baseline']:.1f}",
+        "random_weights": "–" if row["random_weights"] is None else f"{row['random_weights']:.1f}",
     }
 
 

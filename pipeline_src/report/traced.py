@@ -1,8 +1,8 @@
-"""Figures that know where they come from, so that every number of the page can be found again.
+"""Values traced to their sources, so that every number of the page can be checked.
 
 A number stands on the page inside an element that names its sources as JSON pointers (RFC 6901) into documents, the
-formula that made it of them and the form it is written in. Whoever doubts it applies ``FORMULAS[formula]`` to what the
-pointers point at and ``FORMS[form]`` to the outcome; a test does so for all of them.
+formula that computed it from them and the format it is written in. To check it, apply ``FORMULAS[formula]`` to what the
+pointers point at and ``FORMATS[format]`` to the outcome; a test does so for all of them.
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ from markupsafe import Markup, escape
 from pipeline_src.common.progress import duration
 
 DASH = "–"
-CLIPPED = 420  # characters of a text that may be long
+CLIPPED = 420  # most characters of a text that may be long
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A value, the pointers it is made of, and the name of the formula."""
+class TracedValue:
+    """A value, the pointers to what it was computed from, and the name of the formula."""
 
     value: Any
     sources: tuple[str, ...]
     formula: str = "itself"
 
 
-class Node:
-    """A place in a JSON document: indexing leads to the places below it."""
+class JsonRef:
+    """A place in a JSON document; indexing gives the places inside it."""
 
     def __init__(self, value: Any, document: str, pointer: str = "") -> None:
         self.value, self.document, self.pointer = value, document, pointer
 
-    def __getitem__(self, name: str | int) -> Node:
+    def __getitem__(self, name: str | int) -> JsonRef:
         part = str(name).replace("~", "~0").replace("/", "~1")
-        return Node(self.value[name], self.document, f"{self.pointer}/{part}")
+        return JsonRef(self.value[name], self.document, f"{self.pointer}/{part}")
 
     def __contains__(self, name: object) -> bool:
         return name in self.value
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[JsonRef]:
         keys = self.value if isinstance(self.value, dict) else range(len(self.value))
         return (self[key] for key in keys)
 
     def __len__(self) -> int:
         return len(self.value)
 
-    def named(self) -> list[tuple[str, Node]]:
-        """The blocks of a block with their names."""
+    def items(self) -> list[tuple[str, JsonRef]]:
+        """The places inside an object, with their keys."""
         return [(name, self[name]) for name in self.value]
 
     @property
-    def figure(self) -> Figure:
-        """What stands there."""
-        return Figure(self.value, (f"{quote(self.document)}#{quote(self.pointer)}",))
+    def traced(self) -> TracedValue:
+        """The value that stands there."""
+        return TracedValue(self.value, (f"{quote(self.document)}#{quote(self.pointer)}",))
 
 
-Shown = Node | Figure
+Traced = JsonRef | TracedValue  # what may be shown on the page
 
 
 def _mean_by_place(rows: tuple[list[float], ...]) -> list[float]:
@@ -81,7 +81,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "mean over restarts": lambda *rows: fmean(_mean_by_place(rows)),
     "deviation over restarts": lambda *rows: _deviation(_mean_by_place(rows)),
     "best of restarts": lambda *rows: max(_mean_by_place(rows)),
-    # parameters x steps x token slots of a batch (training/cost.py)
+    # parameters x steps x token slots of a batch (training/compute.py)
     "normalised computation": lambda parameters, steps, slots: parameters * steps * slots,
     "normalised computation by phase": lambda parameters, batch, steps, lengths: (
         parameters * batch * sum(count * length for count, length in zip(steps, lengths, strict=True))
@@ -90,13 +90,13 @@ FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
-def computed(formula: str, *parts: Shown) -> Figure:
-    """``FORMULAS[formula]`` of the parts; without a value where a part has none."""
-    figures = [part.figure if isinstance(part, Node) else part for part in parts]
-    assert all(figure.formula == "itself" for figure in figures), "one formula from sources to value"
-    known = all(figure.value is not None for figure in figures)
-    value = FORMULAS[formula](*(figure.value for figure in figures)) if known else None
-    return Figure(value, tuple(source for figure in figures for source in figure.sources), formula)
+def computed(formula: str, *parts: Traced) -> TracedValue:
+    """``FORMULAS[formula]`` of the parts; its value is None where a part has none."""
+    operands = [part.traced if isinstance(part, JsonRef) else part for part in parts]
+    assert all(operand.formula == "itself" for operand in operands), "one formula from sources to value"
+    known = all(operand.value is not None for operand in operands)
+    value = FORMULAS[formula](*(operand.value for operand in operands)) if known else None
+    return TracedValue(value, tuple(source for operand in operands for source in operand.sources), formula)
 
 
 def scientific(value: float) -> str:
@@ -110,7 +110,7 @@ def energy(joules: float) -> str:
     return f"{joules / 1e3:,.1f} kJ" if joules < 3.6e5 else f"{joules / 3.6e6:,.2f} kWh"
 
 
-FORMS: dict[str, Callable[[Any], str]] = {
+FORMATS: dict[str, Callable[[Any], str]] = {
     "one": lambda value: f"{value:,.1f}",
     "two": lambda value: f"{value:.2f}",
     "three": lambda value: f"{value:.3f}",
@@ -133,22 +133,21 @@ FORMS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def plain(shown: Shown, form: str = "text") -> str:
-    """The figure in words; a dash where there is none, an empty text for a missing spread."""
-    value = shown.value
-    if value is None:
-        return "" if form == "spread" else DASH
-    return FORMS[form](value)
+def plain(traced: Traced, format: str = "text") -> str:
+    """The value as text; a dash where there is none, an empty text for a missing spread."""
+    if traced.value is None:
+        return "" if format == "spread" else DASH
+    return FORMATS[format](traced.value)
 
 
-def show(shown: Shown, form: str = "text") -> Markup:
-    """The figure as an element that names its sources, its formula and its form."""
-    if shown.value is None:
-        return Markup(escape(plain(shown, form)))
-    figure = shown.figure if isinstance(shown, Node) else shown
-    formula = "" if figure.formula == "itself" else f' data-formula="{figure.formula}"'
-    return Markup('<span data-source="{}"{} data-form="{}">{}</span>').format(
-        " ".join(figure.sources), Markup(formula), form, plain(shown, form)
+def show(traced: Traced, format: str = "text") -> Markup:
+    """The value as an element that names its sources, its formula and its format."""
+    if traced.value is None:
+        return Markup(escape(plain(traced, format)))
+    value = traced.traced if isinstance(traced, JsonRef) else traced
+    formula = "" if value.formula == "itself" else f' data-formula="{value.formula}"'
+    return Markup('<span data-source="{}"{} data-format="{}">{}</span>').format(
+        " ".join(value.sources), Markup(formula), format, plain(traced, format)
     )
 
 

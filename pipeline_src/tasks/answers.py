@@ -16,8 +16,8 @@ from pipeline_src.tasks.squad_scores import NullCut, answered_values, best_cut, 
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Answers beside the gold ones.
+class AnswerScores:
+    """The answers given, beside the gold ones.
 
     Attributes:
         texts: the answers before any threshold.
@@ -51,8 +51,8 @@ class Judged:
         }
 
 
-def judge(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> Judged:
-    """Judge prediction rows; the null threshold is searched among them.
+def score_answers(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> AnswerScores:
+    """Score prediction rows against the gold answers; the null threshold is searched among them.
 
     Raises:
         PipelineError: predictions and examples do not belong together, or a prediction is not a text, or has no
@@ -66,9 +66,9 @@ def judge(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dic
     says = np.array([bool(text) for text in texts])
     has_answer = np.array([bool(example.answers) for example in examples])
     if not spec.unanswerable:
-        return Judged(texts, raw, says, has_answer, np.zeros(len(texts)), None)
+        return AnswerScores(texts, raw, says, has_answer, np.zeros(len(texts)), None)
     differences = _differences(spec, examples, predictions)
-    return Judged(texts, raw, says, has_answer, differences, best_cut(raw["f1"], says, has_answer, differences))
+    return AnswerScores(texts, raw, says, has_answer, differences, best_cut(raw["f1"], says, has_answer, differences))
 
 
 def values_of(spec: TaskSpec, examples: Sequence[Example], texts: Sequence[str]) -> dict[str, np.ndarray]:

@@ -11,12 +11,19 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.files.reading import FETCH_AGAIN, read_columns
-from pipeline_src.tasks.files.spec import Columns, TaskSpec
-from pipeline_src.tasks.metrics import chance_level, judge
+from pipeline_src.tasks.files.reading import read_columns
+from pipeline_src.tasks.files.spec import TaskSpec
+from pipeline_src.tasks.labelled import (
+    constant_scores,
+    gold_labels,
+    label_array,
+    label_index,
+    most_probable,
+    numbered_table,
+)
+from pipeline_src.tasks.metrics import compute_metrics
 from pipeline_src.tasks.predictions import align, certainty, check_outputs, not_a_prediction
 from pipeline_src.tasks.sequences import encode, pair_features
 from pipeline_src.tokenizer.frame import read_frames
@@ -26,9 +33,9 @@ head = "choice"
 
 @dataclass(frozen=True)
 class Example:
-    """One row: its number counted from 0, the context, the second segment once per choice, the right choice.
+    """One row: its number (counted from 0), the context, the second segment once per choice, the right choice.
 
-    A test file's rows have no label.
+    Examples of a test file have no label.
     """
 
     id: str
@@ -45,7 +52,7 @@ def outputs(spec: TaskSpec) -> int:
 def read(
     spec: TaskSpec,
     path: str | Path,
-    row: str | None = None,
+    eval_set: str | None = None,
     test: bool = False,
     counts: Counter[str] | None = None,
 ) -> list[Example]:
@@ -54,22 +61,16 @@ def read(
     Arguments and errors as in :func:`classification.read`.
     """
     path = Path(path)
-    layout = spec.layout(row, test)
+    layout = spec.layout(eval_set, test)
     columns = layout.columns
+    places = [str(place) for place in range(len(columns.choices))]
     examples = []
     for index, (number, fields) in enumerate(read_columns(spec.name, path, layout, counts)):
-        label = None if columns.label is None else _label(columns, fields[columns.label], f"{path}:{number}")
+        label = None if columns.label is None else label_index(fields[columns.label], places, f"{path}:{number}")
         context, *beginning = (fields[column] for column in columns.texts)
         endings = tuple(" ".join([*beginning, fields[column]]).strip() for column in columns.choices)
         examples.append(Example(str(index), context, endings, label))
     return examples
-
-
-def _label(columns: Columns, text: str, where: str) -> int:
-    if text not in map(str, range(len(columns.choices))):
-        remedy = f"labels are 0 to {len(columns.choices) - 1}; {FETCH_AGAIN}"
-        raise PipelineError("unknown label", repr(text), where=where, remedy=remedy)
-    return int(text)
 
 
 def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> Features:
@@ -81,7 +82,7 @@ def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, 
     endings = encode(tokenizer, [ending for example in examples for ending in example.endings])
     choices = len(examples[0].endings)
     pairs = ((contexts[index // choices], ending) for index, ending in enumerate(endings))
-    labels = np.array([-1 if example.label is None else example.label for example in examples], np.int64)
+    labels = label_array(examples)
     return pair_features(spec.name, pairs, labels, read_frames(tokenizer), max_length, per_item=choices)
 
 
@@ -94,21 +95,19 @@ def predict(
         PipelineError: an output is NaN or infinite.
     """
     check_outputs(spec.name, outputs, (features.items, features.per_item))
-    return [
-        {"id": example.id, "prediction": int(np.argmax(scores)), "outputs": [float(x) for x in scores]}
-        for example, scores in zip(examples, outputs, strict=True)
-    ]
+    return most_probable(examples, outputs, range(features.per_item))
 
 
 def score(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> dict[str, float]:
-    """Each metric of a score row, in percent.
+    """Each metric of an evaluation set, in percent.
 
     Raises:
         PipelineError: predictions and examples do not belong together, or a prediction is not a choice.
     """
-    return judge(spec.row(row).metrics, _gold(examples), _choices(spec, examples, predictions))
+    choices = _choices(spec, examples, predictions)
+    return compute_metrics(spec.eval_set(eval_set).metrics, gold_labels(examples), choices)
 
 
 def _choices(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> list[int]:
@@ -119,22 +118,15 @@ def _choices(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[
     return values
 
 
-def _gold(examples: Sequence[Example]) -> list[int]:
-    labels = [example.label for example in examples if example.label is not None]
-    assert len(labels) == len(examples)  # a test file is handed in, never scored here
-    return labels
-
-
-def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:
+def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:
     """What always picking the same place gets, per metric, in percent."""
-    gold = _gold(examples)
-    return {metric: chance_level(metric, gold) for metric in spec.row(row).metrics}
+    return constant_scores(spec, eval_set, examples)
 
 
 def example_results(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> list[ExampleResult]:
-    """One verdict per example; answers are the endings' texts, words those of the context and the right ending.
+    """One per example; answers are the endings' texts, words those of the context and the right ending.
 
     Raises:
         PipelineError: as :func:`score`.
@@ -151,23 +143,22 @@ def example_results(
             float(choice == gold),
             confidence[example.id],
         )
-        for example, gold, choice in zip(examples, _gold(examples), choices, strict=True)
+        for example, gold, choice in zip(examples, map(int, gold_labels(examples)), choices, strict=True)
     ]
 
 
 def submission(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> dict[str, str]:
     """The file that the leaderboard wants, by name: CSV whose first column, without a name, counts rows from 0.
 
-    As rowanz/swagaf writes its own predictions (``csv_predict.py``: an index and ``pred``). Nothing for a row that has
+    As rowanz/swagaf writes its own predictions (``csv_predict.py``: an index and ``pred``). Nothing for a set that has
     no test file.
 
     Raises:
         PipelineError: as :func:`score`.
     """
-    test = spec.row(row).test
+    test = spec.eval_set(eval_set).test
     if test is None:
         return {}
-    lines = [f"{index},{choice}\n" for index, choice in enumerate(_choices(spec, examples, predictions))]
-    return {test.submit: "".join([",pred\n", *lines])}
+    return {test.submit: numbered_table(",pred", ",", _choices(spec, examples, predictions))}

@@ -17,7 +17,15 @@ from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.reading import FETCH_AGAIN, read_columns
 from pipeline_src.tasks.files.spec import TaskSpec
-from pipeline_src.tasks.metrics import chance_level, judge
+from pipeline_src.tasks.labelled import (
+    constant_scores,
+    gold_labels,
+    label_array,
+    label_index,
+    most_probable,
+    numbered_table,
+)
+from pipeline_src.tasks.metrics import compute_metrics
 from pipeline_src.tasks.predictions import align, align_rows, certainty, check_outputs, not_a_prediction
 from pipeline_src.tasks.sequences import encode, pair_features
 from pipeline_src.tokenizer.frame import read_frames
@@ -27,9 +35,9 @@ head = "sequence"
 
 @dataclass(frozen=True)
 class Example:
-    """One row: its number counted from 0, one or two texts, and the class's number or the regression's value.
+    """One row: its number (counted from 0), one or two texts, and the class's number or the regression's value.
 
-    A test file's rows have no label.
+    Examples of a test file have no label.
     """
 
     id: str
@@ -45,24 +53,24 @@ def outputs(spec: TaskSpec) -> int:
 def read(
     spec: TaskSpec,
     path: str | Path,
-    row: str | None = None,
+    eval_set: str | None = None,
     test: bool = False,
     counts: Counter[str] | None = None,
 ) -> list[Example]:
-    """Read a table in the task's layout, or in that of a score row or of its test file where these differ.
+    """Read a table in the task's layout, or in that of an evaluation set or of its test file where these differ.
 
     Args:
         spec: the task.
         path: the file; its suffix tells the format, see :mod:`reading`.
-        row: the score row it belongs to; None for the training file.
-        test: whether it is the row's file without labels.
+        eval_set: the evaluation set it belongs to; None for the training file.
+        test: whether it is the set's file without labels.
         counts: filled with what was dropped, by reason.
 
     Raises:
         PipelineError: an empty file, a missing column, a short row or an unknown label; file and line are named.
     """
     path = Path(path)
-    layout = spec.layout(row, test)
+    layout = spec.layout(eval_set, test)
     label = layout.columns.label
     return [
         Example(
@@ -76,10 +84,7 @@ def read(
 
 def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> float:
     if spec.range is None:
-        if text not in labels:
-            allowed = f"labels are {', '.join(labels)}; {FETCH_AGAIN}"
-            raise PipelineError("unknown label", repr(text), where=where, remedy=allowed)
-        return labels.index(text)
+        return label_index(text, labels, where)
     low, high = spec.range
     try:
         value = float(text)
@@ -100,9 +105,7 @@ def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, 
         encode(tokenizer, [example.texts[place] for example in examples]) for place in range(len(examples[0].texts))
     ]
     pairs = zip(segments[0], segments[1] if len(segments) == 2 else [None] * len(examples), strict=True)
-    labels = np.array(
-        [-1 if example.label is None else example.label for example in examples], np.float32 if spec.range else np.int64
-    )
+    labels = label_array(examples, np.float32 if spec.range else np.int64)
     return pair_features(spec.name, pairs, labels, read_frames(tokenizer), max_length)
 
 
@@ -121,28 +124,19 @@ def predict(
     if spec.range is not None:
         values = np.clip(outputs[:, 0].astype(float), *spec.range)
         return [{"id": example.id, "prediction": float(value)} for example, value in zip(examples, values, strict=True)]
-    return [
-        {"id": example.id, "prediction": spec.labels[int(np.argmax(scores))], "outputs": [float(x) for x in scores]}
-        for example, scores in zip(examples, outputs, strict=True)
-    ]
+    return most_probable(examples, outputs, spec.labels)
 
 
 def score(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> dict[str, float]:
-    """Each metric of a score row, in percent.
+    """Each metric of an evaluation set, in percent.
 
     Raises:
         PipelineError: predictions and examples do not belong together, or a prediction is not a label.
     """
     values = [_number(spec, value) for value in align(spec.name, examples, predictions)]
-    return judge(spec.row(row).metrics, _gold(examples), values)
-
-
-def _gold(examples: Sequence[Example]) -> list[float]:
-    labels = [example.label for example in examples if example.label is not None]
-    assert len(labels) == len(examples)  # a test file is handed in, never scored here
-    return labels
+    return compute_metrics(spec.eval_set(eval_set).metrics, gold_labels(examples), values)
 
 
 def _number(spec: TaskSpec, value: Any) -> float:
@@ -154,23 +148,22 @@ def _number(spec: TaskSpec, value: Any) -> float:
     raise not_a_prediction(spec.name, value, f"allowed: {allowed}")
 
 
-def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:
+def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:
     """What the best constant prediction gets, per metric, in percent."""
-    gold = _gold(examples)
-    return {metric: chance_level(metric, gold) for metric in spec.row(row).metrics}
+    return constant_scores(spec, eval_set, examples)
 
 
 def example_results(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> list[ExampleResult]:
-    """One verdict per example: right or wrong for a class, the share of the range that was not missed for a number.
+    """One per example: right or wrong for a class, the share of the range that was not missed for a number.
 
     Raises:
         PipelineError: as :func:`score`.
     """
-    found = []
+    results = []
     rows = align_rows(spec.name, examples, predictions)
-    for example, gold, given in zip(examples, _gold(examples), rows, strict=True):
+    for example, gold, given in zip(examples, gold_labels(examples), rows, strict=True):
         value = _number(spec, given["prediction"])
         if spec.range is None:
             right, spelt = float(value == gold), (spec.labels[int(gold)], given["prediction"])
@@ -178,26 +171,25 @@ def example_results(
             right = 1 - abs(value - gold) / (spec.range[1] - spec.range[0])
             spelt = f"{gold:.3f}", f"{value:.3f}"
         text = "\n".join(example.texts)
-        found.append(ExampleResult(example.id, text, len(text.split()), *spelt, right, certainty(given)))
-    return found
+        results.append(ExampleResult(example.id, text, len(text.split()), *spelt, right, certainty(given)))
+    return results
 
 
 def submission(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> dict[str, str]:
     """The file that a leaderboard wants, by name, in GLUE's layout: a header and ``index``, ``prediction`` per row.
 
     Labels as the task spells them, scores with three digits and within the range: as nyu-mll/GLUE-baselines writes
-    them (``src/main.py``). Nothing for a row that has no test file.
+    them (``src/main.py``). Nothing for a set that has no test file.
 
     Raises:
         PipelineError: as :func:`score`.
     """
-    test = spec.row(row).test
+    test = spec.eval_set(eval_set).test
     if test is None:
         return {}
     values = align(spec.name, examples, predictions)
     numbers = [_number(spec, value) for value in values]
     shown = values if spec.range is None else [f"{value:.3f}" for value in np.clip(numbers, *spec.range)]
-    lines = [f"{index}\t{value}\n" for index, value in enumerate(shown)]
-    return {test.submit: "".join(["index\tprediction\n", *lines])}
+    return {test.submit: numbered_table("index\tprediction", "\t", shown)}

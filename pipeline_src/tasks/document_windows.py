@@ -86,15 +86,15 @@ def _word_tokens(
 ) -> dict[str, list[int]]:
     """Token ids of every distinct word, from 1 to ``room`` of them."""
     times = Counter(word for example in examples for word in example.words)
-    found = {}
+    ids = {}
     for word, tokens in zip(times, encode(tokenizer, list(times)), strict=True):
         if not tokens:
             counts["words without a token, read as [UNK]"] += times[word]
             tokens = [unknown]
         if len(tokens) > room:
             counts["words longer than a window, cut"] += times[word]
-        found[word] = tokens[:room]
-    return found
+        ids[word] = tokens[:room]
+    return ids
 
 
 def _pieces(

@@ -39,8 +39,8 @@ def cached(task: str, decides: dict[str, Any], make: Callable[[Counter[str]], Fe
             package counts besides.
         make: gives the features; it is handed a counter for what reading drops, which is kept with their ``counts``.
     """
-    told = json.dumps([decides, code_checksum(CODE)], sort_keys=True)
-    folder = FEATURES / task / hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = json.dumps([decides, code_checksum(CODE)], sort_keys=True)
+    folder = FEATURES / task / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not (folder / "about.json").exists():
         dropped: Counter[str] = Counter()
         write(folder, make(dropped), dropped)

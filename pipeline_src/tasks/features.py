@@ -15,7 +15,7 @@ class Features:
         ids: token ids of all sequences end to end, int32 [tokens].
         segments: 0 for the first segment with [CLS] and its [SEP], 1 for the second, int8 [tokens].
         cu_seqlens: where each sequence starts, and the end of the last one, int64 [sequences + 1].
-        per_item: sequences that make one item to be judged (1; the number of choices in SWAG).
+        per_item: sequences that make one item, which gets one answer (1; the number of choices in SWAG).
         labels: one row per item: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for
             the first and last token of a span, counted from the start of its sequence (0, 0: no answer here).
         example: which example each item came from, int64 [items] (a long context makes several items).
@@ -55,12 +55,12 @@ class Features:
         """Labels of ``items``, in that order."""
         return self.labels[items]
 
-    def judged(self, labels: np.ndarray) -> int:
+    def loss_count(self, labels: np.ndarray) -> int:
         """How many losses the mean over these labels is taken of."""
         return len(labels)
 
 
-NO_TAG = -100  # label of a token that is not judged; torch's cross-entropy passes it over
+NO_TAG = -100  # label of a token that is not scored; torch's cross-entropy passes it over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +77,6 @@ class TokenFeatures(Features):
         """Labels of the tokens of ``items``, int64 [tokens]."""
         return self.labels[self.tokens_of(items)[0]]
 
-    def judged(self, labels: np.ndarray) -> int:
+    def loss_count(self, labels: np.ndarray) -> int:
         """The tokens that have a label."""
         return int(np.count_nonzero(labels != NO_TAG))

@@ -19,8 +19,8 @@ from pipeline_src.tasks.files.spec import TaskSpec
 class Handler(Protocol):
     """What a handler's module offers. ``head`` names the model's: ``sequence``, ``choice``, ``span`` or ``token``.
 
-    A handler may also have ``submission(spec, row, examples, predictions) -> dict[name, content]``: what a leaderboard
-    wants of a score row's test file, or of its labelled file where the row has no other.
+    A handler may also have ``submission(spec, eval_set, examples, predictions) -> dict[name, content]``: what a
+    leaderboard wants of an evaluation set's test file, or of its labelled file where the set has no other.
     """
 
     head: str
@@ -32,13 +32,13 @@ class Handler(Protocol):
         self,
         spec: TaskSpec,
         path: str | Path,
-        row: str | None = None,
+        eval_set: str | None = None,
         test: bool = False,
         counts: Counter[str] | None = None,
     ) -> list[Any]:
-        """Examples of a data file, in its order; ``row`` names a score row whose layout may differ.
+        """Examples of a data file, in its order; ``eval_set`` names an evaluation set whose layout may differ.
 
-        With ``test`` it is the row's file without labels; ``counts`` is filled with what was dropped, by reason.
+        With ``test`` it is the set's file without labels; ``counts`` is filled with what was dropped, by reason.
         """
 
     def features(self, spec: TaskSpec, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int) -> Features:
@@ -50,17 +50,17 @@ class Handler(Protocol):
         """JSON-able rows, one per example: at least ``id`` and ``prediction``."""
 
     def score(
-        self, spec: TaskSpec, row: str, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]
+        self, spec: TaskSpec, eval_set: str, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]
     ) -> dict[str, float]:
-        """Metric -> percent, from prediction rows as read back from disk; there may be more than the row's metrics."""
+        """Metric -> percent, from prediction rows as read back from disk; there may be more than the set's metrics."""
 
-    def chance(self, spec: TaskSpec, row: str, examples: Sequence[Any]) -> dict[str, float]:
-        """Metric -> percent that a model which learnt nothing gets."""
+    def majority_baseline(self, spec: TaskSpec, eval_set: str, examples: Sequence[Any]) -> dict[str, float]:
+        """Metric -> percent that the best constant answer gets: what a model can do that learnt nothing."""
 
     def example_results(
-        self, spec: TaskSpec, row: str, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]
+        self, spec: TaskSpec, eval_set: str, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]
     ) -> list[ExampleResult]:
-        """What the model made of each example, in the examples' order."""
+        """What the model answered to each example, in the examples' order."""
 
 
 HANDLERS: dict[str, Handler] = {

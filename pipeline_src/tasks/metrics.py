@@ -75,12 +75,12 @@ METRICS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 }
 
 
-def judge(names: Sequence[str], gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+def compute_metrics(names: Sequence[str], gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
     """Each named metric, in percent."""
     return {name: METRICS[name](gold, predicted) for name in names}
 
 
-def chance_level(metric: str, gold: Sequence[float]) -> float:
+def majority_score(metric: str, gold: Sequence[float]) -> float:
     """The best that one constant prediction gets: majority class, the better constant's F1, 0 for correlations."""
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)

@@ -15,7 +15,7 @@ QUESTIONS = 512  # looked at together; their windows are padded to the longest f
 
 
 @dataclass(frozen=True)
-class Found:
+class BestSpans:
     """Spans of one question, the highest score first.
 
     Attributes:
@@ -31,7 +31,7 @@ class Found:
     null: float
 
 
-def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> Iterator[Found]:
+def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> Iterator[BestSpans]:
     """Yield the spans of each question in turn.
 
     A span joins one of the 20 best starts of a window with one of its 20 best ends; both must be in the context, the
@@ -56,7 +56,7 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
             bounds[:-1], bounds[1:], nulls.tolist(), zip(ends[:-1], ends[1:], strict=True), strict=True
         ):
             if begin < end:
-                yield Found(first[begin:end], last[begin:end], score[begin:end], least)
+                yield BestSpans(first[begin:end], last[begin:end], score[begin:end], least)
             else:
                 yield _best_of_all(features, outputs, range(*items), least)
 
@@ -85,7 +85,7 @@ def _candidates(features: SpanFeatures, outputs: np.ndarray, begin: int, end: in
     )
 
 
-def _best_of_all(features: SpanFeatures, outputs: np.ndarray, items: range, null: float) -> Found:
+def _best_of_all(features: SpanFeatures, outputs: np.ndarray, items: range, null: float) -> BestSpans:
     """The one best span of a question's windows; none where the context has no token."""
     best = (-np.inf, 0, 0)
     for item in items:
@@ -99,21 +99,21 @@ def _best_of_all(features: SpanFeatures, outputs: np.ndarray, items: range, null
             if sums[first] > best[0]:
                 best = (float(sums[first]), begin + first, begin + first + longer)
     kept = slice(0, int(np.isfinite(best[0])))
-    return Found(np.array([best[1]])[kept], np.array([best[2]])[kept], np.array([best[0]])[kept], null)
+    return BestSpans(np.array([best[1]])[kept], np.array([best[2]])[kept], np.array([best[0]])[kept], null)
 
 
-def in_words(found: Found, context: str, offsets: np.ndarray, null: bool) -> list[dict[str, Any]]:
+def nbest_list(spans: BestSpans, context: str, offsets: np.ndarray, null: bool) -> list[dict[str, Any]]:
     """The first 20 spans of different texts: ``text``, ``start`` and ``end`` in characters, ``score``, ``probability``.
 
     Args:
-        found: the spans.
+        spans: of one question.
         context: what the offsets count in.
         offsets: of every token, [tokens, 2].
         null: put "", no answer, among them, with its score; last where it is not among the first 20.
     """
     nbest: list[dict[str, Any]] = []
     seen: set[str] = {""}
-    places = zip(offsets[found.first, 0].tolist(), offsets[found.last, 1].tolist(), found.score.tolist(), strict=True)
+    places = zip(offsets[spans.first, 0].tolist(), offsets[spans.last, 1].tolist(), spans.score.tolist(), strict=True)
     for start, end, score in places:
         text = context[start:end]
         if text in seen:
@@ -123,8 +123,8 @@ def in_words(found: Found, context: str, offsets: np.ndarray, null: bool) -> lis
         if len(nbest) == BEST:
             break
     if null:
-        better = sum(span["score"] >= found.null for span in nbest)
-        nbest.insert(better, {"text": "", "start": 0, "end": 0, "score": found.null})
+        better = sum(span["score"] >= spans.null for span in nbest)
+        nbest.insert(better, {"text": "", "start": 0, "end": 0, "score": spans.null})
         if better < BEST:
             del nbest[BEST:]
     if nbest:

@@ -11,7 +11,7 @@ from pipeline_src.common.errors import PipelineError
 
 
 class HasId(Protocol):
-    """Anything that is judged: an example of any kind."""
+    """Anything that is scored: an example of any kind."""
 
     @property
     def id(self) -> str:
@@ -45,22 +45,22 @@ def align_rows(task: str, examples: Sequence[HasId], predictions: Sequence[dict[
         PipelineError: an example has no prediction, more than one, or a prediction has no example.
     """
     remedy = f"run `python -m pipeline_src finetune` again for {task}; its predictions belong to other data"
-    found: dict[str, dict[str, Any]] = {}
+    by_id: dict[str, dict[str, Any]] = {}
     for row in predictions:
         if not isinstance(row, dict) or not {"id", "prediction"} <= row.keys():
             raise PipelineError("a prediction row lacks id or prediction", row, where=f"task {task}", remedy=remedy)
-        if row["id"] in found:
+        if row["id"] in by_id:
             raise PipelineError("two predictions for one example", row["id"], where=f"task {task}", remedy=remedy)
-        found[row["id"]] = row
+        by_id[row["id"]] = row
     wanted = {example.id for example in examples}
     for name, extra in (
-        ("no prediction for an example", wanted - found.keys()),
-        ("a prediction for no example", found.keys() - wanted),
+        ("no prediction for an example", wanted - by_id.keys()),
+        ("a prediction for no example", by_id.keys() - wanted),
     ):
         if extra:
             value = f"{min(extra)} and {len(extra) - 1} more"
             raise PipelineError(name, value, where=f"task {task}", remedy=remedy)
-    return [found[example.id] for example in examples]
+    return [by_id[example.id] for example in examples]
 
 
 def certainty(row: dict[str, Any]) -> float | None:

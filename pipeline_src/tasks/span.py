@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.tasks.answers import judge, percent, values_of
+from pipeline_src.tasks.answers import percent, score_answers, values_of
 from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.files.squad import Example, read_questions
-from pipeline_src.tasks.nbest import find_spans, in_words
+from pipeline_src.tasks.nbest import find_spans, nbest_list
 from pipeline_src.tasks.predictions import check_outputs
 from pipeline_src.tasks.squad_scores import best_cut, normalise_answer
 from pipeline_src.tasks.windows import SpanFeatures, window_features
 
-SHOWN = 300  # characters of a context in a verdict at most
+SHOWN = 300  # most characters of a context in an ExampleResult
 
 head = "span"
 
@@ -34,11 +34,11 @@ def outputs(spec: TaskSpec) -> int:
 def read(
     spec: TaskSpec,
     path: str | Path,
-    row: str | None = None,
+    eval_set: str | None = None,
     test: bool = False,
     counts: Counter[str] | None = None,
 ) -> list[Example]:
-    """Read the questions of a file, see :func:`squad.read_questions`; all score rows have one layout."""
+    """Read the questions of a file, see :func:`squad.read_questions`; all evaluation sets have one layout."""
     return read_questions(spec, path, test, counts)
 
 
@@ -53,7 +53,7 @@ def predict(
     """Prediction rows from outputs, float [tokens, 2]: start and end score of every token.
 
     A row holds ``id``, ``prediction`` (the best piece of the context; "" only where the context has no token),
-    ``nbest`` (see :func:`nbest.in_words`) and, where questions may have no answer, ``null_score_difference`` (the
+    ``nbest`` (see :func:`nbest.nbest_list`) and, where questions may have no answer, ``null_score_difference`` (the
     score of no answer, least over windows, minus the best span's): which questions are left without an answer is
     decided when all are there, in :func:`score`.
 
@@ -63,17 +63,17 @@ def predict(
     assert isinstance(features, SpanFeatures)  # what features() above returns
     check_outputs(spec.name, outputs, (len(features.ids), 2))
     rows = []
-    for example, found in zip(examples, find_spans(features, outputs, len(examples)), strict=True):
-        nbest = in_words(found, example.context, features.offsets, spec.unanswerable)
+    for example, spans in zip(examples, find_spans(features, outputs, len(examples)), strict=True):
+        nbest = nbest_list(spans, example.context, features.offsets, spec.unanswerable)
         row: dict[str, Any] = {"id": example.id, "prediction": next((s["text"] for s in nbest if s["text"]), "")}
         if spec.unanswerable:  # 0 where there is no span to compare with: then nothing is said anyway
-            row["null_score_difference"] = found.null - float(found.score[0]) if len(found.score) else 0.0
+            row["null_score_difference"] = spans.null - float(spans.score[0]) if len(spans.score) else 0.0
         rows.append(row | {"nbest": nbest})
     return rows
 
 
 def score(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> dict[str, float]:
     """F1 and exact match over all questions, in percent, each against the answer that fits best.
 
@@ -86,30 +86,30 @@ def score(
         PipelineError: predictions and examples do not belong together, or a prediction is not a text, or has no
             null score difference where it needs one.
     """
-    judged = judge(spec, examples, predictions)
-    values = judged.values()
-    scores: dict[str, float] = {metric: percent(values[metric]) for metric in spec.row(row).metrics}
-    if judged.cut is None:
+    answers = score_answers(spec, examples, predictions)
+    values = answers.values()
+    scores: dict[str, float] = {metric: percent(values[metric]) for metric in spec.eval_set(eval_set).metrics}
+    if answers.cut is None:
         return scores
-    scores["threshold"] = judged.cut.threshold
-    at_zero = judged.differences <= 0.0
-    for metric, raw in judged.raw.items():
-        scores[f"{metric}_at_zero"] = percent(np.where(at_zero, raw, ~judged.has_answer))
-        for part, name in ((judged.has_answer, "HasAns"), (~judged.has_answer, "NoAns")):
+    scores["threshold"] = answers.cut.threshold
+    at_zero = answers.differences <= 0.0
+    for metric, raw in answers.raw.items():
+        scores[f"{metric}_at_zero"] = percent(np.where(at_zero, raw, ~answers.has_answer))
+        for part, name in ((answers.has_answer, "HasAns"), (~answers.has_answer, "NoAns")):
             if part.any():
                 scores[f"{name}_{metric}"] = percent(values[metric][part])
-    exact = best_cut(judged.raw["em"], judged.says, judged.has_answer, judged.differences)
+    exact = best_cut(answers.raw["em"], answers.says, answers.has_answer, answers.differences)
     return scores | {"best_em": 100.0 * exact.total / len(examples), "best_em_threshold": exact.threshold}
 
 
 def example_results(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> list[ExampleResult]:
     """One per question: F1 of the answer given, the threshold applied as in :func:`score`, whose errors it shares.
 
     The text is the question and what stands around the answer; its words are those of question and context.
     """
-    judged = judge(spec, examples, predictions)
+    answers = score_answers(spec, examples, predictions)
     by_id = {prediction["id"]: prediction for prediction in predictions}
     return [
         ExampleResult(
@@ -121,7 +121,7 @@ def example_results(
             right=float(right),
             confidence=_confidence(given, by_id[example.id]),
         )
-        for example, given, right in zip(examples, judged.given(), judged.values()["f1"], strict=True)
+        for example, given, right in zip(examples, answers.given(), answers.values()["f1"], strict=True)
     ]
 
 
@@ -141,7 +141,7 @@ def _confidence(given: str, prediction: dict[str, Any]) -> float | None:
 
 def submission(
     spec: TaskSpec,
-    row: str,
+    eval_set: str,
     examples: Sequence[Example],
     predictions: Sequence[dict[str, Any]],
     threshold: float | None = None,
@@ -150,7 +150,7 @@ def submission(
 
     Args:
         spec: the task.
-        row: which the files are named by.
+        eval_set: names the files.
         examples: of the file.
         predictions: rows for it.
         threshold: greatest null score difference that is answered, found on another file; None searches it on this
@@ -159,25 +159,25 @@ def submission(
     Raises:
         PipelineError: as :func:`score`.
     """
-    judged = judge(spec, examples, predictions)
-    given = judged.given() if threshold is None else judged.given(judged.differences <= threshold)
+    answers = score_answers(spec, examples, predictions)
+    given = answers.given() if threshold is None else answers.given(answers.differences <= threshold)
     ids = [example.id for example in examples]
-    files: dict[str, list[Any]] = {f"{row}_predictions.json": given}
+    files: dict[str, list[Any]] = {f"{eval_set}_predictions.json": given}
     if spec.unanswerable:
-        files[f"{row}_null_odds.json"] = judged.differences.tolist()
+        files[f"{eval_set}_null_odds.json"] = answers.differences.tolist()
     return {
         name: json.dumps(dict(zip(ids, values, strict=True)), indent=2, ensure_ascii=False) + "\n"
         for name, values in files.items()
     }
 
 
-def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:
+def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:
     """The best that one answer to every question gets, per metric, among "" and the most frequent gold answers."""
     frequent = Counter(
         answer for example in examples for answer in {normalise_answer(answer.text) for answer in example.answers}
     )
-    judged = [values_of(spec, examples, [answer] * len(examples)) for answer in ["", *_first(frequent)]]
-    return {metric: max(percent(raw[metric]) for raw in judged) for metric in spec.row(row).metrics}
+    constants = [values_of(spec, examples, [answer] * len(examples)) for answer in ["", *_first(frequent)]]
+    return {metric: max(percent(values[metric]) for values in constants) for metric in spec.eval_set(eval_set).metrics}
 
 
 def _first(frequent: Counter[str]) -> list[str]:

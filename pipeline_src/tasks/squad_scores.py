@@ -1,4 +1,4 @@
-"""Answers in words, judged as SQuAD's published evaluation scripts do (Rajpurkar et al. 2016, section 6; 2018).
+"""Answers in words, scored as SQuAD's published evaluation scripts do (Rajpurkar et al. 2016, section 6; 2018).
 
 Every value here equals those of the evaluators for 1.1 and 2.0, their peculiarities included.
 """
@@ -25,7 +25,7 @@ def normalise_answer(text: str) -> str:
 
 
 def accepted(gold: Sequence[str], unanswerable: bool) -> Sequence[str]:
-    """The answers to judge against: SQuAD 2.0 leaves out those without words, and "" is right if none remains."""
+    """The answers to compare with: SQuAD 2.0 leaves out those without words, and "" is right if none remains."""
     return [answer for answer in gold if not unanswerable or normalise_answer(answer)] or [""]
 
 
@@ -40,7 +40,7 @@ def overlap_f1(predicted: str, gold: Sequence[str], unanswerable: bool) -> float
     Args:
         predicted: the answer given.
         gold: accepted answers; none means that the question has no answer.
-        unanswerable: judge as SQuAD 2.0 does, where an answer without words is right exactly if the other is too;
+        unanswerable: score as SQuAD 2.0 does, where an answer without words is right exactly if the other is too;
             SQuAD 1.1 gives 0 there.
     """
     words = normalise_answer(predicted).split()

@@ -16,7 +16,7 @@ from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features, TokenFeatures
 from pipeline_src.tasks.files.conll import Example, read_sentences
 from pipeline_src.tasks.files.spec import TaskSpec
-from pipeline_src.tasks.metrics import accuracy, chance_level, entity_f1
+from pipeline_src.tasks.metrics import accuracy, entity_f1, majority_score
 from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
 
 head = "token"
@@ -39,12 +39,12 @@ def outputs(spec: TaskSpec) -> int:
 def read(
     spec: TaskSpec,
     path: str | Path,
-    row: str | None = None,
+    eval_set: str | None = None,
     test: bool = False,
     counts: Counter[str] | None = None,
 ) -> list[Example]:
-    """Read the sentences of a file; errors as in :func:`conll.read_sentences`. No row of this kind has a test file."""
-    return read_sentences(spec, path, row, counts)
+    """Read the sentences of a file; errors as in :func:`conll.read_sentences`. No set of this kind has a test file."""
+    return read_sentences(spec, path, eval_set, counts)
 
 
 def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> Features:
@@ -76,16 +76,16 @@ def predict(
 
 
 def score(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> dict[str, float]:
-    """Each metric of a score row, in percent.
+    """Each metric of an evaluation set, in percent.
 
     Raises:
         PipelineError: predictions and examples do not belong together, or a prediction is not a tag for every word.
     """
     predicted = _tags(spec, examples, predictions)
     gold = [example.tags for example in examples]
-    return {metric: METRICS[metric](gold, predicted) for metric in spec.row(row).metrics}
+    return {metric: METRICS[metric](gold, predicted) for metric in spec.eval_set(eval_set).metrics}
 
 
 def _tags(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -100,14 +100,14 @@ def _tags(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dic
     return values
 
 
-def chance(spec: TaskSpec, row: str, examples: Sequence[Example]) -> dict[str, float]:
+def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:
     """What the most frequent tag at every word gets, per metric, in percent: no entity where it is O."""
     words = list(chain(*(example.tags for example in examples)))
-    return {metric: chance_level(metric, words) for metric in spec.row(row).metrics}  # type: ignore[arg-type]
+    return {metric: majority_score(metric, words) for metric in spec.eval_set(eval_set).metrics}  # type: ignore[arg-type]
 
 
 def example_results(
-    spec: TaskSpec, row: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
 ) -> list[ExampleResult]:
     """What to say of each sentence; ``right`` is the share of its words whose tag is right. Errors as :func:`score`."""
     confidence = {line["id"]: line.get("confidence") for line in predictions}

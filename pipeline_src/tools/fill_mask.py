@@ -9,10 +9,11 @@ import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.names import ENCODER, MASKED_WORDS
 from pipeline_src.tokenizer.wordpiece import MASK
 from pipeline_src.tools.open_model import DEFAULT, Opened, open_model
 
-USED = ("bert.embeddings.", "bert.encoder.", "cls.predictions.")
+USED = (*ENCODER, MASKED_WORDS)
 Candidates = list[tuple[str, float]]  # tokens and their probabilities, the likeliest first
 
 

@@ -20,9 +20,9 @@ NAMED = {  # layers, width
 }
 SMALL_LAYERS, SMALL_WIDTHS = (2, 4, 6, 8, 10, 12), (128, 256, 512, 768)  # every combination was released
 SMALL_RECIPE = (
-    "{learning_rates: [0.0003, 0.0001, 0.00005, 0.00003], epochs: 4, batches: [8, 16, 32, 64, 128], max_length: 128}"
+    "{learning_rates: [0.0003, 0.0001, 0.00005, 0.00003], epochs: 4, batches: [8, 16, 32, 64, 128], max_length: 128, "
+    "frozen: null}"
 )
-AT_ONCE = {1024: 32_768}  # pretrain.max_tokens by width, where not the basis's: so many fit into 80 GB
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,6 @@ def render(name: str, member: Member, basis: str) -> str:
     if member.cased:
         lines["  entries"] = " 28996 # the released cased vocabulary; 30,000 in the paper"
         lines["  lowercase"] = " false"
-    if member.hidden in AT_ONCE:
-        lines["  max_tokens"] = f" {AT_ONCE[member.hidden]} # most tokens at once; the batch is cut to fit"
     if small:
         lines["  default"] = f" {SMALL_RECIPE} # google-research/bert, README"
     text = re.sub(rf"\A# {BASIS}: .*", f"# {name}: {member.about}", basis)

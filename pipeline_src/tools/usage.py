@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline_src.common.errors import PipelineError
 
 WIDTH = 80
+PROJECT = __name__.partition(".")[0]
 STATUSES = {
     0: "done",
     1: "a bug in this project: the traceback says where",
@@ -47,7 +48,7 @@ def mistake(error: OSError) -> PipelineError | None:
 def not_installed(error: ModuleNotFoundError) -> PipelineError | None:
     """A library that is missing as the user's mistake; None for a module of this project, which is a bug."""
     package = (error.name or "").partition(".")[0]
-    if package in ("", __package__):
+    if package in ("", PROJECT):
         return None
     remedy = "run `make study` once, then `source .venv/bin/activate`; `python -m pipeline_src doctor` checks the rest"
     return PipelineError("a package is not installed", package, remedy=remedy)

@@ -74,8 +74,10 @@ class Lamb(_Moments):
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
         step = int(self.state[parameters[0]]["step"])
-        one, two = (1 - beta**step for beta in group["betas"])
-        updates = _adam_update(torch._foreach_div(first, one), torch._foreach_div(second, two), group["eps"])
+        first_bias, second_bias = (1 - beta**step for beta in group["betas"])
+        updates = _adam_update(
+            torch._foreach_div(first, first_bias), torch._foreach_div(second, second_bias), group["eps"]
+        )
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
             lengths, moved = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
@@ -91,16 +93,23 @@ OPTIMISERS: dict[str, Callable[..., Optimizer]] = {
 }
 
 
-def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, name: str = "adamw") -> Optimizer:
-    """The optimiser of that name over what ``model`` trains; biases and LayerNorm are not decayed, as Google does."""
+def make_optimiser(
+    module: nn.Module,
+    learning_rate: float,
+    weight_decay: float,
+    name: str = "adamw",
+    betas: tuple[float, float] = BETAS,
+    epsilon: float = EPSILON,
+) -> Optimizer:
+    """The optimiser of that name over what ``module`` trains; biases and LayerNorm are not decayed, as Google does."""
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
-    for parameter_name, parameter in model.named_parameters():
+    for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
             is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
             (plain if is_plain else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return OPTIMISERS[name](groups, lr=learning_rate, betas=BETAS, eps=EPSILON)
+    return OPTIMISERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon)
 
 
 def linear_schedule(peak: float, warmup: int, total: int) -> Callable[[int], float]:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pipeline_src.sources.catalogue import Wheel
 from pipeline_src.tasks import span
-from pipeline_src.tasks.answers import judge
+from pipeline_src.tasks.answers import score_answers
 from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.files.squad import Answer, Example
 from pipeline_src.tasks.squad_scores import normalise_answer
@@ -74,7 +74,7 @@ def layout(examples: Sequence[Example]) -> list[dict[str, Any]]:
 
 def compare_1_1(module: types.ModuleType, examples: Sequence[Example], texts: Sequence[str]) -> None:
     rows = [{"id": example.id, "prediction": text} for example, text in zip(examples, texts, strict=True)]
-    values = judge(ONE, examples, rows).raw
+    values = score_answers(ONE, examples, rows).raw
     for number, (example, text) in enumerate(zip(examples, texts, strict=True)):
         golds = [answer.text for answer in example.answers]
         exact = module._metric_max_over_ground_truths(module._exact_match_score, text, golds)
@@ -97,9 +97,9 @@ def compare_2_0(
     predictions, odds = dict(zip(ids, texts, strict=True)), dict(zip(ids, differences, strict=True))
     dataset = layout(examples)
     exact, f1 = module._get_raw_scores(dataset, predictions)
-    judged = judge(TWO, examples, rows)
-    assert judged.raw["em"].tolist() == list(exact.values())
-    assert judged.raw["f1"].tolist() == list(f1.values())
+    answers = score_answers(TWO, examples, rows)
+    assert answers.raw["em"].tolist() == list(exact.values())
+    assert answers.raw["f1"].tolist() == list(f1.values())
 
     scores = span.score(TWO, "squad2", examples, rows)
     theirs = module.evaluate(dataset, predictions, odds)

@@ -12,15 +12,30 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from benchmarks._checkout import snakefile
+from tests.forks import Forks
 from tests.workflow.cluster import Cluster, Unavailable, unpack
+
+# Nothing of this project: a test may edit it. What is not named is imported by each command that needs it.
+IMPORTS = """
+snakemake.cli snakemake.report.html_reporter snakemake.storage snakemake_executor_plugin_slurm
+dvc.cli dvc.cli.parser dvc.daemon dvc.render dvc.repo dvc.repo.brancher dvc.repo.datasets dvc.repo.graph
+dvc.repo.index dvc.repo.open_repo dvc.repo.plots dvc.repo.stage dvc.repo.trie dvc.repo.worktree dvc.ui.pager
+dvc.ui.table dvc.utils.hydra dvc.utils.strictyaml dvc.repo.experiments.executor.local
+dvc.repo.experiments.queue.celery dvc.repo.experiments.queue.tempdir dvc.repo.experiments.queue.workspace
+dvc.repo.experiments.run dvc.repo.experiments.save dvc.repo.experiments.show dvc_data.index.checkout
+dulwich.porcelain fsspec.implementations.memory networkx platformdirs.api pydantic pygit2 pyparsing rich.console
+rich.table scmrepo.git smart_open.local_file
+""".split()
+PROGRAMS = {"snakemake": "snakemake.cli:main", "dvc": "dvc.cli:main"}
+ENGINES = Forks(PROGRAMS, IMPORTS, OPENBLAS_NUM_THREADS="1")  # its threads would not survive the fork
 
 DVC_YAML = """
 vars: [{folder: shards}]
@@ -67,7 +82,6 @@ finetune: {seeds: [1, 2]}
 """
 COMMON = '''
 import os, pathlib, sys, time
-import yaml
 def begin(*item):
     """Note the run, then wait or fail where the test says so."""
     name = "@".join([pathlib.Path(sys.argv[0]).stem, *(["-".join(item)] if item else [])])
@@ -79,7 +93,9 @@ def begin(*item):
             time.sleep(0.05)
     if name in os.environ.get("TOY_FAIL", "").split():
         sys.exit("told to fail")
-    return yaml.safe_load(open("params.yaml"))
+def param(name):
+    import yaml
+    return yaml.safe_load(open("params.yaml"))[name]
 def write(path, text):
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,8 +110,11 @@ begin(item)
 for task in ("cola", "squad2"):
     write(f"data/shards/{item}/{task}.txt", f"{item} {task}")
 """,
-    "count": "write(\"data/count.txt\", f\"{begin()['count']} {read('data/shards')}\")",
-    "pretrain": "write(\"models/pretrained/model.txt\", f\"{begin()['mask_prob']} {open('data/count.txt').read()}\")",
+    "count": "begin()\nwrite(\"data/count.txt\", f\"{param('count')} {read('data/shards')}\")",
+    "pretrain": """
+begin()
+write("models/pretrained/model.txt", f"{param('mask_prob')} {open('data/count.txt').read()}")
+""",
     "finetune": """
 begin(*sys.argv[1:])
 write(f"results/predictions/{sys.argv[1]}/{sys.argv[2]}/out.txt", read("models/pretrained"))
@@ -119,28 +138,32 @@ EVERYTHING = {*MEMBERS["shard"], "count", *FROM_PRETRAIN}
 
 @dataclass
 class Project:
-    """A study in a folder, and the two engines on it. No git identity and no home folder are at hand."""
+    """A study in a folder, and the two engines on it. No git identity and no home folder are at hand.
+
+    The engines' commands are forks of a process that has imported them (``tests/forks.py``), unless ``programs`` says
+    that they are to be started as a user starts them.
+    """
 
     path: Path
     home: Path
     environment: dict[str, str] = field(default_factory=dict)
+    programs: bool = False
 
     def run(self, *command: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; its messages are in ``stdout``."""
-        done = subprocess.run(
-            command,
-            cwd=self.path,
-            env=self.variables(more),
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        if check and done.returncode:
-            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
-        return done
+        process = self._started(command, more, session=False)
+        said, _ = process.communicate()
+        if check and process.returncode:
+            raise AssertionError(f"{' '.join(command)} ended with {process.returncode}:\n{said}")
+        return subprocess.CompletedProcess(command, process.returncode, said)
 
     def start(self, *command: str, **more: str) -> subprocess.Popen[str]:
         """Start a command and leave it running, in a process group of its own."""
+        return self._started(command, more, session=True)
+
+    def _started(self, command: Sequence[str], more: dict[str, str], session: bool) -> subprocess.Popen[str]:
+        if command[0] in ENGINES.programs and not self.programs:
+            return ENGINES.start(command, self.path, self.variables(more), session)
         return subprocess.Popen(
             command,
             cwd=self.path,
@@ -148,7 +171,7 @@ class Project:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            start_new_session=session,
         )
 
     def snakemake(self, *arguments: str, check: bool = True, **more: str) -> str:
@@ -236,7 +259,7 @@ def write_toy(path: Path, bridge: Path) -> None:
     (path / "toy/common.py").write_text(COMMON)
     (path / "toy/tasks.yaml").write_text("cola: {labels: 2}\nsquad2: {labels: null}\n")
     for name, code in CODE.items():
-        (path / f"toy/{name}.py").write_text(f"import sys\nfrom toy.common import begin, read, write\n{code}\n")
+        (path / f"toy/{name}.py").write_text(f"import sys\nfrom toy.common import begin, param, read, write\n{code}\n")
     (path / ".gitignore").write_text(
         "/data/\n/models/\n/results/*\n!/results/summary.json\n/.snakemake/\nruns.txt\ngo\n"
     )
@@ -261,14 +284,14 @@ def write_project(project_class: type[Project]) -> Callable[[Path, Path, str, st
     return write
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Project:
     """The toy study, run once by Snakemake and committed; tests work on copies."""
     project = Project(tmp_path_factory.mktemp("toy") / "study", tmp_path_factory.mktemp("home"))
     write_toy(project.path, root / "workflow")
     project.run("git", "init", "-q", "-b", "main")
     project.commit()
-    said = project.snakemake()
+    said = replace(project, programs=True).snakemake()
     assert sorted(project.ran()) == sorted(EVERYTHING), said
     project.commit()
     return project

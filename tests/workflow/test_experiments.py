@@ -121,13 +121,13 @@ def experiments(project: Project) -> set[str]:
 def shown_experiments(project: Project) -> list[dict[str, Any]]:
     """What `dvc exp show` tells of each experiment of this commit: its name and data."""
     (baseline,) = [row for row in json.loads(project.dvc("exp", "show", "--json")) if row["rev"] != "workspace"]
-    return [{"name": one["name"], "data": one["revs"][0]["data"]} for one in baseline["experiments"] or []]
+    return [{"name": row["name"], "data": row["revs"][0]["data"]} for row in baseline["experiments"] or []]
 
 
-def until(found: Callable[[], Any], complaint: str) -> Any:
+def until(ask: Callable[[], Any], complaint: str) -> Any:
     """The first true answer."""
     deadline = time.monotonic() + PATIENCE
-    while not (answer := found()):
+    while not (answer := ask()):
         assert time.monotonic() < deadline, complaint
         time.sleep(0.5)
     return answer

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.workflow.cluster import Cluster
 
+pytestmark = pytest.mark.slow  # it waits for Slurm
+
 
 @pytest.fixture(scope="module")
 def toy(finished: Project, cluster: Cluster, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:

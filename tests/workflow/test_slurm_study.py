@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.workflow.cluster import Cluster
 
+pytestmark = pytest.mark.slow  # it waits for Slurm
+
 
 @pytest.fixture(scope="module")
 def done(fresh_clone: Callable[[str], Project], cluster: Cluster) -> Project:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -23,6 +24,8 @@ WriteProject = Callable[[Path, Path, str, str], None]
 FINETUNE = {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1, 2)}
 FROM_PRETRAIN = {"pretrain", *FINETUNE, "report"}
 EVERYTHING = {"shard@a", "shard@b", "count", *FROM_PRETRAIN}
+OUTPUTS = ("data/", "models/", "results/")
+IN_DATABASE = ["snakemake", "--persistence-backend", "db", "--cores", "1"]
 LOOKING = [["-n", "all"], ["--dag"], ["--lint"], ["--report", "report.html"]]
 COMMANDS = {
     "snakemake": ["snakemake", "--cores", "1", "all"],
@@ -87,7 +90,8 @@ def test_after_dvc_repro_snakemake_has_nothing_to_do(study: Project) -> None:
     study.dvc("repro")
     assert set(study.ran()) == EVERYTHING
     assert study.nothing_to_do()
-    assert not (study.path / ".snakemake/dvc").exists()  # looking wrote no stamp
+    assert "metadata" not in study.snakemake("-n")  # of which Snakemake has none here
+    assert not (study.path / ".snakemake/dvc").exists()  # looking wrote nothing
     study.snakemake()
     assert study.ran() == []
 
@@ -139,6 +143,16 @@ def test_an_edited_module_runs_its_stage_and_what_follows(study: Project, engine
     assert study.nothing_to_do()
 
 
+@pytest.mark.parametrize("engine", ["snakemake", "dvc"])
+def test_what_follows_is_spared_where_the_output_came_out_as_before(study: Project, engine: str) -> None:
+    before = made(study)
+    study.edit("toy/shard.py", "write(", "write( ")
+    study.snakemake() if engine == "snakemake" else study.dvc("repro")
+    assert set(study.ran()) == {"shard@a", "shard@b"}
+    assert made(study) == before
+    assert study.nothing_to_do()
+
+
 def test_a_file_asked_for_by_name_is_made_anew_with_all_it_comes_from(study: Project) -> None:
     study.edit("params.yaml", "size: 3", "size: 4")
     study.run("snakemake", "--cores", "2", "models/pretrained")
@@ -146,10 +160,31 @@ def test_a_file_asked_for_by_name_is_made_anew_with_all_it_comes_from(study: Pro
     assert "Nothing to be done" in study.run("snakemake", "-n", "models/pretrained").stdout
 
 
+def test_what_is_stale_is_listed_by_the_options_that_only_look(study: Project) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
+    before = study.files()
+    listed = study.run("snakemake", "--summary").stdout
+    plans = {line.split("\t")[0]: line.split("\t")[-1] for line in listed.splitlines() if "\t" in line}
+    assert plans["models/pretrained"] == "update pending" and plans["data/count.txt"] == "no update"
+    drawn = study.run("snakemake", "--dag").stdout
+    drawn_anew = {"pretrain", "report"} - set(re.findall(r'label = "(\w+)[^"]*",[^\]]*dashed', drawn))
+    assert "count" not in drawn_anew and {"pretrain", "report"} == drawn_anew
+    for option in ("--list-rules", "--unlock", "--list-changes=code"):
+        study.run("snakemake", "--cores", "1", option)
+    assert study.files() == before and study.ran() == []
+
+
+def test_a_run_without_hooks_is_recorded_as_well(study: Project) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
+    study.snakemake("--no-hooks")
+    assert set(study.ran()) == FROM_PRETRAIN
+    assert study.nothing_to_do()
+
+
 def test_one_task_of_many_goes_stale(study: Project) -> None:
     study.edit("toy/tasks.yaml", "labels: 2", "labels: 3")
     study.snakemake()
-    assert set(study.ran()) == {"finetune@cola-1", "finetune@cola-2", "report"}
+    assert set(study.ran()) == {"finetune@cola-1", "finetune@cola-2"}  # the report: their output is as before
     assert study.nothing_to_do()
 
 
@@ -169,6 +204,18 @@ def test_after_kill_only_jobs_in_flight_run_again(study: Project, background: Re
         assert ("rule pretrain" in said and "rule count" not in said) or looking != ["-n", "all"]
     said = study.snakemake()
     assert "committing count" in said or engine == "dvc"
+    assert set(study.ran()) == FROM_PRETRAIN
+    assert study.nothing_to_do()
+
+
+def test_a_kill_leaves_no_lock_in_a_database_of_snakemake(study: Project, background: Register) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
+    process = background(study.start(*IN_DATABASE, "all", TOY_SLOW="pretrain"))
+    study.wait_for("pretrain")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    study.ran()
+    study.run(*IN_DATABASE, "all")
     assert set(study.ran()) == FROM_PRETRAIN
     assert study.nothing_to_do()
 
@@ -281,6 +328,114 @@ def test_output_edited_by_hand_is_put_right(study: Project) -> None:
     assert study.nothing_to_do()
 
 
+def made(study: Project) -> dict[str, str]:
+    """What every output holds."""
+    files = {name: content for name, (_, content) in study.files().items() if name.startswith(OUTPUTS)}
+    return {name: content for name, content in files.items() if not name.endswith(".snakemake_timestamp")}
+
+
+def cached_model(study: Project) -> Path:
+    """The file of DVC's cache that holds the trained model."""
+    digest = hashlib.md5((study.path / "models/pretrained/model.txt").read_bytes()).hexdigest()
+    return study.path / f".dvc/cache/files/md5/{digest[:2]}/{digest[2:]}"
+
+
+def flip_a_bit(file: Path) -> None:
+    """Damage a file as a bad disk does, under its old name and mode."""
+    data, mode = bytearray(file.read_bytes()), file.stat().st_mode
+    data[0] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(data)
+    file.chmod(mode)
+
+
+def test_a_lost_cache_costs_no_output(study: Project) -> None:
+    before = made(study)
+    (study.path / ".dvc/cache").rename(study.path / "elsewhere")
+    assert "Nothing to be done" in study.snakemake("-n")
+    for _ in range(2):
+        study.snakemake()
+        assert made(study) == before
+        assert study.ran() == []
+    assert study.nothing_to_do()
+    study.dvc("repro")
+    assert study.ran() == []
+    shutil.rmtree(study.path / "models")
+    study.snakemake()  # the cache holds all of it again
+    assert made(study) == before and study.ran() == []
+
+
+def test_a_lock_file_newer_than_the_workspace_costs_no_output(study: Project, tmp_path: Path) -> None:
+    other = study.copy(tmp_path / "other")
+    other.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    other.snakemake()
+    for file in ("dvc.lock", "params.yaml"):  # git pull, and no dvc pull
+        shutil.copy(other.path / file, study.path / file)
+    before, lock = made(study), (study.path / "dvc.lock").read_text()
+    study.ran()
+    for _ in range(2):
+        said = study.snakemake(check=False)
+        assert re.search("records another version of models/pretrained than lies here.*`dvc pull`, or move", said)
+        assert "Traceback" not in said
+        assert made(study) == before and (study.path / "dvc.lock").read_text() == lock
+    assert study.ran() == []
+
+    pulled = study.copy(tmp_path / "pulled")
+    shutil.copytree(other.path / ".dvc/cache", pulled.path / ".dvc/cache", dirs_exist_ok=True)
+    pulled.snakemake()
+    assert pulled.ran() == [] and made(pulled) == made(other)
+
+    (study.path / "models/pretrained").rename(study.path / "models/mine")
+    said = study.snakemake()
+    assert "pretrain must run anew" in said and set(study.ran()) == FROM_PRETRAIN
+    assert (study.path / "models/mine/model.txt").read_text().startswith("0.15 ")
+    assert study.nothing_to_do()
+
+
+def test_a_damaged_file_of_the_cache_is_not_called_fresh(study: Project) -> None:
+    good = (study.path / "models/pretrained/model.txt").read_text()
+    flip_a_bit(cached_model(study))
+    shutil.rmtree(study.path / "models")
+    said = study.snakemake()
+    assert "the cache held a damaged file of models/pretrained" in said and "pretrain must run anew" in said
+    assert study.ran()[0] == "pretrain"
+    assert (study.path / "models/pretrained/model.txt").read_text() == good
+    assert study.nothing_to_do()
+
+
+def test_a_damaged_file_of_the_cache_does_not_replace_ones_own(study: Project) -> None:
+    flip_a_bit(cached_model(study))
+    (study.path / "models/pretrained/model.txt").write_text("mine\n")
+    said = study.snakemake(check=False)
+    assert "records another version of models/pretrained than lies here" in said and "Traceback" not in said
+    assert (study.path / "models/pretrained/model.txt").read_text() == "mine\n" and study.ran() == []
+
+
+def test_a_damaged_file_is_not_taken_from_the_run_cache(study: Project) -> None:
+    cached = cached_model(study)
+    good = made(study)
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    study.snakemake()
+    study.ran()
+    flip_a_bit(cached)
+    study.edit("params.yaml", "mask_prob: 0.2", "mask_prob: 0.15")
+    assert "the cache held a damaged file of models/pretrained" in study.snakemake()
+    assert study.ran()[0] == "pretrain" and made(study) == good
+    assert study.nothing_to_do()
+
+
+def test_both_sides_of_a_merge_in_dvc_lock_are_left_to_the_user(study: Project, root: Path) -> None:
+    lock = study.path / "dvc.lock"
+    both = f"<<<<<<< HEAD\n{lock.read_text()}=======\n{lock.read_text()}>>>>>>> theirs\n"
+    lock.write_text(both)
+    script = ["python", str(root / "workflow/lock_file.py")]
+    for command in (["snakemake", "-n", "all"], ["snakemake", "--cores", "1", "all"], script):
+        done = study.run(*command, check=False)
+        assert done.returncode == 1 and "dvc.lock holds both sides of a merge" in done.stdout
+        assert "Traceback" not in done.stdout and lock.read_text() == both
+    assert study.ran() == []
+
+
 def test_a_failure_keeps_what_was_finished(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
     said = study.snakemake("--keep-going", check=False, TOY_FAIL="finetune@cola-1")
@@ -330,6 +485,11 @@ def test_every_way_to_write_a_stage(
     project.edit("params.yaml", "word: zwei", "word: ZWEI")
     ran = re.findall(r"^rule (\w+):|^    wildcards: (.*)$", project.snakemake("-n"), re.MULTILINE)
     assert [name or values for name, values in ran] == ["mapping", "lang=de, n=2", "join", "all"]
+
+
+def test_a_folder_with_braces_is_refused_in_one_sentence(study: Project, tmp_path: Path) -> None:
+    said = study.copy(tmp_path / "a{b}").snakemake("-n", check=False)
+    assert "does not work in a folder with braces in its name" in said and "Traceback" not in said
 
 
 def test_a_stage_without_a_rule_and_a_rule_without_a_stage(study: Project) -> None:

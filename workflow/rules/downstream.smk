@@ -32,7 +32,7 @@ rule finetune:
         "logs/benchmarks/finetune/{task}-{restart}.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: study.finetune.threads
+    threads: machine.finetune.threads
     resources:
         **plan.on_gpu,
         mem_mb=lambda wildcards: plan.finetuning(wildcards.task)["mem_mb"],

@@ -15,12 +15,12 @@ rule pretrain_short:
         "logs/benchmarks/pretrain/short.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: study.pretrain.threads
+    threads: machine.pretrain.threads
     resources:
         **plan.pretraining("short"),
     params:
         cmd=dag["pretrain_short"].cmd,
-        launch=plan.launcher("short", threads=study.pretrain.threads),
+        launch=plan.launcher("short", threads=machine.pretrain.threads),
     shell:
         "LAUNCH=${{LAUNCH:-${{SLURM_JOB_ID:+{params.launch:q}}}}}; {params.cmd} || workflow/requeue.sh $?"
 
@@ -36,11 +36,11 @@ rule pretrain_long:
         "logs/benchmarks/pretrain/long.tsv"
     conda:
         "../envs/pipeline.yaml"
-    threads: study.pretrain.threads
+    threads: machine.pretrain.threads
     resources:
         **plan.pretraining("long"),
     params:
         cmd=dag["pretrain_long"].cmd,
-        launch=plan.launcher("long", threads=study.pretrain.threads),
+        launch=plan.launcher("long", threads=machine.pretrain.threads),
     shell:
         "LAUNCH=${{LAUNCH:-${{SLURM_JOB_ID:+{params.launch:q}}}}}; {params.cmd} || workflow/requeue.sh $?"

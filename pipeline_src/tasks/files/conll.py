@@ -57,14 +57,14 @@ IOB1 = "entities that begin with I-, read as B-"
 
 
 def read_sentences(
-    spec: TaskSpec, path: str | Path, row: str | None = None, counts: Counter[str] | None = None
+    spec: TaskSpec, path: str | Path, eval_set: str | None = None, counts: Counter[str] | None = None
 ) -> list[Example]:
     """Read every sentence of a file. Where it marks no documents, each sentence is a document of its own.
 
     Args:
         spec: its format, columns (numbers counted from 1) and labels.
         path: the file.
-        row: a score row whose columns may differ.
+        eval_set: a evaluation set whose columns may differ.
         counts: takes what was passed over, by what it is.
 
     Raises:
@@ -72,7 +72,7 @@ def read_sentences(
             named.
     """
     path = Path(path)
-    columns = (row is not None and spec.row(row).columns) or spec.columns
+    columns = (eval_set is not None and spec.eval_set(eval_set).columns) or spec.columns
     assert columns is not None and columns.label is not None  # TaskSpec has checked it
     word, label = int(columns.texts[0]) - 1, int(columns.label) - 1
     counts = Counter() if counts is None else counts

@@ -14,7 +14,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.base import Block
 
 DECLARATIONS = Path(__file__).parents[2] / "catalogue" / "tasks.yaml"
-TEST_REMEDY = f"give the row a `test` in {DECLARATIONS.name}"
+TEST_REMEDY = f"give the evaluation set a `test` in {DECLARATIONS.name}"
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
 Column = int | str  # a header's name, or a number counted from 1 where the file has no header
 
@@ -56,12 +56,12 @@ class TestSpec(Block):
     header: bool | None = None
 
 
-class ScoreSpec(Block):
-    """One row of the results table: one file judged by the model of one task.
+class EvalSet(Block):
+    """An evaluation set: one file that a task's model is scored on, one row of the results table for each metric.
 
     Attributes:
-        title: the row's name for people.
-        file: which file of the task's folder is judged.
+        title: its name for people.
+        file: which file of the task's folder.
         metrics: names in ``metrics.py``, the main one first.
         columns: where they differ from the task's.
         labels: spellings in this file, in the order of the task's labels, where they differ.
@@ -102,9 +102,9 @@ class TaskSpec(Block):
 
     Attributes:
         name: its key there and its folder below data/tasks.
-        kind: which handler reads and judges it.
+        kind: which handler reads and scores it.
         train: the training file, by default as GLUE calls it.
-        scores: rows of the results table that its model fills, by name; the first is the one a recipe is chosen by.
+        scores: evaluation sets of its model, by name; a recipe is chosen by the first.
         columns: the columns of its tables (not for spans, whose files are JSON).
         labels: spellings of the classes; their order is the order of the model's outputs.
         range: lowest and highest value of a regression, which has no labels.
@@ -117,7 +117,7 @@ class TaskSpec(Block):
     name: str
     kind: Literal["classification", "choice", "span", "tagging"]
     train: str = "train.tsv"
-    scores: dict[str, ScoreSpec] = Field(min_length=1)
+    scores: dict[str, EvalSet] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
@@ -142,14 +142,14 @@ class TaskSpec(Block):
 
     @model_validator(mode="after")
     def _columns_are_whole(self) -> TaskSpec:
-        tests = [row.test for row in self.scores.values() if row.test is not None]
-        for columns in (self.columns, *(row.columns for row in self.scores.values())):
+        tests = [eval_set.test for eval_set in self.scores.values() if eval_set.test is not None]
+        for columns in (self.columns, *(eval_set.columns for eval_set in self.scores.values())):
             if columns is not None and columns.label is None:
                 raise ValueError("columns need a label; only those of a test file have none")
         if any(test.columns is not None and test.columns.label is not None for test in tests):
             raise ValueError("a test file has no label column")
         if self.kind == "tagging" and tests:
-            raise ValueError("words without tags are not read: a row of this kind takes no test file")
+            raise ValueError("words without tags are not read: a set of this kind takes no test file")
         if self.columns is not None and not self.header and not all(type(name) is int for name in self.columns.wanted):
             raise ValueError("without a header, columns are numbers counted from 1")
         return self
@@ -161,39 +161,43 @@ class TaskSpec(Block):
             "choice": {"accuracy"},
             "tagging": {"accuracy", "entity_f1"},
         }
-        for name, row in self.scores.items():
-            wrong = set(row.metrics) - allowed.get(self.kind, set(row.metrics))
+        for name, eval_set in self.scores.items():
+            wrong = set(eval_set.metrics) - allowed.get(self.kind, set(eval_set.metrics))
             if wrong:
                 fitting = ", ".join(sorted(allowed[self.kind]))
                 raise ValueError(f"{name}: {min(wrong)} does not fit the answers; metrics that do: {fitting}")
         return self
 
-    def row(self, name: str | None) -> ScoreSpec:
-        """The score row called ``name``; None gives the first.
+    def eval_set(self, name: str | None) -> EvalSet:
+        """The evaluation set called ``name``; None gives the first.
 
         Raises:
-            PipelineError: the task has no such row.
+            PipelineError: the task has no such set.
         """
         if name is None:
             return next(iter(self.scores.values()))
         if name not in self.scores:
-            raise PipelineError("no such score row", name, where=self.name, remedy=f"rows: {', '.join(self.scores)}")
+            raise PipelineError(
+                "no such evaluation set", name, where=self.name, remedy=f"there are {', '.join(self.scores)}"
+            )
         return self.scores[name]
 
-    def layout(self, row: str | None = None, test: bool = False) -> Layout:
-        """How a table is laid out: the training file (no ``row``), a score row's file, or its test file.
+    def layout(self, eval_set: str | None = None, test: bool = False) -> Layout:
+        """How a table is laid out: the training file (no ``eval_set``), an evaluation set's file, or its test file.
 
         Raises:
-            PipelineError: there is no such row, or it has no test file.
+            PipelineError: there is no such set, or it has no test file.
         """
         assert self.columns is not None  # only tables have a layout
         if not test:
-            judged = self.row(row) if row is not None else None
-            columns, labels = (judged.columns, judged.labels) if judged else (None, None)
+            declared_set = self.eval_set(eval_set) if eval_set is not None else None
+            columns, labels = (declared_set.columns, declared_set.labels) if declared_set else (None, None)
             return Layout(columns or self.columns, self.header, labels or self.labels, self.short_rows == "drop")
-        declared = self.row(row).test
+        declared = self.eval_set(eval_set).test
         if declared is None:
-            raise PipelineError("no test file is declared", row or "the first row", where=self.name, remedy=TEST_REMEDY)
+            raise PipelineError(
+                "no test file is declared", eval_set or "the first set", where=self.name, remedy=TEST_REMEDY
+            )
         columns = declared.columns or self.columns.model_copy(update={"label": None})
         header = self.header if declared.header is None else declared.header
         return Layout(columns, header, self.labels, drop_short=False)  # a submission lacks no line

@@ -43,7 +43,7 @@ def read_questions(
 ) -> list[Example]:
     """Read a file in SQuAD's layout: data > paragraphs > qas, with ``is_impossible`` where questions may be void.
 
-    Nothing is dropped. What cannot be learnt from is still judged, and counted.
+    Nothing is dropped. What cannot be learnt from is still scored, and counted.
 
     Args:
         spec: the task.

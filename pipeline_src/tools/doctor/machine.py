@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.tools.doctor import needs
 from pipeline_src.tools.doctor.finding import OK, PROBLEM, WARNING, Finding
 
@@ -35,16 +36,16 @@ def memory(study: Any | None) -> Finding:
     there, wanted = usable_memory(), needs.memory(study) if study else 0
     found = f"{_gb(there)}" + (f"; the study needs about {_gb(wanted)}" if study else "")
     if there < wanted:
-        remedy = "set pretrain.recompute: true and a lower pretrain.max_tokens, or train on a larger machine"
+        remedy = "set recompute: true and fewer max_tokens in machine.yaml, or train on a larger machine"
         return Finding("memory", WARNING, found, remedy)
     return Finding("memory", OK, found)
 
 
 def cores(study: Any | None) -> Finding:
     """CPU cores this process may use."""
-    there, wanted = len(os.sched_getaffinity(0)), study.pretrain.threads if study else 1
+    there, wanted = len(os.sched_getaffinity(0)), _threads() if study else 1
     if there < wanted:
-        remedy = f"training is slower than it could be; pretrain.threads: {there} changes the last bits of the result"
+        remedy = f"set pretrain.threads: {there} in machine.yaml; more threads than cores slow each other down"
         return Finding("cores", WARNING, f"{there}; pretrain.threads is {wanted}", remedy)
     return Finding("cores", OK, str(there))
 
@@ -81,3 +82,13 @@ def usable_memory() -> float:
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:,.1f} GB"
+
+
+def _threads() -> int:
+    """Of pretraining, as machine.yaml says; where that cannot be read, its own check says so."""
+    from pipeline_src.params.machine import Machine, load_machine
+
+    try:
+        return load_machine().pretrain.threads
+    except PipelineError:
+        return Machine().pretrain.threads

@@ -16,7 +16,7 @@ LARGE = 30e6  # parameters: more take a CPU weeks
 
 def parameters(study: Any) -> int:
     """Weights of the encoder."""
-    from pipeline_src.tools.planning.work import ModelSizes
+    from pipeline_src.tools.planning.model_sizes import ModelSizes
 
     return ModelSizes.of(study).encoder_parameters
 
@@ -26,8 +26,8 @@ def disk(study: Any) -> float:
     from pipeline_src.tools.planning.jobs import STAGES, Jobs
 
     jobs = Jobs(study, lambda _: None)
-    works = [work for stage in STAGES for work in stage.jobs(jobs)]
-    return INSTALLED + sum(KEPT_TWICE * work.written + work.extra for work in works)
+    estimates = [job for stage in STAGES.values() for job in stage.jobs(jobs)]
+    return INSTALLED + sum(KEPT_TWICE * job.written + job.extra for job in estimates)
 
 
 def memory(study: Any) -> float:

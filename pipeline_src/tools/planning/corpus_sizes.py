@@ -11,7 +11,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import TOKENS
 from pipeline_src.params.study import Study
 from pipeline_src.sources.catalogue import load_source, resolve
-from pipeline_src.tools.planning.recorded import size_on_disk
+from pipeline_src.tools.planning.output_sizes import size_on_disk
 
 # Assumed, where the catalogue knows no size: the English dump of 2026, 25 GB of .bz2 in about 70 parts; the Simple
 # English one, 350 MB; a book collection like BookCorpus, 800 M words (paper, section 3.1).

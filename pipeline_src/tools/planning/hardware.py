@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.training.datasheet import DATASHEET
+from pipeline_src.training.peak_flops import DATASHEET
 
 CPU = "cpu"
 KNOWN = ("B200", "H200", "H100", "A100", "MI300X", "L40S", "A10", "L4", "RTX 4090", "RTX 3090", "V100", "Tesla T4")
@@ -17,7 +17,7 @@ CORES_OF_A_JOB = 4  # as the rules of workflow/rules/corpus.smk ask for
 
 
 @dataclass(frozen=True)
-class Place:
+class Allocation:
     """What one job has to itself.
 
     Attributes:
@@ -64,13 +64,17 @@ class Hardware:
         """FLOP/s of one GPU; 0 for a CPU, whose speed is not counted from a peak."""
         return 0.0 if self.name == CPU else PEAKS[self.name]
 
-    def on_cores(self, wanted: int = CORES_OF_A_JOB) -> tuple[Place, int]:
-        """Place of one job on the CPU that can use ``wanted`` cores, and how many such jobs run at once."""
+    def on_cores(self, wanted: int = CORES_OF_A_JOB) -> tuple[Allocation, int]:
+        """Allocation of one job on the CPU that can use ``wanted`` cores, and how many such jobs run at once."""
         cores = min(wanted, self.cores)
-        return Place(cores), max(1, self.cores // cores)
+        return Allocation(cores), max(1, self.cores // cores)
 
-    def training(self, threads: int, together: bool) -> tuple[Place, int]:
-        """Place of one training, and how many run at once: one ``together`` on every GPU, else one a GPU."""
+    def training(self, threads: int, together: bool) -> tuple[Allocation, int]:
+        """Allocation of one training, and how many run at once: one ``together`` on every GPU, else one a GPU."""
         if not self.gpus:
             return self.on_cores(threads) if not together else (self.on_cores(threads)[0], 1)
-        return (Place(self.cores, self.gpus, self.peak), 1) if together else (Place(threads, 1, self.peak), self.gpus)
+        return (
+            (Allocation(self.cores, self.gpus, self.peak), 1)
+            if together
+            else (Allocation(threads, 1, self.peak), self.gpus)
+        )

@@ -1,4 +1,4 @@
-"""Every job of a study, as an amount of work: the graph of dvc.yaml, counted."""
+"""Every job of a study, as an amount of work."""
 
 from __future__ import annotations
 
@@ -8,37 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_src.common.files import read_json
+from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.params.study import Study
 from pipeline_src.tools.planning.corpus_sizes import CorpusSizes
+from pipeline_src.tools.planning.job_estimate import JobEstimate
+from pipeline_src.tools.planning.model_sizes import FORWARD, ModelSizes
 from pipeline_src.tools.planning.task_sizes import task_size
-from pipeline_src.tools.planning.work import FORWARD, ModelSizes, Work
 
 # Real tokens over places of a batch, by length. Of books 0.93 at 128 and 0.83 at 512; of the sample's plays and long
 # articles 0.98 at 64 and 0.92 at 128; of Wikipedia 0.86 at 128 and 0.56 at 512, since an example stays within its
 # document (google-research/bert) and most articles are shorter.
-FILL = {64: 0.95, 128: 0.86, 256: 0.72, 512: 0.56}
+FILL_RATIOS = {64: 0.95, 128: 0.86, 256: 0.72, 512: 0.56}
 MODEL_AND_MOMENTS, MODEL = 12, 4  # bytes per parameter of what is saved
 CHECKPOINTS = 3  # kept while training: the newest two and the best
 SCATTER = 1.2  # the mean of squared lengths over the square of the mean
 PREDICTION = 170  # bytes of one predicted example
-REPORT = 120_000  # bytes
-
-
-@dataclass(frozen=True)
-class StagePlan:
-    """A stage of dvc.yaml.
-
-    Attributes:
-        name: as dvc.yaml calls it.
-        after: stages whose outputs it reads.
-        trains: whether it runs on a GPU where there is one.
-        jobs: gives its jobs.
-    """
-
-    name: str
-    after: tuple[str, ...]
-    jobs: Callable[[Jobs], Iterator[Work]]
-    trains: bool = False
+CORPUS_STATISTICS, EVALUATION, REPORT = 20_000, 30_000, 120_000  # bytes written; of evaluation, for one task
 
 
 class Jobs:
@@ -64,62 +49,64 @@ class Jobs:
         listed = list(self.study.wikipedia.parts)
         return listed + listed[:1] * self.corpus.beside
 
-    def download_wikipedia(self) -> Iterator[Work]:
+    def download_wikipedia(self) -> Iterator[JobEstimate]:
         """One job per part."""
         for part in self.parts():
             written = self.corpus.dump(part)
             wire = self.corpus.download(self.study.wikipedia.dump, part) or written
-            yield Work("download_wikipedia", part, wire, "B", read=wire, written=written, extra=_kept(wire, written))
+            yield JobEstimate(
+                "download_wikipedia", part, wire, "B", read=wire, written=written, extra=_kept(wire, written)
+            )
 
-    def download_books(self) -> Iterator[Work]:
+    def download_books(self) -> Iterator[JobEstimate]:
         """One job; nothing comes over the wire for books of one's own."""
         written = self.corpus.books()
         wire = self.corpus.download(self.study.books.source)
-        yield Work("download_books", "all", wire, "B", read=wire, written=written, extra=_kept(wire, written))
+        yield JobEstimate("download_books", "all", wire, "B", read=wire, written=written, extra=_kept(wire, written))
 
-    def download_tasks(self) -> Iterator[Work]:
+    def download_tasks(self) -> Iterator[JobEstimate]:
         """One job for all tasks; synthetic ones are made, not fetched."""
         official = self.study.task_source == "official"
         wire = sum(self.corpus.download(task) for task in self.study.tasks) if official else 0
         written = self.size("data/tasks") or wire or 480_000 * len(self.study.tasks)  # as the sample's
-        yield Work("download_tasks", "all", wire, "B", read=wire, written=written, extra=wire)
+        yield JobEstimate("download_tasks", "all", wire, "B", read=wire, written=written, extra=wire)
 
-    def wikipedia(self) -> Iterator[Work]:
+    def clean_wikipedia(self) -> Iterator[JobEstimate]:
         """One job per part."""
         for part in self.parts():
             dump = self.corpus.dump(part)
-            yield Work("clean_wikipedia", part, dump, "B", read=dump, written=self.corpus.wikipedia_text(part))
+            yield JobEstimate("clean_wikipedia", part, dump, "B", read=dump, written=self.corpus.wikipedia_text(part))
 
-    def books(self) -> Iterator[Work]:
+    def clean_books(self) -> Iterator[JobEstimate]:
         """One job."""
         raw = self.corpus.books()
-        yield Work("clean_books", "all", raw, "B", read=raw, written=self.corpus.books_text())
+        yield JobEstimate("clean_books", "all", raw, "B", read=raw, written=self.corpus.books_text())
 
-    def vocabulary(self) -> Iterator[Work]:
+    def train_tokenizer(self) -> Iterator[JobEstimate]:
         """One job."""
         text = self.corpus.text()
         written = self.size("data/vocabulary") or 30 * self.study.vocabulary.entries
-        yield Work("train_tokenizer", "all", text, "B", read=text, written=written)
+        yield JobEstimate("train_tokenizer", "all", text, "B", read=text, written=written)
 
-    def tokens(self) -> Iterator[Work]:
+    def tokenize(self) -> Iterator[JobEstimate]:
         """One job."""
         text, tokens = self.corpus.text(), self.corpus.tokens()
-        yield Work("tokenize", "all", text, "B", read=text, written=self.corpus.token_bytes(), tokens=tokens)
+        yield JobEstimate("tokenize", "all", text, "B", read=text, written=self.corpus.token_bytes(), tokens=tokens)
 
-    def examples(self) -> Iterator[Work]:
+    def build_examples(self) -> Iterator[JobEstimate]:
         """One job, both lengths; every pass draws every token."""
         drawn = self.corpus.tokens() * self.study.examples.duplicates
         read, written = self.corpus.token_bytes(), self.corpus.example_bytes()
-        yield Work("build_examples", "all", drawn, "tokens", read=read, written=written, tokens=drawn)
+        yield JobEstimate("build_examples", "all", drawn, "tokens", read=read, written=written, tokens=drawn)
 
-    def pretrain(self, phase: str) -> Iterator[Work]:
+    def pretrain(self, phase: str) -> Iterator[JobEstimate]:
         """One phase: by formula, from steps, batch, length and how full sequences are; as counted where it ran."""
         params, model = self.study.pretrain, self.model
         length, steps = getattr(self.study.examples.lengths, phase), getattr(params.steps, phase)
         slots = steps * params.batch * length
         share = 1.0 if params.objective == "left_to_right" else self.study.mask_prob
-        tokens = slots * fill(length)
-        flops = model.flops(tokens, min(length, length * (fill(length) + 0.08)), share * tokens)
+        tokens = slots * fill_ratio(length)
+        flops = model.flops(tokens, min(length, length * (fill_ratio(length) + 0.08)), share * tokens)
         done = Path(f"results/pretrain/{phase}.json")
         if self.size(f"models/pretrained/{phase}") and self.size(str(done)) and done.exists():
             cost = read_json(done).get("cost", {})
@@ -127,7 +114,7 @@ class Jobs:
         earlier = MODEL_AND_MOMENTS * model.parameters if phase == "long" else 0
         kept = sum((step <= params.steps.short) == (phase == "short") for step in params.keep_steps)
         written = MODEL_AND_MOMENTS * model.parameters + kept * MODEL * model.parameters
-        yield Work(
+        yield JobEstimate(
             "pretrain", phase, flops, "FLOP",
             read=self.corpus.token_bytes() + self.corpus.example_bytes() + earlier,
             written=self.size(f"models/pretrained/{phase}") or written,
@@ -136,22 +123,22 @@ class Jobs:
             steps=steps, width=model.hidden_size, layers=model.num_hidden_layers,
         )  # fmt: skip
 
-    def finetune(self) -> Iterator[Work]:
+    def finetune(self) -> Iterator[JobEstimate]:
         """One job per task and restart."""
         for task in self.study.tasks:
             for restart in self.study.finetune.restarts:
                 yield self.finetuning(task, str(restart))
 
-    def finetuning(self, task: str, restart: str) -> Work:
+    def finetuning(self, task: str, restart: str) -> JobEstimate:
         """Grid points x kinds of weights x epochs of training, a prediction after each, the test files once.
 
         An LSTM on top (``finetune.bilstm``, ``frozen``) is not counted.
         """
         params, model, size = self.study.finetune, self.model, task_size(self.study, task)
-        recipe, weights = params.recipe(task), 2 if params.random_baseline else 1
+        recipe, weights = recipe_of(params, task), 2 if params.random_baseline else 1
         encoder = self.size("models/pretrained/long") or MODEL_AND_MOMENTS * model.parameters
         known = self.size(f"models/finetuned/{task}/{restart}")
-        work = Work(
+        job = JobEstimate(
             "finetune", f"{task}-{restart}", 0, "FLOP",
             read=encoder + (self.size("data/tasks") or 0) / len(self.study.tasks),
             written=known or MODEL * model.encoder_parameters,
@@ -159,44 +146,53 @@ class Jobs:
             width=model.hidden_size, layers=model.num_hidden_layers,
         )  # fmt: skip
         if size is None:
-            return work
-        points = list(recipe.grid()) * weights
+            return job
+        points = list(grid_points(recipe)) * weights
         mean = size.mean(recipe.max_length)
         trained = size.rows * mean * sum(point.epochs for point in points)
-        predicted = mean * (size.judged * len(points) + size.tested)
+        predicted = mean * (size.labelled * len(points) + size.unlabelled)
         # a frozen encoder only predicts
         counted = (trained if recipe.frozen is None else FORWARD * trained) + FORWARD * predicted
         length = min(recipe.max_length, SCATTER * mean / size.sequences)
         flops = model.flops(counted, length)
         return replace(
-            work,
+            job,
             units=flops,
-            written=work.written + PREDICTION * (size.judged * weights + size.tested),
+            written=job.written + PREDICTION * (size.labelled * weights + size.unlabelled),
             tokens=trained,
             flops=flops,
             slot_flops=model.flops(counted * recipe.max_length * size.sequences / mean, recipe.max_length),
             steps=sum(point.epochs * math.ceil(size.rows / point.batch) for point in points),
         )
 
-    def evaluate(self) -> Iterator[Work]:
-        """One job."""
+    def corpus_statistics(self) -> Iterator[JobEstimate]:
+        """One job: all text is searched for passages of the tasks."""
         text = self.corpus.text()
         read = text + self.corpus.token_bytes() + self.corpus.example_bytes()
-        yield Work("evaluate", "all", text, "B", read=read, written=30_000)
+        yield JobEstimate("corpus_statistics", "all", text, "B", read=read, written=CORPUS_STATISTICS)
 
-    def report(self) -> Iterator[Work]:
+    def evaluate(self) -> Iterator[JobEstimate]:
+        """One job, which scores every prediction on labelled files."""
+        params = self.study.finetune
+        runs = len(params.restarts) * (2 if params.random_baseline else 1)
+        sizes = [task_size(self.study, task) for task in self.study.tasks]
+        predicted = runs * sum(size.labelled for size in sizes if size is not None)
+        read = PREDICTION * predicted + (self.size("data/tasks") or 0)
+        yield JobEstimate("evaluate", "all", predicted, "examples", read=read, written=EVALUATION * len(sizes))
+
+    def report(self) -> Iterator[JobEstimate]:
         """One job."""
-        yield Work("report", "all", REPORT, "B", read=30_000, written=REPORT)
+        yield JobEstimate("report", "all", REPORT, "B", read=30_000, written=REPORT)
 
 
-def fill(length: int) -> float:
-    """Share of a sequence's places that hold tokens; between the lengths of :data:`FILL` on a line."""
-    known = sorted(FILL)
+def fill_ratio(length: int) -> float:
+    """Share of a sequence's places that hold tokens; between the lengths of :data:`FILL_RATIOS` on a line."""
+    known = sorted(FILL_RATIOS)
     length = min(max(length, known[0]), known[-1])
     below = max(n for n in known if n <= length)
     above = min(n for n in known if n >= length)
     share = 0 if above == below else (length - below) / (above - below)
-    return FILL[below] + share * (FILL[above] - FILL[below])
+    return FILL_RATIOS[below] + share * (FILL_RATIOS[above] - FILL_RATIOS[below])
 
 
 def _kept(wire: float, written: float) -> float:
@@ -204,18 +200,32 @@ def _kept(wire: float, written: float) -> float:
     return wire if wire > written else 0
 
 
-STAGES = (
-    StagePlan("download_wikipedia", (), Jobs.download_wikipedia),
-    StagePlan("download_books", (), Jobs.download_books),
-    StagePlan("download_tasks", (), Jobs.download_tasks),
-    StagePlan("clean_wikipedia", ("download_wikipedia",), Jobs.wikipedia),
-    StagePlan("clean_books", ("download_books",), Jobs.books),
-    StagePlan("train_tokenizer", ("clean_wikipedia", "clean_books"), Jobs.vocabulary),
-    StagePlan("tokenize", ("train_tokenizer",), Jobs.tokens),
-    StagePlan("build_examples", ("tokenize",), Jobs.examples),
-    StagePlan("pretrain_short", ("build_examples",), lambda jobs: jobs.pretrain("short"), trains=True),
-    StagePlan("pretrain_long", ("pretrain_short",), lambda jobs: jobs.pretrain("long"), trains=True),
-    StagePlan("finetune", ("pretrain_long", "download_tasks"), Jobs.finetune, trains=True),
-    StagePlan("evaluate", ("finetune",), Jobs.evaluate),
-    StagePlan("report", ("evaluate",), Jobs.report),
-)
+@dataclass(frozen=True)
+class StageEstimate:
+    """What is known of a stage of dvc.yaml.
+
+    Attributes:
+        jobs: gives its jobs.
+        trains: whether it runs on a GPU where there is one.
+    """
+
+    jobs: Callable[[Jobs], Iterator[JobEstimate]]
+    trains: bool = False
+
+
+STAGES = {  # by name in dvc.yaml, which says what reads what
+    "download_wikipedia": StageEstimate(Jobs.download_wikipedia),
+    "download_books": StageEstimate(Jobs.download_books),
+    "download_tasks": StageEstimate(Jobs.download_tasks),
+    "clean_wikipedia": StageEstimate(Jobs.clean_wikipedia),
+    "clean_books": StageEstimate(Jobs.clean_books),
+    "train_tokenizer": StageEstimate(Jobs.train_tokenizer),
+    "tokenize": StageEstimate(Jobs.tokenize),
+    "build_examples": StageEstimate(Jobs.build_examples),
+    "corpus_statistics": StageEstimate(Jobs.corpus_statistics),
+    "pretrain_short": StageEstimate(lambda jobs: jobs.pretrain("short"), trains=True),
+    "pretrain_long": StageEstimate(lambda jobs: jobs.pretrain("long"), trains=True),
+    "finetune": StageEstimate(Jobs.finetune, trains=True),
+    "evaluate": StageEstimate(Jobs.evaluate),
+    "report": StageEstimate(Jobs.report),
+}

@@ -1,7 +1,8 @@
 """How long a job takes: rates measured by the project, corrected by what the runs of this checkout took.
 
-Every run of a stage adds a line to ``logs/rates.jsonl``: the amount of work, the place, the seconds. A plan compares
-each with what the rates below expect, and multiplies its own expectation by the median of the last runs.
+Every run of a stage adds a line to ``logs/rates.jsonl``: the job with its amount of work, what it had to itself, and
+the seconds. A plan compares each with what the rates below expect, and multiplies its own expectation by the median of
+the last runs.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from statistics import median
 from typing import Any
 
 from pipeline_src.common.paths import LOGS
-from pipeline_src.tools.planning.hardware import Place
-from pipeline_src.tools.planning.work import Work
+from pipeline_src.tools.planning.hardware import Allocation
+from pipeline_src.tools.planning.job_estimate import JobEstimate
 
 MEASURED = LOGS / "rates.jsonl"
 LAST = 20  # runs of a stage that count
@@ -35,21 +36,26 @@ STARTS = {
     "build_examples": 1.0,
     "pretrain": 6.0,
     "finetune": 5.0,
-    "evaluate": 4.0,
+    "corpus_statistics": 2.0,
+    "evaluate": 3.0,
     "report": 2.0,
 }
 CONNECTION = 5e6  # bytes per second; assumed
-PER_CORE = {
-    "clean_wikipedia": 2.7e6,  # bytes of .bz2; README, 11.8 MB of XML per CPU-second, of which bz2 makes 23 %
+PER_CORE = {  # [1]: docs/measurements.md
+    "clean_wikipedia": 2.7e6,  # bytes of .bz2; [1]: 11.8 MB of XML per CPU-second, of which bz2 makes 23 %
     "clean_books": 6.8e6,  # bytes; 100 novels of 78 MB in 6.8 s on two shared cores
-    "train_tokenizer": 11.6e6,  # bytes of text; README
-    "tokenize": 8.9e6,  # bytes of text; README: encoding 11.9 MB and sentences 36 MB per CPU-second
-    "build_examples": 8.5e6,  # tokens x passes, both lengths; README: 117,000 and 86,600 examples per CPU-second
-    "evaluate": 2.0e6,  # bytes of text, searched for passages of the tasks
-    "report": 1e9,
+    "train_tokenizer": 11.6e6,  # bytes of text; [1]
+    "tokenize": 8.9e6,  # bytes of text; [1]: encoding 11.9 MB and sentences 36 MB per CPU-second
+    "build_examples": 8.5e6,  # tokens x passes, both lengths; [1]: 117,000 and 86,600 examples per CPU-second
+    "corpus_statistics": 2.0e6,  # bytes of text, searched for passages of the tasks
 }
-# FLOP/s of one thread that trains, by width of the model. README: 11,400, 2,720 and 232 tokens per CPU-second of
-# BERT-Tiny, -Mini and -base are 71, 74 and 126 GFLOP; in whole trainings on a shared machine 49 for BERT-Tiny.
+ONE_CORE = {  # stages that run in one process
+    "evaluate": 1.0e4,  # predicted examples; of SQuAD 11,000, of other tasks 100,000 in a CPU-second, errors included
+    "report": 1e9,  # bytes
+}
+# FLOP/s of one thread that trains, by width of the model. The 11,400, 2,720 and 232 tokens per CPU-second in
+# docs/measurements.md are 71, 74 and 126 GFLOP of BERT-Tiny, -Mini and -base; whole trainings on a shared machine
+# reached 49 with BERT-Tiny.
 THREAD = {128: 45e9, 256: 60e9, 768: 110e9}
 THREADS_TOGETHER = 0.7  # n threads do n^0.7 as much: two 1.6 times
 # Share of a GPU's peak that training reaches (MFU); assumed: published are 24 % of bfloat16 for BERT-base by Hugging
@@ -59,34 +65,41 @@ SEVERAL_GPUS = 0.9  # of as many times one; assumed
 STEP_FLOOR, STEP_FLOOR_LAYER = 0.004, 0.0006  # seconds of a step however small, to launch its kernels; assumed
 
 
-def _download(work: Work, _: Place) -> float:
-    return work.units / CONNECTION
+def _download(job: JobEstimate, _: Allocation) -> float:
+    return job.units / CONNECTION
 
 
-def _on_cores(work: Work, place: Place) -> float:
-    return work.units / (PER_CORE[work.stage] * place.cores)
+def _on_cores(job: JobEstimate, allocation: Allocation) -> float:
+    return job.units / (PER_CORE[job.stage] * allocation.cores)
 
 
-def _training(work: Work, place: Place) -> float:
-    if not place.gpus:
-        return work.flops / (_by_width(THREAD, work.width) * place.cores**THREADS_TOGETHER)
-    speed = place.peak * _by_width(MFU, work.width) * (1 if place.gpus == 1 else SEVERAL_GPUS * place.gpus)
-    return max(work.flops / speed, work.steps * (STEP_FLOOR + STEP_FLOOR_LAYER * work.layers))
+def _on_one_core(job: JobEstimate, _: Allocation) -> float:
+    return job.units / ONE_CORE[job.stage]
 
 
-SECONDS: dict[str, Callable[[Work, Place], float]] = {
+def _training(job: JobEstimate, allocation: Allocation) -> float:
+    if not allocation.gpus:
+        return job.flops / (_by_width(THREAD, job.width) * allocation.cores**THREADS_TOGETHER)
+    speed = (
+        allocation.peak * _by_width(MFU, job.width) * (1 if allocation.gpus == 1 else SEVERAL_GPUS * allocation.gpus)
+    )
+    return max(job.flops / speed, job.steps * (STEP_FLOOR + STEP_FLOOR_LAYER * job.layers))
+
+
+SECONDS: dict[str, Callable[[JobEstimate, Allocation], float]] = {
     "download_wikipedia": _download,
     "download_books": _download,
     "download_tasks": _download,
     **dict.fromkeys(PER_CORE, _on_cores),
+    **dict.fromkeys(ONE_CORE, _on_one_core),
     "pretrain": _training,
     "finetune": _training,
 }
 
 
-def expected_seconds(work: Work, place: Place) -> float:
+def expected_seconds(job: JobEstimate, allocation: Allocation) -> float:
     """What a job takes at the rates above."""
-    return STARTS[work.stage] + SECONDS[work.stage](work, place)
+    return STARTS[job.stage] + SECONDS[job.stage](job, allocation)
 
 
 def _by_width(table: dict[int, float], width: int) -> float:
@@ -109,23 +122,23 @@ class Correction:
     runs: int = 0
 
 
-def append(work: Work, place: Place, seconds: float, path: Path = MEASURED) -> None:
+def append(job: JobEstimate, allocation: Allocation, seconds: float, path: Path = MEASURED) -> None:
     """Add one run. Lines of jobs side by side do not mix: each is one write to the file's end."""
-    amount = work.flops or work.units
+    amount = job.flops or job.units
     line = {
-        "stage": work.stage,
+        "stage": job.stage,
         "seconds": round(seconds, 3),
         "rate": amount / seconds,
-        "unit": "FLOP/s" if work.flops else f"{work.unit}/s",
-        "work": asdict(work),
-        "place": asdict(place),
+        "unit": "FLOP/s" if job.flops else f"{job.unit}/s",
+        "job": asdict(job),
+        "allocation": asdict(allocation),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(line, sort_keys=True) + "\n")
 
 
-def corrections(path: Path = MEASURED) -> Callable[[Work, Place], Correction]:
+def corrections(path: Path = MEASURED) -> Callable[[JobEstimate, Allocation], Correction]:
     """What the runs in ``path`` say of a job, by its stage and by whether it trains on a GPU.
 
     A run that was mostly its start says something of jobs about as short, but not of long ones. A line that a full disk
@@ -135,19 +148,19 @@ def corrections(path: Path = MEASURED) -> Callable[[Work, Place], Correction]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
             run: dict[str, Any] = json.loads(line)
-            work, place = Work(**run["work"]), Place(**run["place"])
-            expected = expected_seconds(work, place)
-            runs.setdefault((work.stage, place.gpus > 0), []).append((expected, run["seconds"] / expected))
+            job, allocation = JobEstimate(**run["job"]), Allocation(**run["allocation"])
+            expected = expected_seconds(job, allocation)
+            runs.setdefault((job.stage, allocation.gpus > 0), []).append((expected, run["seconds"] / expected))
         except (ValueError, KeyError, TypeError):
             continue
 
-    def correction(job: Work, place: Place) -> Correction:
-        wanted, start = expected_seconds(job, place), STARTS[job.stage]
-        found = [
+    def correction(job: JobEstimate, allocation: Allocation) -> Correction:
+        wanted, start = expected_seconds(job, allocation), STARTS[job.stage]
+        ratios = [
             ratio
-            for expected, ratio in runs.get((job.stage, place.gpus > 0), [])
+            for expected, ratio in runs.get((job.stage, allocation.gpus > 0), [])
             if expected >= MOSTLY_WORK * start or wanted <= ABOUT_AS_SHORT * expected
         ][-LAST:]
-        return Correction(median(found), len(found)) if found else Correction()
+        return Correction(median(ratios), len(ratios)) if ratios else Correction()
 
     return correction

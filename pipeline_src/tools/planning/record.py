@@ -1,4 +1,4 @@
-"""After every run of a stage: its amount of work and its time, as a line of measured rates."""
+"""After every run of a stage: its job and its time, as a line of measured rates."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.parallel import count_workers
 from pipeline_src.common.paths import PRETRAIN_LOGS
 from pipeline_src.common.progress import log
+from pipeline_src.params.machine import load_machine
 from pipeline_src.params.study import Study
-from pipeline_src.tools.planning.hardware import Place
+from pipeline_src.tools.planning.hardware import Allocation
+from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.jobs import STAGES, Jobs
+from pipeline_src.tools.planning.output_sizes import size_on_disk
 from pipeline_src.tools.planning.rates import MEASURED, append
-from pipeline_src.tools.planning.recorded import size_on_disk
-from pipeline_src.tools.planning.work import Work
-from pipeline_src.training.datasheet import datasheet
+from pipeline_src.training.peak_flops import datasheet
 
 
 def record_run(stage: str, item: str, study: Study, seconds: float, path: Path = MEASURED) -> None:
-    """Add a run to the measured rates; whatever goes wrong here is told, and never costs a stage its success.
+    """Add a run to the measured rates; whatever goes wrong here is logged, and never fails a stage.
 
     Args:
         stage: as ``python -m pipeline_src`` calls it.
@@ -29,44 +30,53 @@ def record_run(stage: str, item: str, study: Study, seconds: float, path: Path =
         seconds: it took.
     """
     try:
-        work = _work(stage, item, study)
-        found = _place_and_seconds(stage, item, study, seconds)
-        if work is not None and found is not None:
-            append(work, *found, path)
+        job = _job(stage, item, study)
+        allocation = _allocation(stage, item)
+        if job is not None and allocation is not None:
+            append(job, allocation, _seconds(stage, item, seconds), path)
     except Exception as error:
         log.warning("this run's rate is not kept for `plan`: %s", error)
 
 
-def _work(stage: str, item: str, study: Study) -> Work | None:
+def _job(stage: str, item: str, study: Study) -> JobEstimate | None:
     """The job with sizes as they lie on disk, all of them this study's, now that the stage has run."""
     jobs = Jobs(study, size_on_disk)
-    for each in STAGES:
-        if each.name.startswith(stage):
-            for work in each.jobs(jobs):
-                if (work.stage, work.item) == (stage, item):
-                    return work
+    for name, estimate in STAGES.items():
+        if name.startswith(stage):
+            for job in estimate.jobs(jobs):
+                if (job.stage, job.item) == (stage, item):
+                    return job
     return None
 
 
-def _place_and_seconds(stage: str, item: str, study: Study, seconds: float) -> tuple[Place, float] | None:
-    """Where it ran, and how long in all; None on a GPU whose peak is not known."""
+def _allocation(stage: str, item: str) -> Allocation | None:
+    """What it had to itself; None on a GPU whose peak is not known."""
+    machine = load_machine()
     if stage == "pretrain":
-        cost = read_json(PRETRAIN_LOGS / f"{item}.cost.json")
-        return _pretraining_place(cost, study), max(seconds, cost["seconds"])  # over all sessions of one stopped
+        return _of_pretraining(_cost(item), machine.pretrain.threads)
     if stage == "finetune":
         name = _gpu()
         if name is None:
-            return Place(study.finetune.threads), seconds
+            return Allocation(machine.finetune.threads)
         peak = datasheet(name)
-        return (Place(study.finetune.threads, 1, peak), seconds) if peak else None
-    return Place(count_workers()), seconds
+        return Allocation(machine.finetune.threads, 1, peak) if peak else None
+    return Allocation(count_workers())
 
 
-def _pretraining_place(cost: Mapping[str, Any], study: Study) -> Place:
+def _of_pretraining(cost: Mapping[str, Any], threads: int) -> Allocation:
     processes = cost["processes"]
     if "bfloat16" in cost["peak_source"]:  # a GPU's; a CPU's peak is measured in float32
-        return Place(study.pretrain.threads, processes, cost["peak_flops"] / processes)
-    return Place(study.pretrain.threads * processes)
+        return Allocation(threads, processes, cost["peak_flops"] / processes)
+    return Allocation(threads * processes)
+
+
+def _seconds(stage: str, item: str, seconds: float) -> float:
+    """How long it took in all: a pretraining that was stopped, over all its sessions."""
+    return max(seconds, _cost(item)["seconds"]) if stage == "pretrain" else seconds
+
+
+def _cost(phase: str) -> Mapping[str, Any]:
+    return read_json(PRETRAIN_LOGS / f"{phase}.cost.json")
 
 
 def _gpu() -> str | None:

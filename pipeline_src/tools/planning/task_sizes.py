@@ -20,15 +20,15 @@ class TaskSize:
     Attributes:
         rows: examples to train on; documents for CoNLL-2003.
         tokens: of one of them on average, all its sequences together.
-        judged: labelled examples that every run predicts.
-        tested: examples without labels that the best run alone predicts.
+        labelled: examples of the evaluation sets, which every run predicts.
+        unlabelled: examples of test files, which the best run alone predicts.
         sequences: of one example; the number of choices in SWAG.
     """
 
     rows: int
     tokens: float
-    judged: int
-    tested: int = 0
+    labelled: int
+    unlabelled: int = 0
     sequences: int = 1
 
     def mean(self, max_length: int) -> float:
@@ -56,7 +56,7 @@ OFFICIAL = {
     "pos": TaskSize(12_544, 21, 2_001),
 }
 
-# Of the sets that sources/synthetic.py writes, counted with the sample's vocabulary.
+# Of the sets that task_sources/synthetic.py writes, counted with the sample's vocabulary.
 SYNTHETIC = {
     "cola": TaskSize(3_000, 13.5, 500, 100),
     "sst2": TaskSize(3_000, 13.2, 500, 100),

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from pipeline_src import __main__ as command
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.errors import Interrupted, PipelineError
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_a_stage_gets_its_blocks_and_leaves_a_log(study, monkeypatch):
     with_stage(monkeypatch, lambda **blocks: seen.update(blocks))
     assert command.main(["clean_books"]) == 0
     assert seen["books"].source == "shakespeare-sample"
-    assert "done in" in (study / "logs/books/all.log").read_text()
-    assert json.loads((study / "logs/books/all.run.json").read_text())["seconds"] >= 0
+    assert "done in" in (study / "logs/clean_books/all.log").read_text()
+    assert json.loads((study / "logs/clean_books/all.run.json").read_text())["seconds"] >= 0
 
 
 def test_a_stage_takes_options_that_a_person_adds(study, monkeypatch):
@@ -68,8 +68,8 @@ def test_params_that_change_under_a_stage_of_dvc_fail_it(study, monkeypatch, cap
         monkeypatch.setenv("DVC_STAGE", "clean_books")
     assert command.main(["clean_books"]) == (2 if under_dvc else 0)
     assert ("params.yaml changed while the stage ran" in capsys.readouterr().err) is under_dvc
-    assert ("params.yaml changed" in (study / "logs/books/all.log").read_text()) is under_dvc
-    assert (study / "logs/books/all.run.json").exists() is not under_dvc
+    assert ("params.yaml changed" in (study / "logs/clean_books/all.log").read_text()) is under_dvc
+    assert (study / "logs/clean_books/all.run.json").exists() is not under_dvc
 
 
 def test_a_users_mistake_is_one_error_and_status_2(study, monkeypatch, capsys):
@@ -81,8 +81,8 @@ def test_a_users_mistake_is_one_error_and_status_2(study, monkeypatch, capsys):
     shown = capsys.readouterr().err
     assert shown.count("book is not UTF-8: a.txt") == 1 and "remedy: re-encode it" in shown
     assert "Traceback" not in shown
-    assert "book is not UTF-8" in (study / "logs/books/all.log").read_text()
-    assert not (study / "logs/books/all.run.json").exists()
+    assert "book is not UTF-8" in (study / "logs/clean_books/all.log").read_text()
+    assert not (study / "logs/clean_books/all.run.json").exists()
 
 
 def test_a_full_disk_is_a_clear_error_and_a_bug_is_not_hidden(study, monkeypatch, capsys):
@@ -99,6 +99,23 @@ def test_a_full_disk_is_a_clear_error_and_a_bug_is_not_hidden(study, monkeypatch
     with_stage(monkeypatch, bug)
     with pytest.raises(ZeroDivisionError):
         command.main(["clean_books"])
+    log = (study / "logs/clean_books/all.log").read_text()
+    assert log.count("Traceback") == 1 and "in bug\n" in log  # the mistake stays above, as one message
+    assert log.index("no space left on the disk") < log.index("Traceback")
+
+
+def test_a_stage_that_was_stopped_goes_on_in_its_log(study, monkeypatch, capsys):
+    def stopped(**_):
+        raise Interrupted("stopped by SIGTERM after step 5")
+
+    with_stage(monkeypatch, stopped)
+    assert command.main(["clean_books"]) == Interrupted.STATUS
+    with_stage(monkeypatch, lambda **_: None)
+    assert command.main(["clean_books"]) == 0
+    log = (study / "logs/clean_books/all.log").read_text()
+    assert log.index("after step 5") < log.index("done in") and "Traceback" not in log
+    assert command.main(["clean_books"]) == 0
+    assert "after step 5" not in (study / "logs/clean_books/all.log").read_text()
 
 
 def test_wrong_params_stop_any_stage_before_its_code_is_imported(study, monkeypatch, capsys):

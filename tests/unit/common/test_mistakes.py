@@ -22,7 +22,8 @@ NOTHING_DONE = [  # in a folder where no stage has run
     "show", "show --example 7", "show --count -3", "export new", "fill-mask text", "fill-mask [MASK]", "embed text",
 ]  # fmt: skip
 NO_SUCH_THING = [
-    "download_wikipedia --part nope", "download_wikipedia --part ../x", "wikipedia --part ../x", "wikipedia --part a/b",
+    "download_wikipedia --part nope", "download_wikipedia --part ../x", "clean_wikipedia --part ../x",
+    "clean_wikipedia --part a/b",
     "plan --preset nope", "plan --gpus 4", "plan --cores 0",
     "preset", "preset nope", "preset ../x", "export folder", "export empty", "parts --date x", "import nope new",
     "parts --date 20260901 --dump nope", "parts --date 20260901 --dump own-wikipedia", "import folder folder",

@@ -12,17 +12,28 @@ def test_lines_without_a_terminal(tmp_path, monkeypatch, capsys):
     path = progress.open_log("clean_books", "all")
     assert list(progress.track("abcd", "reading", "book", total=4)) == list("abcd")
     shown = capsys.readouterr().err
-    assert re.search(r"\[books all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", shown)
+    assert re.search(r"\[clean_books all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", shown)
     assert "reading: 4/4 book" in path.read_text()
 
 
-def test_a_new_run_starts_a_new_log(tmp_path, monkeypatch):
+def test_a_new_run_starts_a_new_log_unless_the_one_before_did_not_finish(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    progress.open_log("clean_books", "all")
-    progress.log.info("first")
-    path = progress.open_log("clean_books", "all")
-    progress.log.info("second")
-    assert "first" not in path.read_text() and len(logging.getLogger("pipeline_src").handlers) == 2
+    messages = (
+        "first",
+        "second",
+        f"third, {progress.DONE} 1.0 s is not how it ends",
+        f"{progress.DONE} 2.0 s",
+        "fifth",
+    )
+    logged = []
+    for message in messages:
+        path = progress.open_log("clean_books", "all")
+        progress.log.info(message)
+        logged.append(path.read_text())
+    assert len(logging.getLogger("pipeline_src").handlers) == 2
+    assert [text.count(progress.SEPARATOR) for text in logged] == [0, 1, 2, 3, 0]
+    assert all(message in logged[3] for message in messages[:4])  # three did not finish, the fourth did
+    assert "fifth" in logged[4] and "first" not in logged[4]
 
 
 def test_numbers_stand_at_the_end_of_the_line():

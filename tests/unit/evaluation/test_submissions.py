@@ -15,7 +15,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.evaluation.submissions import GLUE, majority, submissions
-from pipeline_src.evaluation.task_scores import Judged, TaskScores
+from pipeline_src.evaluation.task_scores import EvalResult, TaskScores
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.task_sources.synthetic import write_task
@@ -47,7 +47,7 @@ def predict(task: str, restart: str, right: bool = False) -> None:
         gold = [spec.labels[example.label] if spec.labels else example.label for example in examples]
         write_predictions(task, restart, f"pretrained/{name}.jsonl", gold if right else answers(task, 500, 1))
         write_predictions(task, restart, f"pretrained/{name}.test.jsonl", answers(task, 100, int(restart)))
-    write_run(task, restart, {"weights": "pretrained", "dev": dict.fromkeys(spec.row(None).metrics, 1.0)})
+    write_run(task, restart, {"weights": "pretrained", "dev": dict.fromkeys(spec.eval_set(None).metrics, 1.0)})
 
 
 def evaluate(tasks: tuple[str, ...] = TASKS) -> dict:
@@ -143,11 +143,11 @@ def test_a_row_without_test_file_is_handed_in_from_its_labelled_file(monkeypatch
     """As SQuAD is, by its handler alone; a handler without submissions gives none."""
     asked = []
     handler = SimpleNamespace(submission=lambda *given: asked.append(given) or {"dev.json": "{}"})
-    judged = Judged(["question"], [{"f1": 1.0}], [], {"f1": 0.0}, Counter(), [{"id": "0", "prediction": "x"}])
-    scores = TaskScores(load_spec("squad1"), (1,), 1, {"squad1": judged})
+    result = EvalResult(["question"], [{"f1": 1.0}], [], {"f1": 0.0}, Counter(), [{"id": "0", "prediction": "x"}])
+    scores = TaskScores(load_spec("squad1"), (1,), 1, {"squad1": result})
     monkeypatch.setitem(HANDLERS, "span", handler)
     assert submissions(scores) == ({"dev.json": "{}"}, [])
-    assert asked == [(scores.spec, "squad1", judged.examples, judged.best)]
+    assert asked == [(scores.spec, "squad1", result.examples, result.best)]
     monkeypatch.setitem(HANDLERS, "span", SimpleNamespace())
     assert submissions(scores) == ({}, [])
 

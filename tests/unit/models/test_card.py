@@ -8,6 +8,7 @@ import yaml
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Source, read_sources, write_card
 from pipeline_src.models.card_kinds import finetuned_card, imported_card, pretrained_card
+from pipeline_src.training.objective import load_objective
 
 CONFIG = BertConfig(8000, 128, 2, 2, 512)
 WIKIPEDIA = Source("enwiki", "English Wikipedia", "CC BY-SA 4.0 and GFDL", "Wikimedia | https://x.org", "en")
@@ -23,8 +24,8 @@ def pretrained(**changed):
     values = dict(
         config=CONFIG,
         parameters=1_505_474,
-        objective="masked",
-        pairs="next_sentence",
+        learns="masked words and next sentences",
+        use="pretraining",
         sources=[WIKIPEDIA, BOOKS],
         training={"seed": 7, "steps": 2000, "masking": {"mask": 0.8}, "learning_rate": 1e-4},
         figures={"training text": {"MLM loss": 6.12345}, "validation text": {"MLM loss": 6.60812, "NSP accuracy": 0.8}},
@@ -58,10 +59,11 @@ def test_what_a_pretrained_model_says():
 
 
 @pytest.mark.parametrize("objective", ["masked", "left_to_right"])
-@pytest.mark.parametrize("pairs", ["next_sentence", "sentence_order", "none"])
+@pytest.mark.parametrize("pairs", ["next_sentence", "sentence_order", None])
 def test_every_objective_is_named(objective, pairs):
-    front, body = parse(pretrained(objective=objective, pairs=pairs))
-    named = pairs == "next_sentence" or (pairs == "none" and objective == "masked")
+    made = load_objective(objective)(CONFIG, pairs)
+    front, body = parse(pretrained(learns=made.learns, use=made.saved_models()[""].use))
+    named = pairs == "next_sentence" or (pairs is None and objective == "masked")
     assert ("next sentences" in body) is named
     assert ("the order of sentences" in body) is (pairs == "sentence_order")
     assert ("from those before it" in body) is (objective == "left_to_right")

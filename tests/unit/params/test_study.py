@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import yaml
 from pydantic import ValidationError
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.params.study import check_study, load_study
+from pipeline_src.finetuning.recipes import recipe_of
+from pipeline_src.params.study import Study, check_study, check_unchanged, load_study
 
 ROOT = Path(__file__).resolve().parents[3]
 PRESETS = sorted((ROOT / "workflow/presets").glob("*.yaml"))
@@ -99,6 +101,69 @@ def test_a_missing_key_and_several_mistakes_at_once() -> None:
     del study["seed"]
     with pytest.raises(PipelineError, match=r"(?s)a key is missing: seed.*1 more"):
         check_study(study)
+
+
+def keys_in(block: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted keys of a study, nested ones too; not those below ``finetune.tasks``, which its author names."""
+    for key, value in block.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict) and f"{prefix}{key}" != "finetune.tasks":
+            yield from keys_in(value, f"{prefix}{key}.")
+
+
+@pytest.mark.parametrize("key", list(keys_in(SAMPLE)))
+def test_every_key_must_be_spelled_out(key: str) -> None:
+    study = copy.deepcopy(SAMPLE)
+    block = study
+    *path, last = key.split(".")
+    for step in path:
+        block = block[step]
+    del block[last]
+    with pytest.raises(PipelineError, match=rf"(?m)^a key is missing: {re.escape(key)}$"):
+        check_study(study)
+
+
+def test_the_usual_value_of_a_missing_key_is_named() -> None:
+    study = changed("pretrain.learning_rate", 1e-4)
+    del study["pretrain"]["curve_points"], study["pretrain"]["masking"]["max_predictions"], study["model"]["layers"]
+    with pytest.raises(
+        PipelineError, match="a key is missing: model.layers, pretrain.masking.max_predictions"
+    ) as caught:
+        check_study(study)
+    remedy = caught.value.remedy
+    assert "`pretrain.curve_points: 100`" in remedy and "`pretrain.masking.max_predictions: null`" in remedy
+    assert "`model.layers`" in remedy  # no value is usual
+
+
+def test_a_key_misspelt_is_called_unknown_rather_than_missing() -> None:
+    study = changed("sede", 1)
+    del study["seed"]
+    with pytest.raises(PipelineError, match=r"unknown key: sede[\s\S]*1 more"):
+        check_study(study)
+
+
+def test_a_tasks_recipe_takes_from_the_default_what_it_leaves_out() -> None:
+    study = check_study(changed("finetune.tasks", {"rte": {"epochs": 7}}))
+    assert recipe_of(study.finetune, "rte") == study.finetune.default.model_copy(update={"epochs": (7,)})
+    assert recipe_of(study.finetune, "cola") == study.finetune.default
+    whole = {**SAMPLE["finetune"]["default"], "max_length": 32, "frozen": "last"}
+    study = check_study(changed("finetune.tasks", {"rte": whole}))
+    assert recipe_of(study.finetune, "rte") == study.finetune.tasks["rte"]
+
+
+def test_what_a_stage_ran_with_is_compared_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def write(recipe: dict[str, Any]) -> Study:
+        Path("params.yaml").write_text(yaml.safe_dump(changed("finetune.tasks", {"rte": recipe})))
+        return load_study()
+
+    ran = write({"epochs": 3})
+    check_unchanged(ran, ["finetune"])
+    write({"epochs": 3, "max_length": 128})  # no longer the default's
+    with pytest.raises(PipelineError, match="params.yaml changed"):
+        check_unchanged(ran, ["finetune"])
+    check_unchanged(ran, ["model", "pretrain"])
 
 
 @pytest.mark.parametrize("key", ["pretrain.learning_rate", "mask_prob"])

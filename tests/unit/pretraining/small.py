@@ -1,11 +1,14 @@
 """A corpus of a few pages in which every sentence is easy to predict, and short trainings on it."""
 
+import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from pipeline_src.common.files import write_json
 from pipeline_src.params.examples import ExamplesParams, Lengths
+from pipeline_src.params.machine import Machine, TrainingMachine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.pretraining import pretrain
@@ -32,7 +35,8 @@ def make_study(folder: Path) -> None:
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
-    """Train one phase; ``changes`` are of PretrainParams, Masking or ModelParams."""
+    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams or TrainingMachine."""
+    machine = {name: changes.pop(name) for name in list(changes) if name in TrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
     sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
     params = {
@@ -42,7 +46,6 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         "warmup": 5,
         "masking": Masking(**masking),
         "curve_points": 100,
-        "threads": 1,
     }
     pretrain.run(
         seed=seed,
@@ -50,4 +53,10 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         model=ModelParams(**{"layers": 1, "hidden": 64, "positions": 32} | sizes),
         pretrain=PretrainParams(**params | changes),
         phase=phase,
+        machine=Machine(pretrain=TrainingMachine(**{"threads": 1} | machine)),
     )
+
+
+def train_short() -> None:
+    """A program: train the first phase in the working directory, with the changes given as JSON."""
+    train_phase("short", **json.loads(sys.argv[1]))

@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("transformers", reason="the peer of the benchmark is not installed")
 
 from benchmarks._pretrain_sides import PREDICTED, SDPA, SIDES, Batch
-from benchmarks.pretrain_step import PLANS, verdict
+from benchmarks.pretrain_step import SETUPS, verdict
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 
@@ -60,7 +60,7 @@ def test_all_sides_start_from_one_loss_and_train():
 )
 def test_verdict(ratio, memory, met):
     sides = {"ours": {"of_training_mb": memory, "tokens_per_s": 1.0}}
-    sides |= {peer: {"of_training_mb": 100} for peer in PLANS["cpu"].peers}
+    sides |= {peer: {"of_training_mb": 100} for peer in SETUPS["cpu"].peers}
     assert (
-        verdict({"length": 128, "sides": sides, "ratios": {SDPA: ratio, PREDICTED: 1.0}}, PLANS["cpu"], "tiny") is met
+        verdict({"length": 128, "sides": sides, "ratios": {SDPA: ratio, PREDICTED: 1.0}}, SETUPS["cpu"], "tiny") is met
     )

@@ -31,7 +31,7 @@ def score_row(task: str, metric: str, *values: float, main: bool = True, **more)
     spread = None if len(values) == 1 else (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
     return {
         "task": task,
-        "row": task,
+        "eval_set": task,
         "title": task.upper(),
         "file": "dev.tsv",
         "metric": metric,
@@ -42,13 +42,13 @@ def score_row(task: str, metric: str, *values: float, main: bool = True, **more)
         "deviation": spread,
         "best": max(values),
         "best_restart": 1,
-        "chance": 50.0,
+        "majority_baseline": 50.0,
         "random_weights": 61.5,
         **more,
     }
 
 
-def looked_into(task: str, synthetic: bool, matrix: bool = True) -> dict:
+def task_details(task: str, synthetic: bool, matrix: bool = True) -> dict:
     """``results/tasks/<task>.json``, as far as the report reads it."""
     error = {"id": "7", "text": f"A text of {task} <b>with</b> 1,234 marks.", "words": 6, "gold": "0", "predicted": "1"}
     confusion = {"labels": ["0", "1"], "counts": [[40, 3], [2, 55]]} if matrix else None
@@ -79,7 +79,7 @@ def write_scores(folder, rows: list[dict], rules: list[str]) -> None:
     }
     write_json(folder / "scores.json", scores)
     for task in {row["task"] for row in rows}:
-        write_json(folder / "tasks" / f"{task}.json", looked_into(task, task in rules, matrix=task != "squad1"))
+        write_json(folder / "tasks" / f"{task}.json", task_details(task, task in rules, matrix=task != "squad1"))
 
 
 ROWS = [

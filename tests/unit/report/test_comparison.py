@@ -72,9 +72,9 @@ def test_experiments_are_read_without_checking_them_out(experiments, root, pictu
     assert not parsed.open and not parsed.fetched and "84.4 ± 0.3" in text and "83.3 ± 0.3" in text and "12.2" in text
     assert "examples.pairs" in text and "pretrain.objective" not in text
     found = {
-        f"{one}:results/{name}.json": node.value
+        f"{one}:results/{name}.json": ref.value
         for one in ("base", "table5-no-nsp", "workspace")
-        for name, node in _nodes(one)
+        for name, ref in _nodes(one)
     }
     found |= {table.document: table.value for table in read_tables()}
     assert audit(page, found) > 20

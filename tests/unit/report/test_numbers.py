@@ -8,7 +8,7 @@ import yaml
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
 from pipeline_src.report.published import DOCUMENT
-from pipeline_src.report.traced import FORMS, FORMULAS, Figure, Node, computed, look_up, plain, show
+from pipeline_src.report.traced import FORMATS, FORMULAS, JsonRef, TracedValue, computed, look_up, plain, show
 from tests.unit.report.conftest import Page
 
 NUMBER = re.compile(r"(?<![\w-])\d")  # F1 and SST-2 are names
@@ -36,7 +36,7 @@ def audit(text: str, found: dict) -> int:
             (holder,) = holders
             values = [look_up(found, source) for source in holder["data-source"].split(" ")]
             value = FORMULAS[holder.get("data-formula", "itself")](*values)
-            assert FORMS[holder["data-form"]](value) == words, holder
+            assert FORMATS[holder["data-format"]](value) == words, holder
             checked += 1
             continue
         if any(tag == "style" or "data-provenance" in attributes for tag, attributes in around):
@@ -88,8 +88,8 @@ def test_every_number_of_the_page_is_found(results, root, pictures):
     "wrong",
     [
         "<p>Scores rose by 3 points.</p>",
-        '<span data-source="results/scores.json#/rows/0/mean" data-form="one">80.1</span>',
-        '<span data-source="results/scores.json#/rows/0/mean" data-formula="sum" data-form="two">80.0</span>',
+        '<span data-source="results/scores.json#/rows/0/mean" data-format="one">80.1</span>',
+        '<span data-source="results/scores.json#/rows/0/mean" data-formula="sum" data-format="two">80.0</span>',
     ],
 )
 def test_a_number_that_is_made_up_is_caught(results, root, wrong):
@@ -97,20 +97,20 @@ def test_a_number_that_is_made_up_is_caught(results, root, wrong):
         audit(wrong, documents(results, root))
     with pytest.raises((KeyError, IndexError)):
         audit(
-            '<span data-source="results/scores.json#/rows/99/mean" data-form="one">1</span>', documents(results, root)
+            '<span data-source="results/scores.json#/rows/99/mean" data-format="one">1</span>', documents(results, root)
         )
 
 
 def test_pointers_survive_any_name():
-    node = Node({"a/b ~c#": [{"é": 1.25}]}, "results/x y.json")["a/b ~c#"][0]["é"]
-    assert look_up({"results/x y.json": {"a/b ~c#": [{"é": 1.25}]}}, node.figure.sources[0]) == 1.25
-    assert 'data-form="two">1.25<' in show(node, "two")
+    ref = JsonRef({"a/b ~c#": [{"é": 1.25}]}, "results/x y.json")["a/b ~c#"][0]["é"]
+    assert look_up({"results/x y.json": {"a/b ~c#": [{"é": 1.25}]}}, ref.traced.sources[0]) == 1.25
+    assert 'data-format="two">1.25<' in show(ref, "two")
 
 
 def test_what_is_missing_is_a_dash_and_makes_no_figure():
-    nothing, one = Node(None, "a"), Node(1.0, "b")
+    nothing, one = JsonRef(None, "a"), JsonRef(1.0, "b")
     assert plain(nothing) == "–" == show(nothing) and plain(nothing, "spread") == ""
-    assert computed("difference", one, nothing) == Figure(None, ("b#", "a#"), "difference")
+    assert computed("difference", one, nothing) == TracedValue(None, ("b#", "a#"), "difference")
     with pytest.raises(AssertionError):
         computed("sum", computed("sum", one, one), one)
 
@@ -122,6 +122,6 @@ def test_formulas():
     assert FORMULAS["deviation over restarts"]([80.0], [70.0]) is None
     assert FORMULAS["price"](2.0, 3600, 2, 1800, 4) == 8.0
     assert FORMULAS["normalised computation by phase"](2, 256, [9, 1], [128, 512]) == 2 * 256 * (9 * 128 + 512)
-    assert FORMS["scientific"](6.4e9) == "6.400e9" and FORMS["scientific"](0.5) == "5.000e-1"
-    assert FORMS["energy"](2e4) == "20.0 kJ" and FORMS["energy"](5e5) == "0.14 kWh"
-    assert FORMS["clipped"]("word " * 200).endswith("word …") and len(FORMS["clipped"]("word " * 200)) <= 422
+    assert FORMATS["scientific"](6.4e9) == "6.400e9" and FORMATS["scientific"](0.5) == "5.000e-1"
+    assert FORMATS["energy"](2e4) == "20.0 kJ" and FORMATS["energy"](5e5) == "0.14 kWh"
+    assert FORMATS["clipped"]("word " * 200).endswith("word …") and len(FORMATS["clipped"]("word " * 200)) <= 422

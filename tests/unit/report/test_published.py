@@ -17,18 +17,19 @@ from pipeline_src.report.published import (
     split_of,
 )
 from pipeline_src.report.results import GLUE_AVERAGE, read_results
-from pipeline_src.report.traced import FORMULAS, Node, plain
+from pipeline_src.report.traced import FORMULAS, JsonRef, plain
 from pipeline_src.tasks.files.spec import load_spec, task_names
 from tests.unit.report.conftest import ROWS, score_row, write_scores
 
-OURS = Score("mnli", "accuracy", "dev", False, Node(85.0, "ours"))
+OURS = Score("mnli", "accuracy", "dev", False, JsonRef(85.0, "ours"))
 
 
 @pytest.mark.parametrize(
-    "other", [{"split": "test"}, {"split": "test server"}, {"metric": "f1"}, {"row": "mnli_mm"}, {"synthetic": True}]
+    "other",
+    [{"split": "test"}, {"split": "test server"}, {"metric": "f1"}, {"eval_set": "mnli_mm"}, {"synthetic": True}],
 )
 def test_scores_of_different_splits_metrics_or_data_have_no_difference(other):
-    published = Score("mnli", "accuracy", "dev", False, Node(84.4, "theirs"))
+    published = Score("mnli", "accuracy", "dev", False, JsonRef(84.4, "theirs"))
     assert difference(OURS, published).value == pytest.approx(0.6)
     with pytest.raises(NotComparable):
         difference(OURS, dataclasses.replace(published, **other))
@@ -40,7 +41,7 @@ def test_no_line_of_the_table_compares_a_dev_score_with_the_test_server(results)
     write_scores(results, [score_row("mnli", "accuracy", 85.0), score_row("qqp", "f1", 88.0), *ROWS], [])
     lines = {(line.title.value, line.metric): line for line in headline(read_results()).lines}
     mnli, qqp = lines["MNLI", "accuracy"], lines["QQP", "F1"]
-    assert plain(mnli.difference, "signed") == "+0.6" and plain(mnli.test_server.figure, "one") == "84.6"
+    assert plain(mnli.difference, "signed") == "+0.6" and plain(mnli.test_server.value, "one") == "84.6"
     assert qqp.published is None and qqp.difference is None and qqp.test_server.split == "test server"
     assert plain(lines["SQUAD1", "F1"].difference, "signed") == "-38.5"  # table 2, dev
     assert plain(lines["SWAG", "accuracy"].difference, "signed") == "-51.6"
@@ -101,8 +102,8 @@ def test_every_published_score_is_of_a_row_and_metric_of_the_catalogue():
 def test_the_papers_average_is_the_mean_of_its_nine_numbers():
     for model in ("BERT-base", "BERT-large"):
         found = published_scores(read_paper(), model)
-        scores = [found[row, metric, "test server"].figure.value for row, metric in GLUE_AVERAGE.items()]
-        assert abs(sum(scores) / 9 - found["glue", "average", "test server"].figure.value) <= 0.051
+        scores = [found[row, metric, "test server"].value.value for row, metric in GLUE_AVERAGE.items()]
+        assert abs(sum(scores) / 9 - found["glue", "average", "test server"].value.value) <= 0.051
 
 
 def test_published_computation_is_the_product_it_says():

@@ -107,7 +107,7 @@ def test_results_of_an_older_release_have_their_report_too(results):
 
 
 def test_glue_average_counts_as_the_paper_does(results):
-    found = read_results().node("scores.json")
+    found = read_results().ref("scores.json")
     assert glue_average(found).value == 85.0  # RTE and the F1 of MRPC; WNLI left out
     assert "85.0" in average_line(found.value) and "2 of the 9 scores" in average_line(found.value)
     average = headline(read_results()).average
@@ -121,7 +121,7 @@ def test_the_whole_average_stands_beside_the_papers_without_a_difference(results
     write_scores(results, rows, [])
     average = headline(read_results()).average
     assert (average.mean.value, average.best.value) == (81.0, 82.0) and average.deviation.value == pytest.approx(2**0.5)
-    assert average.test_server.figure.value == 79.6 and average.published is None and average.difference is None
+    assert average.test_server.value.value == 79.6 and average.published is None and average.difference is None
 
 
 def test_the_summary_is_short_and_flat(results):
@@ -135,7 +135,7 @@ def test_tables_for_plots(results):
     report.run()
     lines = (results / "scores.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[:2] == [
-        "score\tsplit\tmetric\tvalue\tchance",
+        "score\tsplit\tmetric\tvalue\tmajority_baseline",
         "RTE, accuracy (synthetic)\tdev.tsv\taccuracy\t80.0000\t50.0000",
     ]
     lines = (results / "confusion.tsv").read_text(encoding="utf-8").splitlines()

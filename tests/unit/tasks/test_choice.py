@@ -32,7 +32,7 @@ def test_predict_and_score(tokenizer: Tokenizer):
     rows = choice.predict(SWAG, EXAMPLES, features, outputs)
     assert [row["prediction"] for row in rows] == [1, 0, 3]
     assert choice.score(SWAG, "swag", EXAMPLES, rows) == {"accuracy": pytest.approx(200 / 3)}
-    assert choice.chance(SWAG, "swag", EXAMPLES) == {"accuracy": pytest.approx(200 / 3)}
+    assert choice.majority_baseline(SWAG, "swag", EXAMPLES) == {"accuracy": pytest.approx(200 / 3)}
 
 
 @pytest.mark.parametrize("value", [4, -1, "1", True, 1.0])

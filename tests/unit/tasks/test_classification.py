@@ -53,7 +53,8 @@ def test_predictions_are_labels_and_score_from_json(tokenizer: Tokenizer):
     assert [row["prediction"] for row in rows] == ["1", "0", "0"]
     scores = classification.score(MRPC, "mrpc", PAIRS, rows[::-1])  # the order of the rows does not matter
     assert scores == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(200 / 3)}
-    assert classification.chance(MRPC, "mrpc", PAIRS) == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(80.0)}
+    baseline = classification.majority_baseline(MRPC, "mrpc", PAIRS)
+    assert baseline == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(80.0)}
 
 
 def test_regressions_are_clipped_to_their_range(tokenizer: Tokenizer):
@@ -63,7 +64,7 @@ def test_regressions_are_clipped_to_their_range(tokenizer: Tokenizer):
     rows = classification.predict(STSB, examples, features, np.array([[-1.0], [2.0], [7.5]], np.float32))
     assert [row["prediction"] for row in rows] == [0.0, 2.0, 5.0]
     assert classification.score(STSB, "stsb", examples, rows)["spearman"] == pytest.approx(100.0)
-    assert classification.chance(STSB, "stsb", examples) == {"pearson": 0.0, "spearman": 0.0}
+    assert classification.majority_baseline(STSB, "stsb", examples) == {"pearson": 0.0, "spearman": 0.0}
 
 
 def test_head_widths():

@@ -40,7 +40,7 @@ def test_they_come_back_as_they_were_and_are_made_once():
 def test_another_file_or_other_code_makes_them_anew(monkeypatch):
     cache.cached("rte", {"file": "a"}, lambda dropped: small())
     assert len(cache.cached("rte", {"file": "b"}, lambda dropped: small(9)).ids) == 9
-    monkeypatch.setattr(cache, "hash_file", lambda path: "edited")
+    monkeypatch.setattr(cache, "code_checksum", lambda module: "edited")
     assert len(cache.cached("rte", {"file": "a"}, lambda dropped: small(8)).ids) == 8
 
 
@@ -58,7 +58,7 @@ def test_windows_keep_what_they_have_beyond_others():
 def test_what_fails_leaves_nothing():
     with pytest.raises(ValueError, match="no such"):
         cache.cached("rte", {}, lambda dropped: (_ for _ in ()).throw(ValueError("no such")))
-    assert not list(cache.FOLDER.rglob("about.json"))
+    assert not list(cache.FEATURES.rglob("about.json"))
 
 
 def test_two_at_once_both_find_them(tmp_path):
@@ -74,11 +74,11 @@ def test_two_at_once_both_find_them(tmp_path):
         thread.start()
     for thread in threads:
         thread.join(20)
-    assert len(found) == 2 and [path.name[0] != "." for path in (cache.FOLDER / "rte").iterdir()] == [True]
+    assert len(found) == 2 and [path.name[0] != "." for path in (cache.FEATURES / "rte").iterdir()] == [True]
 
 
 def test_old_ones_go(monkeypatch):
     monkeypatch.setattr(cache, "KEPT", 2)
     for number in range(6):
         cache.cached("rte", {"file": number}, lambda dropped: small())
-    assert len(list((cache.FOLDER / "rte").iterdir())) == 3
+    assert len(list((cache.FEATURES / "rte").iterdir())) == 3

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_src.tasks.metrics import METRICS, chance_level
+from pipeline_src.tasks.metrics import METRICS, majority_score
 
 
 def test_percent_by_hand():
@@ -22,7 +22,7 @@ def test_a_constant_prediction_has_no_correlation(metric: str):
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=30))
-def test_no_constant_prediction_beats_chance(gold: list[int]):
+def test_no_constant_prediction_beats_the_majority_score(gold: list[int]):
     for metric in ("accuracy", "f1", "matthews"):
         for constant in (0, 1):
-            assert METRICS[metric](gold, [constant] * len(gold)) <= chance_level(metric, gold) + 1e-9
+            assert METRICS[metric](gold, [constant] * len(gold)) <= majority_score(metric, gold) + 1e-9

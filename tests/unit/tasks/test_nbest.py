@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.tasks import nbest
 from pipeline_src.tasks.files.squad import Answer, Example
-from pipeline_src.tasks.nbest import find_spans, in_words
+from pipeline_src.tasks.nbest import find_spans, nbest_list
 from pipeline_src.tasks.windows import SpanFeatures, window_features
 
 WORDS = " ".join(f"w{number}" for number in range(300))
@@ -62,7 +62,7 @@ def test_spans_are_those_of_run_squad(tokenizer: Tokenizer, seed: int, length: i
     for number, found in enumerate(find_spans(features, outputs, len(examples))):
         context = examples[number].context
         expected = transcription(features, outputs, number, context, void)
-        spans = in_words(found, context, features.offsets, void)
+        spans = nbest_list(found, context, features.offsets, void)
         if not [text for text, _ in expected if text]:
             assert len([span for span in spans if span["text"]]) == 1  # run_squad.py says "empty"
             continue
@@ -81,7 +81,7 @@ def test_where_the_best_starts_and_ends_do_not_meet_the_best_span_of_all_is_take
     outputs[10:40, 1] = 5.0  # all best ends lie before all best starts
     outputs[100, 0], outputs[105, 1] = 4.0, 4.0
     (found,) = find_spans(features, outputs, 1)
-    spans = in_words(found, WORDS, features.offsets, False)
+    spans = nbest_list(found, WORDS, features.offsets, False)
     assert spans == [
         {
             "text": "w97 w98 w99 w100 w101 w102",
@@ -99,7 +99,7 @@ def test_no_answer_is_the_least_score_of_all_windows(tokenizer: Tokenizer):
     outputs[features.cu_seqlens[:-1]] = [[3.0, 1.0], [2.0, 0.5]]
     (found,) = find_spans(features, outputs, 1)
     assert found.null == 2.5
-    assert in_words(found, WORDS, features.offsets, True)[0]["text"] == ""
+    assert nbest_list(found, WORDS, features.offsets, True)[0]["text"] == ""
 
 
 @pytest.mark.parametrize("block", [1, 2, 512])
@@ -108,9 +108,9 @@ def test_blocks_of_questions_change_nothing(tokenizer: Tokenizer, monkeypatch: p
     features = window_features("t", examples, tokenizer, 100)
     outputs = np.random.default_rng(0).normal(size=(len(features.ids), 2))
     monkeypatch.setattr(nbest, "QUESTIONS", block)
-    found = [in_words(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
+    found = [nbest_list(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
     monkeypatch.undo()
-    assert found == [in_words(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
+    assert found == [nbest_list(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
     assert [span["text"] for span in found[0]] == [""]
 
 
@@ -121,7 +121,7 @@ def test_ten_thousand_questions_take_seconds(tokenizer: Tokenizer):
     begin = time.process_time()
     size = 0
     for example, found in zip(examples, find_spans(features, outputs, len(examples)), strict=True):
-        spans = in_words(found, example.context, features.offsets, True)
+        spans = nbest_list(found, example.context, features.offsets, True)
         if int(example.id) % 10 == 0:
             size += len(json.dumps(spans))
     assert time.process_time() - begin < 15  # 1 s; minutes one pair at a time

@@ -232,9 +232,9 @@ def test_chance_is_the_best_constant_answer():
         Example("d", "?", "x y", ()),
     ]
     # "x" gets a and b exactly; "x y" gets a, and two thirds of b and of c
-    assert span.chance(TWO, "squad2", examples) == {"f1": pytest.approx(100 * (1 + 4 / 3) / 4), "em": 50.0}
-    assert span.chance(TWO, "squad2", examples[2:]) == {"f1": 50.0, "em": 50.0}
-    assert span.chance(ONE, "squad1", examples[:3])["em"] == pytest.approx(200 / 3)
+    assert span.majority_baseline(TWO, "squad2", examples) == {"f1": pytest.approx(100 * (1 + 4 / 3) / 4), "em": 50.0}
+    assert span.majority_baseline(TWO, "squad2", examples[2:]) == {"f1": 50.0, "em": 50.0}
+    assert span.majority_baseline(ONE, "squad1", examples[:3])["em"] == pytest.approx(200 / 3)
 
 
 def test_predictions_are_texts():

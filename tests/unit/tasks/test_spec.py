@@ -50,16 +50,16 @@ def test_a_test_file_may_be_laid_out_in_its_own_way():
 
 def test_diagnostics_have_columns_of_their_own():
     spec = load_spec("mnli")
-    assert spec.row("ax").columns.texts == ("Premise", "Hypothesis")
-    assert spec.row("ax").metrics == ("matthews",)
-    assert spec.row(None) == spec.scores["mnli"]
+    assert spec.eval_set("ax").columns.texts == ("Premise", "Hypothesis")
+    assert spec.eval_set("ax").metrics == ("matthews",)
+    assert spec.eval_set(None) == spec.scores["mnli"]
 
 
-def test_unknown_task_and_row_say_what_there_is():
+def test_unknown_task_and_set_say_what_there_is():
     with pytest.raises(PipelineError, match="unknown task: colla[\\s\\S]*cola, sst2"):
         load_spec("colla")
-    with pytest.raises(PipelineError, match="no such score row"):
-        load_spec("cola").row("ax")
+    with pytest.raises(PipelineError, match="no such evaluation set"):
+        load_spec("cola").eval_set("ax")
 
 
 @pytest.mark.parametrize(

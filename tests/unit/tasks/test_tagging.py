@@ -139,7 +139,7 @@ def test_predictions_are_a_tag_a_word_and_score_from_json(tokenizer: Tokenizer):
     assert [row["prediction"] for row in rows] == [list(e.tags) for e in EXAMPLES[:2]] + [["B-MISC", "O"]]
     assert 0.9 < rows[0]["confidence"] < rows[2]["confidence"] < 1
     assert tagging.score(NER, "ner", EXAMPLES, rows[::-1]) == {"entity_f1": pytest.approx(200 / 3)}
-    assert tagging.chance(NER, "ner", EXAMPLES) == {"entity_f1": 0.0}
+    assert tagging.majority_baseline(NER, "ner", EXAMPLES) == {"entity_f1": 0.0}
     third = tagging.example_results(NER, "ner", EXAMPLES, rows)[2]
     assert (third.text, third.words, third.right) == ("Paris-was \u200b", 2, 0.5)
     assert (third.gold, third.predicted, third.confidence) == ("B-MISC I-MISC", "B-MISC O", rows[2]["confidence"])
@@ -149,7 +149,7 @@ def test_parts_of_speech_are_judged_word_by_word():
     examples = [Example("0", 0, ("a", "b", "c"), ("X", "VERB", "X")), Example("1", 1, ("d",), ("NOUN",))]
     rows = [{"id": "0", "prediction": ["X", "X", "X"]}, {"id": "1", "prediction": ["NOUN"]}]
     assert tagging.score(POS, "pos", examples, rows) == {"accuracy": 75.0}
-    assert tagging.chance(POS, "pos", examples) == {"accuracy": 50.0}
+    assert tagging.majority_baseline(POS, "pos", examples) == {"accuracy": 50.0}
     assert tagging.example_results(POS, "pos", examples, rows)[0].confidence is None
 
 

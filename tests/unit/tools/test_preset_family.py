@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from pipeline_src.finetuning.recipes import grid_points
 from pipeline_src.params.study import check_study
 from pipeline_src.tools.preset_family import BASIS, NAMED, family, render
 
@@ -25,7 +26,7 @@ def test_a_member_is_a_study(basis, name):
     assert (study.model.layers, study.model.hidden) == (member.layers, member.hidden)
     assert study.vocabulary.lowercase is not member.cased
     assert text.startswith(f"# {name}: {member.layers} layers") and "110M" not in text
-    grid = len(list(study.finetune.default.grid()))
+    grid = len(list(grid_points(study.finetune.default)))
     assert grid == (20 if member.layers < 24 and (member.layers, member.hidden) != NAMED[BASIS] else 4)
     same = check_study(yaml.safe_load(basis))
     assert study.pretrain.steps == same.pretrain.steps and study.wikipedia == same.wikipedia

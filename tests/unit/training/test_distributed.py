@@ -1,11 +1,11 @@
 """Several processes on one batch: the same losses as one, one writer, and a stop that all agree on."""
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,9 +15,14 @@ import pytest
 
 from pipeline_src.common.files import hash_file
 from pipeline_src.examples.build_examples import run as plan_examples
+from tests.forks import Forks
 from tests.unit.pretraining.small import EXAMPLES, make_study
 
-ROOT = Path(__file__).parents[3]
+# with what an optimiser imports at its first step
+TRAININGS = Forks(
+    {"train": "tests.unit.pretraining.small:train_short"}, ["tests.unit.pretraining.small", "torch._dynamo"],
+    OMP_WAIT_POLICY="PASSIVE", OMP_NUM_THREADS="1",
+)  # fmt: skip
 TORCHRUN = {
     "RANK": "{}",
     "LOCAL_RANK": "{}",
@@ -39,24 +44,16 @@ def launch(folder: Path, size: int, variables: dict[str, str], **changes) -> lis
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    script = f"from tests.unit.pretraining.small import train_phase; train_phase('short', **{changes!r})"
     outer = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MASTER_"))}
-    fixed = {"PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            cwd=folder,
-            env=outer | fixed | {name: form.format(rank, size=size, port=port) for name, form in variables.items()},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
+    shapes = [
+        {name: form.format(rank, size=size, port=port) for name, form in variables.items()} for rank in range(size)
     ]
+    return [TRAININGS.start(["train", json.dumps(changes)], folder, outer | shape) for shape in shapes]
 
 
 def finish(processes: list[subprocess.Popen]) -> list[int]:
     """Wait for all; returns their statuses."""
-    errors = [process.communicate(timeout=240)[1] for process in processes]
+    errors = [process.communicate(timeout=240)[0] for process in processes]
     statuses = [process.returncode for process in processes]
     print("\n".join(error[-2000:] for error in errors))  # shown where a test fails
     return statuses

@@ -14,7 +14,7 @@ from pipeline_src.params.study import Study, check_study
 from pipeline_src.tools.ablations import ablations
 from pipeline_src.tools.ablations.tables import FOLDER, Table, apply, read_table, table_names
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 TABLES = table_names(ROOT / FOLDER)
 REFERENCE = ROOT.parent / "shared/reference/paper_tables.yaml"
 PAPER_SIZES = {  # layers, width, heads: table 6

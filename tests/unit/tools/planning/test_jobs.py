@@ -5,9 +5,9 @@ import yaml
 
 from pipeline_src.params.study import check_study
 from pipeline_src.tasks.files.spec import task_names
-from pipeline_src.tools.planning.jobs import STAGES, Jobs, fill
+from pipeline_src.tools.planning.jobs import STAGES, Jobs, fill_ratio
+from pipeline_src.tools.planning.model_sizes import ModelSizes
 from pipeline_src.tools.planning.task_sizes import OFFICIAL, SYNTHETIC
-from pipeline_src.tools.planning.work import ModelSizes
 from pipeline_src.tools.preset import presets
 
 
@@ -28,8 +28,8 @@ def study_of(root, tmp_path, monkeypatch):
     return make
 
 
-def works(study, stage):
-    return next(each for each in STAGES if each.name == stage).jobs(Jobs(study, nothing_ran))
+def jobs_of(study, stage):
+    return STAGES[stage].jobs(Jobs(study, nothing_ran))
 
 
 @pytest.mark.parametrize("preset", ["sample", "bert-base", "bert-large"])
@@ -57,11 +57,11 @@ def test_parameters_are_those_of_the_model_itself(study_of, preset):
 @pytest.mark.parametrize(("preset", "published"), [("bert-base", 2.3e19), ("bert-large", 8.0e19)])
 def test_full_sequences_cost_what_is_published(study_of, preset, published):
     """2.3e19 and 8.0e19 are of 42.6 G places (900,000 steps of 128, 100,000 of 512, 256 each), padding and all."""
-    phases = [*works(study_of(preset), "pretrain_short"), *works(study_of(preset), "pretrain_long")]
-    slots = sum(work.slot_flops for work in phases)
+    phases = [*jobs_of(study_of(preset), "pretrain_short"), *jobs_of(study_of(preset), "pretrain_long")]
+    slots = sum(job.slot_flops for job in phases)
     assert slots == pytest.approx(published, rel=0.06)
-    assert 0.7 * slots < sum(work.flops for work in phases) < 0.9 * slots
-    assert sum(work.tokens for work in phases) == pytest.approx(0.77 * 42.6e9, rel=0.02)
+    assert 0.7 * slots < sum(job.flops for job in phases) < 0.9 * slots
+    assert sum(job.tokens for job in phases) == pytest.approx(0.77 * 42.6e9, rel=0.02)
 
 
 def test_a_real_training_of_the_readme_is_met(study_of):
@@ -71,14 +71,14 @@ def test_a_real_training_of_the_readme_is_met(study_of):
         examples={"lengths": {"short": 128, "long": 512}},
         pretrain={"steps": {"short": 5400, "long": 300}},
     )
-    (short,), (long,) = works(study, "pretrain_short"), works(study, "pretrain_long")
+    (short,), (long,) = jobs_of(study, "pretrain_short"), jobs_of(study, "pretrain_long")
     assert short.tokens == pytest.approx(20_528_997, rel=0.1)
     assert short.flops == pytest.approx(7.570e13, rel=0.1)
     assert long.tokens == pytest.approx(4_065_263, rel=0.35)  # books are longer than articles
 
 
 def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
-    recipe = {"learning_rates": [0.001], "epochs": 1, "batches": 32, "max_length": 64}
+    recipe = {"learning_rates": [0.001], "epochs": 1, "batches": 32, "max_length": 64, "frozen": None}
     one = {"default": recipe, "tasks": {}, "random_baseline": False, "restarts": [1]}
     many = {
         "default": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3]},
@@ -86,13 +86,13 @@ def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
         "random_baseline": True,
         "restarts": [1, 2],
     }
-    (single,) = works(study_of("sample", tasks=["cola"], finetune=one), "finetune")
-    double = list(works(study_of("sample", tasks=["cola"], finetune=many), "finetune"))
-    assert [work.item for work in double] == ["cola-1", "cola-2"]
+    (single,) = jobs_of(study_of("sample", tasks=["cola"], finetune=one), "finetune")
+    double = list(jobs_of(study_of("sample", tasks=["cola"], finetune=many), "finetune"))
+    assert [job.item for job in double] == ["cola-1", "cola-2"]
     assert double[0].tokens == pytest.approx(single.tokens * 3 * (1 + 3) * 2)
     assert double[0].steps == single.steps * 3 * (1 + 3) * 2
     assert single.steps == 94  # 3,000 sentences of 32 a batch
-    predicted = SYNTHETIC["cola"].judged / SYNTHETIC["cola"].rows / 3
+    predicted = SYNTHETIC["cola"].labelled / SYNTHETIC["cola"].rows / 3
     assert double[0].flops / single.flops == pytest.approx(24 * (1 + predicted / 2) / (1 + predicted), rel=0.02)
 
 
@@ -103,9 +103,9 @@ def test_every_declared_task_has_its_sizes():
 def test_a_dump_is_counted_by_its_parts(study_of):
     study = study_of("bert-base")
     jobs, whole = Jobs(study, nothing_ran), Jobs(study, nothing_ran, whole_dump=True)
-    listed, all_parts = list(jobs.wikipedia()), list(whole.wikipedia())
+    listed, all_parts = list(jobs.clean_wikipedia()), list(whole.clean_wikipedia())
     assert len(listed) == len(study.wikipedia.parts)
-    assert sum(work.read for work in all_parts) == pytest.approx(25e9)
+    assert sum(job.read for job in all_parts) == pytest.approx(25e9)
     assert whole.corpus.tokens() > 4e9  # two thousand five hundred million words were there in 2018
     assert any("--whole-dump" in note for note in jobs.corpus.notes)
     assert not any("--whole-dump" in note for note in whole.corpus.notes)
@@ -115,7 +115,7 @@ def test_known_sizes_replace_estimates(study_of):
     known = {"data/text/wikipedia/excerpt": 1_000_000, "data/text/books": 3_000_000, "data/examples": 77}
     jobs = Jobs(study_of("sample"), known.get)
     assert jobs.corpus.text() == 4_000_000
-    assert next(jobs.examples()).written == 77
+    assert next(jobs.build_examples()).written == 77
     assert jobs.corpus.dump("excerpt") == 1_695_871  # the catalogue's
 
 
@@ -123,9 +123,9 @@ def test_a_task_without_known_size_is_named_and_costs_nothing(study_of, monkeypa
     monkeypatch.delitem(SYNTHETIC, "cola")
     jobs = Jobs(study_of("sample", tasks=["cola", "rte"]), nothing_ran)
     assert jobs.unknown_tasks == ["cola"]
-    assert [work.flops > 0 for work in jobs.finetune()] == [False, True]
+    assert [job.flops > 0 for job in jobs.finetune()] == [False, True]
 
 
-def test_fill_lies_between_what_was_measured():
-    assert fill(32) == fill(64) and fill(4096) == fill(512)
-    assert fill(512) < fill(384) < fill(256) < fill(128)
+def test_the_fill_ratio_lies_between_what_was_measured():
+    assert fill_ratio(32) == fill_ratio(64) and fill_ratio(4096) == fill_ratio(512)
+    assert fill_ratio(512) < fill_ratio(384) < fill_ratio(256) < fill_ratio(128)

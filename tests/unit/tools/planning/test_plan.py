@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_src import __main__ as command
 from pipeline_src.tools.planning.record import record_run
-from pipeline_src.tools.planning.show import amount, duration, scientific
+from pipeline_src.tools.planning.table import amount, duration, scientific
 
 MINUTE = 60
 
@@ -19,6 +19,7 @@ def clone(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "workflow").mkdir()
     (tmp_path / "workflow" / "presets").symlink_to(root / "workflow" / "presets")
+    (tmp_path / "dvc.yaml").symlink_to(root / "dvc.yaml")
     (tmp_path / "params.yaml").write_bytes((root / "workflow/presets/sample.yaml").read_bytes())
     return tmp_path
 
@@ -35,7 +36,7 @@ def test_the_sample_takes_what_it_takes(clone, root, capsys, lock):
         (clone / "dvc.lock").symlink_to(root / "dvc.lock")
     found = plan(capsys, "--cores", "2")
     assert 10 / 2 * MINUTE < found["totals"]["elapsed"] < 7 * 2 * MINUTE
-    assert found["totals"]["jobs"] == 26
+    assert found["totals"]["jobs"] == 27
     assert found["totals"]["cost"] is None
 
 
@@ -83,7 +84,7 @@ def test_the_table_fits_100_columns(clone, capsys, arguments):
     assert max(map(len, lines)) <= 100
     heads = lines[2].split()
     rows = lines[3 : lines.index(next(line for line in lines if line.startswith("---")))]
-    assert len(rows) == 13 and heads[-1] == "rates"
+    assert len(rows) == 14 and heads[-1] == "rates"
     assert len({len(row) for row in rows}) == 1  # no cell pushed its neighbours aside
 
 
@@ -121,8 +122,8 @@ def test_pretraining_is_recorded_over_all_its_sessions_and_by_its_device(clone):
     (folder / "short.cost.json").write_text(json.dumps(cost))
     record_run("pretrain", "short", load_study(), 950.0)
     gpu, cpu = (json.loads(line) for line in (clone / "logs/rates.jsonl").read_text().splitlines())
-    assert gpu["place"] == {"cores": 2, "gpus": 4, "peak": 1e15} and gpu["seconds"] == 900
-    assert cpu["place"] == {"cores": 8, "gpus": 0, "peak": 0.0} and cpu["seconds"] == 950
+    assert gpu["allocation"] == {"cores": 2, "gpus": 4, "peak": 1e15} and gpu["seconds"] == 900
+    assert cpu["allocation"] == {"cores": 8, "gpus": 0, "peak": 0.0} and cpu["seconds"] == 950
 
 
 def test_a_rate_that_cannot_be_kept_costs_no_stage_its_success(clone):
@@ -144,3 +145,11 @@ def test_figures_as_people_read_them():
     assert [amount(b, "B") for b in (0, 999, 1_696_448, 25e9)] == ["-", "999 B", "1.7 MB", "25.0 GB"]
     assert amount(32.7e9) == "32.7 G"
     assert scientific(1.77e19) == "1.8e19" and scientific(0) == "-"
+
+
+def test_a_stage_without_an_estimate_is_named(clone, root, capsys):
+    (clone / "dvc.yaml").unlink()
+    more = "\n  of_ones_own:\n    cmd: python mine.py\n    deps:\n      - results/scores.json\n\nmetrics:\n"
+    text = (root / "dvc.yaml").read_text(encoding="utf-8").replace("\nmetrics:\n", more, 1)
+    (clone / "dvc.yaml").write_text(text, encoding="utf-8")
+    assert "stages without an estimate, counted as nothing: of_ones_own" in plan(capsys)["notes"]

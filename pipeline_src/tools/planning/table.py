@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pipeline_src.tools.planning.plan import Plan
+from pipeline_src.tools.planning.estimate import Plan
 
 WIDTH = 100
 HEADS = ("stage", "jobs", "input", "output", "tokens", "FLOPs", "work", "time", "disk", "cost", "rates")
@@ -14,7 +12,7 @@ WIDTHS = (18, 4, 7, 7, 6, 6, 7, 7, 7, 8, 7)
 UNITS = ((86_400 * 2, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min"))  # from, seconds, name
 
 
-def table(plan: Plan) -> str:
+def plan_table(plan: Plan) -> str:
     """The stages, the totals and the notes."""
     machine = plan.hardware
     gpus = f"{machine.gpus} x {machine.name.upper()}, " if machine.gpus else ""

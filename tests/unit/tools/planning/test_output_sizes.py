@@ -2,7 +2,7 @@
 
 import yaml
 
-from pipeline_src.tools.planning.recorded import recorded_sizes, size_on_disk
+from pipeline_src.tools.planning.output_sizes import recorded_sizes, size_on_disk
 
 LOCK = {
     "stages": {

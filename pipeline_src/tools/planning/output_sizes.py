@@ -32,7 +32,9 @@ def recorded_sizes(raw: Mapping[str, Any], lock: Path = LOCK) -> Sizes:
         if name not in same:
             same[name] = True  # a DAG has no way back here
             params = stages[name].get("params", {}).get("params.yaml", {})
-            makers = {made_by[path] for dep in stages[name].get("deps", []) for path in _touching(dep["path"], made_by)}
+            makers = {
+                made_by[path] for dep in stages[name].get("deps", []) for path in made_by if overlap(dep["path"], path)
+            }
             same[name] = all(_value(raw, key) == value for key, value in params.items()) and all(map(holds, makers))
         return same[name]
 
@@ -45,20 +47,16 @@ def recorded_sizes(raw: Mapping[str, Any], lock: Path = LOCK) -> Sizes:
     }
 
 
-def _touching(path: str, outputs: Mapping[str, str]) -> list[str]:
-    """Outputs that are this path, lie in it or hold it."""
-    return [out for out in outputs if _holds(out, path) or _holds(path, out)]
-
-
-def _holds(folder: str, path: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
+def overlap(path: str, other: str) -> bool:
+    """Whether they are one path, or one lies in the other."""
+    return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
 def _value(raw: Mapping[str, Any], key: str) -> Any:
-    found: Any = raw
+    value: Any = raw
     for step in key.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
 
 
 def size_on_disk(path: str | Path) -> int | None:

@@ -1,44 +1,13 @@
-"""One job's amount of work, and the arithmetic of a model's size that it rests on."""
+"""Parameters and arithmetic of a study's model, from its sizes alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline_src.models.flops import training_flops
 from pipeline_src.params.study import Study
-from pipeline_src.training.compute import training_flops
 
 FORWARD = 1 / 3  # of a training step's arithmetic
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one job reads, computes and writes.
-
-    Attributes:
-        stage: as ``python -m pipeline_src`` calls it.
-        item: what the stage's matrix runs over, or ``all``.
-        units: what its time grows with, counted in ``unit``; training goes by ``flops``.
-        read, written: bytes.
-        extra: bytes on disk beside what is written: what was unpacked from, checkpoints on the way.
-        tokens: real ones that go through, or are drawn or made.
-        flops: of training and predicting.
-        slot_flops: the same as if every sequence were full, as papers count it.
-        steps, width, layers: of training.
-    """
-
-    stage: str
-    item: str
-    units: float = 0.0
-    unit: str = "B"
-    read: float = 0.0
-    written: float = 0.0
-    extra: float = 0.0
-    tokens: float = 0.0
-    flops: float = 0.0
-    slot_flops: float = 0.0
-    steps: int = 0
-    width: int = 0
-    layers: int = 0
 
 
 @dataclass(frozen=True)

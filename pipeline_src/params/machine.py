@@ -1,0 +1,63 @@
+"""machine.yaml: how the study runs on this machine. No stage depends on it, and no checkpoint is known by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from pipeline_src.params.base import Block
+from pipeline_src.params.reading import check_block, read_yaml
+
+MACHINE = Path("machine.yaml")
+
+
+class TrainingMachine(Block):
+    """How one kind of training runs.
+
+    Attributes:
+        threads: CPU threads of one process.
+        max_tokens: most tokens that go through the model at once on one process; a batch is cut into as many pieces as
+            it takes, and its losses are divided by the counts of the whole batch.
+        recompute: compute activations again in the backward pass instead of keeping them: a third more work, far less
+            memory.
+    """
+
+    threads: int = Field(default=1, ge=1, le=1024)
+    max_tokens: int = Field(default=16_384, ge=1)
+    recompute: bool = False
+
+
+class Machine(Block):
+    """What fits this machine.
+
+    Attributes:
+        attention: how attention is computed: ``padded`` anywhere; ``runs`` of sequences of equal length, fast on a CPU;
+            ``nested`` and ``varlen`` without padding on a GPU, ``varlen`` only without attention dropout. ``auto``
+            takes the fastest that can run.
+        compile: let torch.compile fuse the model in pretraining on a GPU.
+        pretrain, finetune: of the two kinds of training.
+    """
+
+    attention: Literal["auto", "padded", "runs", "nested", "varlen"] = "auto"
+    compile: bool = True
+    pretrain: TrainingMachine = TrainingMachine(threads=2)
+    finetune: TrainingMachine = TrainingMachine()
+
+    def settings(self, training: str) -> dict[str, object]:
+        """What applies to ``pretrain`` or ``finetune``, by key, for checkpoints and the report."""
+        return {"attention": self.attention, "compile": self.compile, **getattr(self, training).model_dump()}
+
+
+USUAL = Machine()
+
+
+def load_machine(path: str | Path = MACHINE) -> Machine:
+    """Read and check machine.yaml; without the file, or without a key, the defaults hold.
+
+    Raises:
+        PipelineError: the file is not YAML, or holds an unknown key, a wrong type or a value out of range; key, value
+            and what is allowed are named.
+    """
+    return check_block(Machine, read_yaml(path), path) if Path(path).exists() else USUAL
