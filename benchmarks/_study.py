@@ -54,7 +54,7 @@ def training_examples(length: int) -> PretrainingExamples:
     """The examples of the phase of that length, 128 or 512, masked as in the paper."""
     with contextlib.chdir(study_folder()):
         tokenizer = load_tokenizer(Path("data/vocabulary"))
-        return open_examples(PHASES[length], "train", tokenizer, MASK_PROB, Masking(), SEED)
+        return open_examples(PHASES[length], "train", tokenizer, MASK_PROB, Masking(), SEED, "masked")
 
 
 def _book_parts() -> Iterator[str]:

@@ -27,8 +27,9 @@ from pipeline_src.examples.pairs import PairRules
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import Cut, PretrainingExamples
 from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
-from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 
 ENTRIES, BATCH = 30_522, 256
 CLS, SEP, MASK = 2, 3, 4
@@ -76,7 +77,7 @@ def documents() -> list[list[list[int]]]:
 
 def write_store(folder: Path, texts: list[list[list[int]]]) -> None:
     """The documents as the stage ``tokenize`` leaves them."""
-    writer = TokenWriter(folder, "train")
+    writer = TokenWriter(folder, "train", ENTRIES)
     for text in texts:
         ids = np.asarray([number for sentence in text for number in sentence])
         writer.add(ids, np.asarray([len(sentence) for sentence in text]), np.asarray([len(text)]))
@@ -91,6 +92,7 @@ def main() -> None:
     spelled = [[[pieces[number] for number in sentence] for sentence in text] for text in texts]
     special = np.arange(ENTRIES) < len(SPECIAL_TOKENS)
     masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=1)
+    frames = read_frames(build_tokenizer(pieces, lowercase=True))
     rates: dict[str, Any] = {}
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -101,7 +103,9 @@ def main() -> None:
             def ours(length: int = length, made: dict[str, int] = made) -> None:
                 rules = PairRules(length, 0.1, 0.5, "next_sentence", 3)
                 write_sample_index(folder / "index.npy", draw_samples(folder, "train", 1, "short", 5, rules, 1))
-                examples = PretrainingExamples(folder / "index.npy", TokenStore(folder, "train"), masked_lm, CLS, SEP)
+                examples = PretrainingExamples(
+                    folder / "index.npy", TokenStore(folder, "train"), masked_lm, frames, "next_sentence"
+                )
                 for (batch,) in examples.batches(BATCH, 1, 0, len(examples) // BATCH, Cut()):
                     made["ours"] += len(batch.pair_label)
 

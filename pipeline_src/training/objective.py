@@ -20,6 +20,7 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.training.loop import B, Objective
 
 FOLDER = "objectives"
+PAIRS = {"next_sentence": "next sentences", "sentence_order": "the order of sentences"}  # in words
 MODEL = "model."  # where an objective keeps the network whose parameters are stored under their own names
 
 

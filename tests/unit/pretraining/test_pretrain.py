@@ -44,11 +44,11 @@ def test_same_seed_same_bytes_and_another_seed_other_ones(study):
 
 def test_masked_words_alone(study):
     """Without next sentences there is no such loss, no such figure, and the words are learnt all the same."""
-    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"next_sentence": False}))
+    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"pairs": "none"}))
     run("short", short=250)
     run("long", short=250)
     figures = read_json("results/pretrain/short.json")
-    assert figures["next_sentence"] is False and "nsp_loss" not in figures["train"]
+    assert figures["pairs"] == "none" and "nsp_loss" not in figures["train"]
     assert figures["validation"]["gap"] > 0 and "nsp_accuracy" not in figures["validation"]
     curve = pd.read_csv("results/pretrain/short.tsv", sep="\t")
     assert curve["nsp_loss"].isna().all() and np.allclose(curve["loss"], curve["mlm_loss"])
@@ -153,7 +153,7 @@ def test_models_of_chosen_steps_are_kept(study):
 
 
 def test_left_to_right(study):
-    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"next_sentence": False}))
+    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"pairs": "none"}))
     run("short", short=150, objective="left_to_right")
     figures = read_json("results/pretrain/short.json")
     assert figures["objective"] == "left_to_right" and figures["config"]["is_decoder"]
