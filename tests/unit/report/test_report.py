@@ -97,6 +97,15 @@ def test_a_study_without_next_sentences_has_its_report_too(results):
     assert "no next sentences" in (results / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("phase", ["short", "long"])
+def test_a_study_whose_phase_took_no_steps_has_its_report_too(results, pictures, phase):
+    path = results / "pretrain" / f"{phase}.json"
+    write_json(path, read_json(path) | {"steps": 0})
+    curve = path.with_suffix(".tsv")
+    curve.write_text(curve.read_text().splitlines()[0] + "\n")
+    assert page_of(results).count("<svg") == 6
+
+
 def test_results_of_an_older_release_have_their_report_too(results):
     corpus = read_json(results / "corpus.json")
     write_json(results / "corpus.json", {name: corpus[name] for name in corpus if name != "passages"})
