@@ -76,10 +76,10 @@ def run(
         run_grid(grid, trainer, files, identity, stop_request)
 
     best = trainer.model()
-    load_weights(best, grid.place("pretrained") / "model")
+    load_weights(best, grid.best_folder("pretrained") / "model")
     with atomic_directory(PREDICTIONS / task / restart) as output:
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
-            shutil.copytree(grid.place(weights) / "predictions", output / weights)
+            shutil.copytree(grid.best_folder(weights) / "predictions", output / weights)
         for row in files.tests():
             lines = trainer.predict(best.to(trainer.distributed.device), files.eval_set(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
@@ -92,7 +92,7 @@ def run(
         }
         write_json(output / "run.json", about)
     with atomic_directory(FINETUNED / task / restart) as output:
-        shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
+        shutil.copytree(grid.best_folder("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()
 
 
