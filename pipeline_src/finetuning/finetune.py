@@ -77,10 +77,10 @@ def run(
         run_grid(grid, trainer, files, identity, stop_request)
 
     best = trainer.model()
-    load_weights(best, grid.place("pretrained") / "model")
+    load_weights(best, grid.best_folder("pretrained") / "model")
     with atomic_directory(PREDICTIONS / task / restart) as output:
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
-            shutil.copytree(grid.place(weights) / "predictions", output / weights)
+            shutil.copytree(grid.best_folder(weights) / "predictions", output / weights)
         for row in files.tests():
             lines = trainer.predict(best.to(trainer.distributed.device), files.eval_data(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
@@ -88,7 +88,7 @@ def run(
         summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
         write_json(output / "run.json", summary)
     with atomic_directory(FINETUNED / task / restart) as output:
-        shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
+        shutil.copytree(grid.best_folder("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()
 
 
