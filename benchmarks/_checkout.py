@@ -30,9 +30,6 @@ rule all:
     input: dag.targets
 {rules}
 dag.require_all()
-onstart: dag.start()
-onsuccess: dag.finish()
-onerror: dag.finish()
 """
 
 

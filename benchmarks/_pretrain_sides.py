@@ -24,13 +24,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks._study import ENTRIES, training_examples
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.loading.batches import Cut, PretrainingBatch
-from pipeline_src.pretraining.pretrain import Objective
 from pipeline_src.pretraining.tensor_batch import TensorBatch
-from pipeline_src.training.distributed import Team
+from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.loop import Loop
+from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimiser import CLIP, make_optimiser
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
@@ -61,7 +60,7 @@ class Batch:
     @classmethod
     def of(cls, batch: PretrainingBatch, device: torch.device) -> Batch:
         """A loader's batch in both forms."""
-        flat = TensorBatch.of(batch, next_sentence=True, device=torch.device("cpu"))
+        flat = TensorBatch.of(batch, torch.device("cpu"))
         keep = torch.arange(flat.max_seqlen) < flat.cu_seqlens.diff()[:, None]
         rectangle = keep.flatten().nonzero().squeeze(1)[flat.predicted]
 
@@ -77,7 +76,7 @@ class Batch:
             "next_sentence_label": flat.pair_label,
         }
         return cls(
-            TensorBatch.of(batch, next_sentence=True, device=device),
+            TensorBatch.of(batch, device),
             {name: tensor.to(device) for name, tensor in padded.items()},
             rectangle.to(device),
         )
@@ -98,35 +97,34 @@ class Side:
 
 def ours(config: BertConfig, batches: list[Batch], device: torch.device) -> Side:
     """This project: compiled on a GPU, as the stage does it."""
-    model = _ours(config).to(device)
+    objective = _ours(config).to(device)
     if device.type == "cuda":
-        model.compile(dynamic=True)
-    objective = Objective(model, next_sentence=True)
+        objective.compile(dynamic=True)
     loop: Loop[TensorBatch] = Loop(
-        model,
         objective,
-        make_optimiser(model, LEARNING_RATE, WEIGHT_DECAY),
+        make_optimiser(objective, LEARNING_RATE, WEIGHT_DECAY),
         lambda step: LEARNING_RATE,
         last=len(batches),
         row_ends=lambda step: False,
         what="pretraining",
         stream=1,
-        team=Team(0, 1, device),
+        distributed=Distributed(0, 1, device),
     )
     steps = loop.run([batch.flat] for batch in batches)
 
     def loss(batch: Batch) -> float:
-        model.eval()
+        objective.eval()
+        counts = objective.count(batch.flat)
         with torch.no_grad(), _precision(device):
-            found = sum(term.loss / batch.flat.counts[name] for name, term in objective(batch.flat).items())
-        model.train()
-        return float(found)
+            mean = sum(term.loss / counts[name] for name, term in objective(batch.flat).items())
+        objective.train()
+        return float(mean)
 
     return Side(lambda: next(steps), loss)
 
 
 def _peer(
-    attention: str, objective: Callable[[nn.Module, Batch], Tensor], compiled: bool = False
+    attention: str, mean_loss: Callable[[nn.Module, Batch], Tensor], compiled: bool = False
 ) -> Callable[[BertConfig, list[Batch], torch.device], Side]:
     """Builds a side with transformers' model."""
 
@@ -140,7 +138,7 @@ def _peer(
         def step() -> None:
             batch = next(coming)
             with _precision(device):
-                loss = objective(model, batch)
+                loss = mean_loss(model, batch)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)
@@ -151,9 +149,9 @@ def _peer(
         def loss(batch: Batch) -> float:
             model.eval()
             with torch.no_grad(), _precision(device):
-                found = objective(model, batch)
+                mean = mean_loss(model, batch)
             model.train()
-            return float(found)
+            return float(mean)
 
         return Side(step, loss)
 
@@ -205,10 +203,10 @@ def _precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
-def _ours(config: BertConfig) -> BertForPretraining:
-    model = BertForPretraining(config)
-    initialise(model, torch.Generator().manual_seed(1))
-    return model.train()
+def _ours(config: BertConfig) -> PretrainingObjective[TensorBatch]:
+    objective = load_objective("masked")(config, pairs=True)
+    objective.draw_weights(torch.Generator().manual_seed(1))
+    return objective.train()
 
 
 def _theirs(config: BertConfig, attention: str) -> nn.Module:
@@ -218,7 +216,7 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     sizes = transformers.BertConfig(**config.as_dict(), attn_implementation=attention)
     model = transformers.BertForPreTraining(sizes)
-    weights = _ours(config).state_dict()
+    weights = dict(_ours(config).saved_models()[""].module.state_dict())
     weights["cls.predictions.bias"] = weights["cls.predictions.decoder.bias"]
     model.load_state_dict(weights, strict=False)
     for name, parameter in model.named_parameters():

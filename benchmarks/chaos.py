@@ -16,6 +16,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,10 @@ from typing import Any
 
 import yaml
 
-from benchmarks._checkout import Checkout, check_out
+from benchmarks._checkout import ROOT, Checkout, check_out
+
+sys.path.insert(0, str(ROOT / "workflow"))  # where the bridge's files find each other
+from dvc_state import finished_stages  # noqa: E402
 
 ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
 WAIT = (2.0, 25.0)  # seconds from a start to its kill
@@ -148,7 +152,7 @@ def _start(path: Path, engine: str, pause: float | None, environment: Mapping[st
         lock = {}  # damaged
     kept = {name for name, stage in lock.items() if _same(stage, undisturbed.get(name, {}))}
     if engine == "snakemake":  # it commits first what it finished before
-        kept |= _finished(path)
+        kept |= finished_stages(path)
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             ENGINES[engine], cwd=path, env=dict(environment), stdout=said, stderr=said, start_new_session=True
@@ -185,13 +189,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         pass  # it had ended
     process.wait()
-
-
-def _finished(path: Path) -> set[str]:
-    """Stages whose stamps say that Snakemake finished them and DVC does not know."""
-    folder = path / ".snakemake/dvc"
-    stamps = [stamp for stamp in folder.glob("*") if stamp.name != "snapshot.json"] if folder.exists() else []
-    return {stamp.name.replace(",", "-") for stamp in stamps if stamp.stat().st_mtime}
 
 
 def _ran(said: str) -> list[str]:

@@ -87,7 +87,7 @@ def measure(task: str, asked: argparse.Namespace, encoder: Path) -> dict[str, An
         busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
         runs = [read_json(f"results/predictions/{task}/{number}/run.json")["runs"] for number in numbers]
     row: dict[str, Any] = {"rows": sample or "all", "recipe": wanted.model_dump(mode="json"), "met": True}
-    for metric in load_spec(task).row(None).metrics:
+    for metric in load_spec(task).eval_set(None).metrics:
         values = [max(r["dev"][metric] for r in of if r["weights"] == "pretrained") for of in runs]
         median, random = statistics.median(values), runs[0][-1]["dev"][metric]
         row[metric] = {"values": values, "median": median, "random_weights": random}

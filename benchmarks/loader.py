@@ -37,8 +37,7 @@ def main() -> None:
     def load(size: int) -> Callable[[], None]:
         def work() -> None:
             batches = examples.batches(size, 1, 0, SEQUENCES // size, Cut())
-            pieces = (piece for batch in tensor_batches(batches, True, cpu) for piece in batch)
-            loaded[size] = sum(piece.counts["tokens"] for piece in pieces)
+            loaded[size] = sum(part.counts["tokens"] for batch in tensor_batches(batches, cpu) for part in batch)
 
         return work
 

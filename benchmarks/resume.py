@@ -26,7 +26,7 @@ from pipeline_src.training.checkpoint import MINUTES
 
 TARGET = 5.0  # seconds
 ROUNDS = 5
-PATIENCE = 300.0  # seconds that the first checkpoints may take
+TIMEOUT = 300.0  # seconds that the first checkpoints may take
 SAVED = 2  # steps whose checkpoints are waited for
 
 
@@ -77,7 +77,7 @@ def train_and_kill(folder: Path) -> int:
     program = [sys.executable, "-m", "pipeline_src", "pretrain", "--phase", "short"]
     with open(folder / "training.log", "wb") as log:
         training = subprocess.Popen(program, cwd=folder, env=_environment(), stdout=log, stderr=log)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while len(_checkpoints(folder)) < SAVED:
             time.sleep(0.05)
             if training.poll() is not None or time.monotonic() > deadline:

@@ -1,6 +1,6 @@
 """One DAG for two engines: dvc.yaml says what a stage is, ``rules/*.smk`` say how to run it.
 
-A rule looks its stage up, ``dag["tokens"].input`` and so on, and DVC alone decides what is stale (``dvc_state``).
+A rule looks its stage up, ``dag["tokenize"].input`` and so on, and DVC alone decides what is stale (``dvc_state``).
 """
 
 from __future__ import annotations
@@ -10,37 +10,32 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dvc.exceptions import DvcException
-from dvc.lock import LockError
-from dvc.repo import Repo, lock_repo
-from dvc.stage import PipelineStage
-from snakemake.cli import get_argument_parser
-from snakemake.exceptions import WorkflowError
-from snakemake.io import ancient, directory, touch
-from snakemake.logging import logger
-
+import reuse
 from code_deps import compare
+from commit_thread import CommitThread
 from dvc_stages import Group, Pipeline
-from dvc_state import State
-from lock_file import MergeConflictError, keep_copy, mend, refuse_conflict, write_whole
-from recorder import Recorder
-from restore import holds_files
+from dvc_state import NOTES, SNAPSHOT, STAMPS, State, free_from_cache, stamp_of, write_notes
+from engine_api import (
+    DvcException,
+    LockError,
+    PipelineStage,
+    Repo,
+    WorkflowError,
+    ancient,
+    around_execution,
+    directory,
+    has_forced_jobs,
+    lock_repo,
+    logger,
+    silence_missing_metadata,
+)
+from lock_file import is_damaged, keep_copy, mend
 from run_lock import RunLock, cancel_orphans, locked_by
-
-STAMPS = Path(".snakemake/dvc")
-LOOKING = (  # Snakemake's options that execute no job, ``-n`` apart
-    "lint list_rules list_target_rules print_compilation containerize report reporter generate_unit_tests dag "
-    "rulegraph filegraph d3dag unlock cleanup_metadata conda_cleanup_envs conda_create_envs_only list_conda_envs "
-    "cleanup_shadow container_cleanup_images list_changes list_input_changes list_params_changes list_untracked "
-    "summary detailed_summary archive delete_all_output delete_temp_output touch"
-).split()
 
 
 class Stage:
@@ -49,35 +44,46 @@ class Stage:
     Args:
         pipeline: all stages.
         group: the stage.
-        stamps: folder of the stamps.
+        notes: gives DVC's names of the stages that are stale -> an input to run them for.
     """
 
-    def __init__(self, pipeline: Pipeline, group: Group, stamps: Path) -> None:
-        self._pipeline, self._group, self._stamps = pipeline, group, stamps
+    def __init__(self, pipeline: Pipeline, group: Group, notes: Callable[[], Mapping[str, str]]) -> None:
+        self._pipeline, self._group, self._notes = pipeline, group, notes
 
     def input(self, wildcards: Any) -> list[Any]:
-        """Files the stage depends on. All are ``ancient``: DVC compares contents, Snakemake must not compare ages."""
-        stage = self._member(wildcards)
-        # the stamps: what makes the input may be stale while the input itself lies there
-        found = {str(self._stamps / self._pipeline.stamps[above.name]): None for above in self._pipeline.above(stage)}
-        for dep in stage.deps:
-            if dep.hash_name != "params":
-                path = self._pipeline.path(dep)
-                found |= dict.fromkeys(self._pipeline.outputs_behind(path) or [path])
-        return [ancient(path) for path in found]
+        """Files the stage depends on, ``ancient``: DVC compares contents, Snakemake must not compare ages.
+
+        Of a stale stage, what stale stages make is not, or Snakemake would not run it after them; and it has a note.
+        """
+        stage, notes, makers = self._member(wildcards), self._notes(), self._pipeline.makers
+        paths = self._pipeline.inputs(stage)
+        if stage.name not in notes:
+            return [ancient(path) for path in paths]
+        made_anew = {path for path in paths if path in makers and makers[path].name in notes}
+        return [*(path if path in made_anew else ancient(path) for path in paths), notes[stage.name]]
 
     @property
     def output(self) -> list[Any]:
-        """Files the stage makes, with wildcards, and its stamp."""
-        made = [directory(path) if folder else path for path, folder in self._group.patterns.items()]
-        return [*made, touch(str(self._stamps / self._group.stamp(f"{{{key}}}" for key in self._group.keys)))]
+        """Files the stage makes, with wildcards."""
+        return [directory(path) if is_folder else path for path, is_folder in self._group.outputs.items()]
 
     def cmd(self, wildcards: Any) -> str:
-        """The command, as DVC would run it: in the stage's own folder, and of a list one after another."""
+        """The command, as DVC would run it: in the stage's own folder, and of a list one after another.
+
+        Where it ends well, it leaves the stage's stamp. A stage that can be spared has another one, see ``reuse``.
+        """
         stage = self._member(wildcards)
-        commands = [stage.cmd] if isinstance(stage.cmd, str) else list(stage.cmd or [])
         folder = os.path.relpath(stage.wdir)
-        return "\n".join(commands if folder == "." else [f"cd {shlex.quote(folder)}", *commands])
+        command = reuse.command(self._pipeline, stage)
+        if command:
+            folder = "."
+        else:
+            commands = [stage.cmd] if isinstance(stage.cmd, str) else list(stage.cmd)
+            lines = commands if folder == "." else [f"cd {shlex.quote(folder)}", *commands]
+            command = "\n".join(lines).strip()
+        touch = f"touch {shlex.quote(os.path.relpath(stamp_of(stage.name), folder))}"
+        # a rule may go on with `|| ...` after one line; after several, Snakemake's `set -e` ends the job
+        return f"{command} && {touch}" if re.fullmatch(r"[^#\n]*[^#\n;&]", command) else f"{command}\n{touch}"
 
     def _member(self, wildcards: Any) -> PipelineStage:
         values = tuple(str(getattr(wildcards, key)) for key in self._group.keys)
@@ -93,63 +99,51 @@ class Dag:
     Args:
         workflow: Snakemake's workflow, as the Snakefile sees it.
 
-    A run that executes jobs holds a lock from here to its end, first commits what an interrupted run finished, and
-    restores what DVC has; while jobs run, a thread records what is finished. Looking (``-n``, ``--dag``, ``--lint``,
-    ``--report``, ``--touch`` and the like) writes nothing here: its stamps stand in a temporary folder. Inside a job
-    nothing is decided.
+    A run that executes jobs holds a lock from its beginning to its end, first commits what an interrupted run finished,
+    and restores what DVC has; while jobs run, a thread records what is finished. Looking (``-n``, ``--dag``,
+    ``--lint``, ``--report``, ``--touch`` and whatever else runs no command) takes no lock and leaves all as it is.
+    Inside a job nothing is decided.
 
     Raises:
-        WorkflowError: another engine is at work here, or dvc.yaml cannot be read.
+        WorkflowError: dvc.yaml or dvc.lock cannot be read, or the folder's name is one that Snakemake cannot bear.
     """
 
     def __init__(self, workflow: Any) -> None:
+        if set("{}") & set(os.getcwd()):  # they are wildcards, in paths of the rules' environments
+            raise WorkflowError(f"Snakemake does not work in a folder with braces in its name: rename {os.getcwd()}.")
         os.environ.setdefault("PIPELINE_PLAIN_PROGRESS", "1")  # jobs side by side print lines, not bars
         os.environ.setdefault("LAUNCH", "")  # Snakemake's shell refuses a variable that is not defined
         self._workflow = workflow
         self._asked: set[str] = set()
-        self._lock: RunLock | None = None
-        self._recorder = Recorder(STAMPS)
+        self._notes: dict[str, str] | None = None
         try:
-            refuse_conflict()
-            if not workflow.is_main_process:
-                self._pipeline, self._stamps = Pipeline(Repo(".")), STAMPS
-            elif not _only_looks(workflow):
-                self._pipeline, self._stamps = self._begin(Repo(".")), STAMPS
-            else:
-                self._pipeline = Pipeline(Repo("."))
-                self._stamps = Path(tempfile.mkdtemp(prefix="dvc-stamps-"))
-                atexit.register(shutil.rmtree, self._stamps, ignore_errors=True)
-                state = State(self._pipeline, STAMPS)
-                state.write_stamps(self._stamps, state.stale(restore=False))
-            if workflow.is_main_process:
-                _change_targets(workflow, self._with_stamps)
-        except MergeConflictError as error:
-            raise WorkflowError(str(error)) from None
+            self._pipeline = _read(Repo("."), may_mend=not workflow.output_settings.dryrun)
+            self._groups = self._pipeline.groups
         except DvcException as error:
             raise WorkflowError(f"DVC: {error}") from None
-
-    def _with_stamps(self, targets: Iterable[str]) -> set[str]:
-        """The targets, and beside a file that is asked for by name its stamp: the file may lie there and be stale."""
-        stages = [self._pipeline.makers.get(os.path.normpath(target)) for target in targets]
-        return {*targets, *(str(self._stamps / self._pipeline.stamps[stage.name]) for stage in stages if stage)}
+        if workflow.is_main_process:
+            silence_missing_metadata(workflow)
+            around_execution(workflow, self._run)
+        else:
+            self._notes = {}
 
     def __getitem__(self, name: str) -> Stage:
         """The stage that dvc.yaml calls ``name``, for the rule that runs it."""
-        if name not in self._pipeline.groups:
+        if name not in self._groups:
             raise WorkflowError(f"A rule runs stage {name!r}, which dvc.yaml does not declare.")
         self._asked.add(name)
-        return Stage(self._pipeline, self._pipeline.groups[name], self._stamps)
+        return Stage(self._pipeline, self._groups[name], self._stale_notes)
 
     @property
     def targets(self) -> list[str]:
-        """Every output and every stamp: what ``snakemake all`` asks for."""
-        return [*self._pipeline.makers, *(str(self._stamps / name) for name in self._pipeline.stamps.values())]
+        """Every output: what ``snakemake all`` asks for."""
+        return list(self._pipeline.makers)
 
     @property
     def constraints(self) -> dict[str, str]:
         """For every wildcard, the values that params.yaml lists."""
         values: dict[str, set[str]] = {}
-        for group in self._pipeline.groups.values():
+        for group in self._groups.values():
             for member in group.members:
                 for key, value in zip(group.keys, member, strict=True):
                     values.setdefault(key, set()).add(re.escape(value))
@@ -157,97 +151,77 @@ class Dag:
 
     def require_all(self) -> None:
         """Stop where a stage of dvc.yaml has no rule, or declares other code than it imports; after the last rule."""
-        missing = [name for name in self._pipeline.groups if name not in self._asked]
+        missing = [name for name in self._groups if name not in self._asked]
         if missing:
             raise WorkflowError(f"dvc.yaml declares {', '.join(missing)}, which no rule in workflow/rules runs.")
         if self._workflow.is_main_process and (wrong := compare(Path.cwd())):
             raise WorkflowError("\n".join([*wrong, "Mend dvc.yaml by: python workflow/code_deps.py --fix"]))
 
-    def start(self) -> None:
-        """For ``onstart``: record what the jobs are about to run with."""
-        if self._lock:
-            settings = self._workflow.dag_settings
-            if settings.forceall or settings.forcerun or settings.forcetargets:
-                self._lock.guard(self._pipeline.stages.values())
-            State(self._pipeline, STAMPS).snapshot()
-            self._recorder.start()
+    def _stale_notes(self) -> Mapping[str, str]:
+        """The notes of a run, or, for one who only looks, such as the run would write, in a temporary folder."""
+        if self._notes is None:
+            folder = Path(tempfile.mkdtemp(prefix="dvc-stale-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            self._notes = write_notes(folder, State(self._pipeline).stale(), may_age=False)
+        return self._notes
 
-    def finish(self) -> None:
-        """For ``onsuccess`` and ``onerror``: commit what was finished, as dvc.yaml and params.yaml stand now."""
-        if not self._lock:
-            return
-        recorded = self._recorder.end()
+    def _run(self, execute: Callable[[], Any]) -> Any:
+        """Execute jobs between :meth:`_begin` and :meth:`_finish`."""
         repo = Repo(".")
         try:
-            with lock_repo(repo):
-                State(Pipeline(repo), STAMPS).commit(recorded)
-                keep_copy(repo)
+            lock = RunLock(repo)
+            try:
+                self._begin(repo, lock)
+                thread = CommitThread()
+                thread.start()
+                try:
+                    return execute()
+                finally:
+                    self._finish(thread.end())
+            finally:
+                lock.release()
         except LockError as error:
             raise locked_by(repo, error) from None
         except DvcException as error:
             raise WorkflowError(f"DVC: {error}\nWhat was finished is committed at the next start.") from None
-        finally:
-            self._lock.release()
 
-    def _begin(self, repo: Repo) -> Pipeline:
-        """Take the lock, bring stamps, dvc.lock and the workspace together, and keep DVC off what will run."""
-        self._lock = RunLock(repo)
-        atexit.register(self._lock.release)
-        _forget_interrupted_run()
-        try:
-            if (STAMPS / "snapshot.json").exists():  # the run before did not come to its end
-                cancel_orphans()
-            with lock_repo(repo):
-                self._lock.refuse_dvc()
-                if mended := mend(repo):
-                    logger.warning(f"dvc: {mended}")
-                write_whole()
-                keep_copy(repo)
-                pipeline = Pipeline(repo)
-                state = State(pipeline, STAMPS)
-                state.commit()
-                stale = state.stale(restore=True)
-                for out in (out for stage in stale for out in stage.outs if holds_files(out.fs_path)):
-                    out.unprotect()  # a link into the cache is read-only, and Snakemake would refuse to replace it
-                state.write_stamps(STAMPS, stale)
-                self._lock.guard(stale)
-                return pipeline
-        except LockError as error:
-            self._lock.release()
-            raise locked_by(repo, error) from None
-        except BaseException:
-            self._lock.release()
-            raise
+    def _begin(self, repo: Repo, lock: RunLock) -> None:
+        """Bring dvc.lock and the workspace together, and keep DVC off what will run."""
+        if SNAPSHOT.exists():  # the run before did not come to its end
+            cancel_orphans()
+        with lock_repo(repo):
+            lock.refuse_dvc()
+            if mended := mend(repo):
+                logger.warning(f"dvc: {mended}")
+            keep_copy(repo)
+            pipeline = Pipeline(repo)  # as it stands now that no one else writes
+            state = State(pipeline)
+            state.commit()
+            stale = state.restored()
+            free_from_cache(stale)
+            shutil.rmtree(NOTES, ignore_errors=True)
+            self._notes = write_notes(NOTES, stale, may_age=True)
+            reuse.mark([] if has_forced_jobs(self._workflow) else state.unchanged)
+            STAMPS.mkdir(parents=True, exist_ok=True)
+            state.snapshot()
+            lock.guard(pipeline.stages.values() if has_forced_jobs(self._workflow) else stale)
+
+    def _finish(self, recorded: set[str]) -> None:
+        """Commit what was finished, as dvc.yaml and params.yaml stand now."""
+        repo = Repo(".")
+        with lock_repo(repo):
+            State(Pipeline(repo)).commit(recorded)
+            keep_copy(repo)
+        shutil.rmtree(NOTES, ignore_errors=True)
+        reuse.clear()
 
 
-def _change_targets(workflow: Any, change: Callable[[Iterable[str]], set[str]]) -> None:
-    """Let ``change`` have the targets of the command line, which Snakemake hands over once the Snakefile is read."""
-
-    class Changing(type(workflow)):  # type: ignore[misc]
-        def __setattr__(self, name: str, value: Any) -> None:
-            if name == "dag_settings" and value is not None:
-                value = replace(value, targets=change(value.targets))
-            super().__setattr__(name, value)
-
-    workflow.__class__ = Changing
-
-
-def _only_looks(workflow: Any) -> bool:
-    """Whether this Snakemake will execute no job. It tells a Snakefile about ``-n`` alone: the rest is asked anew."""
-    if workflow.output_settings.dryrun:
-        return True
-    try:
-        arguments, _ = get_argument_parser().parse_known_args(sys.argv[1:])
-    except SystemExit:  # started from Python, not from the command line
-        return False
-    if arguments.report_after_run:
-        arguments.report = None
-    return any(getattr(arguments, option, None) not in (None, False) for option in LOOKING)
-
-
-def _forget_interrupted_run() -> None:
-    """Clear Snakemake's own lock and marks of unfinished files: ours is held, and the stamps say what is finished."""
-    for kind in ("locks", "incomplete"):
-        for file in Path(".snakemake", kind).rglob("*"):
-            if file.is_file():
-                file.unlink()
+def _read(repo: Repo, *, may_mend: bool) -> Pipeline:
+    """The pipeline, from a dvc.lock that is mended where a kill has damaged it: without, DVC reads nothing."""
+    if not is_damaged(repo):
+        return Pipeline(repo)
+    if not may_mend:
+        raise WorkflowError("dvc.lock was damaged by a kill: mend it by `python workflow/lock_file.py`.")
+    with lock_repo(repo):
+        logger.warning(f"dvc: {mend(repo)}")
+    return Pipeline(Repo("."))

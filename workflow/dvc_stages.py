@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
 import networkx
-from dvc.parsing import EntryDefinition, ForeachDefinition
-from dvc.parsing.context import Node
-from dvc.repo import Repo
-from dvc.stage import PipelineStage
-from snakemake.exceptions import WorkflowError
+
+from engine_api import ParamsDependency, PipelineStage, Repo, WorkflowError, declared_stages, params_of, resolve
 
 OUTPUT_KINDS = ("outs", "metrics", "plots")
 
@@ -30,20 +27,15 @@ class Group:
 
     Attributes:
         name: its key in dvc.yaml.
-        patterns: outputs with ``{wildcards}`` for the items -> whether it is a folder.
+        outputs: outputs with ``{wildcards}`` for the items -> whether it is a folder.
         keys: names of the wildcards, in the order in which they appear in the outputs.
         members: the wildcards' values -> the member.
     """
 
     name: str
-    patterns: dict[str, bool]
+    outputs: dict[str, bool]
     keys: list[str]
     members: dict[tuple[str, ...], PipelineStage]
-
-    def stamp(self, values: Iterable[str]) -> str:
-        """Name of a member's stamp; with wildcards for values, the pattern of all of them."""
-        items = ",".join(values)
-        return f"{self.name}@{items}" if items else self.name
 
 
 class Pipeline:
@@ -79,9 +71,10 @@ class Pipeline:
         """Stages whose outputs ``stage`` depends on directly."""
         return self.graph.successors(stage)
 
-    def above(self, stage: PipelineStage) -> list[PipelineStage]:
-        """Stages whose outputs ``stage`` depends on directly, of this dvc.yaml."""
-        return [other for other in self.upstream(stage) if other.name in self.stages]
+    def inputs(self, stage: PipelineStage) -> list[str]:
+        """Files and folders that a stage depends on; of a folder that stages fill, what they put there."""
+        paths = [self.path(dep) for dep in stage.deps if not isinstance(dep, ParamsDependency)]
+        return list(dict.fromkeys(file for path in paths for file in self.outputs_behind(path) or [path]))
 
     def outputs_behind(self, dependency: str) -> list[str]:
         """Outputs of stages that a dependency names: itself, the folder it lies in, or all that lie in it.
@@ -93,99 +86,118 @@ class Pipeline:
         above = [str(folder) for folder in PurePosixPath(dependency).parents if str(folder) in self.makers]
         return above[:1] or [path for path in self.makers if path.startswith(dependency + "/")]
 
-    def members(self, name: str) -> list[PipelineStage]:
-        """The stage itself, or every member of a matrix or foreach group."""
-        return [stage for full, stage in self.stages.items() if full.split("@")[0] == name]
-
-    def output_patterns(self, name: str) -> dict[str, bool]:
-        """Outputs of a stage with ``{wildcards}`` for a group's items -> whether it is a folder.
-
-        A path without suffix, or with a closing slash, is a folder. Outputs that persist between runs are left
-        out, since Snakemake would delete them before each run.
-        """
-        definition = self._resolver.definitions[name]
-        if isinstance(definition, EntryDefinition):
-            entry = definition.resolve_stage()[name]
-        else:
-            template = {key: definition.template.get(key, []) for key in OUTPUT_KINDS}
-            template |= {key: definition.template[key] for key in ("vars", "wdir") if key in definition.template}
-            items: dict[str, Any] = {"key": "{key}", "item": _placeholders(definition)}
-            with definition.context.set_temporarily(items, reserve=True):
-                single = EntryDefinition(self._resolver, definition.context, name, template)
-                entry = single.resolve_stage(skip_checks=True)[name]
-        patterns = {}
-        for declared in (out for kind in OUTPUT_KINDS for out in entry.get(kind) or []):
-            path, options = (declared, {}) if isinstance(declared, str) else next(iter(declared.items()))
-            if not (options or {}).get("persist"):
-                whole = os.path.normpath(os.path.join(entry.get("wdir") or "", path))
-                patterns[whole] = path.endswith("/") or not PurePosixPath(whole).suffix
-        return patterns
+    # -- as rules name them ---------------------------------------------------------------------------------
 
     @cached_property
     def groups(self) -> dict[str, Group]:
         """Every stage as dvc.yaml spells it.
 
         Raises:
-            WorkflowError: two members of a group would write the same files.
+            WorkflowError: a stage has no outputs, or two members of a group would write the same files.
         """
-        groups = {}
-        for name in self._resolver.definitions:
-            patterns = self.output_patterns(name)
-            keys = list(dict.fromkeys(key for pattern in patterns for key in re.findall(r"{(\w+)}", pattern)))
-            members: dict[tuple[str, ...], PipelineStage] = {}
-            for stage in self.members(name):
-                values = _match(list(patterns), keys, {self.path(out) for out in stage.outs})
+        declared = declared_stages(self.repo)
+        templates = {name: _template(definition) for name, definition in declared["stages"].items()}
+        resolved = resolve(self.repo, {"vars": declared.get("vars", []), "stages": templates})
+        return {name: self._group(name, _outputs(entry)) for name, entry in resolved.items()}
+
+    def _group(self, name: str, outputs: dict[str, bool]) -> Group:
+        if not outputs:
+            raise WorkflowError(f"dvc.yaml, {name}: a stage needs an output that Snakemake can ask for.")
+        keys = list(dict.fromkeys(key for path in outputs for key in re.findall(r"{(\w+)}", path)))
+        members = {}
+        for stage in self.stages.values():
+            if stage.name.split("@")[0] == name:
+                values = _values(list(outputs), keys, {self.path(out) for out in stage.outs})
                 if values is None or values in members:
                     raise WorkflowError(f"dvc.yaml, {stage.name}: the outputs' names must hold each item of the group.")
                 members[values] = stage
-            groups[name] = Group(name, patterns, keys, members)
-        return groups
+        return Group(name, outputs, keys, members)
+
+    # -- compared with dvc.lock -----------------------------------------------------------------------------
+
+    def changed(self, stage: PipelineStage) -> bool:
+        """Whether DVC calls the stage changed; unlike DVC's own function it takes no lock and needs no cache."""
+        if stage.changed_stage() or any(self.differs(out) for out in stage.outs):
+            return True
+        if stage.frozen:
+            return False
+        return bool(stage.is_callback or stage.always_changed or any(self.differs(dep) for dep in stage.deps))
+
+    def is_recorded(self, stage: PipelineStage) -> bool:
+        """Whether dvc.lock records a run of the stage with its command, parameters, code and input of now."""
+        outputs = all(out.hash_info for out in stage.outs)
+        return outputs and not stage.changed_stage() and not any(self.differs(dep) for dep in stage.deps)
+
+    def differs(self, item: Any) -> bool:
+        """Whether an output or a dependency in the workspace is other than dvc.lock says, or missing."""
+        if isinstance(item, ParamsDependency) and item.params:
+            recorded = item.hash_info.value or {}
+            return any(key not in recorded for key in item.params) or self.params(item) != {
+                key: recorded[key] for key in item.params
+            }
+        try:
+            return bool(item.workspace_status())
+        except FileNotFoundError:  # a folder of links into a cache that is gone
+            return True
+
+    def params(self, dependency: ParamsDependency) -> dict[str, Any]:
+        """The values of now of a dependency on parameters, those left out that its file does not have."""
+        values = self._params.get(dependency.fs_path, {})
+        return {key: values[key] for key in dependency.params or values if key in values}
 
     @cached_property
-    def stamps(self) -> dict[str, str]:
-        """DVC's name of every stage -> name of its stamp."""
-        return {
-            stage.name: group.stamp(values) for group in self.groups.values() for values, stage in group.members.items()
-        }
-
-    @cached_property
-    def _resolver(self) -> Any:
-        from dvc.dvcfile import load_file
-
-        return load_file(self.repo, os.path.join(self.repo.root_dir, "dvc.yaml")).resolver
+    def _params(self) -> dict[str, dict[str, Any]]:
+        """Each file of parameters is parsed once: DVC parses it for every stage, a quarter of a start."""
+        named = [dep for stage in self.stages.values() for dep in stage.deps if isinstance(dep, ParamsDependency)]
+        return params_of(dep for dep in named if dep.params)
 
 
-def _placeholders(definition: Any) -> Any:
-    """``{name}`` for every value that a group's items can put into a path."""
-    if not isinstance(definition, ForeachDefinition):
-        return {key: f"{{{key}}}" for key in definition.resolved_iterable}
-    first = next(iter(definition.normalized_iterable.values()), "")
-    first = first.value if isinstance(first, Node) else first
-    return {key: f"{{{key}}}" for key in first} if isinstance(first, Mapping) else "{item}"
+def _template(definition: dict[str, Any]) -> dict[str, Any]:
+    """A stage that writes the outputs of ``definition``, with ``{task}`` in the place of ``${item.task}``."""
+    body = definition.get("do", definition)
+    kept = {key: body[key] for key in (*OUTPUT_KINDS, "vars", "wdir") if key in body}
+    is_group = "do" in definition or "matrix" in definition
+    return {"cmd": "true", **(_with_wildcards(kept) if is_group else kept)}
 
 
-def _match(patterns: list[str], keys: list[str], outputs: set[str]) -> tuple[str, ...] | None:
+def _with_wildcards(node: Any) -> Any:
+    if isinstance(node, str):
+        return re.sub(r"\$\{\s*(?:item\.)?(\w+)\s*\}", _wildcard, node)
+    if isinstance(node, dict):
+        return {_with_wildcards(key): _with_wildcards(value) for key, value in node.items()}
+    return [_with_wildcards(each) for each in node] if isinstance(node, list) else node
+
+
+def _wildcard(reference: re.Match[str]) -> str:
+    is_item = "item." in reference[0] or reference[1] in ("item", "key")
+    return f"{{{reference[1]}}}" if is_item else reference[0]
+
+
+def _outputs(entry: dict[str, Any]) -> dict[str, bool]:
+    """Outputs of a resolved stage -> whether it is a folder: it has no suffix, or ends in a slash.
+
+    Outputs that persist between runs are left out, since Snakemake would delete them before each run.
+    """
+    outputs = {}
+    for declared in (out for kind in OUTPUT_KINDS for out in entry.get(kind) or []):
+        path, options = (declared, {}) if isinstance(declared, str) else next(iter(declared.items()))
+        if not (options or {}).get("persist"):
+            whole = os.path.normpath(os.path.join(entry.get("wdir") or "", path))
+            outputs[whole] = path.endswith("/") or not PurePosixPath(whole).suffix
+    return outputs
+
+
+def _values(patterns: list[str], keys: list[str], outputs: set[str]) -> tuple[str, ...] | None:
     """The wildcards' values that turn ``patterns`` into (some of) ``outputs``; None where there are none."""
-    known: dict[str, str] = {}
-    for pattern in patterns:
-        parts = re.split(r"{(\w+)}", pattern.format_map(_Keep(known)))
-        seen: set[str] = set()
-        expression = ""
-        for place, part in enumerate(parts):
-            if place % 2 == 0:
-                expression += re.escape(part)
-            else:
-                expression += f"(?P={part})" if part in seen else f"(?P<{part}>.+?)"
-                seen.add(part)
-        matches = [match for out in sorted(outputs) if (match := re.fullmatch(expression, out))]
-        if not matches:
-            return None
-        known |= matches[0].groupdict()
-    return tuple(known[key] for key in keys)
-
-
-class _Keep(dict[str, str]):
-    """Leaves a wildcard that is not known yet as it stands."""
-
-    def __missing__(self, key: str) -> str:
-        return f"{{{key}}}"
+    expression, seen = "", set()
+    for place, part in enumerate(re.split(r"{(\w+)}", patterns[0])):
+        if place % 2 == 0:
+            expression += re.escape(part)
+        else:
+            expression += f"(?P={part})" if part in seen else f"(?P<{part}>.+?)"
+            seen.add(part)
+    for path in sorted(outputs):
+        match = re.fullmatch(expression, path)
+        if match and seen == set(keys) and {pattern.format(**match.groupdict()) for pattern in patterns} <= outputs:
+            return tuple(match[key] for key in keys)
+    return None

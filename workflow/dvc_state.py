@@ -1,8 +1,8 @@
-"""Keeping DVC's and Snakemake's ideas of "done" the same, by stamps: one empty file a stage.
+"""What is stale, and what Snakemake has finished that DVC does not know yet.
 
-mtime 0: DVC says the stage is fresh. No stamp: it is stale, and Snakemake runs it. A real mtime: Snakemake has
-finished it and DVC does not know yet. Only such stages are committed, and only if command, parameters, code and
-input are what they were when the run began.
+DVC alone says what is stale: a rule of a stale stage has one input more, a note that is newer than its outputs, and
+Snakemake runs it for that. When a command has ended well, its job leaves a stamp, an empty file. Stages with a stamp
+are committed, and only if command, parameters, code and input are what they were when the run began.
 """
 
 from __future__ import annotations
@@ -10,118 +10,108 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+import time
+from collections.abc import Collection, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dvc.dependency import param
-from dvc.dependency.param import ParamsDependency
-from dvc.exceptions import DvcException
-from dvc.stage import PipelineStage
-from snakemake.logging import logger
-
 from dvc_stages import Pipeline
-from patience import in_words, patience, size_of
-from restore import Restore, differs
+from engine_api import DvcException, ParamsDependency, PipelineStage, logger
+from heartbeat import heartbeat, in_words, size_of
+from lock_file import record
+from restore import Restore, holds_files
 
-SNAPSHOT = "snapshot"  # no stamp: what the stages would run with
+FOLDER = Path(".snakemake/dvc")
+STAMPS = FOLDER / "finished"
+NOTES = FOLDER / "stale"
+SNAPSHOT = FOLDER / "snapshot.json"  # what the stages would run with
 HASHED_WHOLE = 1 << 20  # bytes: larger inputs are compared by size and mtime
+DIRECTORY_TIME = ".snakemake_timestamp"  # holds a folder's time for Snakemake
+
+
+def finished_stages(root: Path = Path(".")) -> set[str]:
+    """DVC's names of the stages that Snakemake has finished in a project and DVC may not know."""
+    return {str(stamp.relative_to(root / STAMPS)) for stamp in (root / STAMPS).rglob("*") if stamp.is_file()}
+
+
+def stamp_of(name: str) -> Path:
+    """Where the job of a stage says that it has finished."""
+    return STAMPS / name
 
 
 class State:
-    """The stamps of a pipeline.
+    """How the stages of a pipeline stand.
 
     Args:
         pipeline: as DVC reads it now.
-        folder: where the stamps of finished stages lie.
+
+    Attributes:
+        unchanged: after :meth:`restored`, stale stages that nothing but an earlier one makes stale.
     """
 
-    def __init__(self, pipeline: Pipeline, folder: Path) -> None:
-        self.pipeline, self.folder = pipeline, folder
-        self.snapshot_file = folder / f"{SNAPSHOT}.json"
-
-    def stamp(self, stage: PipelineStage) -> Path:
-        """Where the stage's stamp lies."""
-        return self.folder / self.pipeline.stamps[stage.name]
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.unchanged: list[PipelineStage] = []
 
     # -- what is stale --------------------------------------------------------------------------------------
 
-    def stale(self, *, restore: bool) -> list[PipelineStage]:
-        """Stages that must run, with all that depends on them.
-
-        Args:
-            restore: first bring back, from dvc.lock and the run-cache, what was made before (needs DVC's lock);
-                otherwise nothing is written, and what waits to be committed counts as fresh.
-
-        Raises:
-            WorkflowError: outputs would be lost, see :meth:`Restore.check`.
-        """
-        with _params_read_once():
-            return self._stale(restore)
-
-    def _stale(self, restore: bool) -> list[PipelineStage]:
-        waiting = [] if restore else self.finished()[0]
-        cache = Restore(self.pipeline.repo)
-        if restore:
-            cache.tracked()
+    def stale(self) -> list[PipelineStage]:
+        """Stages that must run, with all that depends on them; what waits to be committed counts as fresh."""
+        waiting, _ = self.finished()
         stale: dict[PipelineStage, None] = {}
         for stage in self.pipeline.stages.values():
-            if any(above in stale for above in self.pipeline.upstream(stage)):
+            if self._follows(stage, stale) or (stage not in waiting and self._compared(stage)):
                 stale[stage] = None
-                continue
-            with patience(f"comparing {stage.name} with dvc.lock"):
-                changed = stage not in waiting and _changed(stage)
-                if restore and not changed:
-                    cache.keep(stage)
-            if changed and not (restore and cache.stage(stage)):
-                stale[stage] = None
-        cache.check()
         return list(stale)
 
-    def write_stamps(self, folder: Path, stale: Iterable[PipelineStage]) -> None:
-        """Make the stamps in ``folder`` say what DVC says."""
-        stale = set(stale)
-        folder.mkdir(parents=True, exist_ok=True)
-        known = {folder / name for name in self.pipeline.stamps.values()} | {self.snapshot_file}
-        for old in folder.rglob("*"):
-            if old.is_file() and old not in known:
-                old.unlink()
-        for name, stage in self.pipeline.stages.items():
-            path = folder / self.pipeline.stamps[name]
-            if stage in stale:
-                path.unlink(missing_ok=True)
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
-                os.utime(path, (0, 0))
+    def restored(self) -> list[PipelineStage]:
+        """Stages that must run once everything is in place that DVC's cache has (needs DVC's lock).
+
+        Raises:
+            WorkflowError: outputs would be lost, see :meth:`restore.Restore.check`.
+        """
+        restore = Restore(self.pipeline)
+        restore.tracked()
+        stale: dict[PipelineStage, None] = {}
+        for stage in self.pipeline.stages.values():
+            changed = self._compared(stage)
+            if not changed:
+                restore.keep(stage)
+            if self._follows(stage, stale):
+                stale[stage] = None
+                self.unchanged += [] if changed else [stage]
+            elif changed and not restore.stage(stage):
+                stale[stage] = None
+        restore.check()
+        return list(stale)
+
+    def _follows(self, stage: PipelineStage, stale: Collection[PipelineStage]) -> bool:
+        return any(above in stale for above in self.pipeline.upstream(stage))
+
+    def _compared(self, stage: PipelineStage) -> bool:
+        with heartbeat(f"comparing {stage.name} with dvc.lock"):
+            return self.pipeline.changed(stage)
 
     # -- what was finished ----------------------------------------------------------------------------------
 
     def snapshot(self) -> None:
-        """Record what every stage would run with now; called when the first job is about to start."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with _params_read_once():
-            now = {stage.name: self._signature(stage) for stage in self.pipeline.stages.values()}
-        partial = self.snapshot_file.with_suffix(".partial")
+        """Record what every stage would run with now."""
+        SNAPSHOT.parent.mkdir(parents=True, exist_ok=True)
+        now = {stage.name: self._signature(stage) for stage in self.pipeline.stages.values()}
+        partial = SNAPSHOT.with_suffix(".partial")
         partial.write_text(json.dumps(now), encoding="utf-8")
-        os.replace(partial, self.snapshot_file)
+        os.replace(partial, SNAPSHOT)
 
     def finished(self) -> tuple[list[PipelineStage], list[PipelineStage]]:
         """Stages that Snakemake finished and DVC does not know: those that may be committed, and the others."""
-        try:
-            before = json.loads(self.snapshot_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            before = {}
-        stamps = real_stamps(self.folder)
+        stamps = finished_stages()
         good: list[PipelineStage] = []
         changed: list[PipelineStage] = []
         for stage in self.pipeline.stages.values():
-            if self.stamp(stage) not in stamps:
-                continue
-            same = before.get(stage.name) == self._signature(stage) and not self._newer_input(stage)
-            (good if same else changed).append(stage)
+            if stage.name in stamps:
+                same = self._began_with.get(stage.name) == self._signature(stage) and not self._newer_input(stage)
+                (good if same else changed).append(stage)
         return good, changed
 
     def record(self, known: Collection[str]) -> set[str]:
@@ -130,7 +120,7 @@ class State:
         Nothing in the workspace is touched, for a job may read it: :meth:`commit` links it to the cache later.
         """
         new = [stage for stage in self.finished()[0] if stage.name not in known]
-        return {stage.name for stage in self._save(new, relink=False)}
+        return {stage.name for stage in _save(new, relink=False)}
 
     def commit(self, recorded: Collection[str] = ()) -> None:
         """Record in dvc.lock, DVC's cache and its run-cache every stage that Snakemake finished (needs DVC's lock).
@@ -142,38 +132,17 @@ class State:
         for stage in changed:
             if stage.name not in recorded:
                 logger.warning(f"dvc: {stage.name} changed while it ran, not committed")
-            self.stamp(stage).unlink()
-        saved = self._save(good, relink=True, silent=recorded)
-        for stage in good:
-            if stage in saved:
-                os.utime(self.stamp(stage), (0, 0))
-            else:
-                self.stamp(stage).unlink()
-        self.snapshot_file.unlink(missing_ok=True)
+        _save(good, relink=True, silent=recorded)
+        for name in finished_stages():
+            stamp_of(name).unlink()
+        SNAPSHOT.unlink(missing_ok=True)
 
-    def _save(
-        self, stages: Iterable[PipelineStage], *, relink: bool, silent: Collection[str] = ()
-    ) -> list[PipelineStage]:
-        """Those of the stages that could be recorded."""
-        saved = []
-        news = [stage for stage in stages if stage.name not in silent]
-        for stage in stages:
-            size = in_words(sum(size_of(Path(out.fs_path)) for out in stage.outs))
-            what = f"committing {stage.name} ({size})"
-            if stage in news:
-                what = f"committing {stage.name} ({news.index(stage) + 1} of {len(news)}, {size})"
-                logger.info(f"dvc: {what}")
-            try:
-                with patience(what):
-                    stage.save()
-                    stage.commit(relink=relink)
-            except DvcException as error:
-                logger.warning(f"dvc: {stage.name} not committed: {error}")
-            else:
-                saved.append(stage)
-        if saved:
-            saved[0].dvcfile.dump_stages(saved, update_pipeline=False)
-        return saved
+    @cached_property
+    def _began_with(self) -> dict[str, Any]:
+        try:
+            return json.loads(SNAPSHOT.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
 
     def _signature(self, stage: PipelineStage) -> dict[str, Any]:
         """What the stage would run with now: command, outputs, parameters, and the input that no stage makes."""
@@ -181,14 +150,14 @@ class State:
         for dep in stage.deps:
             path = self.pipeline.path(dep)
             if isinstance(dep, ParamsDependency):
-                signature[f"params {path}"] = dep.read_params()
+                signature[f"params {path}"] = self.pipeline.params(dep) if dep.params else dep.read_params()
             elif dep.protocol == "local" and not self.pipeline.outputs_behind(path):
                 signature[path] = {name: _fingerprint(name) for name in self._files(dep)}
         return json.loads(json.dumps(signature, default=str))  # as it comes back from disk
 
     def _newer_input(self, stage: PipelineStage) -> bool:
         """Whether input that another stage makes was written again after this stage had finished."""
-        done = self.stamp(stage).stat().st_mtime_ns
+        done = stamp_of(stage.name).stat().st_mtime_ns
         made = [dep for dep in stage.deps if self.pipeline.outputs_behind(self.pipeline.path(dep))]
         return any(os.stat(name).st_mtime_ns > done for dep in made for name in self._files(dep))
 
@@ -199,34 +168,63 @@ class State:
         return sorted(self.pipeline.repo.dvcignore.find(dep.fs, dep.fs_path))
 
 
-def real_stamps(folder: Path) -> set[Path]:
-    """Stamps of what Snakemake has finished and DVC may not know."""
-    found = set()
-    for file in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # of a job that is begun again
-            if file.is_file() and not file.name.startswith(f"{SNAPSHOT}.") and file.stat().st_mtime:
-                found.add(file)
-    return found
+def write_notes(folder: Path, stale: Iterable[PipelineStage], *, may_age: bool) -> dict[str, str]:
+    """Write a note for every stale stage; its name -> the note.
+
+    Args:
+        folder: where to.
+        stale: the stages.
+        may_age: whether outputs that a clock ahead of ours has dated may be dated anew, so that the notes are newer.
+    """
+    notes = {}
+    for stage in stale:
+        note = folder / stage.name
+        note.parent.mkdir(parents=True, exist_ok=True)
+        # never twice the same text: Snakemake passes over an input that holds what it held last time
+        note.write_text(f"{stage.name} is stale: dvc status {stage.name} says why ({time.time_ns()})\n")
+        notes[stage.name] = str(note)
+        if may_age:
+            for out in stage.outs:
+                _age(Path(out.fs_path), note.stat().st_mtime)
+    return notes
 
 
-@contextmanager
-def _params_read_once() -> Iterator[None]:
-    """Within it each file of parameters is parsed once: DVC parses it for every stage, a quarter of a start."""
-    load = param.load_path
-    param.load_path = cache(load)
-    try:
-        yield
-    finally:
-        param.load_path = load
+def free_from_cache(stale: Iterable[PipelineStage]) -> None:
+    """Make the outputs of stale stages files of their own: links into the cache are read-only for Snakemake."""
+    for out in (out for stage in stale for out in stage.outs if holds_files(out.fs_path)):
+        try:
+            out.unprotect()
+        except FileNotFoundError:
+            continue  # of some of the links the cached file is gone
 
 
-def _changed(stage: PipelineStage) -> bool:
-    """Whether DVC calls the stage changed; unlike DVC's own function it takes and writes no lock, and needs no cache."""
-    if stage.changed_stage() or any(differs(out) for out in stage.outs):
-        return True
-    if stage.frozen:
-        return False
-    return bool(stage.is_callback or stage.always_changed or any(differs(dep) for dep in stage.deps))
+def _age(path: Path, limit: float) -> None:
+    for dated in (path, path / DIRECTORY_TIME):
+        if dated.exists() and dated.stat().st_mtime >= limit:
+            os.utime(dated, (limit - 1, limit - 1))
+
+
+def _save(stages: Iterable[PipelineStage], *, relink: bool, silent: Collection[str] = ()) -> list[PipelineStage]:
+    """Hash, cache and record stages; those of them with which it went well."""
+    saved = []
+    news = [stage for stage in stages if stage.name not in silent]
+    for stage in stages:
+        size = in_words(sum(size_of(Path(out.fs_path)) for out in stage.outs))
+        what = f"committing {stage.name} ({size})"
+        if stage in news:
+            what = f"committing {stage.name} ({news.index(stage) + 1} of {len(news)}, {size})"
+            logger.info(f"dvc: {what}")
+        try:
+            with heartbeat(what):
+                stage.save()
+                stage.commit(relink=relink)
+        except DvcException as error:
+            logger.warning(f"dvc: {stage.name} not committed: {error}")
+        else:
+            saved.append(stage)
+    if saved:
+        record(saved)
+    return saved
 
 
 def _fingerprint(path: str) -> list[Any]:

@@ -15,24 +15,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
-from dvc import dvcfile
-from dvc.exceptions import DvcException
-from dvc.repo import Repo
-from dvc.utils.serialize import _yaml
+from engine_api import DvcException, PipelineStage, Repo, WorkflowError, read_lock_file, write_lock_file
 
 LOCK = Path("dvc.lock")
 CONFLICT = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)  # git's markers
 COPY = "dvc.lock.whole"  # in DVC's folder for temporary files
 
 
-def write_whole() -> None:
-    """From now on this process writes dvc.lock under another name first."""
-    dvcfile.modify_yaml = _modify_whole
+def record(stages: Collection[PipelineStage]) -> None:
+    """Write what these stages, of one repository, read and made to dvc.lock, which changes at once."""
+    partial = Path(next(iter(stages)).repo.tmp_dir, f"{LOCK}.partial")
+    write_lock_file(LOCK, stages, to=partial)
+    os.replace(partial, LOCK)
 
 
 def keep_copy(repo: Repo) -> None:
@@ -43,21 +40,24 @@ def keep_copy(repo: Repo) -> None:
         os.replace(partial, Path(repo.tmp_dir, COPY))
 
 
-class MergeConflictError(Exception):
-    """dvc.lock holds both sides of a merge."""
-
-
-def refuse_conflict() -> None:
-    """Leave a dvc.lock with git's conflict markers to the user, who alone knows which side is wanted.
+def is_damaged(repo: Repo) -> bool:
+    """Whether there is a dvc.lock that DVC cannot read.
 
     Raises:
-        MergeConflictError: there are such markers; the text says what to do.
+        WorkflowError: it holds both sides of a merge, which is for the user to resolve.
     """
-    if LOCK.exists() and CONFLICT.search(LOCK.read_text(encoding="utf-8", errors="replace")):
-        raise MergeConflictError(
-            "dvc.lock holds both sides of a merge: choose one (git checkout --ours dvc.lock, or --theirs), "
-            "then run this command again."
-        )
+    if not LOCK.exists():
+        return False
+    try:
+        read_lock_file(repo, LOCK)
+        return False
+    except DvcException:
+        if CONFLICT.search(LOCK.read_text(encoding="utf-8", errors="replace")):
+            raise WorkflowError(
+                "dvc.lock holds both sides of a merge: choose one (git checkout --ours dvc.lock, or --theirs), "
+                "then run this command again."
+            ) from None
+        return True
 
 
 def mend(repo: Repo) -> str | None:
@@ -66,9 +66,8 @@ def mend(repo: Repo) -> str | None:
     Returns what was done, in words; None where nothing was damaged.
 
     Raises:
-        MergeConflictError: see :func:`refuse_conflict`.
+        WorkflowError: see :func:`is_damaged`.
     """
-    refuse_conflict()
     return "; ".join(filter(None, (_mend_table(repo), _mend_lock(repo)))) or None
 
 
@@ -88,13 +87,8 @@ def _mend_table(repo: Repo) -> str | None:
 
 def _mend_lock(repo: Repo) -> str | None:
     """Our copy, or else what is in git."""
-    if not LOCK.exists():
+    if not is_damaged(repo):
         return None
-    try:
-        dvcfile.Lockfile(repo, os.fspath(LOCK.absolute()), verify=False).load()
-        return None
-    except DvcException:
-        pass
     os.replace(LOCK, Path(repo.tmp_dir, "dvc.lock.damaged"))
     copy = Path(repo.tmp_dir, COPY)
     if copy.exists():
@@ -107,19 +101,8 @@ def _mend_lock(repo: Repo) -> str | None:
     return "dvc.lock was damaged by a kill and is removed; the run-cache has what it held"
 
 
-@contextmanager
-def _modify_whole(path: Any, fs: Any = None) -> Iterator[Any]:
-    """As DVC's ``modify_yaml``, but the file changes at once, and is not parsed for comments, of which it has none."""
-    lock = Path(path)
-    data = _yaml.parse_yaml(lock.read_text(encoding="utf-8"), path) if lock.exists() else {}
-    yield data
-    partial = lock.parent / ".dvc/tmp" / f"{lock.name}.partial"  # where git looks away
-    _yaml.dump_yaml(partial, data)
-    os.replace(partial, lock)
-
-
 if __name__ == "__main__":
     try:
         print(mend(Repo(".")) or "dvc.lock is whole")
-    except MergeConflictError as conflict:
-        sys.exit(str(conflict))
+    except WorkflowError as refused:
+        sys.exit(str(refused))

@@ -11,27 +11,23 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from dvc.exceptions import DvcException
-from dvc.repo import Repo
-from dvc.stage import PipelineStage
-from dvc.stage.serialize import to_single_stage_lockfile
-from dvc_data.hashfile.hash import hash_file
-from dvc_data.hashfile.tree import Tree
-from dvc_objects.errors import ObjectFormatError
-from snakemake.exceptions import WorkflowError
-from snakemake.logging import logger
+from dvc_stages import Pipeline
+from engine_api import (
+    DvcException,
+    ObjectFormatError,
+    PipelineStage,
+    WorkflowError,
+    cached_files,
+    logger,
+    record_of,
+    recorded_run,
+    run_with_outputs_of,
+    true_hash,
+)
+from heartbeat import heartbeat
+from lock_file import record
 
-from patience import patience
-
-NAMED = 5  # paths in a message: a matrix may have hundreds
-
-
-def differs(item: Any) -> bool:
-    """Whether an output or a dependency in the workspace is other than dvc.lock says, or missing."""
-    try:
-        return bool(item.workspace_status())
-    except FileNotFoundError:  # a folder of links into a cache that is gone
-        return True
+NAMED = 5  # in one message: a matrix may have hundreds
 
 
 class Restore:
@@ -43,39 +39,39 @@ class Restore:
         lost: stages that dvc.lock records whose outputs lie nowhere at hand.
     """
 
-    def __init__(self, repo: Repo) -> None:
-        self.repo = repo
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
         self.conflicts: list[str] = []
         self.lost: list[str] = []
 
     def stage(self, stage: PipelineStage) -> bool:
         """As `dvc repro` does: take the outputs from the cache when this very run was done before."""
-        recorded = is_recorded(stage)
-        made = self._from(to_single_stage_lockfile(stage), stage) if recorded else self._from_run_cache(stage)
-        if made is None:
+        recorded = self.pipeline.is_recorded(stage)
+        known = record_of(stage) if recorded else recorded_run(stage)
+        if known is None:
             return False
-        wanted = [out for out in made.outs if differs(out)]
-        missing = [out for out in wanted if not self.is_whole(out, f"checking {stage.name} in the cache")]
+        different = [out for out in run_with_outputs_of(stage, known).outs if self.pipeline.differs(out)]
+        missing = [out for out in different if not is_whole(out)]
         if missing:
             if recorded:
                 conflicts = [str(out) for out in missing if holds_files(out.fs_path)]
                 self.conflicts += conflicts
                 self.lost += [] if conflicts else [stage.name]
             return False
-        for out in wanted:
+        for out in different:
             out.checkout(force=True)
         stage.save()
         stage.commit()
         if not recorded:
-            stage.dump(update_pipeline=False)
+            record([stage])
         logger.info(f"dvc: {stage.name} {'checked out' if recorded else 'restored from the run-cache'}")
         return True
 
     def tracked(self) -> None:
         """Check out files tracked by ``.dvc`` files where they are missing and at hand."""
-        for stage in self.repo.index.stages:
+        for stage in self.pipeline.repo.index.stages:
             for out in () if stage.cmd else stage.outs:
-                if not out.exists and out.hash_info and self.is_whole(out, f"checking {out} in the cache"):
+                if not out.exists and out.hash_info and is_whole(out):
                     out.checkout()
 
     def keep(self, stage: PipelineStage) -> None:
@@ -107,52 +103,39 @@ class Restore:
                 "DVC's cache (`dvc pull` fetches what a remote has)"
             )
 
-    def is_whole(self, out: Any, what: str) -> bool:
-        """Whether the cache holds all files of an output, by their content; damaged ones are removed from it."""
-        with patience(what):
-            try:
-                if not self._is_sound(out, out.hash_info):
-                    return False
-                content = out.get_obj()
-            except (FileNotFoundError, ObjectFormatError):
-                return False
-            if not isinstance(content, Tree):
-                return content is not None
-            return all([self._is_sound(out, entry) for _, _, entry in content])
 
-    def _is_sound(self, out: Any, wanted: Any) -> bool:
-        """Whether the file of that hash lies in the cache and has it."""
-        cache = out.cache
-        path = cache.oid_to_path(wanted.value)
-        if not cache.fs.exists(path):
-            return False
-        _, found = hash_file(path, cache.fs, wanted.name)
-        if found.value.split(".")[0] == wanted.value.split(".")[0]:
-            return True
-        cache.fs.remove(path)
-        logger.warning(f"dvc: the cache held a damaged file of {out}, which is removed from the cache")
-        return False
-
-    def _from(self, entry: Any, stage: PipelineStage) -> PipelineStage:
-        """A stage that has the outputs of ``entry``, those included that are kept by git and lie in the cache too."""
-        return self.repo.stage_cache._create_stage(entry, wdir=stage.wdir)
-
-    def _from_run_cache(self, stage: PipelineStage) -> PipelineStage | None:
-        """The latest run of the same command on the same input; None where there was none."""
-        from dvc.stage.cache import _can_hash
-
+def is_whole(out: Any) -> bool:
+    """Whether the cache holds all files of an output, by their content; damaged ones are removed from it."""
+    with heartbeat(f"checking {out} in the cache"):
         try:
-            stage.save_deps()
-        except DvcException:
-            return None  # input is missing
-        entry = self.repo.stage_cache._load(stage) if _can_hash(stage) else None
-        return entry and self._from(entry, stage)
+            return _is_sound(out, out.hash_info) and all([_is_sound(out, each) for each in cached_files(out).values()])
+        except (FileNotFoundError, ObjectFormatError):
+            return False
 
 
-def is_recorded(stage: PipelineStage) -> bool:
-    """Whether dvc.lock records a run of the stage with its command, parameters, code and input of now."""
-    outputs = all(out.hash_info for out in stage.outs)
-    return outputs and not stage.changed_stage() and not any(differs(dep) for dep in stage.deps)
+def _is_sound(out: Any, wanted: Any) -> bool:
+    """Whether the file of that hash lies in the cache and has it."""
+    path = out.cache.oid_to_path(wanted.value)
+    if not os.path.exists(path):
+        return False
+    if true_hash(path, out.cache.fs, wanted.name) == wanted.value.removesuffix(".dir"):
+        return True
+    out.cache.fs.remove(path)
+    logger.warning(f"dvc: the cache held a damaged file of {out}, which is removed from the cache")
+    return False
+
+
+def copies(pipeline: Pipeline, stage: PipelineStage) -> dict[str, str] | None:
+    """Where a stage would make again what dvc.lock records: path of every file -> its place in the cache.
+
+    None where command, parameters, code or input are others, or the cache does not hold all of it, whole.
+    """
+    if not pipeline.is_recorded(stage):
+        return None
+    outs = run_with_outputs_of(stage, record_of(stage)).outs
+    if not all(is_whole(out) for out in outs):
+        return None
+    return {path: out.cache.oid_to_path(each.value) for out in outs for path, each in cached_files(out).items()}
 
 
 def holds_files(path: str) -> bool:

@@ -20,22 +20,25 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from dvc.dependency.db import AbstractDependency
-from dvc.dependency.repo import RepoDependency
-from dvc.lock import LockError
-from dvc.repo import Repo
-from dvc.repo.experiments.utils import get_exp_rwlock
-from dvc.rwlock import rwlock
-from dvc.stage import PipelineStage
-from snakemake.exceptions import WorkflowError
-from snakemake.logging import logger
+
+from engine_api import (
+    LockError,
+    PipelineStage,
+    Repo,
+    WorkflowError,
+    experiment_lock,
+    files_in_use,
+    is_elsewhere,
+    logger,
+)
 
 
 class RunLock:
-    """Held from the parsing of the Snakefile to the last commit.
+    """Held from before the first look at what is stale to the last commit.
 
     Raises:
         WorkflowError: another Snakemake, or a DVC command, is at work here; its pid is named.
+        LockError: the same, where DVC finds it; :func:`locked_by` names the pid.
     """
 
     def __init__(self, repo: Repo) -> None:
@@ -56,27 +59,22 @@ class RunLock:
         file.flush()
         try:
             # DVC stashes and restores the whole working tree to begin or queue an experiment: not under our jobs
-            self._held.enter_context(get_exp_rwlock(repo, writes=["workspace"]))
+            self._held.enter_context(experiment_lock(repo))
             self.refuse_dvc()
-        except LockError as error:
-            self._held.close()
-            raise locked_by(repo, error) from None
-        except WorkflowError:
+        except BaseException:
             self._held.close()
             raise
 
     def guard(self, stages: Iterable[PipelineStage]) -> None:
-        """Enter what these stages read and write in DVC's table of files in use, until :meth:`release`."""
+        """Enter what these stages read and write in DVC's table of files in use, until :meth:`release`.
+
+        Raises:
+            LockError: a DVC command uses one of them.
+        """
         reads = [dep for stage in stages for dep in stage.deps]
-        reads = [dep for dep in reads if not isinstance(dep, RepoDependency | AbstractDependency)]
+        reads = [dep for dep in reads if not is_elsewhere(dep)]
         writes = [out for stage in stages for out in stage.outs]
-        hardlink = self.repo.config["core"].get("hardlink_lock", False)
-        try:
-            self._held.enter_context(
-                rwlock(self.repo.tmp_dir, self.repo.fs, _command(), _places(reads), _places(writes), hardlink)
-            )
-        except LockError as error:
-            raise locked_by(self.repo, error) from None
+        self._held.enter_context(files_in_use(self.repo, _command(), _places(reads), _places(writes)))
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""

@@ -21,7 +21,7 @@ from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvalSet:
     """One file to predict: its score row, its examples and what the model is fed for them."""
 
     row: str
@@ -57,13 +57,13 @@ class TaskFiles:
         """Features of the training file."""
         return self._features(self.spec.train, None, False)
 
-    def judged(self, row: str, test: bool = False) -> Judged:
+    def eval_set(self, row: str, test: bool = False) -> EvalSet:
         """The file of a score row, or its test file."""
         score = self.spec.scores[row]
         file = score.test.file if test and score.test else score.file
         dropped: Counter[str] = Counter()
         examples = self._read(file, row, test, dropped)
-        return Judged(row, examples, self._features(file, row, test, (examples, dropped)))
+        return EvalSet(row, examples, self._features(file, row, test, (examples, dropped)))
 
     def tests(self) -> list[str]:
         """Score rows whose test file is there."""
@@ -85,14 +85,14 @@ class TaskFiles:
         return self.handler.read(self.spec, self.folder / file, row, test, dropped)
 
     def _features(
-        self, file: str, row: str | None, test: bool, found: tuple[Sequence[Any], Counter[str]] | None = None
+        self, file: str, row: str | None, test: bool, already_read: tuple[Sequence[Any], Counter[str]] | None = None
     ) -> Features:
-        """From the cache, else of what was ``found`` in the file and dropped from it; read here where it was not."""
+        """From the cache, else of the file's examples and of what was dropped, which are read here unless given."""
 
         def make(dropped: Counter[str]) -> Features:
-            if found:
-                examples = found[0]
-                dropped.update(found[1])
+            if already_read:
+                examples = already_read[0]
+                dropped.update(already_read[1])
             else:
                 examples = self._read(file, row, test, dropped)
             return self.handler.features(self.spec, examples, self.tokenizer, self.max_length)

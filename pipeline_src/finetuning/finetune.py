@@ -20,28 +20,22 @@ from pipeline_src.common.paths import FINETUNED, PREDICTIONS
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.files import TaskFiles
 from pipeline_src.finetuning.grid import Grid, write_lines
+from pipeline_src.finetuning.identity import checkpoint_identity
 from pipeline_src.finetuning.recipes import grid_points, recipe_of
-from pipeline_src.finetuning.settings import checkpoint_identity
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
+from pipeline_src.models.architecture import file_of
 from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
 from pipeline_src.models.hub import load_config, load_weights, save_model
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
-from pipeline_src.training.checkpoint import ROOT, Checkpoints, fingerprint
-from pipeline_src.training.identity import environment
-from pipeline_src.training.stop_request import StopRequest, stop_requests
+from pipeline_src.training.checkpoint import ROOT, Checkpoints
+from pipeline_src.training.identity import environment, fingerprint
+from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
 
 PHASE = "finetune"  # below the folder of checkpoints
-
-ARCHITECTURES = {  # Hugging Face's names of what is saved
-    "sequence": "BertForSequenceClassification",
-    "choice": "BertForMultipleChoice",
-    "span": "BertForQuestionAnswering",
-    "token": "BertForTokenClassification",
-}
 
 
 def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL) -> None:
@@ -59,21 +53,21 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
     recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
-    trainer = TaskTrainer(
-        files.spec, recipe, finetune, load_config(encoder), encoder, files.training(), stream, machine
-    )
-    settings = checkpoint_identity(
+    config, features = load_config(encoder), files.training()
+    trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, features, stream, machine)
+    identity = checkpoint_identity(
         seed=seed,
         restart=restart,
         recipe=recipe,
         finetune=finetune,
         task=files.spec,
         encoder=encoder,
+        architecture=file_of(trainer.config.names.model_type),
         data=files.sums(),
     )
-    grid = Grid(ROOT / PHASE / task / restart / fingerprint(settings))
-    with stop_requests() as asked:
-        run_grid(grid, trainer, files, settings, asked)
+    grid = Grid(ROOT / PHASE / task / restart / fingerprint(identity))
+    with catch_stop_requests() as stop_request:
+        run_grid(grid, trainer, files, identity, stop_request)
 
     best = trainer.model()
     load_weights(best, grid.place("pretrained") / "model")
@@ -81,30 +75,35 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
             shutil.copytree(grid.place(weights) / "predictions", output / weights)
         for row in files.tests():
-            lines = trainer.predict(best.to(trainer.team.device), files.judged(row, test=True))
+            lines = trainer.predict(best.to(trainer.distributed.device), files.eval_set(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
-        counts = {file: found for file, found in files.counts.items() if found}
-        told = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
-        write_json(output / "run.json", told)
+        about = {
+            "task": task,
+            "restart": restart,
+            "recipe": recipe.model_dump(),
+            "runs": grid.runs,
+            "counts": {file: dropped for file, dropped in files.counts.items() if dropped},
+        }
+        write_json(output / "run.json", about)
     with atomic_directory(FINETUNED / task / restart) as output:
         shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()
 
 
 def run_grid(
-    grid: Grid, trainer: TaskTrainer, files: TaskFiles, settings: Mapping[str, Any], asked: StopRequest
+    grid: Grid, trainer: TaskTrainer, files: TaskFiles, identity: Mapping[str, Any], stop_request: StopRequest
 ) -> None:
     """Train every point of the recipe's grid that ``grid`` does not hold yet, from each kind of weights.
 
     Args:
-        settings: what decides the result, by which checkpoints are known.
-        asked: whether someone asked to stop.
+        identity: what decides the result, by which checkpoints are known.
+        stop_request: whether someone requested a stop.
 
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    judged = [files.judged(row) for row in files.spec.scores]
-    first, score = judged[0], files.spec.eval_set(None)
+    eval_sets = [files.eval_set(row) for row in files.spec.scores]
+    first, score = eval_sets[0], files.spec.eval_set(None)
     for weights in WEIGHTS if trainer.params.random_baseline else ("pretrained",):
         for point in grid_points(trainer.recipe):
             named = (
@@ -113,14 +112,16 @@ def run_grid(
             if grid.has(weights, point):
                 log.info("%s: done before the stop", named)
                 continue
-            of_run = {**settings, "weights": weights, **point._asdict()}
-            phase = f"{PHASE}/{settings['task']['name']}/{settings['restart']}"
-            checkpoints = Checkpoints(phase, of_run, environment(trainer.team, trainer.machine.settings("finetune")))
-            model, loss = trainer.train(weights, point, checkpoints, asked)
-            predictions = {part.row: trainer.predict(model, part) for part in judged}
+            of_run = {**identity, "weights": weights, **point._asdict()}
+            phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
+            checkpoints = Checkpoints(
+                phase, of_run, environment(trainer.distributed, trainer.machine.settings("finetune"))
+            )
+            model, loss = trainer.train(weights, point, checkpoints, stop_request)
+            predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
             log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
-            about = {"seed": settings["seed"], "restart": settings["restart"], **point._asdict()}
+            about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
             save = partial(save_finetuned, model=model, trainer=trainer, files=files, about=about, scores=scores)
             saved = save if weights == "pretrained" else None  # of the random baseline only the predictions count
             grid.keep(weights, point, loss, scores, score.metrics[0], predictions, saved)
@@ -136,17 +137,17 @@ def save_finetuned(
     scores: Mapping[str, float],
 ) -> None:
     """Fill an empty folder with a model and its card; ``about`` says how it was trained, ``scores`` how it does."""
-    score, architecture = files.spec.eval_set(None), ARCHITECTURES[files.handler.head]
+    score, class_name = files.spec.eval_set(None), trainer.config.names.classes[files.handler.head]
     recipe = {"max_length": trainer.recipe.max_length, "frozen": trainer.recipe.frozen}
     card = finetuned_card(
         trainer.config,
         files.spec.name,
-        architecture,
+        class_name,
         read_source(files.folder),
         {**about, **recipe},
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
-    save_model(folder, model, trainer.config, architecture, files.encoder, write_card(card))
+    save_model(folder, model, trainer.config, class_name, files.encoder, write_card(card))
     write_json(folder / "config.json", read_json(folder / "config.json") | label_names(files.spec))
 
 

@@ -54,7 +54,7 @@ class FrozenLayers(nn.Module):
         super().__init__()
         mixture = MIXTURES[name]
         if layers < mixture.fewest:
-            fitting = ", ".join(other for other, found in MIXTURES.items() if found.fewest <= layers)
+            fitting = ", ".join(other for other, smaller in MIXTURES.items() if smaller.fewest <= layers)
             remedy = f"set frozen to one of {fitting}, or take a deeper encoder"
             raise PipelineError(
                 f"frozen: {name} needs {mixture.fewest} layers", f"the encoder has {layers}", remedy=remedy

@@ -9,16 +9,11 @@ from torch import Tensor, nn
 
 from pipeline_src.finetuning.bilstm import BiLSTM
 from pipeline_src.finetuning.frozen_layers import LSTM_WIDTH, FrozenLayers
+from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.packed_layout import PackedLayout
 
-OUTPUT_LAYERS = {  # Hugging Face's names
-    "sequence": "classifier",
-    "choice": "classifier",
-    "span": "qa_outputs",
-    "token": "classifier",
-}
 POOLED = ("sequence", "choice")  # heads that read one vector per sequence
 
 
@@ -29,7 +24,7 @@ class BertForTask(nn.Module):
     every token. With ``bilstm``, both read the encoder through a new LSTM, which lets the tokens of a left-to-right
     model see what follows them (paper, section 5.1).
 
-    With ``frozen``, a name in ``frozen.MIXTURES``, the encoder is not trained: it runs without gradient and without
+    With ``frozen``, a name in ``frozen_layers.MIXTURES``, the encoder is not trained: it runs without gradient and
     dropout, and a new LSTM reads its layers (paper, section 5.3). Its pooler is not used then; the output layer reads
     the LSTM at the token that the pooler would read.
 
@@ -46,14 +41,15 @@ class BertForTask(nn.Module):
         bert: Bert | None = None,
     ) -> None:
         super().__init__()
-        self.bert = Bert(config) if bert is None else bert
+        self.bert = make_encoder(config) if bert is None else bert
         self.head = head
         self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
         self.bilstm = BiLSTM(config.hidden_size, config.hidden_size) if bilstm and frozen is None else None
         self.bert.requires_grad_(frozen is None)
         self.dropout = Dropout(config.hidden_dropout_prob)
         width = config.hidden_size if frozen is None else LSTM_WIDTH
-        self.add_module(OUTPUT_LAYERS[head], nn.Linear(width, outputs))
+        self.output_layer = config.names.output_layers[head]
+        self.add_module(self.output_layer, nn.Linear(width, outputs))
 
     def train(self, mode: bool = True) -> BertForTask:
         """Switch dropout; a frozen encoder has none."""
@@ -66,7 +62,7 @@ class BertForTask(nn.Module):
         """[B, outputs], or [T, outputs] for spans and tokens."""
         layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
         read = self._read(ids, segments, layout)
-        layer = self.get_submodule(OUTPUT_LAYERS[self.head])
+        layer = self.get_submodule(self.output_layer)
         # No dropout before span scores (google-research/bert, run_squad.py).
         return layer(read) if self.head == "span" else layer(self.dropout(read))
 

@@ -12,12 +12,14 @@ import torch
 
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
-from pipeline_src.finetuning.files import Judged
-from pipeline_src.finetuning.losses import LOSSES
+from pipeline_src.finetuning.files import EvalSet
+from pipeline_src.finetuning.losses import LOSSES, Loss
 from pipeline_src.finetuning.recipes import Point
 from pipeline_src.finetuning.task_heads import POOLED, BertForTask
+from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
+from pipeline_src.models.names import ENCODER, POOLER
 from pipeline_src.models.tensors import read_tensors
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.params.machine import Machine
@@ -25,12 +27,30 @@ from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.training.checkpoint import Checkpoints
-from pipeline_src.training.distributed import alone
-from pipeline_src.training.loop import Loop, Term
+from pipeline_src.training.distributed import single_process
+from pipeline_src.training.loop import Loop, Objective, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.stop_request import StopRequest
 
 EVALUATION_TOKENS = 16_384  # in one batch
+
+
+class TaskObjective(Objective[TaskBatch]):
+    """A task's model and its one loss."""
+
+    def __init__(self, model: BertForTask, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+        self.weights = {"task": 1.0}
+
+    def count(self, batch: TaskBatch) -> dict[str, int]:
+        """As the batch counts them."""
+        return batch.counts
+
+    def forward(self, batch: TaskBatch) -> dict[str, Term]:
+        """The sum of the losses: their mean times their number."""
+        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
+        return {"task": Term(self.loss(outputs, batch.labels, batch.cu_seqlens) * batch.judged)}
 
 
 class TaskTrainer:
@@ -60,7 +80,7 @@ class TaskTrainer:
         self.spec, self.handler, self.recipe, self.params = spec, HANDLERS[spec.kind], recipe, params
         self.config = replace(config, attention=machine.attention, recompute=machine.finetune.recompute)
         self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
-        self.team = alone()
+        self.distributed = single_process()
 
     def model(self) -> BertForTask:
         """The task's model with weights drawn anew."""
@@ -70,13 +90,13 @@ class TaskTrainer:
 
     def pretrained(self) -> BertForTask:
         """The task's model over the pretrained encoder; what that lacks, a pooler perhaps, is drawn anew."""
-        tensors, draw = read_tensors(self.encoder), torch.Generator().manual_seed(self.stream)
+        tensors, draw = read_tensors(self.encoder, self.config.names), torch.Generator().manual_seed(self.stream)
         with torch.device("meta"):  # drawing weights that are replaced would take seconds
-            bert = Bert(self.config)
+            bert = make_encoder(self.config)
         bert.to_empty(device="cpu")
-        parts: tuple[str, ...] = ("embeddings.", "encoder.", "pooler.")
-        if not any(name.startswith("bert.pooler.") for name in tensors):
-            parts = parts[:2]
+        parts: tuple[str, ...] = (*ENCODER, POOLER)
+        if not any(name.startswith(POOLER) for name in tensors):
+            parts = ENCODER
             initialise(bert.pooler, draw)
             if self.handler.head in POOLED:
                 log.info("%s has no pooler; it is trained from random weights", self.encoder)
@@ -96,7 +116,7 @@ class TaskTrainer:
         weights: str,
         point: Point,
         checkpoints: Checkpoints | None = None,
-        asked: StopRequest | None = None,
+        stop_request: StopRequest | None = None,
     ) -> tuple[BertForTask, float]:
         """Train one point and return the model with the mean loss of its last epoch.
 
@@ -104,35 +124,29 @@ class TaskTrainer:
             weights: a name in WEIGHTS, where the encoder starts from.
             point: of the grid.
             checkpoints: where to save now and then and go on from.
-            asked: whether someone asked to stop.
+            stop_request: whether someone requested a stop.
 
         Raises:
-            PipelineError: a loss is no number any more.
-            Interrupted: someone asked to stop; the run's place is saved where there are checkpoints.
+            PipelineError: a loss or gradient is NaN or infinite.
+            Interrupted: someone requested a stop; the run's state is saved where there are checkpoints.
         """
-        model = WEIGHTS[weights](self).to(self.team.device)
+        model = WEIGHTS[weights](self).to(self.distributed.device)
         optimiser = make_optimiser(model, point.learning_rate, self.params.weight_decay)
-        restored = checkpoints.restore(model, optimiser) if checkpoints else None
-        loss = LOSSES[self.handler.head]
-
-        def objective(batch: TaskBatch) -> dict[str, Term]:
-            outputs = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-            return {"task": Term(loss(outputs, batch.labels, batch.cu_seqlens) * batch.judged)}
-
+        parameters = dict(model.named_parameters())
+        checkpoint = checkpoints.restore(parameters, optimiser) if checkpoints else None
         per_epoch = -(-self.training.items // point.batch)
         steps = point.epochs * per_epoch
         loop = Loop(
-            model,
-            objective,
+            TaskObjective(model, LOSSES[self.handler.head]),
             optimiser,
             linear_schedule(point.learning_rate, round(self.params.warmup_share * steps), steps),
             last=steps,
             row_ends=lambda step: step % per_epoch == 0,
             what=f"fine-tuning {self.spec.name}",
             stream=self.stream,
-            team=self.team,
-            reached=restored.reached if restored else None,
-            asked=lambda: bool(asked),
+            distributed=self.distributed,
+            state=checkpoint.state if checkpoint else None,
+            stop_requested=lambda: bool(stop_request),
         )
         batches = training_batches(
             self.training,
@@ -140,38 +154,38 @@ class TaskTrainer:
             point.epochs,
             self.stream,
             self.machine.finetune.max_tokens,
-            self.team.device,
+            self.distributed.device,
             loop.step,
         )
         for step in loop.run(batches):
-            stopping = asked is not None and loop.stopping and step < steps
+            stopping = stop_request is not None and loop.stopping and step < steps
             if checkpoints and (stopping or (checkpoints.due() and step < steps)):
-                checkpoints.save(model, optimiser, loop.reached(), {}, None)
-            if stopping and asked is not None:
-                raise asked.stop(loop.what, step)
+                checkpoints.save(parameters, optimiser, loop.state(), {}, None)
+            if stopping and stop_request is not None:
+                raise stop_request.interrupted(loop.what, step)
         return model, round(loop.rows[-1]["loss"], 5)
 
     @torch.inference_mode()
-    def predict(self, model: BertForTask, judged: Judged) -> list[dict[str, Any]]:
+    def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
         """Prediction rows of the examples, in their order; see the handler's ``predict``."""
         model.eval()
-        features, device = judged.features, self.team.device
+        features, device = eval_set.features, self.distributed.device
         pooled = self.handler.head in POOLED
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                found = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
+                logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
             if not outputs.shape[1]:
-                outputs = np.empty((len(outputs), found.shape[1]), np.float32)
+                outputs = np.empty((len(outputs), logits.shape[1]), np.float32)
             places = (
                 (batch.examples[:, None] * features.per_item + np.arange(features.per_item)).ravel()
                 if pooled
                 else features.tokens_of(batch.examples)[0]
             )
-            outputs[places] = found
+            outputs[places] = logits
         if self.handler.head == "choice":
             outputs = outputs.reshape(-1, features.per_item)
-        return self.handler.predict(self.spec, judged.examples, features, outputs)
+        return self.handler.predict(self.spec, eval_set.examples, features, outputs)
 
 
 WEIGHTS: dict[str, Callable[[TaskTrainer], BertForTask]] = {

@@ -86,25 +86,25 @@ def padded(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, drop
 
 
 def runs(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
-    """Runs of sequences of equal length one after another, without padding: what is under way stays in the cache.
+    """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
 
-    Where there is little to compute in each, they are padded instead.
+    Nothing is padded, except where the runs are so short that the calls would take longer than what they compute.
     """
     tokens, heads, size = query.shape
-    found = layout.runs(MOST_WEIGHTS // heads)
-    if heads * sum(count * length**2 for count, length in found) < LEAST_WEIGHTS * len(found):
+    equal = layout.runs(MOST_WEIGHTS // heads)
+    if heads * sum(count * length**2 for count, length in equal) < LEAST_WEIGHTS * len(equal):
         return padded(query, key, value, layout, dropout, causal)
-    parts = [count * length for count, length in found]
+    tokens_of = [count * length for count, length in equal]
     contexts = []
-    for (count, length), *flat in zip(found, *(tensor.split(parts) for tensor in (query, key, value)), strict=True):
-        one, two, three = (part.view(count, length, heads, size).transpose(1, 2) for part in flat)
+    for (count, length), *flat in zip(equal, *(tensor.split(tokens_of) for tensor in (query, key, value)), strict=True):
+        q, k, v = (part.view(count, length, heads, size).transpose(1, 2) for part in flat)
         if dropout:  # torch's own goes this way too, with more passes over the weights and slower dropout
-            scores = (one * size**-0.5) @ two.transpose(2, 3)
+            scores = (q * size**-0.5) @ k.transpose(2, 3)
             if causal:
                 scores = scores + torch.full((length, length), -torch.inf, device=scores.device).triu(1)
-            context = drop(scores.softmax(-1), dropout) @ three
+            context = drop(scores.softmax(-1), dropout) @ v
         else:
-            context = F.scaled_dot_product_attention(one, two, three, is_causal=causal)
+            context = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
 

@@ -2,12 +2,15 @@
 
 T is the number of tokens of all sequences of a batch together, B the number of sequences, H the width. Parameters
 bear Hugging Face's names, so a saved model loads there without translation.
+
+Each part names the classes of the parts it is made of as class attributes (``Encoder.Block``), and each takes a config
+and nothing else. Another encoder of the family is a file in ``architectures/`` that overrides those that differ.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +19,10 @@ from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.models.attention import attention
 from pipeline_src.models.dropout import Dropout
+from pipeline_src.models.flops import training_flops
+from pipeline_src.models.names import BERT, Names
 from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.params.model import ModelParams
 
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert
@@ -32,8 +38,12 @@ class BertConfig:
         is_decoder: a causal mask: a token sees those before it and itself alone, and the pooler reads the last token.
         attention: back end, see :func:`pipeline_src.models.attention.attention`; not saved.
         recompute: compute activations again in the backward pass instead of keeping them; not saved.
+        names: what the encoder and its parts are called elsewhere; the same for every config of an architecture.
+        layer_norm_eps: likewise.
     """
 
+    names: ClassVar[Names] = BERT
+    layer_norm_eps: ClassVar[float] = LAYER_NORM_EPS
     vocab_size: int
     hidden_size: int
     num_hidden_layers: int
@@ -47,6 +57,30 @@ class BertConfig:
     is_decoder: bool = False
     attention: str = "auto"
     recompute: bool = False
+
+    @classmethod
+    def from_params(cls, params: ModelParams, entries: int, causal: bool = False, **run: Any) -> Self:
+        """The encoder of a study over a vocabulary of ``entries``; ``run`` are fields in HOW_IT_RUNS.
+
+        Heads = H / 64, feed-forward = 4 H, where the study does not say otherwise (paper, section 3).
+        """
+        return cls(
+            vocab_size=entries,
+            hidden_size=params.hidden,
+            num_hidden_layers=params.layers,
+            num_attention_heads=params.heads or max(1, params.hidden // 64),
+            intermediate_size=params.feed_forward or 4 * params.hidden,
+            max_position_embeddings=params.positions,
+            hidden_dropout_prob=params.dropout,
+            hidden_act=params.activation,
+            attention_probs_dropout_prob=params.attention_dropout,
+            is_decoder=causal,
+            **run,
+        )
+
+    def training_flops(self, tokens: int, squares: int, predictions: int) -> int:
+        """Floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
+        return training_flops(self, tokens, squares, predictions)
 
     @property
     def attention_dropout(self) -> float:
@@ -73,7 +107,7 @@ class Embeddings(nn.Module):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
@@ -111,7 +145,7 @@ class AddAndNorm(nn.Module):
     def __init__(self, config: BertConfig, inner: int) -> None:
         super().__init__()
         self.dense = nn.Linear(inner, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
@@ -122,13 +156,16 @@ class AddAndNorm(nn.Module):
 class Block(nn.Module):
     """One Transformer block: attention, then feed-forward."""
 
+    Attention: type[nn.Module] = SelfAttention
+    Output: type[nn.Module] = AddAndNorm
+
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.attention = nn.ModuleDict(
-            {"self": SelfAttention(config), "output": AddAndNorm(config, config.hidden_size)}
+            {"self": self.Attention(config), "output": self.Output(config, config.hidden_size)}
         )
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
-        self.output = AddAndNorm(config, config.intermediate_size)
+        self.output = self.Output(config, config.intermediate_size)
         self.approximate = config.gelu
 
     def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
@@ -141,9 +178,11 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """The stack of blocks."""
 
+    Block: type[nn.Module] = Block
+
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.layer = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.layer = nn.ModuleList(self.Block(config) for _ in range(config.num_hidden_layers))
         self.recompute = config.recompute
 
     def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
@@ -163,6 +202,18 @@ class Encoder(nn.Module):
         return states
 
 
+class Pooler(nn.Module):
+    """One vector for a sequence, made of that of one token (google-research/bert, ``pooled_output``)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, token: Tensor) -> Tensor:
+        """[B, H] -> [B, H]."""
+        return torch.tanh(self.dense(token))
+
+
 class Bert(nn.Module):
     """Embeddings, encoder and the tanh pooler over [CLS].
 
@@ -170,12 +221,16 @@ class Bert(nn.Module):
     [SEP], which sees all of it; this is the project's choice, transformers' pooler reads [CLS] there too.
     """
 
+    Embeddings: type[nn.Module] = Embeddings
+    Encoder: type[nn.Module] = Encoder
+    Pooler: type[nn.Module] = Pooler
+
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = Embeddings(config)
-        self.encoder = Encoder(config)
-        self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)})
+        self.embeddings = self.Embeddings(config)
+        self.encoder = self.Encoder(config)
+        self.pooler = self.Pooler(config)
 
     def forward(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None = None
@@ -186,7 +241,7 @@ class Bert(nn.Module):
             ids: int64 [T].
             segments: int64 [T].
             cu_seqlens: start of each sequence and T, int64 [B + 1].
-            max_seqlen: tokens of the longest sequence, where known; see :meth:`Layout.of`.
+            max_seqlen: tokens of the longest sequence, where known; see :meth:`PackedLayout.of`.
 
         Returns:
             Hidden states of the last layer [T, H] and pooled vectors [B, H].
@@ -205,7 +260,7 @@ class Bert(nn.Module):
 
     def pool(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
         """Hidden states [T, H] -> one vector per sequence [B, H]."""
-        return torch.tanh(self.pooler["dense"](hidden.index_select(0, self.pooled(layout))))
+        return self.pooler(hidden.index_select(0, self.pooled(layout)))
 
     def pooled(self, layout: PackedLayout) -> Tensor:
         """The token that stands for each sequence, int64 [B]."""

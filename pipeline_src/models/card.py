@@ -12,16 +12,6 @@ from typing import Any
 import yaml
 
 UNKNOWN = "other"  # Hugging Face's word for a licence that is none of its list
-PIPELINES = {  # Hugging Face's kinds of task by class
-    "BertForPreTraining": "fill-mask",
-    "BertForMaskedLM": "fill-mask",
-    "BertLMHeadModel": "text-generation",
-    "BertModel": "feature-extraction",
-    "BertForSequenceClassification": "text-classification",
-    "BertForMultipleChoice": "multiple-choice",
-    "BertForQuestionAnswering": "question-answering",
-    "BertForTokenClassification": "token-classification",
-}
 
 
 @dataclass(frozen=True)
@@ -42,7 +32,8 @@ class Card:
     Attributes:
         title: of the model.
         about: what it is, in a sentence or two.
-        architecture: Hugging Face's class to load it with.
+        class_name: Hugging Face's class to load it with.
+        pipeline: Hugging Face's kind of task, where it has one for that class.
         use, limits: what it is meant for, and what it is not.
         tags: for Hugging Face's search.
         sources: its data; None where that is unknown.
@@ -55,10 +46,11 @@ class Card:
 
     title: str
     about: str
-    architecture: str
+    class_name: str
+    pipeline: str | None
     use: str
     limits: str
-    tags: tuple[str, ...] = ("bert",)
+    tags: tuple[str, ...] = ()
     sources: tuple[Source, ...] | None = None
     training: Mapping[str, Any] | None = None
     figures: Mapping[str, Mapping[str, float]] | None = None
@@ -84,7 +76,7 @@ def write_card(card: Card) -> str:
         ("## Training", _table(("parameter", "value"), _flat(card.training or {}))),
         ("## Measured", _measured(card.figures or {})),
         ("## Cost", _table(("what", "amount"), [(name, _amount(value)) for name, value in (card.cost or {}).items()])),
-        ("## Load it", _loading(card.architecture)),
+        ("## Load it", _loading(card.class_name)),
         ("## Licence", _licence(card.licence)),
     ]
     body = "\n\n".join(f"{head}\n\n{text}" for head, text in sections if text)
@@ -99,7 +91,7 @@ def _front_matter(card: Card) -> dict[str, Any]:
         "license_name": "not-stated" if card.licence == UNKNOWN else None,
         "language": languages,
         "library_name": "transformers",
-        "pipeline_tag": PIPELINES.get(card.architecture),
+        "pipeline_tag": card.pipeline,
         "tags": list(card.tags),
         "datasets": [source.name for source in card.sources or ()],
         "model-index": _model_index(card),
@@ -110,7 +102,7 @@ def _front_matter(card: Card) -> dict[str, Any]:
 def _model_index(card: Card) -> list[dict[str, Any]]:
     results = [
         {
-            "task": {"type": PIPELINES[card.architecture]},
+            "task": {"type": card.pipeline},
             "dataset": {"name": dataset, "type": dataset.lower(), "split": file},
             "metrics": [{"type": metric, "value": float(f"{value:.4g}")}],
         }
@@ -136,12 +128,12 @@ def _licence(licence: str) -> str:
     return licence
 
 
-def _loading(architecture: str) -> str:
+def _loading(class_name: str) -> str:
     return (
         "```python\n"
-        f"from transformers import AutoTokenizer, {architecture}\n\n"
+        f"from transformers import AutoTokenizer, {class_name}\n\n"
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
-        f'model = {architecture}.from_pretrained("FOLDER")\n'
+        f'model = {class_name}.from_pretrained("FOLDER")\n'
         "```"
     )
 

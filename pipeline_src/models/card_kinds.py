@@ -7,15 +7,8 @@ from typing import Any
 
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Card, Source
+from pipeline_src.models.names import Names
 
-BERT = "Devlin et al. 2018, [BERT: Pre-training of Deep Bidirectional Transformers](https://arxiv.org/abs/1810.04805)"
-OBJECTIVES = {  # name in params.yaml and whether next sentences were learnt -> what was
-    ("masked", True): "masked words and next sentences",
-    ("masked", False): "masked words, without next sentences",
-    ("left_to_right", True): "the next word from those before it, and next sentences",
-    ("left_to_right", False): "the next word from those before it",
-}
-PRETRAINED_CLASSES = {"masked": "BertForPreTraining", "left_to_right": "BertLMHeadModel"}  # Hugging Face's class
 ENCODER_USE = (
     "To be fine-tuned on tasks that read a whole sentence or a pair of them: classification, choice, question "
     "answering. Not for writing text."
@@ -29,8 +22,8 @@ ENCODER_LIMITS = (
 def pretrained_card(
     config: BertConfig,
     parameters: int,
-    objective: str,
-    next_sentence: bool,
+    learns: str,
+    use: str,
     sources: Sequence[Source] | None,
     training: Mapping[str, Any],
     figures: Mapping[str, Mapping[str, float]],
@@ -39,22 +32,25 @@ def pretrained_card(
     """The card of a pretrained encoder.
 
     Args:
-        config: its sizes.
+        config: its sizes and names.
         parameters: how many.
-        objective, next_sentence: as in params.yaml (``pretrain.objective``, ``examples.next_sentence``).
+        learns: what it learnt ("masked words and next sentences").
+        use: what it is saved for, a key of ``names.PIPELINES``.
         sources: as :func:`read_sources` gives them.
         training: parameters by name: seed, steps, batch, learning rate, mask_prob, ...
         figures: losses and accuracies by text ("training text", "validation text").
         cost: amounts by name ("tokens", "FLOP").
     """
-    learnt = OBJECTIVES[objective, next_sentence]
+    names = config.names
+    class_name = names.classes[use]
     return Card(
-        title=f"BERT, {_size(config)}",
-        about=f"A BERT encoder ({BERT}) with {parameters:,} parameters, trained from scratch on {learnt}.",
-        architecture=PRETRAINED_CLASSES[objective],
+        title=_title(config),
+        about=f"{_encoder(names)} with {parameters:,} parameters, trained from scratch on {learns}.",
+        class_name=class_name,
+        pipeline=names.pipeline(class_name),
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
-        tags=("bert", "pretraining"),
+        tags=(names.model_type, "pretraining"),
         sources=tuple(sources) if sources else None,
         training=training,
         figures=figures,
@@ -65,7 +61,7 @@ def pretrained_card(
 def finetuned_card(
     config: BertConfig,
     task: str,
-    architecture: str,
+    class_name: str,
     source: Source | None,
     recipe: Mapping[str, Any],
     scores: Sequence[tuple[str, str, str, float]],
@@ -73,9 +69,9 @@ def finetuned_card(
     """The card of a fine-tuned model.
 
     Args:
-        config: its sizes.
+        config: its sizes and names.
         task: its title ("CoLA").
-        architecture: Hugging Face's class of it.
+        class_name: Hugging Face's class of it.
         source: the task's data, from its ``source.json``; None where it has none.
         recipe: parameters by name: seed, restart, learning rate, epochs, batch, length.
         scores: of the model itself: what is judged ("MNLI-mm"), file, metric, value.
@@ -84,12 +80,13 @@ def finetuned_card(
     for row, file, metric, value in scores:
         figures.setdefault(f"{row}, {file}", {})[metric] = value
     return Card(
-        title=f"BERT, {_size(config)}, fine-tuned on {task}",
-        about=f"A BERT encoder ({BERT}) with the output layer of one task, {task}, both trained on its training set.",
-        architecture=architecture,
+        title=f"{_title(config)}, fine-tuned on {task}",
+        about=f"{_encoder(config.names)} with the output layer of one task, {task}, both trained on its training set.",
+        class_name=class_name,
+        pipeline=config.names.pipeline(class_name),
         use=f"To answer what {task} asks, on text like its own. The scores below are on data that chose between runs.",
         limits="It knows no other task, and what its encoder and the task's data leave out or get wrong, it does too.",
-        tags=("bert", "fine-tuned"),
+        tags=(config.names.model_type, "fine-tuned"),
         sources=(source,) if source else None,
         training=recipe,
         figures=figures,
@@ -97,16 +94,22 @@ def finetuned_card(
     )
 
 
-def imported_card(config: BertConfig, parameters: int, architecture: str) -> Card:
+def imported_card(config: BertConfig, parameters: int, class_name: str) -> Card:
     """The card of a model made elsewhere, of which nothing is known but its sizes."""
     return Card(
-        title=f"BERT, {_size(config)}, imported",
-        about=f"A BERT encoder ({BERT}) with {parameters:,} parameters, made elsewhere and brought into this layout.",
-        architecture=architecture,
+        title=f"{_title(config)}, imported",
+        about=f"{_encoder(config.names)} with {parameters:,} parameters, made elsewhere and brought into this layout.",
+        class_name=class_name,
+        pipeline=config.names.pipeline(class_name),
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
+        tags=(config.names.model_type,),
     )
 
 
-def _size(config: BertConfig) -> str:
-    return f"{config.num_hidden_layers} layers, {config.hidden_size} wide"
+def _title(config: BertConfig) -> str:
+    return f"{config.names.title}, {config.num_hidden_layers} layers, {config.hidden_size} wide"
+
+
+def _encoder(names: Names) -> str:
+    return f"A {names.title} encoder ({names.paper})"

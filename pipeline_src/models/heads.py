@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline_src.models.bert import LAYER_NORM_EPS, Bert, BertConfig
+from pipeline_src.models.architecture import make_encoder
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
 
 
@@ -17,7 +18,7 @@ class MaskedLMHead(nn.Module):
         self.transform = nn.ModuleDict(
             {
                 "dense": nn.Linear(config.hidden_size, config.hidden_size),
-                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=LAYER_NORM_EPS),
+                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps),
             }
         )
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
@@ -46,7 +47,7 @@ class BertForPretraining(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.bert = Bert(config)
+        self.bert = make_encoder(config)
         self.cls = nn.ModuleDict(
             {
                 "predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings),
@@ -59,21 +60,8 @@ class BertForPretraining(nn.Module):
         self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
 
     def forward(
-        self,
-        ids: Tensor,
-        segments: Tensor,
-        cu_seqlens: Tensor,
-        predicted: Tensor,
-        max_seqlen: int | None = None,
-        labels: Tensor | None = None,
-    ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
-        """Scores of the tokens at ``predicted`` [P, entries] and of "next" and "random" [B, 2]; see :class:`Bert`.
-
-        With ``labels``, the tokens that stand there, the first is their loss and number of right guesses instead, as
-        :func:`linear_cross_entropy` gives them, and no scores are kept.
-        """
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of the tokens at ``predicted`` [P, entries] and of the labels of pairs [B, 2]; see :class:`Bert`."""
         hidden, pooled = self.bert(ids, segments, cu_seqlens, max_seqlen)
-        hidden = hidden.index_select(0, predicted)
-        words = self.cls["predictions"]
-        found = words(hidden) if labels is None else words.loss(hidden, labels)
-        return found, self.cls["seq_relationship"](pooled)
+        return self.cls["predictions"](hidden.index_select(0, predicted)), self.cls["seq_relationship"](pooled)

@@ -25,7 +25,16 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
     """
     if hidden.device.type == "cpu":
         return _InPieces.apply(hidden, weight, bias, labels)
-    scores = F.linear(hidden, weight, bias)
+    return summed_cross_entropy(F.linear(hidden, weight, bias), labels)
+
+
+def summed_cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of the cross-entropies (nats, float32) and number of right first guesses (int64), both scalars.
+
+    Args:
+        scores: [P, classes].
+        labels: int64 [P].
+    """
     with torch.no_grad():
         right = (scores.argmax(dim=1) == labels).sum()
     return F.cross_entropy(scores.float(), labels, reduction="sum"), right

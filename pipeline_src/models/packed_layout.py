@@ -42,14 +42,14 @@ class PackedLayout:
 
     def runs(self, most: int) -> list[tuple[int, int]]:
         """Neighbours of equal length: how many and how long; alone, or with pairs of tokens up to ``most`` in all."""
-        found: list[tuple[int, int]] = []
+        runs: list[tuple[int, int]] = []
         for length in self.lengths:
-            count, before = found[-1] if found else (0, 0)
+            count, before = runs[-1] if runs else (0, 0)
             if length == before and (count + 1) * length**2 <= most:
-                found[-1] = (count + 1, length)
+                runs[-1] = (count + 1, length)
             else:
-                found.append((1, length))
-        return found
+                runs.append((1, length))
+        return runs
 
     @cached_property
     def lengths(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""The tensors of a Hugging Face BERT folder, under one set of names whatever wrote them and however they are cut."""
+"""The tensors of a model folder, under one set of names whatever wrote them and however they are cut."""
 
 from __future__ import annotations
 
@@ -15,37 +15,27 @@ from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-
-RENAMED = (  # names that have changed, or depend on the class that was saved -> ours, those of BertForPreTraining
-    (re.compile(r"\.gamma$"), ".weight"),  # TensorFlow's names of LayerNorm's two, in the first PyTorch releases
-    (re.compile(r"\.beta$"), ".bias"),
-    (re.compile(r"^(embeddings|encoder|pooler)\."), r"bert.\1."),  # a BertModel has no prefix
-    (re.compile(r"^cls\.predictions\.bias$"), "cls.predictions.decoder.bias"),  # two names of one tensor
-)
-BUFFERS = re.compile(r"\.position_ids$")  # 0, 1, 2, ...: saved by transformers before 4.31
-DECODER, WORDS = "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"  # one matrix
+from pipeline_src.models.names import Names, rename
 
 
-def canonical(name: str) -> str:
-    """The name in ``BertForPretraining`` of a parameter that bears an older name, or that of a bare encoder."""
-    for old, new in RENAMED:
-        name = old.sub(new, name)
-    return name
+def read_tensors(folder: Path, names: Names) -> dict[str, Tensor]:
+    """Every tensor of a model folder by our name of it; mapped, not read, where the format allows it.
 
-
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a model folder by its canonical name; mapped, not read, where the format allows it.
+    ``names`` are those of the folder's architecture.
 
     Raises:
         PipelineError: no weights are there, a file of them is missing or damaged, or their decoder is a matrix of its
             own.
     """
     stored = _read_files(folder)
-    tensors = {canonical(name): tensor for name, tensor in stored.items() if not BUFFERS.search(name)}
-    decoder, words = tensors.pop(DECODER, None), tensors.get(WORDS)
+    tensors = {
+        rename(name, names.loaded): tensor for name, tensor in stored.items() if not re.search(names.buffers, name)
+    }
+    copy, kept = names.tied
+    decoder, words = tensors.pop(copy, None), tensors.get(kept)
     if decoder is not None and words is not None and not torch.equal(decoder, words):
         raise PipelineError(
-            "the decoder is not the embedding matrix", DECODER, where=folder,
+            "the decoder is not the embedding matrix", copy, where=folder,
             remedy="give a model with tied embeddings; BERT's decoder is its embedding matrix (google-research/bert)",
         )  # fmt: skip
     return tensors

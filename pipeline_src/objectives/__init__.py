@@ -1,1 +1,1 @@
-"""What is learnt: next sentences, and one loss per kind of task. That of words is `models.linear_cross_entropy`."""
+"""Ways of learning, one file each; ``pretrain.objective`` names the one that a study takes."""

@@ -1,18 +1,22 @@
-"""params.yaml, block ``model``: the size of the encoder."""
+"""params.yaml, block ``model``: what the encoder is, and its size."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from pipeline_src.common.members import member_names
 from pipeline_src.params.base import Block
 
 
 class ModelParams(Block):
-    """Size of the encoder; by default heads = hidden / 64 and feed-forward = 4 x hidden (paper, section 3).
+    """What the encoder is, and its size.
+
+    By default heads = hidden / 64 and feed-forward = 4 x hidden (paper, section 3).
 
     Attributes:
+        architecture: what the encoder is, a file in ``pipeline_src/architectures``.
         layers: Transformer blocks (L).
         hidden: width (H).
         heads: attention heads (A); null means hidden / 64.
@@ -23,6 +27,7 @@ class ModelParams(Block):
         activation: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).
     """
 
+    architecture: str = "bert"
     layers: int = Field(ge=1, le=200)
     hidden: int = Field(ge=8, le=16_384)
     heads: int | None = Field(default=None, ge=1)
@@ -31,6 +36,15 @@ class ModelParams(Block):
     dropout: float = Field(default=0.1, ge=0, lt=1)
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)
     activation: Literal["gelu", "gelu_tanh"] = "gelu"
+
+    @field_validator("architecture")
+    @classmethod
+    def _known_architecture(cls, architecture: str) -> str:
+        if architecture not in member_names("architectures"):
+            raise ValueError(
+                f"no architecture is called {architecture!r}; there are {', '.join(member_names('architectures'))}"
+            )
+        return architecture
 
     @model_validator(mode="after")
     def _heads_divide_hidden(self) -> ModelParams:

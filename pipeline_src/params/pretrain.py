@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from pipeline_src.common.members import member_names
 from pipeline_src.params.base import Block
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Masking(Block):
@@ -32,10 +35,19 @@ class Masking(Block):
 
 
 class Steps(Block):
-    """Optimiser steps of each phase; 900,000 and 100,000 in the paper (appendix A.2)."""
+    """Optimiser steps of each phase; 900,000 and 100,000 in the paper (appendix A.2).
 
-    short: int = Field(ge=1)
-    long: int = Field(ge=1)
+    A phase of 0 steps hands on the model that it starts from.
+    """
+
+    short: int = Field(ge=0)
+    long: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _something_is_learnt(self) -> Steps:
+        if not self.short + self.long:
+            raise ValueError("one of the two phases needs steps; set short or long to 1 or more")
+        return self
 
 
 class PretrainParams(Block):
@@ -43,13 +55,16 @@ class PretrainParams(Block):
 
     Attributes:
         steps: optimiser steps of each phase; one warm-up and one linear decay run over both.
-        objective: ``masked`` words (the paper's), or ``left_to_right``: the next word from those before it, the paper's
-            baseline of table 5, which goes without next sentences and masks nothing.
+        objective: what is learnt, the name of a file in ``pipeline_src/objectives``: ``masked`` words (the paper's), or
+            ``left_to_right``: the next word from those before it, the paper's baseline of table 5, which goes without
+            next sentences and masks nothing.
         batch: sequences per step, over all processes together; 256 in the paper.
         optimiser: ``adamw``; ``bert_adam``, google-research/bert's own, without bias correction; ``lamb`` for large
             batches (You et al. 2019).
         learning_rate: peak; 1e-4 in the paper.
         warmup: steps of linear warm-up; 10,000 in the paper.
+        betas: decay rates of the optimiser's two running means; 0.9 and 0.999 in the paper.
+        epsilon: added to the root of the second one; 1e-6 in google-research/bert (optimization.py).
         weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
         evaluate_every: steps between measurements on validation text within a phase; null measures at its end alone.
         keep_steps: steps, counted over both phases, whose models are kept under ``steps/`` beside the phase's own
@@ -59,16 +74,26 @@ class PretrainParams(Block):
     """
 
     steps: Steps
-    objective: Literal["masked", "left_to_right"] = "masked"
+    objective: str = "masked"
     batch: int = Field(default=256, ge=1)
     optimiser: Literal["adamw", "bert_adam", "lamb"] = "adamw"
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
     warmup: int = Field(default=10_000, ge=0)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-6, gt=0, le=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
     evaluate_every: int | None = Field(default=None, ge=1)
     keep_steps: tuple[int, ...] = ()
     masking: Masking = Masking()
     curve_points: int = Field(default=100, ge=2)
+
+    @field_validator("objective")
+    @classmethod
+    def _objective_is_there(cls, objective: str) -> str:
+        names = member_names("objectives")
+        if objective not in names:
+            raise ValueError(f"no objective is called {objective!r}; there are {', '.join(names)}")
+        return objective
 
     @model_validator(mode="after")
     def _kept_steps_are_taken(self) -> PretrainParams:

@@ -1,4 +1,4 @@
-"""Masked words of validation text that a model is asked for again and again while it learns."""
+"""Masked words of validation text whose guesses are written down again and again while a model learns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.pretraining.loading.batches import PretrainingBatch, PretrainingExamples
 from pipeline_src.tokenizer.wordpiece import CLS, MASK, SEP
+from pipeline_src.training.objective import PretrainingObjective
 
 SHOWN = 3  # texts
 SEARCHED = 512  # examples
@@ -33,43 +33,42 @@ class MaskProbes:
 
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._asked: list[tuple[PretrainingBatch, int, dict[str, str]]] = []
+        self._probes: list[tuple[PretrainingBatch, int, dict[str, str]]] = []
         for example in range(min(SEARCHED, len(examples))):
             batch = examples.batch(np.array([example]))
             for place, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
                 text = self._text(batch, place, label)
                 if text:
-                    self._asked.append((batch, place, {"text": text, "answer": str(tokenizer.id_to_token(label))}))
+                    self._probes.append((batch, place, {"text": text, "answer": str(tokenizer.id_to_token(label))}))
                     break
-            if len(self._asked) == SHOWN:
+            if len(self._probes) == SHOWN:
                 break
 
     @torch.inference_mode()
-    def ask(self, model: BertForPretraining, step: int) -> list[dict[str, Any]]:
-        """What ``model`` puts there after ``step`` steps; it is left as it was.
+    def ask(self, objective: PretrainingObjective[Any], step: int) -> list[dict[str, Any]]:
+        """What the objective's model puts there after ``step`` steps; it is left as it was.
 
         Returns:
             For each text a block ``step``, ``text`` with a [MASK] in it, ``answer``, the word that stands there, and
             ``candidates``: for each [MASK] a list of pairs of a token and its probability, the likeliest first.
         """
-        training, device = model.training, next(model.parameters()).device
-        model.eval()
-        found = []
-        for batch, place, told in self._asked:
+        training, device = objective.training, next(objective.parameters()).device
+        objective.eval()
+        answers = []
+        for batch, place, probe in self._probes:
             ids, segments, cu_seqlens = (
-                torch.from_numpy(a).to(device) for a in (batch.ids, batch.segments, batch.cu_seqlens)
+                torch.from_numpy(array).to(device) for array in (batch.ids, batch.segments, batch.cu_seqlens)
             )
-            scores, _ = model(
-                ids, segments, cu_seqlens, torch.tensor([place], device=device), batch.max_seqlen
-            )  # [1, entries]
+            predicted = torch.tensor([place], device=device)
+            scores = objective.word_scores(ids, segments, cu_seqlens, predicted, batch.max_seqlen)  # [1, entries]
             likely = scores[0].float().softmax(-1).topk(TOP)
             candidates = [
                 [self.tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
                 for token, probability in zip(likely.indices.tolist(), likely.values.tolist(), strict=True)
             ]
-            found.append({"step": step, **told, "candidates": [candidates]})
-        model.train(training)
-        return found
+            answers.append({"step": step, **probe, "candidates": [candidates]})
+        objective.train(training)
+        return answers
 
     def _text(self, batch: PretrainingBatch, place: int, label: int) -> str | None:
         """The words around a predicted place, [MASK] standing there; None where a person could not judge it."""

@@ -1,4 +1,4 @@
-"""Pieces of pretraining batches as tensors, on their way to the device."""
+"""Micro-batches of pretraining as tensors, on their way to the device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from pipeline_src.pretraining.loading.batches import PretrainingBatch
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A piece of a batch; the tensors are those of :class:`pipeline_src.pretraining.loading.batches.PretrainingBatch`.
+    """A micro-batch; the tensors are those of :class:`pipeline_src.pretraining.loading.batches.PretrainingBatch`.
 
     Attributes:
         max_seqlen: tokens of the longest sequence.
-        counts: of predicted words (``mlm``), of pairs where there are any (``nsp``), of ``sequences``, ``tokens`` and
-            ``squares`` (summed squared lengths).
+        counts: of ``sequences``, ``tokens``, ``squares`` (summed squared lengths) and ``predictions``.
         examples: their numbers, int64 [sequences].
     """
 
@@ -36,25 +35,22 @@ class TensorBatch:
     TENSORS = ("ids", "segments", "cu_seqlens", "predicted", "labels", "pair_label")
 
     @classmethod
-    def of(cls, batch: PretrainingBatch, next_sentence: bool, device: torch.device) -> TensorBatch:
-        """Make tensors of a piece and send them to ``device``; the copy to a GPU goes on beside its work."""
+    def of(cls, batch: PretrainingBatch, device: torch.device) -> TensorBatch:
+        """Make tensors of a micro-batch and send them to ``device``; the copy to a GPU goes on beside its work."""
         tensors = {name: torch.from_numpy(getattr(batch, name)) for name in cls.TENSORS}
         if device.type == "cuda":
             tensors = {name: part.pin_memory().to(device, non_blocking=True) for name, part in tensors.items()}
         lengths = np.diff(batch.cu_seqlens)
         counts = {
-            "mlm": len(batch.labels),
-            **({"nsp": len(lengths)} if next_sentence else {}),
             "sequences": len(lengths),
             "tokens": len(batch.ids),
             "squares": int(lengths @ lengths),
+            "predictions": len(batch.labels),
         }
         return cls(**tensors, max_seqlen=batch.max_seqlen, counts=counts, examples=batch.examples)
 
 
-def tensor_batches(
-    batches: Iterable[list[PretrainingBatch]], next_sentence: bool, device: torch.device
-) -> Iterator[list[TensorBatch]]:
-    """The pieces of every batch, as :meth:`TensorBatch.of` makes them."""
-    for pieces in batches:
-        yield [TensorBatch.of(piece, next_sentence, device) for piece in pieces]
+def tensor_batches(batches: Iterable[list[PretrainingBatch]], device: torch.device) -> Iterator[list[TensorBatch]]:
+    """The micro-batches of every batch, as :meth:`TensorBatch.of` makes them."""
+    for batch in batches:
+        yield [TensorBatch.of(micro_batch, device) for micro_batch in batch]

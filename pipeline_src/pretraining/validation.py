@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import PretrainingBatch, PretrainingExamples, open_examples
 from pipeline_src.pretraining.mask_probes import MaskProbes
 from pipeline_src.tokenizer.token_store import TokenStore
+from pipeline_src.training.objective import PretrainingObjective
 
 MASK_PROB = 0.15  # the paper's rate, whatever the study's own, so that studies compare
 SEED = 0
@@ -96,6 +98,7 @@ class ValidationSet:
     Args:
         phase: whose examples.
         tokenizer: the vocabulary.
+        objective: what is predicted, by its name.
         store: the training text, whose words are counted at the first measurement.
     """
 
@@ -109,14 +112,15 @@ class ValidationSet:
         return self.store.counts(self.entries)
 
     @cached_property
-    def masks(self) -> MaskProbes:
-        """Some of their masked words, to ask a model for."""
+    def probes(self) -> MaskProbes:
+        """Some of their masked words, whose guesses are written down."""
         return MaskProbes(self.examples, self.tokenizer)
 
-    def measure(self, model: BertForPretraining) -> dict[str, float]:
-        """:func:`measure_validation`; the model is left as it was."""
-        training = model.training
-        figures = measure_validation(model, self.examples, self.train_counts)
-        model.train(training)
+    def measure(self, objective: PretrainingObjective[Any]) -> dict[str, float]:
+        """The objective's own figures on these examples; it is left as it was."""
+        training = objective.training
+        objective.eval()
+        figures = objective.measure(self)
+        objective.train(training)
         log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
         return figures

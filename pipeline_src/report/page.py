@@ -177,7 +177,7 @@ def _boxes(summary: JsonRef) -> list[Box]:
 
 
 def _error_rows(scores: JsonRef, tasks: dict[str, JsonRef]) -> list[tuple[JsonRef, bool, JsonRef]]:
-    """A row of scores, whether its data are synthetic, and what is known of its errors, once for each score row."""
+    """A row of scores, whether its data are synthetic, and what is known of its errors, once for each evaluation set."""
     rows = {row.value["eval_set"]: row for row in reversed(list(scores["rows"]))}
     return [
         (row, tasks[task]["synthetic"].value, tasks[task]["errors"][name])

@@ -18,10 +18,11 @@ from torch import Tensor
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file
 from pipeline_src.common.progress import log
+from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert
+from pipeline_src.models.names import ENCODER
 from pipeline_src.tools.open_model import DEFAULT, Opened, open_model
 
-USED = ("embeddings.", "encoder.")
 BATCH_TOKENS = 16_384  # in one batch
 AT_ONCE = 4_096  # texts that are sorted by length and held in memory together
 
@@ -50,7 +51,7 @@ def main(arguments: argparse.Namespace) -> None:
         raise PipelineError("unknown kind of output", output, remedy=f"name it {' or '.join(f'*{s}' for s in WRITERS)}")
     if arguments.texts and arguments.file:
         raise PipelineError("texts and --file", arguments.file, remedy="give one of the two")
-    opened = open_model(arguments.model, Bert, USED, "the folder has no encoder")
+    opened = open_model(arguments.model, make_encoder, ENCODER, "the folder has no encoder")
     with ExitStack() as stack:
         texts = arguments.texts or _lines(arguments.file, stack)
         vectors = embed(opened, texts, arguments.pooling, arguments.normalise)
@@ -115,8 +116,8 @@ def _pool(opened: Opened[Bert], texts: list[list[int]], pooling: str, normalise:
 
 # Each takes hidden states [T, H] and starts [B + 1], and gives [B, H].
 POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mean": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "mean", cu_seqlens=cu_seqlens),
-    "max": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "max", cu_seqlens=cu_seqlens),
+    "mean": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "mean", offsets=cu_seqlens),
+    "max": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "max", offsets=cu_seqlens),
     "cls": lambda hidden, cu_seqlens: hidden[cu_seqlens[:-1]],
 }
 

@@ -9,10 +9,11 @@ import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.names import ENCODER, MASKED_WORDS
 from pipeline_src.tokenizer.wordpiece import MASK
 from pipeline_src.tools.open_model import DEFAULT, Opened, open_model
 
-USED = ("bert.embeddings.", "bert.encoder.", "cls.predictions.")
+USED = (*ENCODER, MASKED_WORDS)
 Candidates = list[tuple[str, float]]  # tokens and their probabilities, the likeliest first
 
 
@@ -56,7 +57,7 @@ def fill_mask(opened: Opened[BertForPretraining], text: str, top: int) -> list[C
         ids += [mask_id] * (number > 0) + opened.tokenizer.encode(piece, add_special_tokens=False).ids
     if len(ids) > opened.max_seqlen:
         raise PipelineError(
-            "the text is too long", f"{len(ids)} tokens", where=f"the model takes {opened.longest}",
+            "the text is too long", f"{len(ids)} tokens", where=f"the model takes {opened.max_seqlen}",
             remedy="give a shorter one",
         )  # fmt: skip
     packed, segments, cu_seqlens = opened.pack([ids])

@@ -19,17 +19,17 @@ from pipeline_src.models.card import write_card
 from pipeline_src.models.card_kinds import imported_card
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import CARD, load_config, save_tensors
+from pipeline_src.models.names import ENCODER, MASKED_WORDS, NEXT_SENTENCE, POOLER
 from pipeline_src.models.tensors import read_tensors
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
 from pipeline_src.tools.tensorflow_checkpoint import find_prefix, is_checkpoint, load_google
 
-ENCODER = ("bert.embeddings.", "bert.encoder.")
-PARTS = {"pooler": "bert.pooler.", "masked words": "cls.predictions.", "next sentence": "cls.seq_relationship."}
-ARCHITECTURES = {  # Hugging Face's class by (masked words, next sentence)
-    (True, True): "BertForPreTraining",
-    (True, False): "BertForMaskedLM",
-    (False, True): "BertForNextSentencePrediction",
-    (False, False): "BertModel",
+PARTS = {"pooler": POOLER, "masked words": MASKED_WORDS, "next sentence": NEXT_SENTENCE}  # beside the encoder
+USES = {  # has the head of masked words, that of next sentences -> use of the model (``models.names``)
+    (True, True): "pretraining",
+    (True, False): "masked_words",
+    (False, True): "next_sentence",
+    (False, False): "encoder",
 }
 
 
@@ -55,7 +55,8 @@ def main(arguments: argparse.Namespace) -> None:
         config, tensors = load_google(source)
         folder = find_prefix(source).parent
     elif source.is_dir():
-        config, tensors = load_config(source), read_tensors(source)
+        config = load_config(source)
+        tensors = read_tensors(source, config.names)
         folder = source
     else:
         raise PipelineError("no model here", source, remedy="give a folder, or a checkpoint's path without .index")
@@ -67,16 +68,16 @@ def main(arguments: argparse.Namespace) -> None:
             remedy="put the vocab.txt there that the model was trained with",
         )  # fmt: skip
     lowercase = find_case(folder, vocabulary) if arguments.lowercase is None else arguments.lowercase
-    architecture = ARCHITECTURES["masked words" in parts, "next sentence" in parts]
+    class_name = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
     with atomic_directory(destination) as output:
-        save_tensors(output, kept, config, architecture)
+        save_tensors(output, kept, config, class_name)
         save_tokenizer(output, vocabulary, lowercase)
         if (folder / CARD).exists():
             shutil.copyfile(folder / CARD, output / CARD)  # what its makers say of it
         else:
             count = sum(tensor.numel() for tensor in kept.values())
             with atomic_file(output / CARD) as file:
-                file.write(write_card(imported_card(config, count, architecture)))
+                file.write(write_card(imported_card(config, count, class_name)))
     print(
         f"{destination}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {len(vocabulary)} entries "
         f"({'uncased' if lowercase else 'cased'}); encoder{''.join(f', {part}' for part in parts)}"
@@ -97,14 +98,14 @@ def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -
     for name, shape in shapes.items():
         if not name.startswith(starts):
             continue
-        found = tensors.get(name)
-        if found is None or found.shape != shape:
-            has = "missing" if found is None else f"shape {tuple(found.shape)}"
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape != shape:
+            has = "missing" if tensor is None else f"shape {tuple(tensor.shape)}"
             raise PipelineError(
                 "weights do not fit the config", f"{name}: {has}, {tuple(shape)} expected", where=where,
                 remedy="give a BERT model with the config that belongs to it",
             )  # fmt: skip
-        kept[name] = found.float()
+        kept[name] = tensor.float()
     if left := sorted(set(tensors) - set(kept)):
         log.warning("left out, no part of pretraining: %s", ", ".join(left))
     return kept, parts

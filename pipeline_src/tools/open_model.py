@@ -16,7 +16,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import fill, load_config
-from pipeline_src.models.tensors import canonical, read_tensors
+from pipeline_src.models.tensors import read_tensors
 from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 DEFAULT = PRETRAINED / "long"
@@ -45,13 +45,13 @@ class Opened(Generic[Model]):
         return ids.to(self.device), torch.zeros_like(ids, device=self.device), cu_seqlens.to(self.device)
 
 
-def open_model(folder: Path, kind: Callable[[BertConfig], Model], only: tuple[str, ...], without: str) -> Opened[Model]:
+def open_model(folder: Path, make: Callable[[BertConfig], Model], only: tuple[str, ...], without: str) -> Opened[Model]:
     """Open a folder that this project made or imported.
 
     Args:
         folder: of the model.
-        kind: its class.
-        only: starts of the names of the parameters that are used; the others keep their initial values.
+        make: makes the model of its config, with weights of any value.
+        only: starts of our names of the parameters that are used; the others keep their initial values.
         without: what a folder lacks that has no parameter of one of these starts ("has no ... head").
 
     Raises:
@@ -70,11 +70,11 @@ def open_model(folder: Path, kind: Callable[[BertConfig], Model], only: tuple[st
             "the tokenizer has more entries than the model", f"{tokenizer.get_vocab_size()} > {config.vocab_size}",
             where=folder, remedy="use the tokenizer that was saved with it",
         )  # fmt: skip
-    tensors = read_tensors(folder)
+    tensors = read_tensors(folder, config.names)
     for start in only:
-        if not any(name.startswith(canonical(start)) for name in tensors):
+        if not any(name.startswith(start) for name in tensors):
             raise PipelineError(without, start, where=folder, remedy="give --model one that was pretrained here")
-    model = kind(config)
+    model = make(config)
     fill(model, tensors, folder, only)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return Opened(model.to(device).eval(), config, tokenizer, device)

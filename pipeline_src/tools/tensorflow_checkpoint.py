@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +15,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import checked_config
+from pipeline_src.models.names import BERT, rename
 
 CONFIG, CHECKPOINT = "bert_config.json", "bert_model.ckpt"
-# Names of google-research/bert's modeling.py and run_pretraining.py -> ours, each rule applied in turn.
-NAMES = (
-    (re.compile(r"^cls/predictions/output_bias$"), "cls/predictions/decoder/bias"),
-    (re.compile(r"^cls/seq_relationship/output_weights$"), "cls/seq_relationship/weight"),
-    (re.compile(r"^cls/seq_relationship/output_bias$"), "cls/seq_relationship/bias"),
-    (re.compile(r"_embeddings$"), "_embeddings/weight"),
-    (re.compile(r"/layer_(\d+)/"), r"/layer/\1/"),
-    (re.compile(r"/(kernel|gamma)$"), "/weight"),
-    (re.compile(r"/beta$"), "/bias"),
-    (re.compile(r"/"), "."),
-)
 TRANSPOSED = re.compile(r"/kernel$")  # tf.layers.dense holds [in, out], torch [out, in]
 MODEL = re.compile(r"^(bert|cls)/")  # beside it lie the step and, of fine-tuned models, `output_weights`
 OPTIMISER = re.compile(r"/(adam|lamb)_[mv]$|/Adam(_1)?$")
@@ -60,10 +51,10 @@ def find_prefix(source: Path) -> Path:
     """
     if not source.is_dir():
         return source
-    found = [path.with_suffix("") for path in sorted(source.glob("*.index"))]
-    named = [path for path in found if path.name == CHECKPOINT] or found
+    prefixes = [path.with_suffix("") for path in sorted(source.glob("*.index"))]
+    named = [path for path in prefixes if path.name == CHECKPOINT] or prefixes
     if len(named) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+        names = ", ".join(path.name for path in prefixes) or "none"
         raise PipelineError(
             "not one checkpoint in the folder", names, where=source,
             remedy=f"give the path of one without its endings, such as FOLDER/{CHECKPOINT}",
@@ -82,8 +73,8 @@ def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConf
         raise PipelineError(
             "not a BERT model", f"hidden_act is {activation}", where=where, remedy="give a checkpoint with gelu"
         )
-    known = {name: raw[name] for name in BertConfig.__dataclass_fields__ if name in raw}
-    return checked_config({**known, "hidden_act": ACTIVATIONS[str(activation)]}, where)
+    known = {field.name: raw[field.name] for field in fields(BertConfig) if field.name in raw}
+    return checked_config(BertConfig, {**known, "hidden_act": ACTIVATIONS[str(activation)]}, where)
 
 
 def read_variables(prefix: Path) -> dict[str, np.ndarray]:
@@ -125,13 +116,8 @@ def translate(variables: Mapping[str, np.ndarray], where: object) -> dict[str, T
             remedy="give a checkpoint of its pretraining; those of TensorFlow 2's model garden have other names",
         )  # fmt: skip
     return {
-        rename(name): torch.from_numpy(np.ascontiguousarray(array.T if TRANSPOSED.search(name) else array))
+        rename(name, BERT.tensorflow): torch.from_numpy(
+            np.ascontiguousarray(array.T if TRANSPOSED.search(name) else array)
+        )
         for name, array in variables.items()
     }
-
-
-def rename(name: str) -> str:
-    """Our name of a variable."""
-    for old, new in NAMES:
-        name = old.sub(new, name)
-    return name

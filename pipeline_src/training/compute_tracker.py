@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from pipeline_src.training.compute import Cost, Sizes, normalised_computation
+from pipeline_src.training.compute import Compute, Sizes, normalised_computation
 from pipeline_src.training.energy import EnergyCounter
-from pipeline_src.training.peak import peak_flops
+from pipeline_src.training.peak_flops import peak_flops
 
 
-class CostMeter:
+class ComputeTracker:
     """Counts one phase of training, from its first step or from where a checkpoint left it.
 
     Time runs from the moment it is made. What a killed run spent after its last checkpoint is not in the sum.
@@ -45,15 +45,17 @@ class CostMeter:
         self.sizes, self.device, self.processes = sizes, device, processes
         self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
         self.peak = peak_flops(device)
-        self._cost = Cost.from_dict(earlier) if earlier else Cost()
+        self._compute = Compute.from_dict(earlier) if earlier else Compute()
         self._energy = EnergyCounter(device)
-        self._joules_before = self._cost.joules
+        self._joules_before = self._compute.joules
         self._last = time.perf_counter()
-        self._shown = self._cost  # at the last call of rates()
+        self._shown = self._compute  # at the last call of rates()
 
     def add(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> None:
         """Count one step: its sequences, their tokens, squared lengths and predicted tokens, over all processes."""
-        self._cost = self._cost.plus_step(sequences=sequences, tokens=tokens, squares=squares, predictions=predictions)
+        self._compute = self._compute.plus_step(
+            sequences=sequences, tokens=tokens, squares=squares, predictions=predictions
+        )
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -63,13 +65,13 @@ class CostMeter:
             yield
         finally:
             now = time.perf_counter()
-            self._cost = replace(self._cost, seconds=self._cost.seconds + now - self._last)
+            self._compute = replace(self._compute, seconds=self._compute.seconds + now - self._last)
             self._last = now
 
     def rates(self) -> dict[str, float]:
         """``tokens_per_second`` and ``mfu`` since the last call, or since the start."""
         self._tick()
-        before, now = self._shown, self._cost
+        before, now = self._shown, self._compute
         self._shown = now
         seconds = now.training_seconds - before.training_seconds
         return {
@@ -79,30 +81,30 @@ class CostMeter:
 
     def deterministic(self) -> dict[str, Any]:
         """What depends on parameters and data alone, for a tracked output."""
-        cost = self._cost
+        compute = self._compute
         return {
-            "steps": cost.steps,
-            "sequences": cost.sequences,
-            "tokens": cost.tokens,
-            "predictions": cost.predictions,
-            "flops": cost.flops(self.sizes),
+            "steps": compute.steps,
+            "sequences": compute.sequences,
+            "tokens": compute.tokens,
+            "predictions": compute.predictions,
+            "flops": compute.flops(self.sizes),
             "tokens_per_batch": self.tokens_per_batch,
-            "normalised_computation": normalised_computation(self.parameters, cost.steps, self.tokens_per_batch),
+            "normalised_computation": normalised_computation(self.parameters, compute.steps, self.tokens_per_batch),
         }
 
     def measured(self) -> dict[str, Any]:
         """What depends on the machine, for ``logs/``; ``flops`` says of which run."""
-        cost = self._tick()
-        flops = cost.flops(self.sizes)
-        trained = cost.training_seconds or float("inf")  # nothing trained, no rate
+        compute = self._tick()
+        flops = compute.flops(self.sizes)
+        trained = compute.training_seconds or float("inf")  # nothing trained, no rate
         return {
             "flops": flops,
-            "seconds": cost.seconds,
-            "training_seconds": cost.training_seconds,
-            "tokens_per_second": cost.tokens / trained,
-            "mfu": flops / (cost.capacity or float("inf")),
-            "joules": cost.joules,
-            "peak_memory": cost.peak_memory,
+            "seconds": compute.seconds,
+            "training_seconds": compute.training_seconds,
+            "tokens_per_second": compute.tokens / trained,
+            "mfu": flops / (compute.capacity or float("inf")),
+            "joules": compute.joules,
+            "peak_memory": compute.peak_memory,
             "processes": self.processes,
             "peak_flops": self.peak.flops * self.processes,
             "peak_source": self.peak.source,
@@ -112,21 +114,21 @@ class CostMeter:
         """For the checkpoint; its counts are exact, its times differ from run to run."""
         return self._tick().as_dict()
 
-    def _tick(self) -> Cost:
+    def _tick(self) -> Compute:
         """Bring times, energy and memory up to now."""
         now = time.perf_counter()
         passed = now - self._last
         self._last = now
-        cost, read = self._cost, self._energy.joules()
-        self._cost = replace(
-            cost,
-            seconds=cost.seconds + passed,
-            training_seconds=cost.training_seconds + passed,
-            capacity=cost.capacity + passed * self.peak.flops * self.processes,
-            joules=None if read is None or self._joules_before is None else self._joules_before + read,
-            peak_memory=max(cost.peak_memory, _peak_memory(self.device)),
+        compute, joules = self._compute, self._energy.joules()
+        self._compute = replace(
+            compute,
+            seconds=compute.seconds + passed,
+            training_seconds=compute.training_seconds + passed,
+            capacity=compute.capacity + passed * self.peak.flops * self.processes,
+            joules=None if joules is None or self._joules_before is None else self._joules_before + joules,
+            peak_memory=max(compute.peak_memory, _peak_memory(self.device)),
         )
-        return self._cost
+        return self._compute
 
 
 def _peak_memory(device: torch.device) -> int:

@@ -1,56 +1,46 @@
-"""What decides the result of a phase of pretraining, by which its checkpoints are known."""
+"""By what checkpoints are known: the values that decide a result, and how two sets of them differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from pydantic import BaseModel
 
-from pipeline_src.common.closure import code_checksum
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file
-from pipeline_src.common.paths import EXAMPLES, PRETRAINED, TOKENS, VOCABULARY
-from pipeline_src.training.distributed import Team
-
-DATA = {  # small files that hold, or are, the sums of what training reads
-    "tokens": TOKENS / "manifest.json",
-    "examples": EXAMPLES / "manifest.json",
-    "vocabulary": VOCABULARY / "vocab.txt",
-}
-FIRST_PHASE = PRETRAINED / "short/training_state/state.json"
-CODE = "pipeline_src.pretraining.pretrain"  # the module whose code decides the result
+from pipeline_src.training.distributed import Distributed
 
 
-def checkpoint_identity(*, phase: str, **params: Any) -> dict[str, Any]:
-    """Parameters, data and code of a phase, by key; what they are equal in ends in the same bytes.
-
-    Args:
-        phase: ``short`` or ``long``, which also reads the first phase's model.
-        params: values and blocks of params.yaml, by name.
-
-    Raises:
-        PipelineError: a file that training reads is missing.
-    """
-    files = DATA | ({"first phase": FIRST_PHASE} if phase == "long" else {})
-    for path in files.values():
-        if not path.exists():
-            raise PipelineError("training has nothing to read", path, remedy="run the stages before, or `dvc pull`")
-    return {
-        "phase": phase,
-        **{name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in params.items()},
-        "data": {name: hash_file(path)[:16] for name, path in files.items()},
-        "code": code_checksum(CODE),
-    }
+def fingerprint(identity: Mapping[str, Any]) -> str:
+    """Twelve characters that stand for the values."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def environment(team: Team, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides how sums are rounded, but no more: in another one the same training goes on.
+def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs between two identities: ``pretrain.batch 32 there, 64 here``."""
+    before, now = dict(_flat(there)), dict(_flat(here))
+    return "; ".join(
+        f"{name} {before.get(name, 'not set')} there, {now.get(name, 'not set')} here"
+        for name in sorted({*before, *now})
+        if before.get(name, "not set") != now.get(name, "not set")
+    )
+
+
+def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides how sums are rounded, but no more: under another one the same training goes on.
 
     Args:
-        team: who trains.
+        distributed: on which processes.
         settings: of machine.yaml.
     """
-    name = torch.cuda.get_device_name(team.device) if team.device.type == "cuda" else "CPU"
-    return {"torch": torch.__version__, "processes": team.size, "device": name, **settings}
+    name = torch.cuda.get_device_name(distributed.device) if distributed.device.type == "cuda" else "CPU"
+    return {"torch": torch.__version__, "processes": distributed.world_size, "device": name, **settings}
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,31 +17,49 @@ from torch.optim import Optimizer
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import Progress
-from pipeline_src.training.distributed import Team, gradients_wait
+from pipeline_src.training.distributed import Distributed, gradient_sync
 from pipeline_src.training.optimiser import CLIP
 from pipeline_src.training.prefetch import prefetch
 
 
 class Term(NamedTuple):
-    """One part of the loss over a piece of a batch: the sum of its losses, and how many guesses were right."""
+    """One term of the loss over a micro-batch: the sum of its losses, and how many guesses were right."""
 
     loss: Tensor
     right: Tensor | None = None
 
 
-class Batch(Protocol):
-    """A piece of a batch, as many sequences as go through the model at once."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many losses each term sums, by its name, known before the model runs; and whatever else is counted."""
+class MicroBatch(Protocol):
+    """Part of a batch: as many sequences as go through the model at once."""
 
     @property
     def examples(self) -> np.ndarray:
         """Numbers by which a person finds its examples again, int64 [sequences]."""
 
 
-B = TypeVar("B", bound=Batch)
+B = TypeVar("B", bound=MicroBatch)
+
+
+class Objective(nn.Module, ABC, Generic[B]):
+    """What is minimised: a module that owns all that is trained, and gives the terms of the loss.
+
+    Attributes:
+        weights: of each term in the loss, by name. Rows of the curve have columns ``<term>_loss`` and, for terms that
+            count right guesses, ``<term>_accuracy``.
+    """
+
+    weights: Mapping[str, float]
+
+    @abstractmethod
+    def forward(self, batch: B) -> dict[str, Term]:
+        """The sum of each term over a micro-batch, by the names in ``weights``."""
+
+    @abstractmethod
+    def count(self, batch: B) -> dict[str, int]:
+        """How many losses each term sums over a micro-batch, known before :meth:`forward` runs.
+
+        Whatever else is to be summed over the whole batch may stand beside, under other names.
+        """
 
 
 @dataclass
@@ -63,37 +82,35 @@ class TrainState:
 
 
 class Loop(Generic[B]):
-    """Trains a model step by step.
+    """Trains an objective step by step.
 
-    A step takes one batch in pieces. Each term of the loss is divided by its count over all pieces and processes, so
-    that how a batch is cut, or over how many processes, changes nothing but rounding.
+    A step takes one batch in micro-batches. Each term of the loss is divided by its count over the whole batch on all
+    processes, so that how a batch is cut, or over how many processes, changes nothing but rounding.
 
     Args:
-        model: in the state it starts from; wrapped by ``team.share``.
-        objective: gives the terms of a piece by name.
-        optimiser: over the model's parameters.
+        objective: in the state it starts from.
+        optimiser: over the objective's parameters.
         rate: learning rate by step.
         last: steps in all; the loop ends after as many.
         row_ends: whether a row of averages ends after a step; the last step always ends one.
         what: named on the bar and in errors.
         stream: keys the dropout of every step and process.
-        team: who trains.
-        reached: where to go on.
-        asked: whether someone asked to stop.
-        rates: numbers of the pace, such as tokens per second, since it was last asked; asked when a row ends.
+        distributed: the processes that train.
+        state: where to go on.
+        stop_requested: whether someone requested a stop.
+        rates: numbers of the pace, such as tokens per second, since its last call; called when a row ends.
 
     Attributes:
         step: steps taken.
         rows: the curve so far.
-        notes: of the caller, kept with the loop's place.
-        counts: of the last step's batch, over all processes.
-        pace: what ``rates`` said last.
+        notes: of the caller, kept with the loop's state.
+        counts: of the last step's batch, over all processes, as the objective counts them.
+        pace: what ``rates`` gave last.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        objective: Callable[[B], Mapping[str, Term]],
+        objective: Objective[B],
         optimiser: Optimizer,
         rate: Callable[[int], float],
         *,
@@ -101,30 +118,31 @@ class Loop(Generic[B]):
         row_ends: Callable[[int], bool],
         what: str,
         stream: int,
-        team: Team,
-        reached: TrainState | None = None,
-        asked: Callable[[], bool] = lambda: False,
+        distributed: Distributed,
+        state: TrainState | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
         rates: Callable[[], dict[str, float]] = dict,
     ) -> None:
-        self.model, self.objective, self.optimiser, self.rate = model, objective, optimiser, rate
-        self.last, self.row_ends, self.what, self.stream, self.team = last, row_ends, what, stream, team
-        self.asked, self.rates = asked, rates
+        self.objective, self.optimiser, self.rate = objective, optimiser, rate
+        self.last, self.row_ends, self.what, self.stream, self.distributed = last, row_ends, what, stream, distributed
+        self.stop_requested, self.rates = stop_requested, rates
         self.counts: dict[str, float] = {}
         self.pace: dict[str, float] = {}
-        reached = reached or TrainState()
-        self.step, self.rows, self._count = reached.step, list(reached.rows), reached.count
-        self.notes = list(reached.notes)
-        self._sums = {name: torch.tensor(total, device=team.device) for name, total in reached.sums.items()}
-        self._asked_of_any = False
+        state = state or TrainState()
+        self.step, self.rows, self._count = state.step, list(state.rows), state.count
+        self.notes = list(state.notes)
+        self._module = distributed.wrap(objective)
+        self._sums = {name: torch.tensor(total, device=distributed.device) for name, total in state.sums.items()}
+        self._stop_requested_of_any = False
         self._unchecked: list[tuple[int, Tensor, list[np.ndarray]]] = []
 
     @property
     def stopping(self) -> bool:
-        """Whether to stop now; all processes of a team agree on it."""
-        return self._asked_of_any or (self.team.size == 1 and self.asked())
+        """Whether to stop now; all processes agree on it."""
+        return self._stop_requested_of_any or (self.distributed.world_size == 1 and self.stop_requested())
 
-    def reached(self) -> TrainState:
-        """How far the loop is; what it holds is whole numbers of losses that are numbers."""
+    def state(self) -> TrainState:
+        """How far the loop is; of whole steps, and of losses that are finite."""
         self.check()
         sums = {name: float(total) for name, total in self._sums.items()}
         return TrainState(self.step, self.rows, sums, self._count, self.notes)
@@ -133,15 +151,15 @@ class Loop(Generic[B]):
         """Take a step with each of ``batches`` and yield how many were taken, until ``last``.
 
         Raises:
-            PipelineError: a loss or gradient is no longer a number. It is noticed before anything is saved.
+            PipelineError: a loss or gradient is NaN or infinite. It is noticed before anything is saved.
         """
-        self.model.train()
+        self.objective.train()
         with Progress(self.what, self.last, "step", initial=self.step) as progress:
-            for pieces in prefetch(batches):
-                self._take(pieces)
+            for batch in prefetch(batches):
+                self._take(batch)
                 self.step += 1
                 self._count += 1
-                if self.team.device.type == "cpu":
+                if self.distributed.device.type == "cpu":
                     self.check()  # on a GPU it would wait for every step to finish
                 progress.advance()
                 if self.step == self.last or self.row_ends(self.step):
@@ -152,62 +170,63 @@ class Loop(Generic[B]):
     def _end_row(self) -> None:
         self.check()
         names = list(self._sums)
-        totals = self.team.total_tensor(torch.stack([self._sums[name] for name in names]) / self._count).tolist()
-        row = dict(zip(names, totals, strict=True))
-        row["grad_norm"] /= self.team.size  # every process has the same
+        means = torch.stack([self._sums[name] for name in names]) / self._count
+        row = dict(zip(names, self.distributed.all_reduce_tensor(means).tolist(), strict=True))
+        row["grad_norm"] /= self.distributed.world_size  # every process has the same
         self.rows.append({"step": self.step, **row, "learning_rate": self.rate(self.step - 1)})
         self._sums, self._count = {}, 0
         self.pace = self.rates()
 
     def check(self) -> None:
-        """Stop where a loss or a gradient was no number.
+        """Stop where a loss or a gradient was NaN or infinite.
 
         Raises:
             PipelineError: as in :meth:`run`; step and examples are named.
         """
         for step, number, examples in self._unchecked:
             if not math.isfinite(float(number)):
-                shown = np.concatenate(examples)
+                numbers = np.concatenate(examples)
                 raise PipelineError(
-                    "the loss is not a number any more", f"step {step + 1}",
-                    where=f"{self.what}, examples {', '.join(map(str, shown[:20]))}{' ...' * (len(shown) > 20)}",
+                    "the loss or its gradient is NaN or infinite", f"step {step + 1}",
+                    where=f"{self.what}, examples {', '.join(map(str, numbers[:20]))}{' ...' * (len(numbers) > 20)}",
                     remedy="lower the learning rate or lengthen the warm-up; the last checkpoint is from before",
                 )  # fmt: skip
         self._unchecked.clear()
 
-    def _take(self, pieces: Sequence[B]) -> None:
+    def _take(self, batch: Sequence[B]) -> None:
         """One step of the optimiser."""
-        torch.manual_seed(derive_seed(self.stream, self.step, self.team.rank) >> 1)
-        self.counts = counts = self._count_all(pieces)
+        device, world_size = self.distributed.device, self.distributed.world_size
+        torch.manual_seed(derive_seed(self.stream, self.step, self.distributed.rank) >> 1)
+        self.counts = counts = self._count_all(batch)
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate(self.step)
         self.optimiser.zero_grad()
-        numbers: dict[str, Tensor] = {}
-        for number, piece in enumerate(pieces, 1):
-            with gradients_wait(self.model, last=number == len(pieces)):
-                with torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.team.device.type == "cuda"):
-                    terms = self.objective(piece)
-                losses = {name: term.loss / counts[name] for name, term in terms.items()}
-                loss = torch.stack(list(losses.values())).sum()
-                (loss * self.team.size).backward()  # a team's gradients are averaged
-            found = {"loss": loss}
+        sums: dict[str, Tensor] = {}
+        for number, micro_batch in enumerate(batch, 1):
+            with gradient_sync(self._module, last=number == len(batch)):
+                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                    terms: dict[str, Term] = self._module(micro_batch)
+                means = {name: term.loss / counts[name] for name, term in terms.items()}
+                loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
+                (loss * world_size).backward()  # the processes' gradients are averaged
+            values = {"loss": loss}
             for name, term in terms.items():
-                found[f"{name}_loss"] = losses[name]
+                values[f"{name}_loss"] = means[name]
                 if term.right is not None:
-                    found[f"{name}_accuracy"] = term.right / counts[name]
-            for name, value in found.items():
-                numbers[name] = numbers.get(name, 0.0) + value.detach()
-        numbers["grad_norm"] = nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+                    values[f"{name}_accuracy"] = term.right / counts[name]
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0.0) + value.detach()
+        sums["grad_norm"] = nn.utils.clip_grad_norm_(self.objective.parameters(), CLIP)
         self.optimiser.step()
-        self._unchecked.append((self.step, numbers["loss"] + numbers["grad_norm"], [p.examples for p in pieces]))
-        for name, value in numbers.items():
+        self._unchecked.append((self.step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
+        for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
-    def _count_all(self, pieces: Sequence[B]) -> dict[str, float]:
-        """Counts over all pieces of all processes; whether anyone asked to stop comes the same way."""
+    def _count_all(self, batch: Sequence[B]) -> dict[str, float]:
+        """Counts over the whole batch on all processes; whether anyone requested a stop comes the same way."""
         here: Counter[str] = Counter()
-        for piece in pieces:
-            here.update(piece.counts)
-        *totals, asked = self.team.total([*here.values(), float(self.asked())])
-        self._asked_of_any = asked > 0
+        for micro_batch in batch:
+            here.update(self.objective.count(micro_batch))
+        *totals, stop_requests = self.distributed.all_reduce([*here.values(), float(self.stop_requested())])
+        self._stop_requested_of_any = stop_requests > 0
         return dict(zip(here, totals, strict=True))

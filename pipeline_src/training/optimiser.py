@@ -91,16 +91,23 @@ OPTIMISERS: dict[str, Callable[..., Optimizer]] = {
 }
 
 
-def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, name: str = "adamw") -> Optimizer:
-    """The optimiser of that name over what ``model`` trains; biases and LayerNorm are not decayed, as Google does."""
+def make_optimiser(
+    module: nn.Module,
+    learning_rate: float,
+    weight_decay: float,
+    name: str = "adamw",
+    betas: tuple[float, float] = BETAS,
+    epsilon: float = EPSILON,
+) -> Optimizer:
+    """The optimiser of that name over what ``module`` trains; biases and LayerNorm are not decayed, as Google does."""
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
-    for parameter_name, parameter in model.named_parameters():
+    for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
             is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
             (plain if is_plain else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return OPTIMISERS[name](groups, lr=learning_rate, betas=BETAS, eps=EPSILON)
+    return OPTIMISERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon)
 
 
 def linear_schedule(peak: float, warmup: int, total: int) -> Callable[[int], float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import google_crc32c
@@ -19,23 +19,26 @@ from pipeline_src.training.optimiser import MOMENTS
 WEIGHTS = "model.safetensors"
 STATE, TENSORS = "state.json", "optimiser.safetensors"
 WEIGHT = "weight"  # beside the moments, where weights are kept too
-BLOCK = 1 << 24  # bytes read at once
+READ_AT_ONCE = 1 << 24  # bytes
+Parameters = Mapping[str, nn.Parameter]  # by the names they are stored under
 
 
-def tensors_of(model: nn.Module, optimiser: Optimizer, kinds: Iterable[str]) -> dict[str, Tensor]:
+def tensors_of(parameters: Parameters, optimiser: Optimizer, kinds: Iterable[str]) -> dict[str, Tensor]:
     """Weights or moments of every parameter, as ``<kind>.<parameter>``.
 
     Moments of a parameter that nothing has trained yet are zero.
     """
-    found = {}
-    for name, parameter in model.named_parameters():
+    tensors = {}
+    for name, parameter in parameters.items():
         for kind in kinds:
             tensor = parameter if kind == WEIGHT else optimiser.state[parameter].get(kind, torch.zeros_like(parameter))
-            found[f"{kind}.{name}"] = tensor.detach().contiguous()
-    return found
+            tensors[f"{kind}.{name}"] = tensor.detach().contiguous()
+    return tensors
 
 
-def fill(path: Path, model: nn.Module, optimiser: Optimizer, kinds: Iterable[str], step: int, remedy: str) -> None:
+def restore_tensors(
+    path: Path, parameters: Parameters, optimiser: Optimizer, kinds: Iterable[str], step: int, remedy: str
+) -> None:
     """Read back what :func:`tensors_of` gave, and set the optimiser's count of steps.
 
     Raises:
@@ -43,12 +46,12 @@ def fill(path: Path, model: nn.Module, optimiser: Optimizer, kinds: Iterable[str
     """
     try:
         with safe_open(path, "pt") as stored, torch.no_grad():
-            held = set(stored.keys())
-            for name, parameter in model.named_parameters():
+            names = set(stored.keys())
+            for name, parameter in parameters.items():
                 state = optimiser.state[parameter]
                 for kind in kinds:
                     full = f"{kind}.{name}"
-                    if full not in held or tuple(stored.get_slice(full).get_shape()) != tuple(parameter.shape):
+                    if full not in names or tuple(stored.get_slice(full).get_shape()) != tuple(parameter.shape):
                         raise PipelineError("state of another model", full, where=path, remedy=remedy)
                     target = parameter if kind == WEIGHT else state.setdefault(kind, torch.empty_like(parameter))
                     target.copy_(stored.get_tensor(full))
@@ -61,23 +64,23 @@ def checksum(path: Path) -> int:
     """CRC-32C of a file: tells damage, at several GB/s."""
     running = google_crc32c.Checksum()
     with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            running.update(block)
+        while content := file.read(READ_AT_ONCE):
+            running.update(content)
     return int.from_bytes(running.digest(), "big")
 
 
-def save_state(folder: Path, model: nn.Module, optimiser: Optimizer, step: int) -> None:
+def save_state(folder: Path, parameters: Parameters, optimiser: Optimizer, step: int) -> None:
     """Write both moments of every parameter and the number of steps taken to ``folder``, for the next phase.
 
-    Sums of the moments and of the weights beside them stand there too: they name this state in few bytes.
+    Checksums of the moments and of the weights beside them stand there too: they name this state in few bytes.
     """
     folder.mkdir()
-    save_file(tensors_of(model, optimiser, MOMENTS), folder / TENSORS)
+    save_file(tensors_of(parameters, optimiser, MOMENTS), folder / TENSORS)
     sums = {name: checksum(path) for name, path in ((TENSORS, folder / TENSORS), (WEIGHTS, folder.parent / WEIGHTS))}
     write_json(folder / STATE, {"step": step, "sums": sums})
 
 
-def load_state(folder: Path, model: nn.Module, optimiser: Optimizer) -> int:
+def load_state(folder: Path, parameters: Parameters, optimiser: Optimizer) -> int:
     """Fill the optimiser from ``folder`` and return the number of steps taken.
 
     Raises:
@@ -85,5 +88,5 @@ def load_state(folder: Path, model: nn.Module, optimiser: Optimizer) -> int:
     """
     remedy = "run the phase before again, or `dvc pull` its output"
     step = int(read_json(folder / STATE)["step"])
-    fill(folder / TENSORS, model, optimiser, MOMENTS, step, remedy)
+    restore_tensors(folder / TENSORS, parameters, optimiser, MOMENTS, step, remedy)
     return step

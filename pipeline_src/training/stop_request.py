@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGURG, signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether a signal asked to stop, and which."""
+    """Whether a signal requested a stop, and which."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -31,22 +31,22 @@ class StopRequest:
             signal.raise_signal(number)
         self.signal = signal.Signals(number)
 
-    def stop(self, what: str, step: int) -> Interrupted:
+    def interrupted(self, what: str, step: int) -> Interrupted:
         """What to raise once the checkpoint of ``step`` is written."""
         name = self.signal.name if self.signal else "a signal to another process"
         return Interrupted(f"{what} stopped by {name} after step {step:,}; its checkpoint is saved")
 
 
 @contextmanager
-def stop_requests() -> Iterator[StopRequest]:
-    """Within it the signals ask instead of ending the process. Outside the main thread none can be caught."""
-    request = StopRequest()
+def catch_stop_requests() -> Iterator[StopRequest]:
+    """Within it the signals request a stop instead of ending the process. Outside the main thread none is caught."""
+    stop_request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield request
+        yield stop_request
         return
-    before = {number: signal.signal(number, request.receive) for number in SIGNALS}
+    before = {number: signal.signal(number, stop_request.receive) for number in SIGNALS}
     try:
-        yield request
+        yield stop_request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,10 @@ from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights, save_model
-from pipeline_src.objectives.next_sentence import next_sentence
+from pipeline_src.objectives.masked import Masked
+from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.training.loop import Term
 
 ENTRIES, PAD = 500, 0
 SIZES = [(1, 64, 1), (2, 128, 2), (4, 256, 4)]
@@ -100,6 +103,16 @@ def make_batch(kind: str) -> Batch:
     return Batch(ids, segments, keep, torch.tensor([0, *lengths]).cumsum(0), mask)
 
 
+def terms(ours: BertForPretraining, batch: Batch, predicted: Tensor, labels: Tensor, pair_label: Tensor) -> list[Term]:
+    """The losses of tokens and of pairs, as training computes them."""
+    objective = Masked(ours.bert.config, pairs=True)
+    objective.model = ours
+    length = int(batch.cu_seqlens.diff().max())
+    inputs = TensorBatch(*batch.flat, predicted, labels, pair_label, length, {}, np.arange(len(pair_label)))
+    found = objective(inputs)
+    return [found["mlm"], found["nsp"]]
+
+
 BATCHES = {kind: make_batch(kind) for kind in ("equal", "unequal", "pad tokens")}
 
 
@@ -127,8 +140,8 @@ def test_outputs_losses_and_gradients(both, batch):
     ours.zero_grad(), reference.zero_grad()
     hidden, pooled = ours.bert(*batch.flat)
     words, pairs = ours(*batch.flat, predicted)
-    (sums, _), _ = ours(*batch.flat, predicted, labels=torch.tensor([17, 42] * 3))
-    loss = sums / 6 + next_sentence(pairs, is_random)[0] / 3
+    (of_words, _), (of_pairs, _) = terms(ours, batch, predicted, torch.tensor([17, 42] * 3), is_random)
+    loss = of_words / 6 + of_pairs / 3
     loss.backward()
     base = reference.bert(**batch.padded)
     expected = reference(**batch.padded, labels=labels, next_sentence_label=is_random)
@@ -168,8 +181,7 @@ def test_left_to_right(size, batch, tmp_path):
     labels = batch.flat[0][predicted + 1]
 
     words, _ = ours(*batch.flat, predicted)
-    (sums, _), _ = ours(*batch.flat, predicted, labels=labels)
-    loss = sums / len(labels)
+    loss = terms(ours, batch, predicted, labels, torch.zeros(3, dtype=torch.int64))[0].loss / len(labels)
     loss.backward()
     expected = reference(**batch.padded, labels=batch.ids.masked_fill(~batch.keep, -100))
     expected.loss.backward()

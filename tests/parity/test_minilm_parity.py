@@ -81,7 +81,7 @@ def test_embeddings_are_the_mean_of_transformers_hidden_states(imported, theirs)
     batch, outputs = theirs
     keep = batch["attention_mask"][:, :, None]
     mean = (outputs.last_hidden_state * keep).sum(1) / keep.sum(1)
-    opened = open_model(imported, Bert, embed.USED, "no encoder")
+    opened = open_model(imported, Bert, embed.ENCODER, "no encoder")
     found = np.stack([vector for _, vector in embed.embed(opened, SENTENCES)])
     np.testing.assert_allclose(found, mean.numpy(), rtol=1e-5, atol=1e-5)
 

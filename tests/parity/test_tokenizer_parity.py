@@ -36,7 +36,7 @@ def text() -> list[str]:
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_same_pieces_as_the_trainer_of_tokenizers(text, lowercase):
     """Given the order of the ## forms, which it leaves to chance, the peer learns the same entries in one order."""
-    words = count_words(text, lowercase, max_seqlen=10**9)
+    words = count_words(text, lowercase, longest=10**9)
     peer = Tokenizer(WordPiece(unk_token="[UNK]"))
     peer.normalizer, peer.pre_tokenizer = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
     forms = [AddedToken(form, special=True) for form in spell(words.items(), 1000, 1).forms]
@@ -53,12 +53,12 @@ def test_the_same_pieces_as_the_trainer_of_tokenizers(text, lowercase):
     scope="module", params=[(True, 0, 100), (True, 994, 100), (False, 7, 100), (True, 7, 12), (False, 0, 200)]
 )
 def saved(request, text, tmp_path_factory):
-    lowercase, unused, max_seqlen = request.param
+    lowercase, unused, longest = request.param
     folder = tmp_path_factory.mktemp("vocabulary")
-    words = count_words(text, lowercase, max_seqlen)
+    words = count_words(text, lowercase, longest)
     pieces = learn_vocabulary(words, 2500, 1000, 1, unused)
     assert pieces[: 5 + unused] == reserved_tokens(unused)
-    save_tokenizer(folder, pieces, lowercase, max_seqlen)
+    save_tokenizer(folder, pieces, lowercase, longest)
     peer = transformers.AutoTokenizer.from_pretrained(str(folder))
     strict = transformers.AutoTokenizer.from_pretrained(str(folder), split_special_tokens=True)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,9 @@ import yaml
 
 from benchmarks._checkout import snakefile
 from tests.workflow.cluster import Cluster, Unavailable, unpack
+from tests.workflow.engines import ENGINES, Engines
+
+FORKS = Engines()
 
 DVC_YAML = """
 vars: [{folder: shards}]
@@ -119,28 +122,32 @@ EVERYTHING = {*MEMBERS["shard"], "count", *FROM_PRETRAIN}
 
 @dataclass
 class Project:
-    """A study in a folder, and the two engines on it. No git identity and no home folder are at hand."""
+    """A study in a folder, and the two engines on it. No git identity and no home folder are at hand.
+
+    The engines' commands are forks of a process that has imported them (``engines.py``), unless ``programs`` says that
+    they are to be started as a user starts them.
+    """
 
     path: Path
     home: Path
     environment: dict[str, str] = field(default_factory=dict)
+    programs: bool = False
 
     def run(self, *command: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; its messages are in ``stdout``."""
-        done = subprocess.run(
-            command,
-            cwd=self.path,
-            env=self.variables(more),
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        if check and done.returncode:
-            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
-        return done
+        process = self._started(command, more, session=False)
+        said, _ = process.communicate()
+        if check and process.returncode:
+            raise AssertionError(f"{' '.join(command)} ended with {process.returncode}:\n{said}")
+        return subprocess.CompletedProcess(command, process.returncode, said)
 
     def start(self, *command: str, **more: str) -> subprocess.Popen[str]:
         """Start a command and leave it running, in a process group of its own."""
+        return self._started(command, more, session=True)
+
+    def _started(self, command: Sequence[str], more: dict[str, str], session: bool) -> subprocess.Popen[str]:
+        if command[0] in ENGINES and not self.programs:
+            return FORKS.start(command, self.path, self.variables(more), session)
         return subprocess.Popen(
             command,
             cwd=self.path,
@@ -148,7 +155,7 @@ class Project:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            start_new_session=session,
         )
 
     def snakemake(self, *arguments: str, check: bool = True, **more: str) -> str:

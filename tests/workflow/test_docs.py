@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
+import networkx
 import pytest
 import yaml
 
+from benchmarks.__main__ import names as benchmark_names
 from pipeline_src import __main__ as command_line
 from pipeline_src.sources.catalogue import Source
 from pipeline_src.tasks.files.spec import TaskSpec
@@ -105,10 +109,10 @@ def test_every_file_and_parameter_named_exists(page: Path) -> None:
     for span in spans:
         if re.fullmatch(r"(?:pipeline_src|workflow|tests|benchmarks|docs)(?:/[\w.-]+)+/?", span):
             assert (ROOT / span).exists(), span
-        elif re.fullmatch(r"(?:models|params|objectives|training|tasks|examples|corpus)/\w+\.py", span):
-            assert (ROOT / "pipeline_src" / span).exists(), span
+        elif re.fullmatch(r"\w+(?:/\w+)*/\w+\.py", span):
+            assert any((place / span).exists() for place in (ROOT, ROOT / "pipeline_src")), span
         elif found := re.match(
-            r"((?:wikipedia|books|corpus|vocabulary|examples|model|pretrain)(?:\.[a-z_]+)+)(?::|$)", span
+            r"((?:wikipedia|books|corpus|vocabulary|examples|model|pretrain|finetune)(?:\.[a-z_]+)+)(?::|$)", span
         ):
             assert _is_parameter(found[1]), span
 
@@ -122,6 +126,67 @@ def _is_parameter(key: str) -> bool:
             return False
         block = block.model_fields[step].annotation
     return True
+
+
+def test_the_graph_is_that_of_dvc_yaml() -> None:
+    """The README draws every stage of dvc.yaml, and no arrow that follows from others."""
+    drawn = networkx.DiGraph()
+    (picture,) = re.findall(r"^```mermaid\n(.*?)^```", _text("README.md"), re.MULTILINE | re.DOTALL)
+    for line in picture.splitlines():
+        for before, after in pairwise(line.split("-->")):
+            drawn.add_edges_from((a.strip(), b.strip()) for a in before.split("&") for b in after.split("&"))
+    stages = yaml.safe_load(_text("dvc.yaml"))["stages"]
+    encoder = yaml.safe_load(_text("params.yaml"))["finetune"]["model"]
+    real = networkx.DiGraph()
+    for name, stage in stages.items():
+        read = {dep.replace("${finetune.model}", encoder).partition("/${item")[0] for dep in stage["deps"]}
+        for other, before in stages.items():
+            made = {out.partition("/${item")[0] for out in before["outs"]}
+            if any(f"{out}/".startswith(f"{dep}/") or f"{dep}/".startswith(f"{out}/") for out in made for dep in read):
+                real.add_edge(other, name)
+    assert set(real) == set(stages)
+    assert set(drawn.edges) == set(networkx.transitive_reduction(real).edges)
+
+
+def test_the_results_are_those_of_the_study() -> None:
+    readme, measurements = _text("README.md"), _text("docs/measurements.md")
+    for key, value in json.loads(_text("results/summary.json")).items():
+        shown = f"{value:.3f}" if key.startswith("mlm") else f"{100 * value if value < 1 else value:.1f}"
+        assert re.search(rf"(?<![\d.]){re.escape(shown)}(?!\d)", readme), key
+    columns = slice(0, 5)  # all but the file
+    rows = {tuple(row[columns]) for row in _rows(measurements) if "(synthetic)" in row[0]}
+    some = {tuple(row) for row in _rows(readme) if "(synthetic)" in row[0]}
+    assert len(rows) == 22 and 5 < len(some) and some < rows
+
+
+def test_every_benchmark_has_its_figures() -> None:
+    rows = [row[0] for row in _rows(_text("docs/measurements.md"))]
+    named = {match[1] for row in rows if (match := re.match(r"`(?:python -m benchmarks\.)?(\w+)", row))}
+    assert named | {"learning"} == set(benchmark_names())  # `learning` is the table of real tasks
+    assert "python -m benchmarks.learning" in _text("docs/measurements.md")
+
+
+def test_machine_yaml_as_it_is_shown() -> None:
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```", _text("docs/your-cluster.md"), re.MULTILINE | re.DOTALL)
+    assert yaml.safe_load(shown) == yaml.safe_load(_text("machine.yaml"))
+
+
+def test_every_folder_has_its_line() -> None:
+    folders = {path.parent.name for path in (ROOT / "pipeline_src").glob("*/*.*") if path.suffix in (".py", ".yaml")}
+    tree = _text("docs/house.md").partition("\npipeline_src/\n")[2].partition("```")[0]
+    assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
+    short = _text("README.md").partition("\npipeline_src/ ")[2].partition("\ndata/")[0]
+    assert set(re.findall(r"(\w+)/ ", short)) == folders
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _rows(text: str) -> list[list[str]]:
+    """Every row of every table."""
+    lines = re.findall(r"^\|(.*)\|$", text, re.MULTILINE)
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
 
 
 def test_a_task_of_ones_own_as_it_is_shown() -> None:

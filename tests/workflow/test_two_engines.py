@@ -25,6 +25,7 @@ FINETUNE = {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in
 FROM_PRETRAIN = {"pretrain", *FINETUNE, "report"}
 EVERYTHING = {"shard@a", "shard@b", "count", *FROM_PRETRAIN}
 OUTPUTS = ("data/", "models/", "results/")
+IN_DATABASE = ["snakemake", "--persistence-backend", "db", "--cores", "1"]
 LOOKING = [["-n", "all"], ["--dag"], ["--lint"], ["--report", "report.html"]]
 COMMANDS = {
     "snakemake": ["snakemake", "--cores", "1", "all"],
@@ -89,7 +90,8 @@ def test_after_dvc_repro_snakemake_has_nothing_to_do(study: Project) -> None:
     study.dvc("repro")
     assert set(study.ran()) == EVERYTHING
     assert study.nothing_to_do()
-    assert not (study.path / ".snakemake/dvc").exists()  # looking wrote no stamp
+    assert "metadata" not in study.snakemake("-n")  # of which Snakemake has none here
+    assert not (study.path / ".snakemake/dvc").exists()  # looking wrote nothing
     study.snakemake()
     assert study.ran() == []
 
@@ -141,6 +143,16 @@ def test_an_edited_module_runs_its_stage_and_what_follows(study: Project, engine
     assert study.nothing_to_do()
 
 
+@pytest.mark.parametrize("engine", ["snakemake", "dvc"])
+def test_what_follows_is_spared_where_the_output_came_out_as_before(study: Project, engine: str) -> None:
+    before = made(study)
+    study.edit("toy/shard.py", "write(", "write( ")
+    study.snakemake() if engine == "snakemake" else study.dvc("repro")
+    assert set(study.ran()) == {"shard@a", "shard@b"}
+    assert made(study) == before
+    assert study.nothing_to_do()
+
+
 def test_a_file_asked_for_by_name_is_made_anew_with_all_it_comes_from(study: Project) -> None:
     study.edit("params.yaml", "size: 3", "size: 4")
     study.run("snakemake", "--cores", "2", "models/pretrained")
@@ -148,10 +160,31 @@ def test_a_file_asked_for_by_name_is_made_anew_with_all_it_comes_from(study: Pro
     assert "Nothing to be done" in study.run("snakemake", "-n", "models/pretrained").stdout
 
 
+def test_what_is_stale_is_listed_by_the_options_that_only_look(study: Project) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
+    before = study.files()
+    listed = study.run("snakemake", "--summary").stdout
+    plans = {line.split("\t")[0]: line.split("\t")[-1] for line in listed.splitlines() if "\t" in line}
+    assert plans["models/pretrained"] == "update pending" and plans["data/count.txt"] == "no update"
+    drawn = study.run("snakemake", "--dag").stdout
+    drawn_anew = {"pretrain", "report"} - set(re.findall(r'label = "(\w+)[^"]*",[^\]]*dashed', drawn))
+    assert "count" not in drawn_anew and {"pretrain", "report"} == drawn_anew
+    for option in ("--list-rules", "--unlock", "--list-changes=code"):
+        study.run("snakemake", "--cores", "1", option)
+    assert study.files() == before and study.ran() == []
+
+
+def test_a_run_without_hooks_is_recorded_as_well(study: Project) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
+    study.snakemake("--no-hooks")
+    assert set(study.ran()) == FROM_PRETRAIN
+    assert study.nothing_to_do()
+
+
 def test_one_task_of_many_goes_stale(study: Project) -> None:
     study.edit("toy/tasks.yaml", "labels: 2", "labels: 3")
     study.snakemake()
-    assert set(study.ran()) == {"finetune@cola-1", "finetune@cola-2", "report"}
+    assert set(study.ran()) == {"finetune@cola-1", "finetune@cola-2"}  # the report: their output is as before
     assert study.nothing_to_do()
 
 
@@ -171,6 +204,18 @@ def test_after_kill_only_jobs_in_flight_run_again(study: Project, background: Re
         assert ("rule pretrain" in said and "rule count" not in said) or looking != ["-n", "all"]
     said = study.snakemake()
     assert "committing count" in said or engine == "dvc"
+    assert set(study.ran()) == FROM_PRETRAIN
+    assert study.nothing_to_do()
+
+
+def test_a_kill_leaves_no_lock_in_a_database_of_snakemake(study: Project, background: Register) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
+    process = background(study.start(*IN_DATABASE, "all", TOY_SLOW="pretrain"))
+    study.wait_for("pretrain")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    study.ran()
+    study.run(*IN_DATABASE, "all")
     assert set(study.ran()) == FROM_PRETRAIN
     assert study.nothing_to_do()
 
@@ -440,6 +485,11 @@ def test_every_way_to_write_a_stage(
     project.edit("params.yaml", "word: zwei", "word: ZWEI")
     ran = re.findall(r"^rule (\w+):|^    wildcards: (.*)$", project.snakemake("-n"), re.MULTILINE)
     assert [name or values for name, values in ran] == ["mapping", "lang=de, n=2", "join", "all"]
+
+
+def test_a_folder_with_braces_is_refused_in_one_sentence(study: Project, tmp_path: Path) -> None:
+    said = study.copy(tmp_path / "a{b}").snakemake("-n", check=False)
+    assert "does not work in a folder with braces in its name" in said and "Traceback" not in said
 
 
 def test_a_stage_without_a_rule_and_a_rule_without_a_stage(study: Project) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.training.datasheet import DATASHEET
+from pipeline_src.training.peak_flops import DATASHEET
 
 CPU = "cpu"
 KNOWN = ("B200", "H200", "H100", "A100", "MI300X", "L40S", "A10", "L4", "RTX 4090", "RTX 3090", "V100", "Tesla T4")

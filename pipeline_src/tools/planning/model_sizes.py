@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline_src.models.flops import training_flops
 from pipeline_src.params.study import Study
-from pipeline_src.training.compute import training_flops
 
 FORWARD = 1 / 3  # of a training step's arithmetic
 

@@ -41,20 +41,21 @@ STARTS = {
     "report": 2.0,
 }
 CONNECTION = 5e6  # bytes per second; assumed
-PER_CORE = {
-    "clean_wikipedia": 2.7e6,  # bytes of .bz2; README, 11.8 MB of XML per CPU-second, of which bz2 makes 23 %
+PER_CORE = {  # [1]: docs/measurements.md
+    "clean_wikipedia": 2.7e6,  # bytes of .bz2; [1]: 11.8 MB of XML per CPU-second, of which bz2 makes 23 %
     "clean_books": 6.8e6,  # bytes; 100 novels of 78 MB in 6.8 s on two shared cores
-    "train_tokenizer": 11.6e6,  # bytes of text; README
-    "tokenize": 8.9e6,  # bytes of text; README: encoding 11.9 MB and sentences 36 MB per CPU-second
-    "build_examples": 8.5e6,  # tokens x passes, both lengths; README: 117,000 and 86,600 examples per CPU-second
+    "train_tokenizer": 11.6e6,  # bytes of text; [1]
+    "tokenize": 8.9e6,  # bytes of text; [1]: encoding 11.9 MB and sentences 36 MB per CPU-second
+    "build_examples": 8.5e6,  # tokens x passes, both lengths; [1]: 117,000 and 86,600 examples per CPU-second
     "corpus_statistics": 2.0e6,  # bytes of text, searched for passages of the tasks
 }
 ONE_CORE = {  # stages that run in one process
     "evaluate": 1.0e4,  # predicted examples; of SQuAD 11,000, of other tasks 100,000 in a CPU-second, errors included
     "report": 1e9,  # bytes
 }
-# FLOP/s of one thread that trains, by width of the model. README: 11,400, 2,720 and 232 tokens per CPU-second of
-# BERT-Tiny, -Mini and -base are 71, 74 and 126 GFLOP; in whole trainings on a shared machine 49 for BERT-Tiny.
+# FLOP/s of one thread that trains, by width of the model. The 11,400, 2,720 and 232 tokens per CPU-second in
+# docs/measurements.md are 71, 74 and 126 GFLOP of BERT-Tiny, -Mini and -base; whole trainings on a shared machine
+# reached 49 with BERT-Tiny.
 THREAD = {128: 45e9, 256: 60e9, 768: 110e9}
 THREADS_TOGETHER = 0.7  # n threads do n^0.7 as much: two 1.6 times
 # Share of a GPU's peak that training reaches (MFU); assumed: published are 24 % of bfloat16 for BERT-base by Hugging

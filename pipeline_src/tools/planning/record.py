@@ -18,7 +18,7 @@ from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.jobs import STAGES, Jobs
 from pipeline_src.tools.planning.output_sizes import size_on_disk
 from pipeline_src.tools.planning.rates import MEASURED, append
-from pipeline_src.training.datasheet import datasheet
+from pipeline_src.training.peak_flops import datasheet
 
 
 def record_run(stage: str, item: str, study: Study, seconds: float, path: Path = MEASURED) -> None:

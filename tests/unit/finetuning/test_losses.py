@@ -4,7 +4,6 @@ import torch
 import torch.nn.functional as F
 
 from pipeline_src.finetuning.losses import choice, sequence, span
-from pipeline_src.objectives.next_sentence import next_sentence
 
 
 def test_span_loss_looks_at_each_sequence_alone():
@@ -29,9 +28,3 @@ def test_whole_labels_are_classes_and_others_a_regression():
     outputs = torch.tensor([[1.0], [3.0]])
     assert sequence(outputs, torch.tensor([2.0, 3.0]), torch.empty(0)) == 0.5
     assert sequence(torch.tensor([[0.0, 9.0]]), torch.tensor([1]), torch.empty(0)) < 0.01
-
-
-def test_the_loss_of_pairs_is_a_sum_beside_the_number_right():
-    loss, right = next_sentence(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1]))
-    assert right == 2
-    torch.testing.assert_close(loss, 2 * torch.log1p(torch.exp(torch.tensor(-1.0))))

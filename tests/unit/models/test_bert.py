@@ -11,7 +11,6 @@ from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, save_model
 from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.model import ModelParams
-from pipeline_src.pretraining.pretrain import make_config
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES = 30_522  # of google-research/bert's uncased vocabulary
@@ -32,7 +31,7 @@ def build(config: BertConfig, seed: int = 0) -> BertForPretraining:
 
 @pytest.mark.parametrize(("layers", "hidden"), SIZES)
 def test_published_sizes(layers, hidden):
-    config = make_config(ModelParams(layers=layers, hidden=hidden), ENTRIES)
+    config = BertConfig.from_params(ModelParams(layers=layers, hidden=hidden), ENTRIES)
     assert config.num_attention_heads == hidden // 64 and config.intermediate_size == 4 * hidden
     with torch.device("meta"):
         model = BertForPretraining(config)
@@ -54,15 +53,17 @@ def test_published_sizes(layers, hidden):
 )
 def test_encoders_of_known_size(layers, hidden, count):
     with torch.device("meta"):
-        model = Bert(make_config(ModelParams(layers=layers, hidden=hidden), ENTRIES))
+        model = Bert(BertConfig.from_params(ModelParams(layers=layers, hidden=hidden), ENTRIES))
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
 def test_sizes_can_be_overridden():
-    config = make_config(ModelParams(layers=1, hidden=96, heads=3, feed_forward=100, attention_dropout=0.0), 50)
+    config = BertConfig.from_params(
+        ModelParams(layers=1, hidden=96, heads=3, feed_forward=100, attention_dropout=0.0), 50
+    )
     assert (config.num_attention_heads, config.intermediate_size) == (3, 100)
     assert config.attention_dropout == 0 and config.hidden_dropout_prob == 0.1
-    assert make_config(ModelParams(layers=1, hidden=64, dropout=0.2), 50).attention_dropout == 0.2
+    assert BertConfig.from_params(ModelParams(layers=1, hidden=64, dropout=0.2), 50).attention_dropout == 0.2
 
 
 def test_a_layout_with_and_without_its_longest_length():
@@ -93,7 +94,7 @@ def test_the_pooler_reads_what_sees_the_whole_sequence():
     for causal, places in ((False, [0, 5, 6]), (True, [4, 5, 13])):
         model = build(replace(SMALL, is_decoder=causal)).bert.eval()
         hidden, pooled = model(ids, segments, cu_seqlens)
-        torch.testing.assert_close(pooled, torch.tanh(model.pooler["dense"](hidden[places])))
+        torch.testing.assert_close(pooled, torch.tanh(model.pooler.dense(hidden[places])))
 
 
 def gradients(config: BertConfig, dropout_seed: int) -> list[torch.Tensor]:

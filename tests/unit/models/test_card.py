@@ -8,6 +8,7 @@ import yaml
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Source, read_sources, write_card
 from pipeline_src.models.card_kinds import finetuned_card, imported_card, pretrained_card
+from pipeline_src.training.objective import load_objective
 
 CONFIG = BertConfig(8000, 128, 2, 2, 512)
 WIKIPEDIA = Source("enwiki", "English Wikipedia", "CC BY-SA 4.0 and GFDL", "Wikimedia | https://x.org", "en")
@@ -23,8 +24,8 @@ def pretrained(**changed):
     values = dict(
         config=CONFIG,
         parameters=1_505_474,
-        objective="masked",
-        next_sentence=True,
+        learns="masked words and next sentences",
+        use="pretraining",
         sources=[WIKIPEDIA, BOOKS],
         training={"seed": 7, "steps": 2000, "masking": {"mask": 0.8}, "learning_rate": 1e-4},
         figures={"training text": {"MLM loss": 6.12345}, "validation text": {"MLM loss": 6.60812, "NSP accuracy": 0.8}},
@@ -60,7 +61,8 @@ def test_what_a_pretrained_model_says():
 @pytest.mark.parametrize("objective", ["masked", "left_to_right"])
 @pytest.mark.parametrize("next_sentence", [True, False])
 def test_every_objective_is_named(objective, next_sentence):
-    front, body = parse(pretrained(objective=objective, next_sentence=next_sentence))
+    made = load_objective(objective)(CONFIG, next_sentence)
+    front, body = parse(pretrained(learns=made.learns, use=made.saved_models()[""].use))
     assert ("next sentences" in body) is (next_sentence or objective == "masked")
     assert ("from those before it" in body) is (objective == "left_to_right")
     assert front["pipeline_tag"] == {"masked": "fill-mask", "left_to_right": "text-generation"}[objective]

@@ -12,7 +12,8 @@ from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import Bert
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights, save_model
-from pipeline_src.models.tensors import canonical, read_tensors
+from pipeline_src.models.names import BERT, rename
+from pipeline_src.models.tensors import read_tensors
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_half_precision_becomes_single(folder, model, config):
     again = BertForPretraining(config)
     load_weights(again, folder)
     assert all(parameter.dtype == torch.float32 for parameter in again.parameters())
-    assert torch.equal(again.bert.pooler["dense"].weight, model.bert.pooler["dense"].weight.half().float())
+    assert torch.equal(again.bert.pooler.dense.weight, model.bert.pooler.dense.weight.half().float())
 
 
 def test_a_decoder_of_its_own_is_refused(folder, config):
@@ -128,8 +129,9 @@ def test_a_decoder_of_its_own_is_refused(folder, config):
         load_weights(BertForPretraining(config), folder)
 
 
-def test_every_name_is_its_own_canonical_name(model):
-    assert all(canonical(name) == name for name, _ in model.named_parameters())
+def test_our_names_are_read_as_themselves_and_come_back_from_what_is_saved(model):
+    for name, _ in model.named_parameters():
+        assert rename(name, BERT.loaded) == name == rename(rename(name, BERT.saved), BERT.loaded)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_damaged_weights_are_one_clear_error_and_no_code_is_run(folder, capsys, 
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(content)
     with pytest.raises(PipelineError, match="no weights to read"):
-        read_tensors(folder)
+        read_tensors(folder, BERT)
     assert "run" not in capsys.readouterr().out
 
 
@@ -196,10 +198,10 @@ def test_a_cut_file_and_a_missing_one(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(PipelineError, match="no weights to read"):
-        read_tensors(folder)
+        read_tensors(folder, BERT)
     path.unlink()
     with pytest.raises(PipelineError, match="no weights to read: model.safetensors or pytorch_model.bin"):
-        read_tensors(folder)
+        read_tensors(folder, BERT)
 
 
 def test_other_sizes_name_the_first_that_differs(folder, config):

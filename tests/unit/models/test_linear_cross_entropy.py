@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from pipeline_src.models import linear_cross_entropy as module
-from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
+from pipeline_src.models.linear_cross_entropy import linear_cross_entropy, summed_cross_entropy
 
 ENTRIES, WIDTH = 50, 16
 
@@ -42,3 +42,9 @@ def test_it_counts_right_guesses():
     guesses = F.linear(*parts).argmax(1)
     labels[::2] = guesses[::2]
     assert linear_cross_entropy(*parts, labels)[1] == (guesses == labels).sum()
+
+
+def test_the_loss_of_pairs_is_a_sum_beside_the_number_right():
+    loss, right = summed_cross_entropy(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1]))
+    assert right == 2
+    torch.testing.assert_close(loss, 2 * torch.log1p(torch.exp(torch.tensor(-1.0))))

@@ -6,8 +6,8 @@ import torch
 
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.examples.pairs import PairRules, document_pairs
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.objectives.masked import Masked
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import PretrainingExamples
 from pipeline_src.pretraining.loading.left_to_right import LeftToRight
@@ -40,15 +40,15 @@ def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExampl
 
 
 @pytest.fixture(scope="module")
-def model() -> BertForPretraining:
-    made = BertForPretraining(BertConfig(len(PIECES), 64, 1, 1, 128, 64))
-    initialise(made, torch.Generator().manual_seed(0))
+def objective() -> Masked:
+    made = Masked(BertConfig(len(PIECES), 64, 1, 1, 128, 64), pairs=True)
+    made.draw_weights(torch.Generator().manual_seed(0))
     return made
 
 
-def test_what_is_shown_can_be_judged(validation, model):
+def test_what_is_shown_can_be_judged(validation, objective):
     examples, _, tokenizer = validation
-    found = MaskProbes(examples, tokenizer).ask(model, 7)
+    found = MaskProbes(examples, tokenizer).ask(objective, 7)
     assert len(found) == SHOWN and len({block["text"] for block in found}) == SHOWN
     for block in found:
         words = block["text"].split()
@@ -59,25 +59,25 @@ def test_what_is_shown_can_be_judged(validation, model):
         assert len(candidates) == TOP and probabilities == sorted(probabilities, reverse=True)
 
 
-def test_candidates_are_the_models_own_at_that_place(validation, model):
+def test_candidates_are_the_models_own_at_that_place(validation, objective):
     examples, _, tokenizer = validation
     masks = MaskProbes(examples, tokenizer)
-    model.train()
-    (block, *_), (batch, place, _) = masks.ask(model, 1), masks._asked[0]
-    assert model.training
-    model.eval()
+    objective.train()
+    (block, *_), (batch, place, _) = masks.ask(objective, 1), masks._probes[0]
+    assert objective.training
+    objective.eval()
     ids = torch.from_numpy(batch.ids)
     with torch.no_grad():
-        hidden, _ = model.bert(ids, torch.from_numpy(batch.segments), torch.from_numpy(batch.cu_seqlens))
-        shares = model.cls["predictions"](hidden[place]).softmax(-1)
+        hidden, _ = objective.model.bert(ids, torch.from_numpy(batch.segments), torch.from_numpy(batch.cu_seqlens))
+        shares = objective.model.cls["predictions"](hidden[place]).softmax(-1)
     token, probability = block["candidates"][0][0]
     assert token == PIECES[int(shares.argmax())] and probability == pytest.approx(float(shares.max()), abs=1e-4)
     assert PIECES[batch.labels[batch.predicted.tolist().index(place)]] == block["answer"]
 
 
-def test_left_to_right_masks_nothing(validation, model):
+def test_left_to_right_masks_nothing(validation, objective):
     _, examples, tokenizer = validation
-    assert MaskProbes(examples, tokenizer).ask(model, 1) == []
+    assert MaskProbes(examples, tokenizer).ask(objective, 1) == []
 
 
 def test_a_training_asks_whenever_it_measures_and_at_its_end(study):

@@ -5,11 +5,15 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.examples.build_examples import run as plan_examples
-from pipeline_src.pretraining import pretrain
+from pipeline_src.models.bert import INITIAL_STD
+from pipeline_src.params.pretrain import Steps
+from pipeline_src.pretraining import finish
 from tests.unit.pretraining.small import EXAMPLES
 from tests.unit.pretraining.small import train_phase as run
 
@@ -70,7 +74,7 @@ def test_a_failing_phase_leaves_an_earlier_model_alone(study, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pretrain, "save_state", full)
+    monkeypatch.setattr(finish, "save_state", full)
     with pytest.raises(OSError):
         run("short", short=4)
     assert hash_file("models/pretrained/short/model.safetensors") == before
@@ -81,6 +85,39 @@ def test_another_number_of_steps_than_the_first_phase_took_is_one_clear_error(st
     run("short", short=3)
     with pytest.raises(PipelineError, match="3, not 4"):
         run("long", short=4)
+
+
+def test_a_second_phase_of_no_steps_hands_on_the_first_ones_model(study):
+    steps = Steps(short=9, long=0)
+    run("short", steps=steps)
+    run("long", steps=steps)
+    for name in ("model.safetensors", "training_state/optimiser.safetensors", "training_state/state.json"):
+        short, long = (hash_file(f"models/pretrained/{phase}/{name}") for phase in ("short", "long"))
+        assert short == long, name
+    figures = read_json("results/pretrain/long.json")
+    assert (figures["steps"], figures["steps_before"], figures["train"]) == (0, 9, {})
+    assert figures["cost"]["tokens"] == 0 and figures["validation"]["mlm_loss"] > 0
+    curve = pd.read_csv("results/pretrain/long.tsv", sep="\t")
+    assert curve.empty and list(curve) == list(pd.read_csv("results/pretrain/short.tsv", sep="\t"))
+
+
+def test_a_first_phase_of_no_steps_hands_on_the_weights_it_drew(study):
+    steps = Steps(short=0, long=9)
+    run("short", steps=steps)
+    drawn = load_file("models/pretrained/short/model.safetensors")
+    assert drawn["bert.embeddings.word_embeddings.weight"].abs().max() <= 2 * INITIAL_STD
+    run("long", steps=steps)
+    learnt = load_file("models/pretrained/long/model.safetensors")
+    assert not torch.equal(drawn["cls.predictions.bias"], learnt["cls.predictions.bias"])
+    assert read_json("results/pretrain/long.json")["cost"]["steps"] == 9
+
+
+def test_betas_and_epsilon_of_the_parameters_are_used(study):
+    weights = set()
+    for change in ({}, {"betas": (0.5, 0.999)}, {"betas": (0.9, 0.9)}, {"epsilon": 1e-2}):
+        run("short", short=3, **change)
+        weights.add(hash_file("models/pretrained/short/model.safetensors"))
+    assert len(weights) == 4
 
 
 def test_a_batch_cut_into_pieces_is_the_same_batch(study):

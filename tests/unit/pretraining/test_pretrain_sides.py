@@ -25,7 +25,7 @@ def batch() -> Batch:
             cu_seqlens=np.array([0, 6, 11]),
             predicted=np.array([1, 4, 7]),
             labels=np.array([20, 21, 22]),
-            is_random=np.array([0, 1]),
+            pair_label=np.array([0, 1]),
             examples=np.array([5, 3]),
         ),
         CPU,

@@ -26,7 +26,7 @@ def test_a_file_that_is_not_changed_keeps_its_bytes(text):
 def test_values_and_comments_are_replaced_where_they_stand():
     editor = YamlEditor(TEXT)
     editor.values["a"].update(b=1234, c="x")
-    editor.values["a"]["d"]["y"] = None
+    editor.values["a"]["d"]["y"][1] = 7
     set_title(editor.values, "Another")
     set_comment(editor.values, "a", "second")
     set_comment(editor.values["a"], "d", "changed")
@@ -39,8 +39,8 @@ def test_values_and_comments_are_replaced_where_they_stand():
 
 a: # second
   b: 1234 # nothing
-  c: x
-  d: {x: 0.00005, y: null} # changed
+  c: "x"
+  d: {x: 0.00005, y: [1, 7]} # changed
   # a line of its own
 
 e: true # new

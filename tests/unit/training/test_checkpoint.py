@@ -15,9 +15,10 @@ import pytest
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
-from pipeline_src.pretraining import recorder
+from pipeline_src.pretraining import monitor
 from pipeline_src.training import loop
-from pipeline_src.training.checkpoint import Checkpoints, difference, fingerprint
+from pipeline_src.training.checkpoint import Checkpoints
+from pipeline_src.training.identity import difference, fingerprint
 from tests.unit.pretraining.small import EXAMPLES, make_study
 from tests.unit.pretraining.small import train_phase as run
 
@@ -32,14 +33,14 @@ def outputs(folder: Path) -> dict[str, str]:
 
 def stop_after(monkeypatch, step: int) -> None:
     """Let the training of this process end without warning after a step, before or after its checkpoint."""
-    after = recorder.Recorder.after
+    after = monitor.Monitor.after
 
     def killed(self, taken, stopping):
         if taken == step:
             raise KeyboardInterrupt
         after(self, taken, stopping)
 
-    monkeypatch.setattr(recorder.Recorder, "after", killed)
+    monkeypatch.setattr(monitor.Monitor, "after", killed)
 
 
 def test_a_training_that_goes_on_ends_bit_for_bit_alike(study, monkeypatch):
@@ -133,7 +134,7 @@ def test_the_newest_two_and_the_best_are_kept(study, monkeypatch):
     assert sorted(path.name for path in folder.glob("step-*")) == [f"step-{step:08d}" for step in (6, 7, 8)]
     run("short", short=9, evaluate_every=3)
     assert [path.name for path in Path("checkpoints/short").iterdir()] == ["best"]
-    assert read_json("checkpoints/short/best/state.json")["reached"]["step"] == 6
+    assert read_json("checkpoints/short/best/state.json")["state"]["step"] == 6
 
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
@@ -166,8 +167,8 @@ def test_checkpoints_of_other_parameters_are_named_and_not_used(study, monkeypat
 
 def test_a_checkpoint_put_into_another_trainings_folder_is_refused(study, monkeypatch):
     folder = interrupted(5, monkeypatch)
-    settings = read_json(folder / "step-00000005" / "state.json")["settings"]
-    shutil.copytree(folder, folder.parent / fingerprint({**settings, "mask_prob": 0.2}))
+    identity = read_json(folder / "step-00000005" / "state.json")["identity"]
+    shutil.copytree(folder, folder.parent / fingerprint({**identity, "mask_prob": 0.2}))
     with pytest.raises(PipelineError, match="(?s)a checkpoint of other parameters: mask_prob 0.15 there, 0.2 here"):
         run("short", short=9, mask_prob=0.2)
 

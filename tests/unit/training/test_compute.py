@@ -1,4 +1,4 @@
-"""What training costs: formulas against outside figures, peaks, energy, and the meter's arithmetic."""
+"""What training costs: formulas against outside figures, peaks, energy, and the tracker's arithmetic."""
 
 import json
 import sys
@@ -10,11 +10,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.flops import training_flops
 from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.training import compute_tracker as meter
-from pipeline_src.training import peak
-from pipeline_src.training.compute import Cost, normalised_computation, training_flops
-from pipeline_src.training.compute_tracker import CostMeter
+from pipeline_src.training import compute_tracker, peak_flops
+from pipeline_src.training.compute import Compute, normalised_computation
+from pipeline_src.training.compute_tracker import ComputeTracker
 from pipeline_src.training.energy import EnergyCounter
 
 TINY = BertConfig(97, 32, 3, 4, 80, hidden_dropout_prob=0.0)
@@ -53,11 +53,11 @@ def counted(lengths: list[int], predictions: int) -> dict[str, int]:
 
 
 def test_attention_counts_squares():
-    cost = Cost().plus_step(**counted([3, 128, 60_000], 5)).plus_step(**counted([2], 1))
-    assert (cost.steps, cost.sequences, cost.tokens, cost.predictions) == (2, 4, 60_133, 6)
-    assert cost.squares == 9 + 128**2 + 60_000**2 + 4
-    without = training_flops(BASE, cost.tokens, 0, cost.predictions)
-    assert cost.flops(BASE) - without == 12 * 12 * 768 * cost.squares
+    compute = Compute().plus_step(**counted([3, 128, 60_000], 5)).plus_step(**counted([2], 1))
+    assert (compute.steps, compute.sequences, compute.tokens, compute.predictions) == (2, 4, 60_133, 6)
+    assert compute.squares == 9 + 128**2 + 60_000**2 + 4
+    without = training_flops(BASE, compute.tokens, 0, compute.predictions)
+    assert compute.flops(BASE) - without == 12 * 12 * 768 * compute.squares
 
 
 def test_normalised_computation_of_the_paper():
@@ -84,7 +84,7 @@ def test_normalised_computation_of_the_paper():
     ],
 )
 def test_datasheets_by_the_names_torch_gives(name, tflops):
-    assert peak.datasheet(name) == pytest.approx(tflops * 1e12)
+    assert peak_flops.datasheet(name) == pytest.approx(tflops * 1e12)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_datasheets_by_the_names_torch_gives(name, tflops):
     ["NVIDIA RTX A1000", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "GRID T4-16Q", ""],
 )
 def test_what_is_no_listed_chip_is_measured(name):
-    assert peak.datasheet(name) is None
+    assert peak_flops.datasheet(name) is None
 
 
 def test_the_peak_of_a_cpu_is_measured_fast_and_draws_no_random_number():
     before = torch.random.get_rng_state()
     start = time.process_time()
-    found = peak.peak_flops(CPU)
+    found = peak_flops.peak_flops(CPU)
     assert time.process_time() - start < 0.3 * torch.get_num_threads() + 0.1
     assert 1e8 < found.flops < 1e14 and "measured" in found.source
     assert torch.equal(before, torch.random.get_rng_state())
@@ -162,8 +162,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(meter, "time", clock)
-    monkeypatch.setattr(meter, "peak_flops", lambda device: peak.Peak(1e9, "a test"))
+    monkeypatch.setattr(compute_tracker, "time", clock)
+    monkeypatch.setattr(compute_tracker, "peak_flops", lambda device: peak_flops.Peak(1e9, "a test"))
     start = {}
 
     class Watt:
@@ -173,16 +173,16 @@ def clock(monkeypatch):
         def joules(self):
             return 10 * (clock.now - start["at"])
 
-    monkeypatch.setattr(meter, "EnergyCounter", Watt)
+    monkeypatch.setattr(compute_tracker, "EnergyCounter", Watt)
     return clock
 
 
-def make_meter(earlier=None, **more):
-    return CostMeter(TINY, CPU, earlier, parameters=1000, tokens_per_batch=64, **more)
+def make_tracker(earlier=None, **more):
+    return ComputeTracker(TINY, CPU, earlier, parameters=1000, tokens_per_batch=64, **more)
 
 
 def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(clock):
-    counts = make_meter(processes=2)
+    counts = make_tracker(processes=2)
     counts.add(**counted([10, 20], 4))
     clock.now += 2
     first = counts.rates()
@@ -202,7 +202,7 @@ def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(c
 
 
 def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
-    whole, first = make_meter(), make_meter()
+    whole, first = make_tracker(), make_tracker()
     steps = [counted([10, 20], 4), counted([31], 5), counted([7, 7, 7], 1)]
     for step in steps[:2]:
         whole.add(**step)
@@ -211,7 +211,7 @@ def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
     state = json.loads(json.dumps(first.state()))
     first.add(**steps[2])  # past the checkpoint, then killed
     clock.now += 1000
-    second = make_meter(state)
+    second = make_tracker(state)
     for one in (whole, second):
         one.add(**steps[2])
     clock.now += 2
@@ -229,13 +229,13 @@ def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
 
 
 def test_energy_of_a_part_is_no_energy_of_the_whole(clock):
-    state = make_meter().state() | {"joules": None}
+    state = make_tracker().state() | {"joules": None}
     clock.now += 1
-    assert make_meter(state).measured()["joules"] is None
+    assert make_tracker(state).measured()["joules"] is None
 
 
 def test_a_step_is_counted_in_microseconds():
-    counts, step = make_meter(), counted([128] * 256, 5000)
+    counts, step = make_tracker(), counted([128] * 256, 5000)
     start = time.process_time()
     for _ in range(1000):
         counts.add(**step)
@@ -243,5 +243,5 @@ def test_a_step_is_counted_in_microseconds():
 
 
 def test_measured_is_json_even_before_the_first_step():
-    measured = make_meter().measured()
+    measured = make_tracker().measured()
     assert json.loads(json.dumps(measured, allow_nan=False))["tokens_per_second"] == 0

@@ -68,3 +68,21 @@ def test_what_has_no_gradient_stays_as_it_is(name):
     trained.grad = torch.ones(2)
     optimiser.step()
     assert (trained != 1).all() and (left == 1).all()
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_betas_and_epsilon_are_those_given(name):
+    """After two steps of gradients 1 and 2 the moments are known, and a large epsilon shortens the step."""
+    moved = {}
+    for epsilon in (1e-6, 1.0):
+        layer = torch.nn.Linear(2, 1, bias=False)
+        torch.nn.init.ones_(layer.weight)
+        optimiser = make_optimiser(layer, 0.1, 0.0, name, (0.5, 0.75), epsilon)
+        for gradient in (1.0, 2.0):
+            layer.weight.grad = torch.full_like(layer.weight, gradient)
+            optimiser.step()
+        state = optimiser.state[layer.weight]
+        torch.testing.assert_close(state["exp_avg"], torch.full((1, 2), 0.5 * 0.5 + 0.5 * 2))
+        torch.testing.assert_close(state["exp_avg_sq"], torch.full((1, 2), 0.75 * 0.25 + 0.25 * 4))
+        moved[epsilon] = float((1 - layer.weight).detach().abs().max())
+    assert moved[1.0] < (0.9 if name != "lamb" else 1.01) * moved[1e-6]

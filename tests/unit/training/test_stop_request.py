@@ -11,32 +11,34 @@ import pytest
 
 from pipeline_src.__main__ import main
 from pipeline_src.common.errors import Interrupted
-from pipeline_src.training import stop_request as interrupts
-from pipeline_src.training.stop_request import SIGNALS, stop_requests
+from pipeline_src.training import stop_request as module
+from pipeline_src.training.stop_request import SIGNALS, catch_stop_requests
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_asks(number):
     before = signal.getsignal(number)
-    with stop_requests() as asked:
-        assert not asked
+    with catch_stop_requests() as stop_request:
+        assert not stop_request
         os.kill(os.getpid(), number)
-        assert asked and number.name in str(asked.stop("training", 1200)) and "1,200" in str(asked.stop("x", 1200))
+        assert stop_request
+        message = str(stop_request.interrupted("training", 1200))
+        assert number.name in message and "1,200" in message
     assert signal.getsignal(number) is before
 
 
 def test_a_second_sigterm_ends_the_process_and_a_second_sigurg_does_not():
     script = """
 import os, signal
-from pipeline_src.training.stop_request import stop_requests
-with stop_requests():
+from pipeline_src.training.stop_request import catch_stop_requests
+with catch_stop_requests():
     os.kill(os.getpid(), signal.SIGURG)
     os.kill(os.getpid(), signal.SIGURG)
     print("alive", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
     print("not reached", flush=True)
 """
-    root = Path(interrupts.__file__).parents[2]
+    root = Path(module.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
     assert done.returncode == -signal.SIGTERM and done.stdout == "alive\n"
 
@@ -45,8 +47,8 @@ def test_outside_the_main_thread_nothing_is_caught():
     before, seen = signal.getsignal(signal.SIGTERM), []
 
     def work() -> None:
-        with stop_requests() as asked:
-            seen.append(bool(asked))
+        with catch_stop_requests() as stop_request:
+            seen.append(bool(stop_request))
 
     thread = threading.Thread(target=work)
     thread.start(), thread.join()

@@ -23,7 +23,7 @@ POOLED = {
 
 @pytest.fixture
 def opened(folder):
-    return open_model(folder, Bert, tool.USED, "no encoder")
+    return open_model(folder, Bert, tool.ENCODER, "no encoder")
 
 
 def vectors(opened, texts, *args) -> np.ndarray:
@@ -75,9 +75,9 @@ def test_a_length_that_the_tokenizer_brings_along_is_not_obeyed(folder):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=12)
-    expected = vectors(open_model(folder, Bert, tool.USED, ""), TEXTS)
+    expected = vectors(open_model(folder, Bert, tool.ENCODER, ""), TEXTS)
     tokenizer.save(str(folder / "tokenizer.json"))
-    assert np.array_equal(vectors(open_model(folder, Bert, tool.USED, ""), TEXTS), expected)
+    assert np.array_equal(vectors(open_model(folder, Bert, tool.ENCODER, ""), TEXTS), expected)
 
 
 def test_json_lines_hold_the_same_float32(folder, call, capsys, tmp_path):

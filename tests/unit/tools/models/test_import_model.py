@@ -174,4 +174,4 @@ def test_a_checkpoint_of_google(folder, model, call, tmp_path, monkeypatch):
     assert load_config(tmp_path / "made").hidden_act == "gelu_tanh"
     again = BertForPretraining(load_config(tmp_path / "made"))
     load_weights(again, tmp_path / "made")
-    assert torch.equal(again.bert.pooler["dense"].bias, model.bert.pooler["dense"].bias)
+    assert torch.equal(again.bert.pooler.dense.bias, model.bert.pooler.dense.bias)

@@ -7,31 +7,22 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
-
-from dvc.lock import LockError
-from dvc.repo import Repo, lock_repo
-from snakemake.logging import logger
 
 from dvc_stages import Pipeline
-from dvc_state import State, real_stamps
+from dvc_state import State, finished_stages
+from engine_api import LockError, Repo, lock_repo, logger
 from lock_file import keep_copy
 
 SECONDS = 5.0  # between two looks
 SHARE = 10  # and this many times as long as the last recording took: dvc.yaml and dvc.lock are read anew
 
 
-class Recorder(threading.Thread):
-    """Looks for new stamps until :meth:`end`; what cannot be recorded now is left to the run's end.
+class CommitThread(threading.Thread):
+    """Looks for new stamps until :meth:`end`; what cannot be recorded now is left to the run's end."""
 
-    Args:
-        stamps: their folder.
-    """
-
-    def __init__(self, stamps: Path) -> None:
-        super().__init__(name="recorder", daemon=True)
-        self._stamps = stamps
-        self._seen: set[Path] = set()
+    def __init__(self) -> None:
+        super().__init__(name="commit", daemon=True)
+        self._seen: set[str] = set()
         self._recorded: set[str] = set()
         self._ended = threading.Event()
 
@@ -39,7 +30,7 @@ class Recorder(threading.Thread):
         """The thread."""
         pause = SECONDS
         while not self._ended.wait(pause):
-            if new := real_stamps(self._stamps) - self._seen:
+            if new := finished_stages() - self._seen:
                 began = time.monotonic()
                 self._record(new)
                 pause = max(SECONDS, SHARE * (time.monotonic() - began))
@@ -51,10 +42,10 @@ class Recorder(threading.Thread):
             self.join()
         return self._recorded
 
-    def _record(self, new: set[Path]) -> None:
+    def _record(self, new: set[str]) -> None:
         try:
             with Repo(".") as repo, lock_repo(repo):
-                self._recorded |= State(Pipeline(repo), self._stamps).record(self._recorded)
+                self._recorded |= State(Pipeline(repo)).record(self._recorded)
                 keep_copy(repo)
         except (LockError, FileNotFoundError):
             return  # a DVC command is at work for a moment, or a job begins again: at the next look

@@ -9,6 +9,7 @@ import torch
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import fill
+from pipeline_src.models.names import BERT, rename
 from pipeline_src.tools import tensorflow_checkpoint as google
 
 # As tf.train.list_variables prints them of a checkpoint of google-research/bert.
@@ -54,9 +55,11 @@ ALL = TRANSLATED | {
 
 
 def test_the_names_are_all_of_ours_and_no_other(model):
-    assert {google.rename(name) for name in ALL} == {name for name, _ in model.named_parameters()}
-    assert {name: google.rename(name) for name in ALL} == ALL
-    assert google.rename("bert/encoder/layer_11/output/dense/bias") == "bert.encoder.layer.11.output.dense.bias"
+    assert {rename(name, BERT.tensorflow) for name in ALL} == {name for name, _ in model.named_parameters()}
+    assert {name: rename(name, BERT.tensorflow) for name in ALL} == ALL
+    assert (
+        rename("bert/encoder/layer_11/output/dense/bias", BERT.tensorflow) == "bert.encoder.layer.11.output.dense.bias"
+    )
 
 
 def test_a_model_comes_back_from_googles_arrays(model, config):

@@ -1,4 +1,4 @@
-"""A word now and then while DVC hashes and copies large outputs, where it would be silent for minutes."""
+"""A line now and then while DVC hashes and copies large outputs, where it would be silent for minutes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from snakemake.logging import logger
 
-SECONDS = 10.0  # between two words
+from engine_api import logger
+
+SECONDS = 10.0  # between two lines
 EVERY = "PIPELINE_PROGRESS_SECONDS"
 
 
 @contextmanager
-def patience(what: str) -> Iterator[None]:
+def heartbeat(what: str) -> Iterator[None]:
     """Say every ``$PIPELINE_PROGRESS_SECONDS`` (10) that ``what`` is still going on, and how much it has read so far.
 
     What takes less says nothing.

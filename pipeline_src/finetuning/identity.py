@@ -22,9 +22,13 @@ def checkpoint_identity(
     finetune: FinetuneParams,
     task: TaskSpec,
     encoder: Path,
+    architecture: str,
     data: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Parameters, data and code of a task and restart, by key; ``data`` holds the sums of the task's files by name."""
+    """Parameters, data and code of a task and restart, by key.
+
+    ``architecture`` is the encoder's, whose code counts; ``data`` holds the sums of the task's files by name.
+    """
     return {
         "seed": seed,
         "restart": restart,
@@ -33,5 +37,5 @@ def checkpoint_identity(
         "task": task.model_dump(),
         "data": dict(data),
         "encoder": {path.name: checksum(path) for path in sorted(encoder.iterdir()) if path.is_file()},
-        "code": code_checksum("pipeline_src.finetuning.finetune"),
+        "code": code_checksum("pipeline_src.finetuning.finetune", {"model.architecture": architecture}),
     }

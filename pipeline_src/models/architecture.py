@@ -1,0 +1,64 @@
+"""The encoders of the family: what a file in ``architectures/`` must give, and how it is loaded by its name."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+import torch
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.members import member_names
+from pipeline_src.models.bert import Bert, BertConfig
+from pipeline_src.models.names import Names
+
+FOLDER = "architectures"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a file in ``architectures/`` gives under the name ``ARCHITECTURE``.
+
+    Attributes:
+        config: class of its config. It makes one of params.yaml (``from_params``), counts the arithmetic of training
+            (``training_flops``), and says what the encoder and its parts are called elsewhere (``names``).
+        encoder: class of the encoder; it takes a config and nothing else. Its parts are class attributes.
+    """
+
+    config: type[BertConfig]
+    encoder: type[Bert]
+
+    @property
+    def names(self) -> Names:
+        """What the encoder and its parts are called elsewhere."""
+        return self.config.names
+
+    def parameters(self, config: BertConfig) -> int:
+        """Parameters of the encoder: embeddings, blocks and pooler. No memory is taken for them."""
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in self.encoder(config).parameters())
+
+
+def load_architecture(name: str) -> Architecture:
+    """The architecture in ``architectures/<name>.py``.
+
+    Raises:
+        PipelineError: there is no such file.
+    """
+    known = member_names(FOLDER)
+    if name not in known:
+        raise PipelineError(
+            "no such architecture", name, where=f"pipeline_src/{FOLDER}", remedy=f"give one of {', '.join(known)}"
+        )
+    architecture: Architecture = importlib.import_module(f"pipeline_src.{FOLDER}.{name}").ARCHITECTURE
+    return architecture
+
+
+def file_of(model_type: str) -> str:
+    """The name by which the architecture with this ``model_type`` is loaded."""
+    return model_type.replace("-", "_")
+
+
+def make_encoder(config: BertConfig) -> Bert:
+    """The encoder that ``config`` describes, of its own architecture."""
+    return load_architecture(file_of(config.names.model_type)).encoder(config)

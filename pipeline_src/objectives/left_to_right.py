@@ -1,0 +1,22 @@
+"""Every next word from those before it: the paper's baseline that reads in one direction (section 5.1, table 5)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pipeline_src.pretraining.token_prediction import TokenPrediction
+
+
+class LeftToRight(TokenPrediction):
+    """A causal mask hides what follows, so that nothing needs to be masked."""
+
+    causal: ClassVar[bool] = True
+    use: ClassVar[str] = "left_to_right"
+
+    @property
+    def learns(self) -> str:
+        """For the model's card."""
+        return "the next word from those before it" + (", and next sentences" if self.pairs else "")
+
+
+OBJECTIVE = LeftToRight

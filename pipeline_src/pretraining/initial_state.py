@@ -1,0 +1,48 @@
+"""The weights and moments that a phase starts from: drawn anew, or those of the phase before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.paths import PRETRAINED
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.hub import load_weights
+from pipeline_src.pretraining.phase import Phase
+from pipeline_src.training.objective import PretrainingObjective
+from pipeline_src.training.state import load_state
+
+
+def empty_objective(
+    kind: type[PretrainingObjective[Any]], config: BertConfig, pairs: bool, device: torch.device
+) -> PretrainingObjective[Any]:
+    """An objective whose weights hold nothing yet: drawing those that a checkpoint replaces would take seconds."""
+    with torch.device("meta"):
+        objective = kind(config, pairs)
+    objective.to_empty(device=device)
+    objective.tie()
+    return objective
+
+
+def fill_initial_state(phase: Phase, objective: PretrainingObjective[Any], optimiser: Optimizer) -> None:
+    """Draw the weights of the first phase, or read weights and moments where the phase before ended.
+
+    Raises:
+        PipelineError: that phase is missing, or took another number of steps than the parameters say.
+    """
+    if phase.name == "short":
+        objective.draw_weights(torch.Generator().manual_seed(derive_seed(phase.seed, "weights") >> 1))
+        return
+    before = PRETRAINED / "short"
+    for place, saved in objective.saved_models().items():
+        load_weights(saved.module, before / place)
+    taken = load_state(before / "training_state", objective.stored(), optimiser)
+    if taken != phase.first:
+        raise PipelineError(
+            "the first phase took another number of steps", f"{taken}, not {phase.first}", where=before,
+            remedy="run pretrain_short again",
+        )  # fmt: skip

@@ -1,0 +1,153 @@
+"""What a phase of pretraining trains with: inputs read, objective and optimiser made and filled, the loop set up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+from torch.optim import Optimizer
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import VOCABULARY
+from pipeline_src.common.progress import log
+from pipeline_src.models.architecture import load_architecture
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.pretraining.identity import checkpoint_identity
+from pipeline_src.pretraining.initial_state import empty_objective, fill_initial_state
+from pipeline_src.pretraining.loading.batches import EXAMPLES, Cut, PretrainingExamples, open_examples
+from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.tensor_batch import TensorBatch, tensor_batches
+from pipeline_src.pretraining.validation import ValidationSet
+from pipeline_src.tokenizer.wordpiece import load_tokenizer
+from pipeline_src.training.checkpoint import Checkpoint, Checkpoints
+from pipeline_src.training.compute_tracker import ComputeTracker
+from pipeline_src.training.distributed import Distributed
+from pipeline_src.training.identity import environment
+from pipeline_src.training.loop import Loop, TrainState
+from pipeline_src.training.objective import PretrainingObjective, load_objective
+from pipeline_src.training.optimiser import linear_schedule, make_optimiser
+from pipeline_src.training.stop_request import StopRequest
+
+
+@dataclass(frozen=True)
+class Training:
+    """A phase at its next step.
+
+    Attributes:
+        phase, distributed: whose, and on which processes.
+        tokenizer, examples, validation: what is read.
+        config, objective, optimiser: what is trained, and how.
+        checkpoints: where its state is saved.
+        compute: what it takes.
+        loop: what takes the steps.
+    """
+
+    phase: Phase
+    distributed: Distributed
+    tokenizer: Tokenizer
+    examples: PretrainingExamples
+    validation: ValidationSet
+    config: BertConfig
+    objective: PretrainingObjective[TensorBatch]
+    optimiser: Optimizer
+    checkpoints: Checkpoints
+    compute: ComputeTracker
+    loop: Loop[TensorBatch]
+
+    @property
+    def parameters(self) -> int:
+        """How many there are."""
+        return sum(parameter.numel() for parameter in self.objective.parameters())
+
+    def batches(self) -> Iterator[list[TensorBatch]]:
+        """This process's part of the batches still to come."""
+        phase, params = self.phase, self.phase.pretrain
+        cut = Cut(phase.machine.pretrain.max_tokens, self.distributed.rank, self.distributed.world_size)
+        taken, left = self.loop.step - phase.first, phase.last - self.loop.step
+        return tensor_batches(
+            self.examples.batches(params.batch, phase.stream("order"), taken, left, cut), self.distributed.device
+        )
+
+
+def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -> Training:
+    """Read what a phase reads and bring it to its next step, from its newest checkpoint where there is one.
+
+    Raises:
+        PipelineError: an input is missing or does not fit, or there are more processes than sequences in a batch.
+    """
+    params = phase.pretrain
+    if params.batch < distributed.world_size:
+        raise PipelineError(
+            "more processes than sequences in a batch", f"{distributed.world_size} processes", where="pretrain.batch",
+            remedy=f"start at most {params.batch} processes",
+        )  # fmt: skip
+    tokenizer, kind = load_tokenizer(VOCABULARY), load_objective(params.objective)
+    examples = open_examples(
+        phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
+    )
+    validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store)
+    machine = phase.machine
+    config = load_architecture(phase.model.architecture).config.from_params(
+        phase.model,
+        tokenizer.get_vocab_size(),
+        kind.causal,
+        attention=machine.attention,
+        recompute=machine.pretrain.recompute,
+    )
+    objective = empty_objective(kind, config, examples.next_sentence, distributed.device)
+    optimiser = make_optimiser(
+        objective, params.learning_rate, params.weight_decay, params.optimiser, params.betas, params.epsilon
+    )
+    checkpoints = Checkpoints(
+        phase.name, checkpoint_identity(phase), environment(distributed, phase.machine.settings("pretrain"))
+    )
+    checkpoint = checkpoints.restore(objective.stored(), optimiser)
+    if checkpoint is None:
+        fill_initial_state(phase, objective, optimiser)
+    size = sum(parameter.numel() for parameter in objective.parameters())
+    log.info("%d parameters, %d examples, %s", size, len(examples), distributed.device)
+    if checkpoint is not None:
+        log.info("going on from the checkpoint of step %d", checkpoint.state.step)
+    if phase.machine.compile and distributed.device.type == "cuda":
+        objective.compile(dynamic=True)
+    compute = ComputeTracker(
+        config,
+        distributed.device,
+        checkpoint.compute if checkpoint else None,
+        parameters=size,
+        tokens_per_batch=params.batch * read_json(EXAMPLES / "manifest.json")[phase.name]["length"],
+        processes=distributed.world_size,
+    )
+    loop = make_loop(phase, objective, optimiser, distributed, checkpoint, stop_request, compute)
+    return Training(
+        phase, distributed, tokenizer, examples, validation, config, objective, optimiser, checkpoints, compute, loop
+    )
+
+
+def make_loop(
+    phase: Phase,
+    objective: PretrainingObjective[Any],
+    optimiser: Optimizer,
+    distributed: Distributed,
+    checkpoint: Checkpoint | None,
+    stop_request: StopRequest,
+    compute: ComputeTracker,
+) -> Loop[TensorBatch]:
+    """The loop of a phase, at its first step or where the checkpoint left it."""
+    params = phase.pretrain
+    return Loop(
+        objective,
+        optimiser,
+        linear_schedule(params.learning_rate, params.warmup, phase.total),
+        last=phase.last,
+        row_ends=phase.row_ends,
+        what=phase.what,
+        stream=phase.stream("dropout"),
+        distributed=distributed,
+        state=checkpoint.state if checkpoint else TrainState(phase.first),
+        stop_requested=lambda: bool(stop_request),
+        rates=compute.rates,
+    )

@@ -1,0 +1,111 @@
+"""What a member of ``objectives/`` must give, and the one place that loads a member by its name.
+
+A member is a file that defines ``OBJECTIVE``, a subclass of :class:`PretrainingObjective`. It may import nothing beyond
+what the stages of pretraining depend on anyway, so that adding a member makes no trained model stale.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.members import member_names
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.training.loop import B, Objective
+
+FOLDER = "objectives"
+MODEL = "model."  # where an objective keeps the network whose parameters are stored under their own names
+
+
+class SavedModel(NamedTuple):
+    """A module that is saved as a model folder.
+
+    Attributes:
+        module: its parameters bear Hugging Face's names.
+        config: its sizes.
+        use: what it is saved for, a key of ``names.PIPELINES``, by which transformers' class for it is known.
+    """
+
+    module: nn.Module
+    config: BertConfig
+    use: str
+
+
+class PretrainingObjective(Objective[B]):
+    """A way of learning from text: the module that owns the model, or the models, and what to do with it.
+
+    Args:
+        config: sizes of the encoder.
+        pairs: whether examples are pairs of segments.
+
+    Attributes:
+        terms: of the loss, by name, with their weights; ``weights`` are those of the terms that this run has.
+        validation_columns: figures of :meth:`measure` that stand in the curve; by the first, a loss, the best
+            checkpoint is found.
+        causal: whether a token sees those before it and itself alone.
+        config, pairs: as given.
+    """
+
+    terms: ClassVar[Mapping[str, float]]
+    validation_columns: ClassVar[Sequence[str]]
+    causal: ClassVar[bool]
+
+    def __init__(self, config: BertConfig, pairs: bool) -> None:
+        super().__init__()
+        self.config, self.pairs = config, pairs
+
+    @property
+    @abstractmethod
+    def learns(self) -> str:
+        """What is learnt, for the model's card, after "trained from scratch on"."""
+
+    @classmethod
+    def columns(cls) -> list[str]:
+        """Columns of the curve that the loss and its terms fill."""
+        return ["loss", *(f"{term}_loss" for term in cls.terms), *(f"{term}_accuracy" for term in cls.terms)]
+
+    @abstractmethod
+    def tie(self) -> None:
+        """Tie parameters that are one again, after a move from one kind of memory to another has parted them."""
+
+    @abstractmethod
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Fill in the weights that training starts from, the same on every machine."""
+
+    @abstractmethod
+    def measure(self, validation: Any) -> dict[str, float]:
+        """Losses and accuracies on a :class:`pipeline_src.pretraining.validation.ValidationSet`, without dropout."""
+
+    @abstractmethod
+    def saved_models(self) -> dict[str, SavedModel]:
+        """What is saved, by the folder it is saved in below the phase's own, which ``""`` stands for."""
+
+    @abstractmethod
+    def word_scores(
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
+    ) -> Tensor:
+        """Scores of every entry of the vocabulary at the places ``predicted`` [P, entries]; arguments as ``Bert``'s."""
+
+    def stored(self) -> Mapping[str, nn.Parameter]:
+        """The parameters that checkpoints hold, by name: all that the objective has."""
+        return {name.removeprefix(MODEL): parameter for name, parameter in self.named_parameters()}
+
+
+def load_objective(name: str) -> type[PretrainingObjective[Any]]:
+    """The objective that ``objectives/<name>.py`` defines.
+
+    Raises:
+        PipelineError: there is no such file.
+    """
+    names = member_names(FOLDER)
+    if name not in names:
+        raise PipelineError(
+            "no such objective", name, where="pretrain.objective", remedy=f"give one of {', '.join(names)}"
+        )
+    return import_module(f"pipeline_src.{FOLDER}.{name}").OBJECTIVE

@@ -1,0 +1,71 @@
+"""The files of objectives/: loaded by name alone, and dependent on nothing that the stages of pretraining are not."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.common.closure import closure, code_checksum, imported_files
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.members import member_names
+from pipeline_src.params.pretrain import PretrainParams, Steps
+from pipeline_src.pretraining.identity import CODE
+from pipeline_src.training.objective import PretrainingObjective, load_objective
+
+NAMES = member_names("objectives")
+
+
+def test_there_are_those_of_the_paper():
+    assert {"masked", "left_to_right"} <= set(NAMES) and "__init__" not in NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_member_is_found_by_its_name(name):
+    kind = load_objective(name)
+    assert issubclass(kind, PretrainingObjective) and kind.__module__ == f"pipeline_src.objectives.{name}"
+    assert kind.columns()[0] == "loss" and kind.validation_columns[0].endswith("_loss")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_member_reaches_nothing_beyond_the_stages_own_code(name):
+    """Else a new member would make every trained model stale, or an edit of what it needs none."""
+    own = f"pipeline_src/objectives/{name}.py"
+    reached = set(closure(f"pipeline_src.objectives.{name}"))
+    assert own in reached and reached - {own} <= set(closure(CODE))
+
+
+def test_nothing_imports_a_member(root):
+    files = sorted((root / "pipeline_src").rglob("*.py"))
+    importing = [str(path) for path in files if "pipeline_src.objectives." in path.read_text(encoding="utf-8")]
+    assert importing == []
+    assert not any(file.startswith("pipeline_src/objectives/") for file in imported_files(CODE))
+
+
+def test_an_unknown_name_is_one_clear_error():
+    with pytest.raises(PipelineError, match="(?s)no such objective: backwards.*left_to_right, masked"):
+        load_objective("backwards")
+    with pytest.raises(ValueError, match="no objective is called 'backwards'; there are left_to_right, masked"):
+        PretrainParams(steps=Steps(short=1, long=1), objective="backwards")
+
+
+def test_params_know_the_names_without_importing_torch(root):
+    script = "import sys, pipeline_src.params.study; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_checksum_of_a_trainings_code_holds_its_own_objective_alone(root, tmp_path):
+    shutil.copytree(root / "pipeline_src", tmp_path / "pipeline_src", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def checksums() -> list[str]:
+        return [code_checksum(CODE, {"pretrain.objective": name}, tmp_path) for name in ("masked", "left_to_right")]
+
+    before = checksums()
+    member = Path(tmp_path / "pipeline_src/objectives/masked.py")
+    member.write_text(member.read_text() + "# an edit\n")
+    after = checksums()
+    assert after[0] != before[0] and after[1] == before[1] and before[0] != before[1]

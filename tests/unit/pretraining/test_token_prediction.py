@@ -1,0 +1,90 @@
+"""What masked and left-to-right learning share: terms, counts, weights, and what of the model is trained and stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.pretraining.token_prediction import TokenPrediction
+from pipeline_src.training.objective import load_objective
+
+CPU = torch.device("cpu")
+
+
+def build(name: str, pairs: bool) -> TokenPrediction:
+    kind = load_objective(name)
+    objective = kind(BertConfig(60, 32, 1, 1, 64, 16, is_decoder=kind.causal), pairs)
+    objective.draw_weights(torch.Generator().manual_seed(0))
+    return objective.eval()
+
+
+@pytest.fixture
+def batch() -> TensorBatch:
+    arrays = {
+        "ids": [2, 7, 8, 3, 9, 3, 2, 10, 3, 11, 3],
+        "segments": [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1],
+        "cu_seqlens": [0, 6, 11],
+        "predicted": [1, 4, 7],
+        "labels": [20, 21, 22],
+        "pair_label": [0, 1],
+        "examples": [5, 3],
+    }
+    return TensorBatch.of(PretrainingBatch(**{name: np.array(values) for name, values in arrays.items()}), CPU)
+
+
+@pytest.mark.parametrize("name", ["masked", "left_to_right"])
+@pytest.mark.parametrize("pairs", [True, False])
+def test_terms_are_the_summed_losses_of_the_models_scores(batch, name, pairs):
+    objective = build(name, pairs)
+    terms = objective(batch)
+    model = objective.model
+    words, of_pairs = model(batch.ids, batch.segments, batch.cu_seqlens, batch.predicted, batch.max_seqlen)
+    expected = {"mlm": (words, batch.labels), "nsp": (of_pairs, batch.pair_label)}
+    assert list(terms) == list(objective.weights) == ["mlm", "nsp"][: 1 + pairs]
+    for term, (loss, right) in terms.items():
+        scores, labels = expected[term]
+        torch.testing.assert_close(loss, F.cross_entropy(scores, labels, reduction="sum"))
+        assert right == (scores.argmax(1) == labels).sum()
+    counts = {"mlm": 3, "nsp": 2, "sequences": 2, "tokens": 11, "squares": 61, "predictions": 3}
+    assert objective.count(batch) == {key: count for key, count in counts.items() if key != "nsp" or pairs}
+    assert objective.columns() == ["loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"]
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_without_pairs_nothing_trains_what_serves_them(batch, pairs):
+    objective = build("masked", pairs)
+    sum(term.loss for term in objective(batch).values()).backward()
+    without = {name for name, parameter in objective.model.named_parameters() if parameter.grad is None}
+    assert without == (set() if pairs else {name for name in objective.stored() if "pooler" in name or "seq_" in name})
+    assert pairs or len(without) == 4
+
+
+def test_weights_are_drawn_by_the_generator_alone():
+    first, again = build("masked", True), build("left_to_right", False)
+    assert all(map(torch.equal, first.model.state_dict().values(), again.model.state_dict().values()))
+    other = build("masked", True)
+    other.draw_weights(torch.Generator().manual_seed(1))
+    words = "bert.embeddings.word_embeddings.weight"
+    assert not torch.equal(first.stored()[words], other.stored()[words])
+    assert first.stored()[words] is first.model.cls["predictions"].decoder.weight  # still tied
+
+
+def test_a_model_is_saved_and_stored_by_its_own_names():
+    objective = build("left_to_right", True)
+    (saved,) = objective.saved_models().items()
+    assert saved == ("", (objective.model, objective.config, "left_to_right"))
+    expected = BertForPretraining(objective.config).named_parameters()
+    assert list(objective.stored()) == [name for name, _ in expected]
+    assert build("masked", True).saved_models()[""].use == "pretraining"
+    assert {build(name, pairs).learns for name in ("masked", "left_to_right") for pairs in (True, False)} == {
+        "masked words and next sentences",
+        "masked words, without next sentences",
+        "the next word from those before it, and next sentences",
+        "the next word from those before it",
+    }
