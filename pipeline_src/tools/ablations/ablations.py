@@ -18,7 +18,7 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import load_study
 from pipeline_src.tools.ablations.tables import Experiment, Table, read_table, table_names
-from pipeline_src.tools.preset import presets, use_preset
+from pipeline_src.tools.preset import preset_text, use_preset
 
 PARAMS = Path("params.yaml")
 WAITING = ("Queued", "Running")  # DVC's words
@@ -189,8 +189,8 @@ def workers() -> bool:
 
 def _params(arguments: argparse.Namespace) -> dict[str, Any]:
     """The study that the experiments change."""
-    if arguments.preset and arguments.print and arguments.preset in presets():
-        return yaml.safe_load(presets()[arguments.preset])
+    if arguments.preset and arguments.print:
+        return yaml.safe_load(preset_text(arguments.preset))
     if arguments.preset:
         use_preset(arguments.preset)
     load_study(PARAMS)

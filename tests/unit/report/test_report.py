@@ -232,12 +232,20 @@ def test_hashes_are_shown_only_of_these_results(results):
 
     from pipeline_src.report.provenance import data_hashes
 
-    scores = (results / "scores.json").read_bytes()
-    assert data_hashes(scores) is None
-    lock = "schema: '2.0'\nstages:\n  evaluate:\n    outs:\n    - {path: results/scores.json, md5: HASH, size: 7}\n"
-    lock += "  tokens:\n    outs:\n    - {path: data/tokens, md5: 5d41402abc.dir, size: 12}\n"
-    (results.parent / "dvc.lock").write_text(lock)
-    assert data_hashes(scores) is None
-    (results.parent / "dvc.lock").write_text(lock.replace("HASH", md5(scores).hexdigest()))
-    assert [output.value["path"] for output in data_hashes(scores)] == ["results/scores.json", "data/tokens"]
+    assert data_hashes() is None
+    scores, corpus = (md5((results / name).read_bytes()).hexdigest() for name in ("scores.json", "corpus.json"))
+
+    def write_lock(scores: str, corpus: str) -> None:
+        lock = "schema: '2.0'\nstages:\n"
+        lock += f"  evaluate:\n    outs:\n    - {{path: results/scores.json, md5: {scores}, size: 7}}\n"
+        lock += f"  corpus_statistics:\n    outs:\n    - {{path: results/corpus.json, md5: {corpus}, size: 8}}\n"
+        lock += "  tokenize:\n    outs:\n    - {path: data/tokens, md5: 5d41402abc.dir, size: 12}\n"
+        (results.parent / "dvc.lock").write_text(lock)
+
+    for stale in (("HASH", corpus), (scores, "HASH")):
+        write_lock(*stale)
+        assert data_hashes() is None
+    write_lock(scores, corpus)
+    shown = ["results/scores.json", "results/corpus.json", "data/tokens"]
+    assert [output.value["path"] for output in data_hashes()] == shown
     assert "5d41402abc.dir" in page_of(results)
