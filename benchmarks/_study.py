@@ -22,7 +22,7 @@ from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.pretraining.loading.batches import PretrainingExamples, open_examples
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tokenizer_training import train_tokenizer as vocabulary
+from pipeline_src.tokenizer_training import train_tokenizer
 
 ENTRIES = 30_522
 LENGTHS = Lengths(short=128, long=512)  # the paper's (appendix A.2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pipeline_src.pretraining.token_prediction import TokenPrediction
-from pipeline_src.training.objective import PAIRS
 
 
 class Masked(TokenPrediction):
