@@ -29,7 +29,7 @@ from pipeline_src.tokenizer.wordpiece import load_tokenizer
 
 PHASES = ("short", "long")
 BINS = 16  # of the histogram of lengths
-ROWS = 1 << 20  # of a plan, read at once
+ROWS = 1 << 20  # of a sample index, read at once
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
 
 
@@ -37,21 +37,21 @@ def run(*, seed: int, tasks: tuple[str, ...], wikipedia: WikipediaParams) -> Non
     """Read what the corpus stages made and the tasks made from Wikipedia; write ``results/corpus.json``.
 
     Raises:
-        PipelineError: a manifest, a shard, a plan or a task file is missing or malformed.
+        PipelineError: a manifest, a shard, a sample index or a task file is missing or malformed.
     """
     folders = corpus_folders(TEXT, wikipedia.parts)
     write_json(CORPUS, corpus_statistics(wikipedia.parts, tasks) | {"passages": sample_passages(folders, TEXT, seed)})
 
 
 def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, Any]:
-    """Read the manifests of all corpus stages, the plans and the tasks made from Wikipedia.
+    """Read the manifests of all corpus stages, the sample indices and the tasks made from Wikipedia.
 
     Args:
         parts: of Wikipedia, as params.yaml lists them.
         tasks: of the study; looked at are those of them made from Wikipedia.
 
     Raises:
-        PipelineError: a manifest, a plan or a task file is missing or malformed.
+        PipelineError: a manifest, a sample index or a task file is missing or malformed.
     """
     tokens = read_json(TOKENS / "manifest.json")
     tokenizer = load_tokenizer(VOCABULARY)
@@ -59,7 +59,7 @@ def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, A
         "parts": {name: _part(folder, name, tokens) for name, folder in _folders(parts).items()},
         "vocabulary": read_json(VOCABULARY / "manifest.json"),
         "dropped": tokens["dropped"],
-        "examples": {phase: _plans(phase) for phase in PHASES},
+        "examples": {phase: _examples(phase) for phase in PHASES},
         "overlap": _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks]),
     }
 
@@ -76,7 +76,7 @@ def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
     return part | {split: tokens["parts"][split][name] for split in SPLITS}
 
 
-def _plans(phase: str) -> dict[str, Any]:
+def _examples(phase: str) -> dict[str, Any]:
     manifest = read_json(EXAMPLES / "manifest.json")
     length = manifest[phase]["length"]
     marks = 3 if manifest["next_sentence"] else 2
@@ -85,11 +85,11 @@ def _plans(phase: str) -> dict[str, Any]:
     }
 
 
-def describe(plan: np.ndarray, length: int, marks: int) -> dict[str, Any]:
-    """What is to say of a plan.
+def describe(sample_index: np.ndarray, length: int, marks: int) -> dict[str, Any]:
+    """What the report says of a sample index.
 
     Args:
-        plan: of dtype ``pairs.PLAN``, [examples]; read in blocks.
+        sample_index: of dtype ``pairs.PLAN``, [examples]; read in blocks.
         length: of the longest example the phase allows.
         marks: [CLS] and [SEP] of one example.
 
@@ -97,21 +97,21 @@ def describe(plan: np.ndarray, length: int, marks: int) -> dict[str, Any]:
         ``examples``; ``tokens``; ``fill``, how full the examples are; ``random_next``, the share of random pairs; and
         ``lengths``, how many ``examples`` there are in each of 16 equal classes of length, and where these end.
     """
-    assert plan.dtype == PLAN
+    assert sample_index.dtype == PLAN
     edges = np.linspace(0, length, BINS + 1)
     tokens = random = 0
     histogram = np.zeros(BINS, np.int64)
-    for start in range(0, len(plan), ROWS):
-        rows = plan[start : start + ROWS]
+    for start in range(0, len(sample_index), ROWS):
+        rows = sample_index[start : start + ROWS]
         lengths = rows["a_length"].astype(np.int64) + rows["b_length"] + marks
         tokens += int(lengths.sum())
         random += int(rows["is_random"].sum())
         histogram += np.histogram(lengths, edges)[0]
     return {
-        "examples": len(plan),
+        "examples": len(sample_index),
         "tokens": tokens,
-        "fill": round(tokens / (len(plan) * length), 4),
-        "random_next": round(random / len(plan), 4),
+        "fill": round(tokens / (len(sample_index) * length), 4),
+        "random_next": round(random / len(sample_index), 4),
         "lengths": {"up_to": edges[1:].tolist(), "examples": histogram.tolist()},
     }
 
@@ -129,7 +129,7 @@ def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, 
 def task_passages(task: str) -> dict[str, list[str]]:
     """The distinct passages of each file of a task made from Wikipedia: SQuAD's contexts, QNLI's sentences."""
     spec = load_spec(task)
-    found = {}
+    by_file = {}
     for file in dict.fromkeys([spec.train, *(row.file for row in spec.scores.values())]):
         path = TASKS / task / file
         if spec.columns is not None:
@@ -137,5 +137,5 @@ def task_passages(task: str) -> dict[str, list[str]]:
             passages = [fields["sentence"] for _, fields in rows]
         else:
             passages = [question.context for question in read_questions(spec, path)]
-        found[f"{task}/{file}"] = list(dict.fromkeys(passages))
-    return found
+        by_file[f"{task}/{file}"] = list(dict.fromkeys(passages))
+    return by_file
