@@ -45,12 +45,12 @@ def family() -> dict[str, Member]:
         for width in SMALL_WIDTHS:
             if (layers, width) not in NAMED.values():
                 sizes[f"bert-l{layers}-h{width}"] = (layers, width)
-    found = {}
+    members = {}
     for name, (layers, width) in sorted(sizes.items(), key=lambda item: item[1]):
-        found[name] = Member(layers, width, cased=False)
-        found[f"{name}-cased"] = Member(layers, width, cased=True)
-    del found[BASIS]
-    return found
+        members[name] = Member(layers, width, cased=False)
+        members[f"{name}-cased"] = Member(layers, width, cased=True)
+    del members[BASIS]
+    return members
 
 
 def render(name: str, member: Member, basis: str) -> str:
