@@ -83,11 +83,11 @@ def shade(count: int, row: Sequence[int]) -> str:
 
 def piece(ref: JsonRef) -> Markup:
     """A piece of a masked example; what is to predict is marked, with the word that belongs there."""
-    text = show(ref["text"], "piece")
+    text = show(ref["text"])
     fate = ref["fate"].value
     if fate in (None, "next"):
         return text
-    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(ref["was"], "piece"))
+    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(ref["was"]))
     return Markup('<ins class="{}">{}{}</ins>').format(fate, text, was)
 
 
