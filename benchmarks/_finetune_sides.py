@@ -30,7 +30,7 @@ from benchmarks._minilm import minilm_folder
 from benchmarks.material import MORE
 from benchmarks.measure import cpu_seconds
 from pipeline_src.finetuning import batches
-from pipeline_src.finetuning.files import EvalData
+from pipeline_src.finetuning.files import EvalSet
 from pipeline_src.finetuning.recipes import Point
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.hub import load_config, save_model
@@ -51,7 +51,7 @@ class Case:
 
     spec: TaskSpec
     training: Features
-    eval_data: EvalData
+    eval_set: EvalSet
 
 
 def mrpc() -> Case:
@@ -61,7 +61,7 @@ def mrpc() -> Case:
     made = {}
     for file in ("train.tsv", "dev.tsv"):
         examples = handler.read(spec, folder / file)
-        made[file] = EvalData("mrpc", examples, handler.features(spec, examples, tokenizer, 128))
+        made[file] = EvalSet("mrpc", examples, handler.features(spec, examples, tokenizer, 128))
     return Case(spec, made["train.tsv"].features, made["dev.tsv"])
 
 
@@ -80,7 +80,7 @@ def squad() -> Case:
     items = {name: getattr(features, name)[:SQUAD_WINDOWS] for name in ("labels", "example")}
     training = replace(features, cu_seqlens=features.cu_seqlens[: SQUAD_WINDOWS + 1], **tokens, **items)
     last = examples[-SQUAD_JUDGED:]
-    return Case(spec, training, EvalData("squad1", last, handler.features(spec, last, tokenizer, 384)))
+    return Case(spec, training, EvalSet("squad1", last, handler.features(spec, last, tokenizer, 384)))
 
 
 CASES: dict[str, Callable[[], Case]] = {"mrpc": mrpc, "squad": squad}
@@ -100,7 +100,7 @@ def ours(case: Case) -> tuple[float, float, dict[str, float]]:
     busy, wall = cpu_seconds(), time.perf_counter()
     model, _ = trainer.train("pretrained", Point(RATE, 1, BATCH))
     busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
-    return busy, wall, score(case, trainer.predict(model, case.eval_data))
+    return busy, wall, score(case, trainer.predict(model, case.eval_set))
 
 
 def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
@@ -147,7 +147,7 @@ def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
     busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
     # transformers' span model has no pooler; nothing reads ours
     start.load_state_dict(model.state_dict(), strict=False)
-    return busy, wall, score(case, ours_first.predict(start, case.eval_data))
+    return busy, wall, score(case, ours_first.predict(start, case.eval_set))
 
 
 def row(case: Case, item: int) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def row(case: Case, item: int) -> dict[str, Any]:
 def score(case: Case, predictions: list[dict[str, Any]]) -> dict[str, float]:
     """Of the judged file."""
     handler = HANDLERS[case.spec.kind]
-    found = handler.score(case.spec, case.eval_data.row, case.eval_data.examples, predictions)
+    found = handler.score(case.spec, case.eval_set.row, case.eval_set.examples, predictions)
     return {metric: round(found[metric], 2) for metric in case.spec.eval_set(None).metrics}
 
 

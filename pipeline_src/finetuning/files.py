@@ -21,7 +21,7 @@ from pipeline_src.tokenizer.load import load_tokenizer
 
 
 @dataclass(frozen=True)
-class EvalData:
+class EvalSet:
     """One file to predict: its score row, its examples and what the model is fed for them."""
 
     row: str
@@ -57,13 +57,13 @@ class TaskFiles:
         """Features of the training file."""
         return self._features(self.spec.train, None, False)
 
-    def eval_data(self, row: str, test: bool = False) -> EvalData:
+    def eval_set(self, row: str, test: bool = False) -> EvalSet:
         """The file of a score row, or its test file."""
         score = self.spec.scores[row]
         file = score.test.file if test and score.test else score.file
         dropped: Counter[str] = Counter()
         examples = self._read(file, row, test, dropped)
-        return EvalData(row, examples, self._features(file, row, test, (examples, dropped)))
+        return EvalSet(row, examples, self._features(file, row, test, (examples, dropped)))
 
     def tests(self) -> list[str]:
         """Score rows whose test file is there."""

@@ -82,7 +82,7 @@ def run(
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
             shutil.copytree(grid.best_folder(weights) / "predictions", output / weights)
         for row in files.tests():
-            lines = trainer.predict(best.to(trainer.distributed.device), files.eval_data(row, test=True))
+            lines = trainer.predict(best.to(trainer.distributed.device), files.eval_set(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
         counts = {file: reasons for file, reasons in files.counts.items() if reasons}
         summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
@@ -118,8 +118,8 @@ def run_grid(
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    eval_data = [files.eval_data(row) for row in files.spec.scores]
-    first, score = eval_data[0], files.spec.eval_set(None)
+    eval_sets = [files.eval_set(row) for row in files.spec.scores]
+    first, score = eval_sets[0], files.spec.eval_set(None)
     for weights in WEIGHTS if trainer.params.random_baseline else ("pretrained",):
         for point in grid_points(trainer.recipe):
             named = (
@@ -134,7 +134,7 @@ def run_grid(
                 phase, of_run, environment(trainer.distributed, trainer.machine.settings("finetune"))
             )
             model, loss = trainer.train(weights, point, checkpoints, stop_request)
-            predictions = {each.row: trainer.predict(model, each) for each in eval_data}
+            predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
             log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
             about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}

@@ -12,7 +12,7 @@ import torch
 
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
-from pipeline_src.finetuning.files import EvalData
+from pipeline_src.finetuning.files import EvalSet
 from pipeline_src.finetuning.losses import LOSSES, Loss
 from pipeline_src.finetuning.recipes import Point
 from pipeline_src.finetuning.task_heads import POOLED, BertForTask
@@ -166,10 +166,10 @@ class TaskTrainer:
         return model, round(loop.rows[-1]["loss"], 5)
 
     @torch.inference_mode()
-    def predict(self, model: BertForTask, eval_data: EvalData) -> list[dict[str, Any]]:
+    def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
         """Prediction rows of the examples, in their order; see the handler's ``predict``."""
         model.eval()
-        features, device = eval_data.features, self.distributed.device
+        features, device = eval_set.features, self.distributed.device
         pooled = self.handler.head in POOLED
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
@@ -185,7 +185,7 @@ class TaskTrainer:
             outputs[places] = logits
         if self.handler.head == "choice":
             outputs = outputs.reshape(-1, features.per_item)
-        return self.handler.predict(self.spec, eval_data.examples, features, outputs)
+        return self.handler.predict(self.spec, eval_set.examples, features, outputs)
 
 
 WEIGHTS: dict[str, Callable[[TaskTrainer], BertForTask]] = {

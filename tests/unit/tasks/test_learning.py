@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.finetuning.files import EvalData
+from pipeline_src.finetuning.files import EvalSet
 from pipeline_src.finetuning.recipes import grid_points
 from pipeline_src.finetuning.trainer import TaskTrainer
 from pipeline_src.models.bert import BertConfig
@@ -67,7 +67,7 @@ class Study:
         recipe = RECIPE.model_copy(update={"epochs": (epochs,)})
         self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
         self.model, _ = self.trainer.train("random", next(grid_points(recipe)))
-        files = [EvalData(row, examples, self.features(examples)) for row, examples in judged.items()]
+        files = [EvalSet(row, examples, self.features(examples)) for row, examples in judged.items()]
         return {file.row: self.trainer.predict(self.model, file) for file in files}
 
     def main_score(self, row: str, examples: list[Any], predictions: list[dict[str, Any]]) -> tuple[float, float]:
@@ -96,7 +96,7 @@ def test_the_rule_is_learnt_and_needs_both_segments(study):
             ]
             dropped = [replace(example, texts=(example.texts[0], "")) for example in examples]
             for changed in (swapped, dropped):
-                found = study.trainer.predict(study.model, EvalData(row, changed, study.features(changed)))
+                found = study.trainer.predict(study.model, EvalSet(row, changed, study.features(changed)))
                 without, _ = study.main_score(row, changed, found)
                 assert without <= baseline + (score - baseline) / 2, f"{row}: {score:.1f} falls to {without:.1f} only"
 
