@@ -111,10 +111,10 @@ def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
     ours_first = trainer_of(case)
     folder = Path("data/benchmarks/finetune") / case.spec.name
     folder.mkdir(parents=True, exist_ok=True)
-    class_name = ours_first.config.names.classes[ours_first.handler.head]
+    huggingface_class = ours_first.config.names.classes[ours_first.handler.head]
     start = ours_first.pretrained()
-    save_model(folder, start, ours_first.config, class_name, minilm_folder())
-    model = getattr(transformers, class_name).from_pretrained(folder, attn_implementation="sdpa")
+    save_model(folder, start, ours_first.config, huggingface_class, minilm_folder())
+    model = getattr(transformers, huggingface_class).from_pretrained(folder, attn_implementation="sdpa")
     order = np.concatenate(batches.epoch_order(case.training, BATCH, 1, 0))
 
     class InOrder(transformers.Trainer):

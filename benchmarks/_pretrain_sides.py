@@ -204,7 +204,7 @@ def _precision(device: torch.device) -> torch.autocast:
 
 
 def _ours(config: BertConfig) -> PretrainingObjective[TensorBatch]:
-    objective = load_objective("masked")(config, pairs=True)
+    objective = load_objective("masked")(config, pairs="next_sentence")
     objective.draw_weights(torch.Generator().manual_seed(1))
     return objective.train()
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from benchmarks.material import CACHE, articles_text, books_text
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-from pipeline_src.examples import build_examples as plan
-from pipeline_src.examples import tokenize_corpus as tokens
+from pipeline_src.examples import build_examples, tokenize_corpus
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.pretrain import Masking
@@ -23,7 +22,7 @@ from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.pretraining.loading.batches import PretrainingExamples, open_examples
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tokenizer_training import train_tokenizer as vocabulary
+from pipeline_src.tokenizer_training import train_tokenizer
 
 ENTRIES = 30_522
 LENGTHS = Lengths(short=128, long=512)  # the paper's (appendix A.2)
@@ -44,9 +43,11 @@ def study_folder() -> Path:
         for name, documents in texts.items():
             _write_text(folder / "data" / "text" / name, name, documents)
         with contextlib.chdir(folder):
-            vocabulary.run(seed=SEED, corpus=corpus, vocabulary=VocabularyParams(entries=ENTRIES), wikipedia=wikipedia)
-            tokens.run(seed=SEED, corpus=corpus, wikipedia=wikipedia)
-            plan.run(seed=SEED, examples=ExamplesParams(lengths=LENGTHS))
+            train_tokenizer.run(
+                seed=SEED, corpus=corpus, vocabulary=VocabularyParams(entries=ENTRIES), wikipedia=wikipedia
+            )
+            tokenize_corpus.run(seed=SEED, corpus=corpus, wikipedia=wikipedia)
+            build_examples.run(seed=SEED, examples=ExamplesParams(lengths=LENGTHS))
     return finished
 
 

@@ -32,8 +32,10 @@ from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.finetune import run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.params.machine import Machine, TrainingMachine
+from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import load_spec
 
+MODEL = ModelParams(layers=6, hidden=384)  # MiniLM's
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
 
 
@@ -82,7 +84,7 @@ def measure(task: str, asked: argparse.Namespace, encoder: Path) -> dict[str, An
     with contextlib.chdir(folder):
         for number in numbers:
             # random weights are trained once: they are what the others are read against, not a claim
-            run(seed=1, finetune=params, task=task, restart=number, machine=machine)
+            run(seed=1, model=MODEL, finetune=params, task=task, restart=number, machine=machine)
             params = params.model_copy(update={"random_baseline": False})
         busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
         runs = [read_json(f"results/predictions/{task}/{number}/run.json")["runs"] for number in numbers]

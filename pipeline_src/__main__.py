@@ -100,7 +100,7 @@ STAGES = {
     "finetune": Stage(
         "pipeline_src.finetuning.finetune",
         "train and predict one task",
-        ("seed", "finetune"),
+        ("seed", "model", "finetune"),
         ("task", "restart"),
         training=True,
     ),

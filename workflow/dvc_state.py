@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,13 @@ from dvc_stages import Pipeline
 from engine_api import DvcException, ParamsDependency, PipelineStage, logger
 from heartbeat import heartbeat, in_words, size_of
 from lock_file import record
-from restore import Restore, holds_files
+from restore import DIRECTORY_TIME, Restore, holds_files
 
 FOLDER = Path(".snakemake/dvc")
 STAMPS = FOLDER / "finished"
 NOTES = FOLDER / "stale"
 SNAPSHOT = FOLDER / "snapshot.json"  # what the stages would run with
 HASHED_WHOLE = 1 << 20  # bytes: larger inputs are compared by size and mtime
-DIRECTORY_TIME = ".snakemake_timestamp"  # holds a folder's time for Snakemake
 
 
 def finished_stages(root: Path = Path(".")) -> set[str]:
@@ -191,11 +191,12 @@ def write_notes(folder: Path, stale: Iterable[PipelineStage], *, may_age: bool) 
 
 def free_from_cache(stale: Iterable[PipelineStage]) -> None:
     """Make the outputs of stale stages files of their own: links into the cache are read-only for Snakemake."""
-    for out in (out for stage in stale for out in stage.outs if holds_files(out.fs_path)):
-        try:
-            out.unprotect()
-        except FileNotFoundError:
-            continue  # of some of the links the cached file is gone
+    for out in (out for stage in stale for out in stage.outs):
+        if os.path.islink(out.fs_path) and not os.path.exists(out.fs_path):
+            os.unlink(out.fs_path)  # into a cache that is gone: Snakemake stops at a link to nothing
+        elif holds_files(out.fs_path):
+            with suppress(FileNotFoundError):  # of some of the links in a folder the cached file is gone
+                out.unprotect()
 
 
 def _age(path: Path, limit: float) -> None:

@@ -67,7 +67,7 @@ class Cluster:
         return cls(**config)
 
 
-class Plan:
+class StudyResources:
     """Resources of every rule for one study on one cluster, as Snakemake's keyword arguments."""
 
     def __init__(self, study: Study, cluster: Cluster) -> None:

@@ -27,6 +27,7 @@ from engine_api import (
 from heartbeat import heartbeat
 from lock_file import record
 
+DIRECTORY_TIME = ".snakemake_timestamp"  # Snakemake's own file in a folder
 NAMED = 5  # in one message: a matrix may have hundreds
 
 
@@ -144,7 +145,8 @@ def holds_files(path: str) -> bool:
     """Whether a file lies at ``path``, or one below it; a link counts if what it points to is there."""
     if not os.path.isdir(path):
         return os.path.exists(path)
-    return any(os.path.exists(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return any(os.path.exists(file) for file in below if os.path.basename(file) != DIRECTORY_TIME)
 
 
 def _named(names: Iterable[str]) -> str:

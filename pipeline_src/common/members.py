@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-PACKAGE = Path(__file__).resolve().parents[1]
+import importlib
+import pkgutil
 
 
 def member_names(folder: str) -> list[str]:
-    """Names of the members in a folder of the package, such as ``objectives``, sorted; none is imported."""
-    return sorted(path.stem for path in (PACKAGE / folder).glob("*.py") if not path.stem.startswith("_"))
+    """Names of the members in a folder of the package, such as ``objectives``, sorted; none of them is imported."""
+    package = importlib.import_module(f"pipeline_src.{folder}")
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))

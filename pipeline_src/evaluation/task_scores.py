@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline_src.common.paths import TASKS
 from pipeline_src.evaluation.prediction_files import Rows, predictions_path, read_predictions
-from pipeline_src.tasks.files.spec import EvalSet, TaskSpec
+from pipeline_src.tasks.files.spec import EvalSetSpec, TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
 
 
@@ -56,7 +56,7 @@ class TaskScores:
             for metric in eval_set.metrics
         ]
 
-    def _row(self, name: str, eval_set: EvalSet, metric: str) -> dict[str, Any]:
+    def _row(self, name: str, eval_set: EvalSetSpec, metric: str) -> dict[str, Any]:
         result = self.results[name]
         values = [score[metric] for score in result.scores]
         random_weights = [score[metric] for score in result.random_weights]

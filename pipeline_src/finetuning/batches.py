@@ -20,7 +20,7 @@ class TaskBatch:
     """Tensors of a few items: ids, segments [T], starts [B + 1] as in ``models.bert.Bert``, and their labels.
 
     Attributes:
-        judged: how many losses the task's is the mean of.
+        losses: how many there are; the task's loss is their mean.
         max_seqlen: tokens of the longest sequence.
         examples: the items' numbers.
     """
@@ -29,14 +29,14 @@ class TaskBatch:
     segments: Tensor
     cu_seqlens: Tensor
     labels: Tensor
-    judged: int
+    losses: int
     max_seqlen: int
     examples: np.ndarray
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many losses the task's is the mean of."""
-        return {"task": self.judged}
+        """How many losses there are, by term."""
+        return {"task": self.losses}
 
 
 def make_batch(features: Features, items: np.ndarray, device: torch.device) -> TaskBatch:
@@ -45,8 +45,8 @@ def make_batch(features: Features, items: np.ndarray, device: torch.device) -> T
     labels = features.labels_of(items)
 
     def tensor(values: np.ndarray) -> Tensor:
-        found = torch.from_numpy(np.ascontiguousarray(values))
-        return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
+        on_cpu = torch.from_numpy(np.ascontiguousarray(values))
+        return on_cpu.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else on_cpu
 
     return TaskBatch(
         tensor(features.ids[places].astype(np.int64)),
@@ -71,7 +71,7 @@ def training_batches(
     for epoch in range(done // per_epoch, epochs):
         order = epoch_order(features, batch, stream, epoch)
         for items in order[done - epoch * per_epoch if epoch == done // per_epoch else 0 :]:
-            yield [make_batch(features, piece, device) for piece in pieces(features, items, max_tokens)]
+            yield [make_batch(features, piece, device) for piece in cut_by_tokens(features, items, max_tokens)]
 
 
 def epoch_order(features: Features, batch: int, stream: int, epoch: int) -> list[np.ndarray]:
@@ -87,7 +87,7 @@ def epoch_order(features: Features, batch: int, stream: int, epoch: int) -> list
     return batches
 
 
-def pieces(features: Features, items: np.ndarray, tokens: int) -> list[np.ndarray]:
+def cut_by_tokens(features: Features, items: np.ndarray, tokens: int) -> list[np.ndarray]:
     """Cut ``items`` into runs of about ``tokens`` tokens at most, at least one item each."""
     ends = np.cumsum(features.lengths[items])
     cuts = [0]
@@ -100,5 +100,5 @@ def pieces(features: Features, items: np.ndarray, tokens: int) -> list[np.ndarra
 def evaluation_batches(features: Features, tokens: int, device: torch.device) -> Iterator[TaskBatch]:
     """Yield every item once, the longest first, as many at once as fit into about ``tokens`` tokens."""
     order = np.argsort(-features.lengths, kind="stable")
-    for piece in pieces(features, order, tokens):
+    for piece in cut_by_tokens(features, order, tokens):
         yield make_batch(features, piece, device)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.paths import FINETUNED, PREDICTIONS
 from pipeline_src.common.progress import log
@@ -25,11 +26,13 @@ from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
 from pipeline_src.models.architecture import file_of
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
 from pipeline_src.models.hub import load_config, load_weights, save_model
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.machine import USUAL, Machine
+from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.training.checkpoint import ROOT, Checkpoints
 from pipeline_src.training.identity import environment, fingerprint
@@ -38,7 +41,9 @@ from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
 PHASE = "finetune"  # below the folder of checkpoints
 
 
-def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL) -> None:
+def run(
+    *, seed: int, model: ModelParams, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL
+) -> None:
     """Read the encoder's folder and ``data/tasks/<task>``; write the best model and every prediction file.
 
     ``results/predictions/<task>/<restart>/`` holds ``pretrained/<row>.jsonl`` and, where the row has a test file,
@@ -46,15 +51,17 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
     with every run's score and what was cut or dropped, by file. A stage that was stopped goes on where it was.
 
     Raises:
-        PipelineError: an input is missing or malformed, or training diverges.
+        PipelineError: an input is missing or malformed, the encoder is not of the study's architecture, or training
+            diverges.
         Interrupted: a signal requested a stop; where training was is saved.
     """
     torch.set_num_threads(machine.finetune.threads)
     recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
-    config, features = load_config(encoder), files.training()
-    trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, features, stream, machine)
+    config = load_config(encoder)
+    check_architecture(config, model, encoder)
+    trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
     identity = checkpoint_identity(
         seed=seed,
         restart=restart,
@@ -62,7 +69,7 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         finetune=finetune,
         task=files.spec,
         encoder=encoder,
-        architecture=file_of(trainer.config.names.model_type),
+        architecture=model.architecture,
         data=files.sums(),
     )
     grid = Grid(ROOT / PHASE / task / restart / fingerprint(identity))
@@ -70,10 +77,10 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         run_grid(grid, trainer, files, identity, stop_request)
 
     best = trainer.model()
-    load_weights(best, grid.place("pretrained") / "model")
+    load_weights(best, grid.best_folder("pretrained") / "model")
     with atomic_directory(PREDICTIONS / task / restart) as output:
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
-            shutil.copytree(grid.place(weights) / "predictions", output / weights)
+            shutil.copytree(grid.best_folder(weights) / "predictions", output / weights)
         for row in files.tests():
             lines = trainer.predict(best.to(trainer.distributed.device), files.eval_data(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
@@ -81,8 +88,22 @@ def run(*, seed: int, finetune: FinetuneParams, task: str, restart: str, machine
         summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
         write_json(output / "run.json", summary)
     with atomic_directory(FINETUNED / task / restart) as output:
-        shutil.copytree(grid.place("pretrained") / "model", output, dirs_exist_ok=True)
+        shutil.copytree(grid.best_folder("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()
+
+
+def check_architecture(config: BertConfig, model: ModelParams, encoder: Path) -> None:
+    """Fail where the encoder is not of the study's architecture: the stage depends on that one's code alone.
+
+    Raises:
+        PipelineError: so it is.
+    """
+    own = file_of(config.names.model_type)
+    if own != model.architecture:
+        raise PipelineError(
+            "the encoder is of another architecture than the study's", f"{own}, not {model.architecture}",
+            where=encoder, remedy=f"set model.architecture to {own}, or finetune.model to another folder",
+        )  # fmt: skip
 
 
 def run_grid(
@@ -132,17 +153,17 @@ def save_finetuned(
     scores: Mapping[str, float],
 ) -> None:
     """Fill an empty folder with a model and its card; ``about`` says how it was trained, ``scores`` how it does."""
-    score, class_name = files.spec.eval_set(None), trainer.config.names.classes[files.handler.head]
+    score, huggingface_class = files.spec.eval_set(None), trainer.config.names.classes[files.handler.head]
     recipe = {"max_length": trainer.recipe.max_length, "frozen": trainer.recipe.frozen}
     card = finetuned_card(
         trainer.config,
         files.spec.name,
-        class_name,
+        huggingface_class,
         read_source(files.folder),
         {**about, **recipe},
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
-    save_model(folder, model, trainer.config, class_name, files.encoder, write_card(card))
+    save_model(folder, model, trainer.config, huggingface_class, files.encoder, write_card(card))
     write_json(folder / "config.json", read_json(folder / "config.json") | label_names(files.spec))
 
 

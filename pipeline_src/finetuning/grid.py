@@ -37,7 +37,7 @@ class Grid:
         """The run with the highest main metric; of equal ones the first."""
         return max((run for run in self.runs if run["weights"] == weights), key=lambda run: run["main"])
 
-    def place(self, weights: str) -> Path:
+    def best_folder(self, weights: str) -> Path:
         """Where the best run's ``predictions`` and ``model`` are."""
         return self.folder / f"best-{weights}"
 
@@ -67,7 +67,7 @@ class Grid:
         earlier = [other["main"] for other in self.runs if other["weights"] == weights]
         if not earlier or run["main"] > max(earlier):
             # Killed between this and the list below, the run is done again and ends the same.
-            with atomic_directory(self.place(weights)) as folder:
+            with atomic_directory(self.best_folder(weights)) as folder:
                 write_predictions(folder / "predictions", predictions)
                 if save_model:
                     (folder / "model").mkdir()

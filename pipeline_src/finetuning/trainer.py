@@ -50,7 +50,7 @@ class TaskObjective(Objective[TaskBatch]):
     def forward(self, batch: TaskBatch) -> dict[str, Term]:
         """The sum of the losses: their mean times their number."""
         outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-        return {"task": Term(self.loss(outputs, batch.labels, batch.cu_seqlens) * batch.judged)}
+        return {"task": Term(self.loss(outputs, batch.labels, batch.cu_seqlens) * batch.losses)}
 
 
 class TaskTrainer:
@@ -84,7 +84,7 @@ class TaskTrainer:
 
     def model(self) -> BertForTask:
         """The task's model with weights drawn anew."""
-        model = self._around(None)
+        model = self._with_task(None)
         initialise(model, torch.Generator().manual_seed(self.stream))
         return model
 
@@ -101,13 +101,13 @@ class TaskTrainer:
             if self.handler.head in POOLED:
                 log.info("%s has no pooler; it is trained from random weights", self.encoder)
         fill(bert, tensors, self.encoder, parts)
-        model = self._around(bert)
+        model = self._with_task(bert)
         for name, part in model.named_children():
             if name != "bert":
                 initialise(part, draw)
         return model
 
-    def _around(self, bert: Bert | None) -> BertForTask:
+    def _with_task(self, bert: Bert | None) -> BertForTask:
         head, outputs = self.handler.head, self.handler.outputs(self.spec)
         return BertForTask(self.config, head, outputs, self.params.bilstm, self.recipe.frozen, bert)
 

@@ -32,7 +32,7 @@ class Card:
     Attributes:
         title: of the model.
         about: what it is, in a sentence or two.
-        class_name: Hugging Face's class to load it with.
+        huggingface_class: with which transformers loads it.
         pipeline: Hugging Face's kind of task, where it has one for that class.
         use, limits: what it is meant for, and what it is not.
         tags: for Hugging Face's search.
@@ -46,7 +46,7 @@ class Card:
 
     title: str
     about: str
-    class_name: str
+    huggingface_class: str
     pipeline: str | None
     use: str
     limits: str
@@ -76,7 +76,7 @@ def write_card(card: Card) -> str:
         ("## Training", _table(("parameter", "value"), _flat(card.training or {}))),
         ("## Measured", _measured(card.figures or {})),
         ("## Cost", _table(("what", "amount"), [(name, _amount(value)) for name, value in (card.cost or {}).items()])),
-        ("## Load it", _loading(card.class_name)),
+        ("## Load it", _loading(card.huggingface_class)),
         ("## Licence", _licence(card.licence)),
     ]
     body = "\n\n".join(f"{head}\n\n{text}" for head, text in sections if text)
@@ -128,12 +128,12 @@ def _licence(licence: str) -> str:
     return licence
 
 
-def _loading(class_name: str) -> str:
+def _loading(huggingface_class: str) -> str:
     return (
         "```python\n"
-        f"from transformers import AutoTokenizer, {class_name}\n\n"
+        f"from transformers import AutoTokenizer, {huggingface_class}\n\n"
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
-        f'model = {class_name}.from_pretrained("FOLDER")\n'
+        f'model = {huggingface_class}.from_pretrained("FOLDER")\n'
         "```"
     )
 

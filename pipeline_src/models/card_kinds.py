@@ -23,7 +23,7 @@ def pretrained_card(
     config: BertConfig,
     parameters: int,
     learns: str,
-    use: str,
+    huggingface_class: str,
     sources: Sequence[Source] | None,
     training: Mapping[str, Any],
     figures: Mapping[str, Mapping[str, float]],
@@ -35,22 +35,20 @@ def pretrained_card(
         config: its sizes and names.
         parameters: how many.
         learns: what it learnt ("masked words and next sentences").
-        use: what it is saved for, a key of ``names.PIPELINES``.
+        huggingface_class: with which transformers loads it.
         sources: as :func:`read_sources` gives them.
         training: parameters by name: seed, steps, batch, learning rate, mask_prob, ...
         figures: losses and accuracies by text ("training text", "validation text").
         cost: amounts by name ("tokens", "FLOP").
     """
-    names = config.names
-    class_name = names.classes[use]
     return Card(
         title=_title(config),
-        about=f"{_encoder(names)} with {parameters:,} parameters, trained from scratch on {learns}.",
-        class_name=class_name,
-        pipeline=names.pipeline(class_name),
+        about=f"{_encoder(config.names)} with {parameters:,} parameters, trained from scratch on {learns}.",
+        huggingface_class=huggingface_class,
+        pipeline=config.names.pipeline(huggingface_class),
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
-        tags=(names.model_type, "pretraining"),
+        tags=(config.names.model_type, "pretraining"),
         sources=tuple(sources) if sources else None,
         training=training,
         figures=figures,
@@ -61,7 +59,7 @@ def pretrained_card(
 def finetuned_card(
     config: BertConfig,
     task: str,
-    class_name: str,
+    huggingface_class: str,
     source: Source | None,
     recipe: Mapping[str, Any],
     scores: Sequence[tuple[str, str, str, float]],
@@ -71,7 +69,7 @@ def finetuned_card(
     Args:
         config: its sizes and names.
         task: its title ("CoLA").
-        class_name: Hugging Face's class of it.
+        huggingface_class: with which transformers loads it.
         source: the task's data, from its ``source.json``; None where it has none.
         recipe: parameters by name: seed, restart, learning rate, epochs, batch, length.
         scores: of the model itself: what is judged ("MNLI-mm"), file, metric, value.
@@ -82,8 +80,8 @@ def finetuned_card(
     return Card(
         title=f"{_title(config)}, fine-tuned on {task}",
         about=f"{_encoder(config.names)} with the output layer of one task, {task}, both trained on its training set.",
-        class_name=class_name,
-        pipeline=config.names.pipeline(class_name),
+        huggingface_class=huggingface_class,
+        pipeline=config.names.pipeline(huggingface_class),
         use=f"To answer what {task} asks, on text like its own. The scores below are on data that chose between runs.",
         limits="It knows no other task, and what its encoder and the task's data leave out or get wrong, it does too.",
         tags=(config.names.model_type, "fine-tuned"),
@@ -94,13 +92,13 @@ def finetuned_card(
     )
 
 
-def imported_card(config: BertConfig, parameters: int, class_name: str) -> Card:
+def imported_card(config: BertConfig, parameters: int, huggingface_class: str) -> Card:
     """The card of a model made elsewhere, of which nothing is known but its sizes."""
     return Card(
         title=f"{_title(config)}, imported",
         about=f"{_encoder(config.names)} with {parameters:,} parameters, made elsewhere and brought into this layout.",
-        class_name=class_name,
-        pipeline=config.names.pipeline(class_name),
+        huggingface_class=huggingface_class,
+        pipeline=config.names.pipeline(huggingface_class),
         use=ENCODER_USE,
         limits=ENCODER_LIMITS.format(positions=config.max_position_embeddings),
         tags=(config.names.model_type,),

@@ -25,7 +25,12 @@ CARD = "README.md"  # where people and Hugging Face's hub look for it
 
 
 def save_model(
-    folder: Path, model: nn.Module, config: BertConfig, class_name: str, vocabulary: Path, card: str | None = None
+    folder: Path,
+    model: nn.Module,
+    config: BertConfig,
+    huggingface_class: str,
+    vocabulary: Path,
+    card: str | None = None,
 ) -> None:
     """Write a model folder that ``transformers.AutoModel.from_pretrained`` loads.
 
@@ -33,11 +38,11 @@ def save_model(
         folder: an existing, empty folder.
         model: what is saved.
         config: its sizes, and what its parts are called there.
-        class_name: Hugging Face's class to load it with ("BertForPreTraining").
+        huggingface_class: with which transformers loads it ("BertForPreTraining").
         vocabulary: folder the tokenizer's files are copied from.
         card: text of its README.md (``models.card``).
     """
-    save_tensors(folder, model.state_dict(), config, class_name)
+    save_tensors(folder, model.state_dict(), config, huggingface_class)
     for name in TOKENIZER_FILES:
         shutil.copyfile(vocabulary / name, folder / name)
     if card is not None:
@@ -45,7 +50,7 @@ def save_model(
             file.write(card)
 
 
-def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, class_name: str) -> None:
+def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, huggingface_class: str) -> None:
     """Write ``config.json`` and ``model.safetensors``, arguments as in :func:`save_model`."""
     names = config.names
     write_json(
@@ -57,7 +62,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
             "initializer_range": INITIAL_STD,
             "pad_token_id": 0,
             "model_type": names.model_type,
-            "architectures": [class_name],
+            "architectures": [huggingface_class],
         },
     )
     kept = {rename(name, names.saved): tensor.contiguous() for name, tensor in tensors.items() if name != names.tied[0]}

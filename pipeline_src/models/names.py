@@ -67,9 +67,9 @@ class Names:
     tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
     tensorflow: Rules = ()
 
-    def pipeline(self, class_name: str) -> str | None:
+    def pipeline(self, huggingface_class: str) -> str | None:
         """Hugging Face's kind of task for one of its classes, where it has one."""
-        uses = [use for use, known in self.classes.items() if known == class_name]
+        uses = [use for use, known in self.classes.items() if known == huggingface_class]
         return next((PIPELINES[use] for use in uses if use in PIPELINES), None)
 
 

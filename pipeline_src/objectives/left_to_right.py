@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pipeline_src.pretraining.token_prediction import TokenPrediction
-from pipeline_src.training.objective import PAIRS
 
 
 class LeftToRight(TokenPrediction):
@@ -17,7 +16,7 @@ class LeftToRight(TokenPrediction):
     @property
     def learns(self) -> str:
         """For the model's card."""
-        return "the next word from those before it" + (f", and {PAIRS[self.pairs]}" if self.pairs else "")
+        return "the next word from those before it" + (f", and {self.learns_of_pairs}" if self.has_pairs else "")
 
 
 OBJECTIVE = LeftToRight

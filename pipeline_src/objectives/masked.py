@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pipeline_src.pretraining.token_prediction import TokenPrediction
-from pipeline_src.training.objective import PAIRS
 
 
 class Masked(TokenPrediction):
@@ -17,7 +16,7 @@ class Masked(TokenPrediction):
     @property
     def learns(self) -> str:
         """For the model's card."""
-        return f"masked words and {PAIRS[self.pairs]}" if self.pairs else "masked words, without next sentences"
+        return f"masked words and {self.learns_of_pairs}" if self.has_pairs else "masked words, without next sentences"
 
 
 OBJECTIVE = Masked

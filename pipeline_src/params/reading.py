@@ -51,13 +51,15 @@ def check_block(block: type[B], raw: dict[str, Any], path: str | Path, complete:
     Raises:
         PipelineError: a key is unknown or missing, or a value is of the wrong type or out of range.
     """
+    missing = list(missing_keys(block, raw))
     mistakes: list[ErrorDetails] = []
     try:
         checked = block.model_validate(raw)
     except ValidationError as error:
-        mistakes = [each for each in error.errors(include_url=False) if each["type"] != "missing"]
+        keys = {each.key for each in missing}
+        mistakes = [each for each in error.errors(include_url=False) if _dotted(each) not in keys]
     unknown = [each for each in mistakes if each["type"] == "extra_forbidden"]
-    missing = [each for each in missing_keys(block, raw) if complete or each.usual is None]
+    missing = [each for each in missing if complete or each.usual is None]
     count = len(mistakes) + len(missing)
     if not count:
         return checked

@@ -29,6 +29,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     for path in files.values():
         if not path.exists():
             raise PipelineError("training has nothing to read", path, remedy="run the stages before, or `dvc pull`")
+    loaded = {"model.architecture": phase.model.architecture, "pretrain.objective": phase.pretrain.objective}
     return {
         "phase": phase.name,
         "seed": phase.seed,
@@ -36,7 +37,5 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         "model": phase.model.model_dump(),
         "pretrain": phase.pretrain.model_dump(),
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
-        "code": code_checksum(
-            CODE, {"pretrain.objective": phase.pretrain.objective, "model.architecture": phase.model.architecture}
-        ),
+        "code": code_checksum(CODE, loaded),
     }

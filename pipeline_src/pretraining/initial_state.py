@@ -18,7 +18,7 @@ from pipeline_src.training.state import load_state
 
 
 def empty_objective(
-    kind: type[PretrainingObjective[Any]], config: BertConfig, pairs: str | None, device: torch.device
+    kind: type[PretrainingObjective[Any]], config: BertConfig, pairs: str, device: torch.device
 ) -> PretrainingObjective[Any]:
     """An objective whose weights hold nothing yet: drawing those that a checkpoint replaces would take seconds."""
     with torch.device("meta"):

@@ -89,15 +89,14 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
     )
     validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store)
-    machine = phase.machine
     config = load_architecture(phase.model.architecture).config.from_params(
         phase.model,
         tokenizer.get_vocab_size(),
         kind.causal,
-        attention=machine.attention,
-        recompute=machine.pretrain.recompute,
+        attention=phase.machine.attention,
+        recompute=phase.machine.pretrain.recompute,
     )
-    objective = empty_objective(kind, config, examples.pairs if examples.has_pairs else None, distributed.device)
+    objective = empty_objective(kind, config, examples.pairs, distributed.device)
     optimiser = make_optimiser(
         objective, params.learning_rate, params.weight_decay, params.optimiser, params.betas, params.epsilon
     )

@@ -27,20 +27,19 @@ def save_models(folder: Path, training: Training, figures: Mapping[str, float]) 
     phase, objective = training.phase, training.objective
     params = {"seed": phase.seed, "mask_prob": phase.mask_prob, "step": training.loop.step}
     costs = training.compute.deterministic()
-    for subfolder, (module, config, use) in objective.saved_models().items():
+    for subfolder, (module, config, huggingface_class) in objective.saved_models().items():
         card = pretrained_card(
             config,
             sum(parameter.numel() for parameter in module.parameters()),
             objective.learns,
-            use,
+            huggingface_class,
             read_sources(read_json(TOKENS / "manifest.json")),
             {**params, **phase.pretrain.model_dump()},
             {"training text": trained_figures(training), "validation text": figures},
             {name: costs[name] for name in CARD_COSTS},
         )
         (folder / subfolder).mkdir(exist_ok=True)
-        class_name = config.names.classes[use]
-        save_model(folder / subfolder, module, config, class_name, VOCABULARY, write_card(card))
+        save_model(folder / subfolder, module, config, huggingface_class, VOCABULARY, write_card(card))
 
 
 def trained_figures(training: Training) -> dict[str, float]:

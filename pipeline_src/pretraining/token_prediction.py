@@ -16,14 +16,19 @@ from pipeline_src.pretraining.validation import ValidationSet, measure_validatio
 from pipeline_src.training.loop import Term
 from pipeline_src.training.objective import PretrainingObjective, SavedModel
 
+LEARNT_OF_PAIRS = {  # by examples.pairs
+    "next_sentence": "next sentences",
+    "sentence_order": "the order of sentences",
+}
+
 
 class TokenPrediction(PretrainingObjective[TensorBatch]):
     """One encoder with both heads of pretraining; the loss is the sum of their means (paper, appendix A.2).
 
-    Without ``pairs`` there is no second term, and what serves it is not trained.
+    Without pairs there is no second term, and what serves it is not trained.
 
     Attributes:
-        use: what the model is saved for, a key of ``names.PIPELINES``.
+        use: of the model, by which ``models.names`` knows the class that transformers loads it with.
         model: the encoder with its heads.
     """
 
@@ -31,13 +36,18 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
     validation_columns: ClassVar[Sequence[str]] = ("mlm_loss", "mlm_accuracy", "nsp_accuracy")
     use: ClassVar[str]
 
-    def __init__(self, config: BertConfig, pairs: str | None) -> None:
+    def __init__(self, config: BertConfig, pairs: str) -> None:
         super().__init__(config, pairs)
         self.model = BertForPretraining(config)
-        self.weights = {name: weight for name, weight in self.terms.items() if pairs or name != "nsp"}
-        if not pairs:
+        self.weights = {name: weight for name, weight in self.terms.items() if self.has_pairs or name != "nsp"}
+        if not self.has_pairs:
             self.model.bert.pooler.requires_grad_(False)
             self.model.cls["seq_relationship"].requires_grad_(False)
+
+    @property
+    def learns_of_pairs(self) -> str:
+        """For the model's card, where examples are pairs."""
+        return LEARNT_OF_PAIRS[self.pairs]
 
     def tie(self) -> None:
         """The decoder's matrix is the embedding's."""
@@ -51,7 +61,7 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
 
     def count(self, batch: TensorBatch) -> dict[str, int]:
         """Predicted tokens and pairs, and what the batch counts."""
-        pairs = {"nsp": batch.counts["sequences"]} if self.pairs else {}
+        pairs = {"nsp": batch.counts["sequences"]} if self.has_pairs else {}
         return {"mlm": batch.counts["predictions"], **pairs, **batch.counts}
 
     def forward(self, batch: TensorBatch) -> dict[str, Term]:
@@ -59,7 +69,7 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
         hidden, pooled = self.model.bert(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
         words, pairs = self.model.cls["predictions"], self.model.cls["seq_relationship"]
         terms = {"mlm": Term(*words.loss(hidden.index_select(0, batch.predicted), batch.labels))}
-        if self.pairs:
+        if self.has_pairs:
             terms["nsp"] = Term(*summed_cross_entropy(pairs(pooled), batch.pair_label))
         return terms
 
@@ -69,7 +79,7 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
 
     def saved_models(self) -> dict[str, SavedModel]:
         """The encoder with both heads."""
-        return {"": SavedModel(self.model, self.config, self.use)}
+        return {"": SavedModel(self.model, self.config, self.config.names.classes[self.use])}
 
     def word_scores(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from pipeline_src.report import cost, figures, provenance
 from pipeline_src.report.headline import headline
 from pipeline_src.report.published import read_paper
-from pipeline_src.report.results import PHASES, RESULTS, Results
+from pipeline_src.report.results import PHASES, Results
 from pipeline_src.report.table import own_titles
 from pipeline_src.report.traced import JsonRef, Traced, computed, show
 
@@ -83,11 +83,11 @@ def shade(count: int, row: Sequence[int]) -> str:
 
 def piece(ref: JsonRef) -> Markup:
     """A piece of a masked example; what is to predict is marked, with the word that belongs there."""
-    text = show(ref["text"])
+    text = show(ref["text"], "piece")
     fate = ref["fate"].value
     if fate in (None, "next"):
         return text
-    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(ref["was"]))
+    was = Markup("") if fate == "keep" else Markup("<i> {}</i>").format(show(ref["was"], "piece"))
     return Markup('<ins class="{}">{}{}</ins>').format(fate, text, was)
 
 
@@ -150,7 +150,7 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         ],
         provenance=provenance.provenance(),
         parameters=provenance.parameters(),
-        hashes=provenance.data_hashes((RESULTS / "scores.json").read_bytes()),
+        hashes=provenance.data_hashes(),
     )
 
 
@@ -177,7 +177,7 @@ def _boxes(summary: JsonRef) -> list[Box]:
 
 
 def _error_rows(scores: JsonRef, tasks: dict[str, JsonRef]) -> list[tuple[JsonRef, bool, JsonRef]]:
-    """A row of scores, whether its data are synthetic, and what is known of its errors, once for each score row."""
+    """For each evaluation set a row of scores, whether its data are synthetic, and what is known of its errors."""
     rows = {row.value["eval_set"]: row for row in reversed(list(scores["rows"]))}
     return [
         (row, tasks[task]["synthetic"].value, tasks[task]["errors"][name])

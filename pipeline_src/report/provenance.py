@@ -15,11 +15,12 @@ from typing import Any
 
 import yaml
 
+from pipeline_src.common.paths import CORPUS, SCORES
 from pipeline_src.report.traced import JsonRef
 
 PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
 PARAMS, LOCK = Path("params.yaml"), Path("dvc.lock")
-SHOWN_OUTPUTS = ("data/", "models/pretrained/", "results/scores.json", "results/corpus.json")
+SHOWN_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_posix())
 
 
 def provenance() -> dict[str, str]:
@@ -47,21 +48,24 @@ def parameters() -> list[tuple[str, str]]:
     return [(name, _flow(value)) for name, value in _load(PARAMS).items()]
 
 
-def data_hashes(scores: bytes) -> list[JsonRef] | None:
-    """Outputs in dvc.lock: data, pretrained models and scores; None where the lock is not of these results.
+def data_hashes() -> list[JsonRef] | None:
+    """Outputs in dvc.lock: data, pretrained models, scores and counts of the corpus.
 
-    Args:
-        scores: ``results/scores.json`` as it stands, whose hash tells. Snakemake records what it made after its run,
-            so that the lock may be behind.
+    None where the lock is not of these results, which the hashes of scores and counts tell: Snakemake records what it
+    made after its run, so that the lock may be behind.
     """
     if not LOCK.exists():
         return None
     lock = JsonRef(_load(LOCK), LOCK.as_posix())
     outputs = [output for stage in lock["stages"] if "outs" in stage for output in stage["outs"]]
     hashes = {output.value["path"]: output.value.get("md5") for output in outputs}
-    if hashes.get("results/scores.json") != hashlib.md5(scores, usedforsecurity=False).hexdigest():
+    if any(hashes.get(path.as_posix()) != _md5(path) for path in (SCORES, CORPUS)):
         return None
     return [output for output in outputs if output.value["path"].startswith(SHOWN_OUTPUTS) and "md5" in output]
+
+
+def _md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def _load(path: Path) -> Any:

@@ -131,7 +131,7 @@ def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, 
 def task_passages(task: str) -> dict[str, list[str]]:
     """The distinct passages of each file of a task made from Wikipedia: SQuAD's contexts, QNLI's sentences."""
     spec = load_spec(task)
-    found = {}
+    by_file = {}
     for file in dict.fromkeys([spec.train, *(row.file for row in spec.scores.values())]):
         path = TASKS / task / file
         if spec.columns is not None:
@@ -139,5 +139,5 @@ def task_passages(task: str) -> dict[str, list[str]]:
             passages = [fields["sentence"] for _, fields in rows]
         else:
             passages = [question.context for question in read_questions(spec, path)]
-        found[f"{task}/{file}"] = list(dict.fromkeys(passages))
-    return found
+        by_file[f"{task}/{file}"] = list(dict.fromkeys(passages))
+    return by_file

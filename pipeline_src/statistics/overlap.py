@@ -95,7 +95,7 @@ def measure_overlap(
     """
     of_texts = {name: words.runs(ids, starts) for name, (ids, starts) in texts.items()}
     wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *(runs for runs, _ in of_texts.values())]))
-    found = np.zeros(len(wanted), bool)
+    shared = np.zeros(len(wanted), bool)
     blocks = list(_blocks(store))
     if len(wanted):
         search = partial(_search, store, words, wanted)
@@ -103,11 +103,11 @@ def measure_overlap(
             for (start, stop), places in zip(
                 blocks, map_in_order(search, blocks, 1 if len(blocks) == 1 else workers), strict=True
             ):
-                found[places] = True
+                shared[places] = True
                 progress.advance(stop - start)
     figures = {}
     for name, (runs, text) in of_texts.items():
-        hit = found[np.searchsorted(wanted, runs)]
+        hit = shared[np.searchsorted(wanted, runs)]
         long_enough, with_hit = len(np.unique(text)), len(np.unique(text[hit]))
         figures[name] = {
             "texts": long_enough,

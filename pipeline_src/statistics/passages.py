@@ -29,15 +29,17 @@ def sample_passages(folders: Sequence[Path], root: Path, seed: int) -> list[dict
     Raises:
         PipelineError: a shard is missing or damaged.
     """
-    found: dict[str, dict[str, Any]] = {}
+    passages: dict[str, dict[str, Any]] = {}
     shards = {folder: [part for part in slice_shards(folder) if part.bytes] for folder in folders}
     filled = [folder for folder in folders if shards[folder]]
     for turn in range(PASSAGES if filled else 0):
         folder = filled[turn % len(filled)]
         document = _document_at(shards[folder], derive_seed(seed, "passage", turn))
         name = "-".join(folder.relative_to(root).parts)
-        found.setdefault(document.id, {"part": name, "id": document.id, "title": document.title} | _passage(document))
-    return list(found.values())
+        passages.setdefault(
+            document.id, {"part": name, "id": document.id, "title": document.title} | _passage(document)
+        )
+    return list(passages.values())
 
 
 def _document_at(slices: list[ShardSlice], draw: int) -> Document:

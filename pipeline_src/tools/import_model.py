@@ -68,16 +68,16 @@ def main(arguments: argparse.Namespace) -> None:
             remedy="put the vocab.txt there that the model was trained with",
         )  # fmt: skip
     lowercase = find_case(folder, vocabulary) if arguments.lowercase is None else arguments.lowercase
-    class_name = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
+    huggingface_class = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
     with atomic_directory(destination) as output:
-        save_tensors(output, kept, config, class_name)
+        save_tensors(output, kept, config, huggingface_class)
         save_tokenizer(output, vocabulary, lowercase)
         if (folder / CARD).exists():
             shutil.copyfile(folder / CARD, output / CARD)  # what its makers say of it
         else:
             count = sum(tensor.numel() for tensor in kept.values())
             with atomic_file(output / CARD) as file:
-                file.write(write_card(imported_card(config, count, class_name)))
+                file.write(write_card(imported_card(config, count, huggingface_class)))
     print(
         f"{destination}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {len(vocabulary)} entries "
         f"({'uncased' if lowercase else 'cased'}); encoder{''.join(f', {part}' for part in parts)}"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import io
 import re
 from pathlib import Path
 
 import yaml
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -17,6 +15,7 @@ from pipeline_src.common.files import atomic_file
 from pipeline_src.params.study import check_study, load_study
 from pipeline_src.sources.catalogue import Source, load_source, resolve
 from pipeline_src.sources.fetch import published_list
+from pipeline_src.tools.yaml_editor import YamlEditor
 
 PARAMS = Path("params.yaml")
 GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")  # a named group of a part's regular expression
@@ -109,21 +108,14 @@ def write_parts(name: str, date: str, parts: list[str], params: Path = PARAMS) -
         PipelineError: the study is not valid, before or after; it is then as it was.
     """
     load_study(params)
-    editor = YAML()
-    editor.preserve_quotes = True
-    editor.width = 120
-    editor.indent(mapping=2, sequence=4, offset=2)
-    editor.representer.add_representer(
-        type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
-    )
-    study = editor.load(params.read_text(encoding="utf-8"))
+    editor = YamlEditor(params.read_text(encoding="utf-8"))
+    study = editor.values
     block = study["wikipedia"]
     listed, earlier = CommentedSeq(parts), block["parts"]
     if (len(earlier) - 1) in earlier.ca.items:  # comments that follow the list hang on its last line
         listed.ca.items[len(parts) - 1] = earlier.ca.items[len(earlier) - 1]
     block.update(dump=name, date=DoubleQuotedScalarString(date), parts=listed)
-    text = io.StringIO()
-    editor.dump(study, text)
-    check_study(yaml.safe_load(text.getvalue()), params)
+    text = editor.dumps()
+    check_study(yaml.safe_load(text), params)
     with atomic_file(params) as file:
-        file.write(text.getvalue())
+        file.write(text)

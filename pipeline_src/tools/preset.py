@@ -29,19 +29,39 @@ def main(arguments: argparse.Namespace) -> None:
         PipelineError: no preset is named or none has that name, or the preset itself is not a valid study.
     """
     if arguments.list:
-        for name, text in presets().items():
-            print(f"{name:<20} {text.splitlines()[0].lstrip('# ').removeprefix(f'{name}: ')}")
+        for name, title in preset_titles().items():
+            print(f"{name:<20} {title}")
         return
     use_preset(arguments.name)
     print(f"params.yaml is now the study {arguments.name!r}; `git diff params.yaml` shows what changed")
 
 
-def presets(folder: Path = PRESETS) -> dict[str, str]:
-    """Name of every preset -> its text, the first line of which says what it is: files, then the rest of the family."""
-    found = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
-    if BASIS in found:
-        found |= {name: render(name, member, found[BASIS]) for name, member in family().items() if name not in found}
-    return found
+def preset_titles(folder: Path = PRESETS) -> dict[str, str]:
+    """Name of every preset -> what it is, in a line: files, then the rest of the family."""
+    titles = {}
+    for path in sorted(folder.glob("*.yaml")):
+        first_line = path.read_text(encoding="utf-8").partition("\n")[0]
+        titles[path.stem] = first_line.lstrip("# ").removeprefix(f"{path.stem}: ")
+    if BASIS in titles:
+        titles |= {name: member.about for name, member in family().items() if name not in titles}
+    return titles
+
+
+def preset_text(name: str | None, folder: Path = PRESETS) -> str:
+    """A preset, as params.yaml would hold it.
+
+    Raises:
+        PipelineError: no preset is named, or none has that name.
+    """
+    titles = preset_titles(folder)
+    if name not in titles:
+        what = "no such preset" if name else "no preset is named"
+        remedy = f"`python -m pipeline_src preset --list` shows all; among them {', '.join(list(titles)[:8])}"
+        raise PipelineError(what, name, where=folder, remedy=remedy if titles else "none is there")
+    path = folder / f"{name}.yaml"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    return render(name, family()[name], (folder / f"{BASIS}.yaml").read_text(encoding="utf-8"))
 
 
 def use_preset(name: str | None, folder: Path = PRESETS, params: Path = PARAMS) -> None:
@@ -50,11 +70,7 @@ def use_preset(name: str | None, folder: Path = PRESETS, params: Path = PARAMS) 
     Raises:
         PipelineError: as in :func:`main`; ``params`` is then as it was.
     """
-    known = presets(folder)
-    if name not in known:
-        what = "no such preset" if name else "no preset is named"
-        remedy = f"`python -m pipeline_src preset --list` shows all; among them {', '.join(list(known)[:8])}"
-        raise PipelineError(what, name, where=folder, remedy=remedy if known else "none is there")
-    check_study(yaml.safe_load(known[name]), folder / f"{name}.yaml")
+    text = preset_text(name, folder)
+    check_study(yaml.safe_load(text), folder / f"{name}.yaml")
     with atomic_file(params) as file:
-        file.write(known[name])
+        file.write(text)

@@ -6,8 +6,9 @@ that their release names (google-research/bert, README).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+
+from pipeline_src.tools.yaml_editor import YamlEditor, set_comment, set_title
 
 BASIS = "bert-base"
 NAMED = {  # layers, width
@@ -19,10 +20,7 @@ NAMED = {  # layers, width
     "bert-large": (24, 1024),
 }
 SMALL_LAYERS, SMALL_WIDTHS = (2, 4, 6, 8, 10, 12), (128, 256, 512, 768)  # every combination was released
-SMALL_RECIPE = (
-    "{learning_rates: [0.0003, 0.0001, 0.00005, 0.00003], epochs: 4, batches: [8, 16, 32, 64, 128], max_length: 128, "
-    "frozen: null}"
-)
+SMALL_RECIPE = "{learning_rates: [0.0003, 0.0001, 0.00005, 0.00003], epochs: 4, batches: [8, 16, 32, 64, 128]}"
 
 
 @dataclass(frozen=True)
@@ -47,36 +45,33 @@ def family() -> dict[str, Member]:
         for width in SMALL_WIDTHS:
             if (layers, width) not in NAMED.values():
                 sizes[f"bert-l{layers}-h{width}"] = (layers, width)
-    found = {}
+    members = {}
     for name, (layers, width) in sorted(sizes.items(), key=lambda item: item[1]):
-        found[name] = Member(layers, width, cased=False)
-        found[f"{name}-cased"] = Member(layers, width, cased=True)
-    del found[BASIS]
-    return found
+        members[name] = Member(layers, width, cased=False)
+        members[f"{name}-cased"] = Member(layers, width, cased=True)
+    del members[BASIS]
+    return members
 
 
 def render(name: str, member: Member, basis: str) -> str:
-    """The member's preset: the text of ``bert-base.yaml`` with other lines where it differs.
+    """The member's preset: ``bert-base.yaml`` with the values that differ, and comments that say where they are from.
 
     Args:
         name: of the preset.
         member: what it is.
-        basis: that text.
+        basis: the text of ``bert-base.yaml``.
     """
+    editor = YamlEditor(basis)
+    study = editor.values
     small = (member.layers, member.hidden) != NAMED[BASIS] and member.hidden in SMALL_WIDTHS
     source = "Turc et al. 2019" if small else "section 3"
-    lines = {
-        "model": f" # {source}: L={member.layers}, H={member.hidden}, A={member.hidden // 64}",
-        "  layers": f" {member.layers}",
-        "  hidden": f" {member.hidden}",
-    }
+    set_title(study, f"{name}: {member.about}")
+    study["model"].update(layers=member.layers, hidden=member.hidden)
+    set_comment(study, "model", f"{source}: L={member.layers}, H={member.hidden}, A={member.hidden // 64}")
     if member.cased:
-        lines["  entries"] = " 28996 # the released cased vocabulary; 30,000 in the paper"
-        lines["  lowercase"] = " false"
+        study["vocabulary"].update(entries=28_996, lowercase=False)
+        set_comment(study["vocabulary"], "entries", "the released cased vocabulary; 30,000 in the paper")
     if small:
-        lines["  default"] = f" {SMALL_RECIPE} # google-research/bert, README"
-    text = re.sub(rf"\A# {BASIS}: .*", f"# {name}: {member.about}", basis)
-    for key, rest in lines.items():
-        text, found = re.subn(rf"(?m)^{key}:.*$", f"{key}:{rest}", text, count=1)
-        assert found, f"{BASIS} has no line {key!r}"
-    return text
+        study["finetune"]["default"].update(YamlEditor(SMALL_RECIPE).values)
+        set_comment(study["finetune"], "default", "google-research/bert, README")
+    return editor.dumps()

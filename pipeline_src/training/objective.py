@@ -30,12 +30,12 @@ class SavedModel(NamedTuple):
     Attributes:
         module: its parameters bear Hugging Face's names.
         config: its sizes.
-        use: what it is saved for, a key of ``names.PIPELINES``, by which transformers' class for it is known.
+        huggingface_class: with which transformers loads it.
     """
 
     module: nn.Module
     config: BertConfig
-    use: str
+    huggingface_class: str
 
 
 class PretrainingObjective(Objective[B]):
@@ -43,8 +43,7 @@ class PretrainingObjective(Objective[B]):
 
     Args:
         config: sizes of the encoder.
-        pairs: what is learnt of an example's two segments, as ``examples.pairs`` of params.yaml has it; None where
-            examples are single segments.
+        pairs: what is learnt of an example's two segments, as ``examples.pairs`` has it.
 
     Attributes:
         terms: of the loss, by name, with their weights; ``weights`` are those of the terms that this run has.
@@ -58,9 +57,14 @@ class PretrainingObjective(Objective[B]):
     validation_columns: ClassVar[Sequence[str]]
     causal: ClassVar[bool]
 
-    def __init__(self, config: BertConfig, pairs: str | None) -> None:
+    def __init__(self, config: BertConfig, pairs: str) -> None:
         super().__init__()
         self.config, self.pairs = config, pairs
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether examples are pairs of segments."""
+        return self.pairs != "none"
 
     @property
     @abstractmethod

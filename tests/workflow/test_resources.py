@@ -33,16 +33,16 @@ LARGE = {"layers": 24, "hidden": 1024, "heads": 16}
 
 
 def test_parameters_are_counted_as_the_paper_does(resources: ModuleType, base: dict[str, Any]) -> None:
-    assert resources.Plan(Study(**base), resources.Cluster()).parameters == pytest.approx(110e6, rel=0.02)
+    assert resources.StudyResources(Study(**base), resources.Cluster()).parameters == pytest.approx(110e6, rel=0.02)
     base["model"] |= LARGE
-    assert resources.Plan(Study(**base), resources.Cluster()).parameters == pytest.approx(336e6, rel=0.02)
+    assert resources.StudyResources(Study(**base), resources.Cluster()).parameters == pytest.approx(336e6, rel=0.02)
 
 
 def test_a_larger_model_gets_more_gpus_and_memory(resources: ModuleType, base: dict[str, Any]) -> None:
-    small = resources.Plan(Study(**base), resources.Cluster())
+    small = resources.StudyResources(Study(**base), resources.Cluster())
     assert small.geometry("short") == (1, 8)
     base["model"] |= LARGE
-    large = resources.Plan(Study(**base), resources.Cluster())
+    large = resources.StudyResources(Study(**base), resources.Cluster())
     nodes, gpus = large.geometry("short")
     assert nodes > 1 and gpus == 8
     asked = large.pretraining("short")
@@ -57,17 +57,17 @@ def test_a_small_study_takes_one_gpu_and_groups_its_jobs(
     resources: ModuleType, root: Path, base: dict[str, Any]
 ) -> None:
     test = Study(**yaml.safe_load((root / "workflow/presets/test.yaml").read_text()))
-    plan = resources.Plan(test, resources.Cluster())
+    plan = resources.StudyResources(test, resources.Cluster())
     assert plan.geometry("short") == (1, 1) and plan.launcher("short", threads=2) == ""
     assert plan.pretraining("short")["gpu"] == 1 and "mpi" not in plan.pretraining("short")
     assert plan.group("corpus") == "corpus"
-    assert resources.Plan(Study(**base), resources.Cluster()).group("corpus") is None
+    assert resources.StudyResources(Study(**base), resources.Cluster()).group("corpus") is None
 
 
 def test_no_job_asks_for_more_than_the_cluster_has(resources: ModuleType, base: dict[str, Any]) -> None:
     base["model"] |= LARGE
     narrow = {"gpus_per_node": 4, "max_nodes": 2, "max_runtime": 600, "partition": "cpu", "gpu_partition": "gpu"}
-    plan = resources.Plan(Study(**base), resources.Cluster.of(narrow))
+    plan = resources.StudyResources(Study(**base), resources.Cluster.of(narrow))
     assert plan.geometry("short") == (2, 4)
     assert plan.pretraining("short")["runtime"] == 600  # it goes on from its checkpoint
     assert plan.pretraining("short")["slurm_partition"] == plan.on_gpu["slurm_partition"] == "gpu"

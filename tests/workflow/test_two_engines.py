@@ -365,6 +365,16 @@ def test_a_lost_cache_costs_no_output(study: Project) -> None:
     assert made(study) == before and study.ran() == []
 
 
+def test_links_into_a_lost_cache_are_made_anew(study: Project) -> None:
+    study.dvc("config", "cache.type", "symlink")
+    study.dvc("checkout", "--relink")
+    before = made(study)
+    (study.path / ".dvc/cache").rename(study.path / "elsewhere")
+    said = study.snakemake()
+    assert "must run anew" in said and set(study.ran()) == EVERYTHING
+    assert made(study) == before
+
+
 def test_a_lock_file_newer_than_the_workspace_costs_no_output(study: Project, tmp_path: Path) -> None:
     other = study.copy(tmp_path / "other")
     other.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")

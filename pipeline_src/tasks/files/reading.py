@@ -38,22 +38,22 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
         remedy = f"tables end in {', '.join(READERS)}"
         raise PipelineError("no reader for this kind of file", path.suffix or "no suffix", where=path, remedy=remedy)
     wanted = layout.columns.wanted
-    found: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     count = 0
-    for number, fields in READERS[path.suffix](path, wanted, layout.header, found):
+    for number, fields in READERS[path.suffix](path, wanted, layout.header, reasons):
         missing = [column for column in wanted if column not in fields]
         if missing and not layout.drop_short:
             where = f"{path}:{number}"
             raise PipelineError("a row has no value for a column", missing[0], where=where, remedy=FETCH_AGAIN)
         if missing:
-            found[SHORT] += 1
+            reasons[SHORT] += 1
         else:
             count += 1
             yield number, fields
-    for reason, times in found.items():
+    for reason, times in reasons.items():
         log.warning("%s: %d %s, %d rows read", path, times, reason, count)
     if counts is not None:
-        counts.update(found)
+        counts.update(reasons)
     if not count:
         what = "no rows in the file" if path.stat().st_size else "empty file"
         raise PipelineError(what, path, where=f"task {task}", remedy=FETCH_AGAIN)

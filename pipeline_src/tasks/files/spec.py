@@ -56,7 +56,7 @@ class TestSpec(Block):
     header: bool | None = None
 
 
-class EvalSet(Block):
+class EvalSetSpec(Block):
     """An evaluation set: one file that a task's model is scored on, one row of the results table for each metric.
 
     Attributes:
@@ -117,7 +117,7 @@ class TaskSpec(Block):
     name: str
     kind: Literal["classification", "choice", "span", "tagging"]
     train: str = "train.tsv"
-    scores: dict[str, EvalSet] = Field(min_length=1)
+    scores: dict[str, EvalSetSpec] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
@@ -168,7 +168,7 @@ class TaskSpec(Block):
                 raise ValueError(f"{name}: {min(wrong)} does not fit the answers; metrics that do: {fitting}")
         return self
 
-    def eval_set(self, name: str | None) -> EvalSet:
+    def eval_set(self, name: str | None) -> EvalSetSpec:
         """The evaluation set called ``name``; None gives the first.
 
         Raises:

@@ -18,7 +18,7 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import load_study
 from pipeline_src.tools.ablations.tables import Experiment, Table, read_table, table_names
-from pipeline_src.tools.preset import presets, use_preset
+from pipeline_src.tools.preset import preset_text, use_preset
 
 PARAMS = Path("params.yaml")
 WAITING = ("Queued", "Running")  # DVC's words
@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace) -> None:
     params = _params(arguments)
     names = [arguments.table] if arguments.table else table_names()
     tables = [read_table(name, params) for name in names]
-    experiments = _chosen([one for table in tables for one in table.experiments], arguments.only)
+    experiments = _chosen([experiment for table in tables for experiment in table.experiments], arguments.only)
     if arguments.print:
         for table in tables:
             print("\n".join(describe(table, experiments, params)))
@@ -63,7 +63,7 @@ def main(arguments: argparse.Namespace) -> None:
         if queue(wave, params):
             wait(wave, arguments.jobs)
         done = finished()
-        if failed := [one.name for one in wave if one.name not in done]:
+        if failed := [experiment.name for experiment in wave if experiment.name not in done]:
             raise PipelineError(
                 "experiments failed", ", ".join(failed),
                 remedy=f"`dvc queue logs {failed[0]}` shows why; the same command goes on with what is not done",
@@ -73,13 +73,16 @@ def main(arguments: argparse.Namespace) -> None:
 
 def describe(table: Table, chosen: Iterable[Experiment], params: dict[str, Any]) -> list[str]:
     """Lines for people: each command, and the paper's figures that its scores stand beside."""
-    wanted = {one.name for one in chosen}
+    wanted = {experiment.name for experiment in chosen}
     lines = [f"# {table.title}: " + (f"{table.source}, {table.split}" if table.source else "not in the paper")]
     if table.study:
         lines.append(f"# the study as it stands: {_figures(table.study)}")
-    for one in table.experiments:
-        if one.name in wanted:
-            lines.append(shlex.join(["dvc", *command(one, params)]) + (f"  # {_figures(one.paper)}" * bool(one.paper)))
+    for experiment in table.experiments:
+        if experiment.name in wanted:
+            lines.append(
+                shlex.join(["dvc", *command(experiment, params)])
+                + (f"  # {_figures(experiment.paper)}" * bool(experiment.paper))
+            )
     return lines
 
 
@@ -95,22 +98,22 @@ def waves(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
     """Those that pretrain, then those that take over a model of the first: side by side they would train it twice."""
     first: dict[str, Experiment] = {}
     experiments = list(experiments)
-    for one in experiments:
-        first.setdefault(one.pretraining, one)
+    for experiment in experiments:
+        first.setdefault(experiment.pretraining, experiment)
     leading = list(first.values())
-    return [wave for wave in (leading, [one for one in experiments if one not in leading]) if wave]
+    return [wave for wave in (leading, [experiment for experiment in experiments if experiment not in leading]) if wave]
 
 
 def queue(experiments: Iterable[Experiment], params: dict[str, Any]) -> bool:
     """Queue those that neither wait nor were done on this commit; whether any is waiting now."""
     known, done, waiting = states(), finished(), False
-    for one in experiments:
-        if one.name in done:
-            print(f"{one.name}: was done on this commit; `dvc exp remove {one.name}` forgets it")
+    for experiment in experiments:
+        if experiment.name in done:
+            print(f"{experiment.name}: was done on this commit; `dvc exp remove {experiment.name}` forgets it")
             continue
         waiting = True
-        if known.get(one.name) not in WAITING:
-            _dvc(*command(one, params))
+        if known.get(experiment.name) not in WAITING:
+            _dvc(*command(experiment, params))
     return waiting
 
 
@@ -127,7 +130,7 @@ def wait(experiments: Iterable[Experiment], jobs: int) -> None:
     Raises:
         PipelineError: the workers ended before the experiments did.
     """
-    open_ones, starts = {one.name for one in experiments}, 0
+    open_ones, starts = {experiment.name for experiment in experiments}, 0
     try:
         while open_ones:
             _dvc("queue", "start", "-j", str(jobs))
@@ -189,8 +192,8 @@ def workers() -> bool:
 
 def _params(arguments: argparse.Namespace) -> dict[str, Any]:
     """The study that the experiments change."""
-    if arguments.preset and arguments.print and arguments.preset in presets():
-        return yaml.safe_load(presets()[arguments.preset])
+    if arguments.preset and arguments.print:
+        return yaml.safe_load(preset_text(arguments.preset))
     if arguments.preset:
         use_preset(arguments.preset)
     load_study(PARAMS)
@@ -198,11 +201,11 @@ def _params(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _chosen(experiments: list[Experiment], only: list[str] | None) -> list[Experiment]:
-    unknown = set(only or ()) - {one.name for one in experiments}
+    unknown = set(only or ()) - {experiment.name for experiment in experiments}
     if unknown:
-        known = ", ".join(one.name for one in experiments)
+        known = ", ".join(experiment.name for experiment in experiments)
         raise PipelineError("no such experiment", min(unknown), where="--only", remedy=f"there are {known}")
-    return [one for one in experiments if not only or one.name in only]
+    return [experiment for experiment in experiments if not only or experiment.name in only]
 
 
 def _present(key: str, params: Any) -> bool:

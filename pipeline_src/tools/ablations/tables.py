@@ -76,15 +76,15 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
     if name not in table_names(folder):
         raise PipelineError("no such table of ablations", name, where=folder, remedy=" or ".join(table_names(folder)))
     path = folder / f"{name}.yaml"
-    told = yaml.safe_load(path.read_text(encoding="utf-8"))
+    declared = yaml.safe_load(path.read_text(encoding="utf-8"))
     study = check_study(params)
-    found = []
-    for experiment, about in told.pop("experiments").items():
-        changes = {key: _resolve(key, value, study) for key, value in about["set"].items()}
+    experiments = []
+    for experiment, change in declared.pop("experiments").items():
+        changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
         changed = check_study(apply(changes, params), f"{path}, {experiment}")
         kept = changed.model_dump(mode="json", exclude=AFTER_PRETRAINING)
-        found.append(Experiment(experiment, changes, about.get("paper", {}), json.dumps(kept, sort_keys=True)))
-    return Table(experiments=tuple(found), **told)
+        experiments.append(Experiment(experiment, changes, change.get("paper", {}), json.dumps(kept, sort_keys=True)))
+    return Table(experiments=tuple(experiments), **declared)
 
 
 def apply(changes: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:

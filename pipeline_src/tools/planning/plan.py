@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import Study, check_study, load_study
 from pipeline_src.tools.planning.estimate import Prices, make_plan
 from pipeline_src.tools.planning.hardware import CHOICES, CPU, Hardware
@@ -20,7 +19,7 @@ from pipeline_src.tools.planning.output_sizes import recorded_sizes
 from pipeline_src.tools.planning.rates import MEASURED, corrections
 from pipeline_src.tools.planning.stage_order import stage_order
 from pipeline_src.tools.planning.table import plan_table
-from pipeline_src.tools.preset import PARAMS, presets
+from pipeline_src.tools.preset import PARAMS, preset_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +56,5 @@ def _study(preset: str | None) -> tuple[str, Mapping[str, Any], Study]:
     if preset is None:
         study = load_study(PARAMS)
         return str(PARAMS), yaml.safe_load(PARAMS.read_text(encoding="utf-8")), study
-    known = presets()
-    if preset not in known:
-        remedy = "`python -m pipeline_src preset --list` shows all"
-        raise PipelineError("no such preset", preset, where="--preset", remedy=remedy)
-    raw = yaml.safe_load(known[preset])
+    raw = yaml.safe_load(preset_text(preset))
     return preset, raw, check_study(raw, f"{preset}.yaml")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.finetuning.batches import epoch_order, evaluation_batches, make_batch, pieces, training_batches
+from pipeline_src.finetuning.batches import cut_by_tokens, epoch_order, evaluation_batches, make_batch, training_batches
 from pipeline_src.tasks.features import Features
 
 CPU = torch.device("cpu")
@@ -56,7 +56,7 @@ def test_it_goes_on_where_it_was(done):
 @pytest.mark.parametrize("tokens", [1, 20, 1000])
 def test_pieces_keep_the_order_and_the_budget(tokens):
     items = np.asarray([4, 11, 0, 2, 7])
-    cut = pieces(features(), items, tokens)
+    cut = cut_by_tokens(features(), items, tokens)
     assert np.concatenate(cut).tolist() == items.tolist()
     assert all(features().lengths[piece].sum() <= tokens or len(piece) == 1 for piece in cut)
 

@@ -15,8 +15,11 @@ from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.finetuning import trainer
 from pipeline_src.finetuning.finetune import label_names, run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.model import ModelParams
 from pipeline_src.task_sources.synthetic import write_task
 from pipeline_src.tasks.files.spec import load_spec
+
+MODEL = ModelParams(layers=1, hidden=64)  # the study's own; of what is fine-tuned its architecture alone counts
 
 
 def params(**recipe) -> FinetuneParams:
@@ -32,7 +35,7 @@ def study(make_study) -> Path:
 
 def test_a_grid_keeps_its_best_run_and_every_score(study, monkeypatch):
     monkeypatch.chdir(study)
-    run(seed=1, finetune=params(learning_rates=(1e-6, 2e-3), epochs=2), task="sst2", restart="1")
+    run(seed=1, model=MODEL, finetune=params(learning_rates=(1e-6, 2e-3), epochs=2), task="sst2", restart="1")
     found = read_json("results/predictions/sst2/1/run.json")
     assert [(r["weights"], r["learning_rate"]) for r in found["runs"]] == [
         (weights, rate) for weights in ("pretrained", "random") for rate in (1e-6, 2e-3)
@@ -47,7 +50,7 @@ def test_a_grid_keeps_its_best_run_and_every_score(study, monkeypatch):
 @pytest.mark.parametrize("task", ["squad2", "swag"])
 def test_every_kind_of_task_goes_through(study, monkeypatch, task):
     monkeypatch.chdir(study)
-    run(seed=1, finetune=params(), task=task, restart="1")
+    run(seed=1, model=MODEL, finetune=params(), task=task, restart="1")
     assert sorted(path.name for path in Path(f"results/predictions/{task}/1").iterdir()) == [
         "pretrained",
         "random",
@@ -65,7 +68,7 @@ def test_a_left_to_right_model_stays_one_and_gets_an_lstm(study, tmp_path, monke
     config = tmp_path / "models/pretrained/long/config.json"
     write_json(config, {**read_json(config), "is_decoder": True})
     monkeypatch.chdir(tmp_path)
-    run(seed=1, finetune=params().model_copy(update={"bilstm": True}), task="sst2", restart="1")
+    run(seed=1, model=MODEL, finetune=params().model_copy(update={"bilstm": True}), task="sst2", restart="1")
     assert read_json("models/finetuned/sst2/1/config.json")["is_decoder"]
     names = load_file("models/finetuned/sst2/1/model.safetensors").keys()
     assert sum(name.startswith("bilstm.") for name in names) == 8
@@ -75,7 +78,7 @@ def test_same_bytes_again_and_another_restart_differs(study, monkeypatch):
     monkeypatch.chdir(study)
     hashes = []
     for restart in ("1", "1", "2"):
-        run(seed=1, finetune=params(), task="sst2", restart=restart)
+        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart=restart)
         hashes.append(hash_file(f"models/finetuned/sst2/{restart}/model.safetensors"))
     assert hashes[0] == hashes[1] != hashes[2]
 
@@ -90,13 +93,13 @@ def test_a_bad_label_stops_before_training_and_leaves_no_model(study, monkeypatc
     lines[7] = lines[7].rsplit("\t", 1)[0] + "\tmaybe"
     dev.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(PipelineError, match=r"maybe[\s\S]*dev.tsv:8"):
-        run(seed=1, finetune=params(), task="sst2", restart="1")
+        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
     assert not Path("models/finetuned").exists() and not Path("results/predictions").exists()
 
 
 def test_every_point_of_the_grid_is_tried_and_test_files_are_predicted(study, tmp_path, monkeypatch):
     monkeypatch.chdir(copy_of(study, tmp_path))
-    run(seed=1, finetune=params(epochs=(1, 2), batches=(32, 64)), task="sst2", restart="1")
+    run(seed=1, model=MODEL, finetune=params(epochs=(1, 2), batches=(32, 64)), task="sst2", restart="1")
     found = read_json("results/predictions/sst2/1/run.json")
     assert [(r["epochs"], r["batch"]) for r in found["runs"][:4]] == [(1, 32), (1, 64), (2, 32), (2, 64)]
     test = Path("data/tasks/sst2/test.tsv").read_text(encoding="utf-8").splitlines()
@@ -107,7 +110,7 @@ def test_every_point_of_the_grid_is_tried_and_test_files_are_predicted(study, tm
 def test_predictions_are_those_of_the_model_that_is_kept(study, tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(copy_of(study, tmp_path))
-    run(seed=1, finetune=params(learning_rates=(2e-3, 1e-6)), task="sst2", restart="1")
+    run(seed=1, model=MODEL, finetune=params(learning_rates=(2e-3, 1e-6)), task="sst2", restart="1")
     model = transformers.AutoModelForSequenceClassification.from_pretrained("models/finetuned/sst2/1").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1")
     rows = [line.split("\t") for line in Path("data/tasks/sst2/dev.tsv").read_text().splitlines()[1:40]]
@@ -134,18 +137,18 @@ def test_labels_are_named_as_transformers_does(task, labels):
 def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch, after):
     wanted = params(learning_rates=(1e-3, 2e-3))
     monkeypatch.chdir(study)
-    run(seed=1, finetune=wanted, task="sst2", restart="7")
+    run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     undisturbed = outputs_of(study)
     monkeypatch.chdir(copy_of(study, tmp_path))
     monkeypatch.setattr(trainer, "Loop", stopping_after(after, trainer.Loop))
     with pytest.raises(Interrupted, match="checkpoint is saved"):
-        run(seed=1, finetune=wanted, task="sst2", restart="7")
+        run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     assert not Path("models/finetuned/sst2/7").exists() and not Path("results/predictions/sst2/7").exists()
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     steps = []
     monkeypatch.setattr(trainer, "Loop", counting(steps, trainer.Loop))
-    run(seed=1, finetune=wanted, task="sst2", restart="7")
+    run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     assert outputs_of(tmp_path) == undisturbed
     per_run = 4 * -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
     assert len(steps) == per_run - after, "what was done before the stop was done again"
@@ -158,7 +161,7 @@ def test_an_encoder_without_a_pooler_will_do(study, tmp_path, monkeypatch):
     shutil.copytree("models/pretrained/long", bare)
     tensors = load_file(bare / "model.safetensors")
     save_file({name: t for name, t in tensors.items() if ".pooler." not in name}, bare / "model.safetensors")
-    run(seed=1, finetune=params().model_copy(update={"model": "models/bare"}), task="sst2", restart="1")
+    run(seed=1, model=MODEL, finetune=params().model_copy(update={"model": "models/bare"}), task="sst2", restart="1")
     assert "bert.pooler.dense.weight" in load_file("models/finetuned/sst2/1/model.safetensors")
 
 

@@ -10,8 +10,11 @@ from safetensors.torch import load_file
 from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.finetune import run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.tagging import read, score
+
+MODEL = ModelParams(layers=1, hidden=64)  # the study's own; of what is fine-tuned its architecture alone counts
 
 
 def shorten(root: Path) -> None:
@@ -35,7 +38,7 @@ def params(**recipe) -> FinetuneParams:
 
 def test_both_score_rows_are_predicted_sentence_by_sentence(study, monkeypatch):
     monkeypatch.chdir(study)
-    run(seed=1, finetune=params(epochs=2), task="ner", restart="1")
+    run(seed=1, model=MODEL, finetune=params(epochs=2), task="ner", restart="1")
     spec = load_spec("ner")
     (best,) = read_json("results/predictions/ner/1/run.json")["runs"]
     for row in spec.scores:
@@ -55,7 +58,7 @@ def test_both_score_rows_are_predicted_sentence_by_sentence(study, monkeypatch):
 @pytest.mark.parametrize("frozen", ["weighted_all"])
 def test_a_frozen_encoder_leaves_as_it_came(study, monkeypatch, frozen):
     monkeypatch.chdir(study)
-    run(seed=1, finetune=params(frozen=frozen, batches=8), task="pos", restart=frozen)
+    run(seed=1, model=MODEL, finetune=params(frozen=frozen, batches=8), task="pos", restart=frozen)
     before = load_file("models/pretrained/long/model.safetensors")
     after = load_file(f"models/finetuned/pos/{frozen}/model.safetensors")
     shared = [name for name in after if name.startswith("bert.")]

@@ -25,7 +25,7 @@ def pretrained(**changed):
         config=CONFIG,
         parameters=1_505_474,
         learns="masked words and next sentences",
-        use="pretraining",
+        huggingface_class="BertForPreTraining",
         sources=[WIKIPEDIA, BOOKS],
         training={"seed": 7, "steps": 2000, "masking": {"mask": 0.8}, "learning_rate": 1e-4},
         figures={"training text": {"MLM loss": 6.12345}, "validation text": {"MLM loss": 6.60812, "NSP accuracy": 0.8}},
@@ -59,11 +59,11 @@ def test_what_a_pretrained_model_says():
 
 
 @pytest.mark.parametrize("objective", ["masked", "left_to_right"])
-@pytest.mark.parametrize("pairs", ["next_sentence", "sentence_order", None])
+@pytest.mark.parametrize("pairs", ["next_sentence", "sentence_order", "none"])
 def test_every_objective_is_named(objective, pairs):
     made = load_objective(objective)(CONFIG, pairs)
-    front, body = parse(pretrained(learns=made.learns, use=made.saved_models()[""].use))
-    named = pairs == "next_sentence" or (pairs is None and objective == "masked")
+    front, body = parse(pretrained(learns=made.learns, huggingface_class=made.saved_models()[""].huggingface_class))
+    named = pairs == "next_sentence" or (pairs == "none" and objective == "masked")
     assert ("next sentences" in body) is named
     assert ("the order of sentences" in body) is (pairs == "sentence_order")
     assert ("from those before it" in body) is (objective == "left_to_right")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from pipeline_src.models import heads
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.linear_cross_entropy import summed_cross_entropy
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.pretraining.token_prediction import TokenPrediction
@@ -19,7 +23,7 @@ CPU = torch.device("cpu")
 
 def build(name: str, pairs: bool) -> TokenPrediction:
     kind = load_objective(name)
-    objective = kind(BertConfig(60, 32, 1, 1, 64, 16, is_decoder=kind.causal), pairs)
+    objective = kind(BertConfig(60, 32, 1, 1, 64, 16, is_decoder=kind.causal), "next_sentence" if pairs else "none")
     objective.draw_weights(torch.Generator().manual_seed(0))
     return objective.eval()
 
@@ -65,6 +69,26 @@ def test_without_pairs_nothing_trains_what_serves_them(batch, pairs):
     assert pairs or len(without) == 4
 
 
+def test_the_objective_is_one_graph_to_the_compiler_whatever_its_batch_counts(batch, monkeypatch):
+    """Traced, not compiled, as on a GPU: back end and loss of tokens are those that read no lengths."""
+    monkeypatch.setattr(heads, "linear_cross_entropy", gpu_loss)
+    config = BertConfig(60, 32, 1, 1, 64, 16, hidden_dropout_prob=0.0, attention="padded")
+    objective = load_objective("masked")(config, pairs=True)
+    objective.draw_weights(torch.Generator().manual_seed(0))
+    graphs = []
+    traced = torch.compile(
+        objective, backend=lambda graph, _: graphs.append(graph) or graph.forward, fullgraph=True, dynamic=True
+    )
+    for inputs in (batch, dataclasses.replace(batch, counts={"sequences": 9}, examples=np.arange(7))):
+        for name, (loss, right) in traced(inputs).items():
+            assert torch.equal(loss, objective(inputs)[name].loss) and torch.equal(right, objective(inputs)[name].right)
+    assert len(graphs) == 1
+
+
+def gpu_loss(hidden, weight, bias, labels):
+    return summed_cross_entropy(F.linear(hidden, weight, bias), labels)
+
+
 def test_weights_are_drawn_by_the_generator_alone():
     first, again = build("masked", True), build("left_to_right", False)
     assert all(map(torch.equal, first.model.state_dict().values(), again.model.state_dict().values()))
@@ -78,10 +102,10 @@ def test_weights_are_drawn_by_the_generator_alone():
 def test_a_model_is_saved_and_stored_by_its_own_names():
     objective = build("left_to_right", True)
     (saved,) = objective.saved_models().items()
-    assert saved == ("", (objective.model, objective.config, "left_to_right"))
+    assert saved == ("", (objective.model, objective.config, "BertLMHeadModel"))
     expected = BertForPretraining(objective.config).named_parameters()
     assert list(objective.stored()) == [name for name, _ in expected]
-    assert build("masked", True).saved_models()[""].use == "pretraining"
+    assert build("masked", True).saved_models()[""].huggingface_class == "BertForPreTraining"
     assert {build(name, pairs).learns for name in ("masked", "left_to_right") for pairs in (True, False)} == {
         "masked words and next sentences",
         "masked words, without next sentences",

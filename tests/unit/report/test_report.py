@@ -97,6 +97,15 @@ def test_a_study_without_next_sentences_has_its_report_too(results):
     assert "no next sentences" in (results / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("phase", ["short", "long"])
+def test_a_study_whose_phase_took_no_steps_has_its_report_too(results, pictures, phase):
+    path = results / "pretrain" / f"{phase}.json"
+    write_json(path, read_json(path) | {"steps": 0})
+    curve = path.with_suffix(".tsv")
+    curve.write_text(curve.read_text().splitlines()[0] + "\n")
+    assert page_of(results).count("<svg") == 6
+
+
 def test_results_of_an_older_release_have_their_report_too(results):
     corpus = read_json(results / "corpus.json")
     write_json(results / "corpus.json", {name: corpus[name] for name in corpus if name != "passages"})
@@ -223,12 +232,20 @@ def test_hashes_are_shown_only_of_these_results(results):
 
     from pipeline_src.report.provenance import data_hashes
 
-    scores = (results / "scores.json").read_bytes()
-    assert data_hashes(scores) is None
-    lock = "schema: '2.0'\nstages:\n  evaluate:\n    outs:\n    - {path: results/scores.json, md5: HASH, size: 7}\n"
-    lock += "  tokens:\n    outs:\n    - {path: data/tokens, md5: 5d41402abc.dir, size: 12}\n"
-    (results.parent / "dvc.lock").write_text(lock)
-    assert data_hashes(scores) is None
-    (results.parent / "dvc.lock").write_text(lock.replace("HASH", md5(scores).hexdigest()))
-    assert [output.value["path"] for output in data_hashes(scores)] == ["results/scores.json", "data/tokens"]
+    assert data_hashes() is None
+    scores, corpus = (md5((results / name).read_bytes()).hexdigest() for name in ("scores.json", "corpus.json"))
+
+    def write_lock(scores: str, corpus: str) -> None:
+        lock = "schema: '2.0'\nstages:\n"
+        lock += f"  evaluate:\n    outs:\n    - {{path: results/scores.json, md5: {scores}, size: 7}}\n"
+        lock += f"  corpus_statistics:\n    outs:\n    - {{path: results/corpus.json, md5: {corpus}, size: 8}}\n"
+        lock += "  tokenize:\n    outs:\n    - {path: data/tokens, md5: 5d41402abc.dir, size: 12}\n"
+        (results.parent / "dvc.lock").write_text(lock)
+
+    for stale in (("HASH", corpus), (scores, "HASH")):
+        write_lock(*stale)
+        assert data_hashes() is None
+    write_lock(scores, corpus)
+    shown = ["results/scores.json", "results/corpus.json", "data/tokens"]
+    assert [output.value["path"] for output in data_hashes()] == shown
     assert "5d41402abc.dir" in page_of(results)

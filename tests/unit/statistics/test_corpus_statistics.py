@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import yaml
 
 from pipeline_src.common.files import write_json
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
@@ -11,10 +12,12 @@ from pipeline_src.examples import tokenize_corpus as tokens
 from pipeline_src.examples.pairs import SAMPLE_INDEX
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams, Lengths
+from pipeline_src.params.study import load_study
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.statistics.corpus_statistics import corpus_statistics, describe
 from pipeline_src.tokenizer_training import train_tokenizer as train
+from pipeline_src.tools.planning.stage_order import stage_order
 
 WIKIPEDIA, CORPUS = WikipediaParams(dump="d", parts=("a",)), CorpusParams(validation=0.2)
 WORDS = "river town road bridge tower field forest valley harbour market garden island castle".split()
@@ -95,3 +98,32 @@ def test_a_sample_index_is_described_by_its_rows():
     assert found["fill"] == round(178 / 512, 4)
     classes = dict(zip(found["lengths"]["up_to"], found["lengths"]["examples"], strict=True))
     assert sum(classes.values()) == 4 and classes[8] == classes[16] == classes[40] == classes[128] == 1
+
+
+def ancestors(stage: str, order: dict[str, tuple[str, ...]]) -> set[str]:
+    """A stage and all whose outputs it reads, however far back."""
+    return {stage}.union(*(ancestors(earlier, order) for earlier in order[stage]))
+
+
+@pytest.fixture(scope="module")
+def stages(root):
+    """What dvc.yaml declares, with the stages that each one rests on."""
+    declared = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    order = stage_order(load_study(root / "workflow/presets/sample.yaml"), root / "dvc.yaml")
+    return {name: (stage, [declared[each] for each in ancestors(name, order)]) for name, stage in declared.items()}
+
+
+def covers(stage: dict, file: str) -> bool:
+    return any(f"{file}/".startswith(f"{dep}/") for dep in stage["deps"])
+
+
+def test_a_changed_metric_rescans_no_text(stages):
+    for file in ("pipeline_src/tasks/metrics.py", "pipeline_src/evaluation/breakdown.py"):
+        assert covers(stages["evaluate"][0], file)
+        assert not any(covers(stage, file) for stage in stages["corpus_statistics"][1])
+
+
+def test_another_masking_rate_rescans_no_text(stages):
+    assert any("mask_prob" in stage["params"] for stage in stages["evaluate"][1])
+    for key in ("mask_prob", "pretrain", "model", "finetune"):
+        assert not any(key in stage.get("params", []) for stage in stages["corpus_statistics"][1])

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(folder: Path, task: str, row: str | None = None) -> list:
-    """A score row's examples, or the training examples."""
+    """An evaluation set's examples, or the training examples."""
     spec = load_spec(task)
     file = spec.scores[row].file if row else spec.train
     return HANDLERS[spec.kind].read(spec, folder / task / file, row)

@@ -57,7 +57,7 @@ class Study:
         return self.handler.features(self.spec, examples, self.tokenizer, RECIPE.max_length)
 
     def examples(self, row: str, seeds: tuple[int, ...] = (1,)) -> list[Any]:
-        """The examples of a score row's file, of several seeds together, renumbered so that each has its own id."""
+        """The examples of an evaluation set, of several seeds together, renumbered so that each has its own id."""
         file = self.spec.scores[row].file
         found = [e for seed in seeds for e in self.handler.read(self.spec, self.folder / str(seed) / file, row)]
         return [replace(example, id=str(number)) for number, example in enumerate(found)]

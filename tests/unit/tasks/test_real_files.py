@@ -108,7 +108,7 @@ def test_stsb_train_lacks_its_header_here(tmp_path: Path):
     assert len(HANDLERS["classification"].read(load_spec("stsb"), tmp_path / "train.tsv")) == 5749
 
 
-SAMPLES = [  # archive, folder in it, task, files by score row (None: training)
+SAMPLES = [  # archive, folder in it, task, files by evaluation set (None: training)
     ("cola", "CoLA/", "cola", {None: "train.tsv", "cola": "dev.tsv"}),
     ("sst2", "SST-2/", "sst2", {None: "train.tsv", "sst2": "dev.tsv"}),
     ("stsb", "SST-B/", "stsb", {None: "train.tsv", "stsb": "dev.tsv"}),

@@ -30,3 +30,19 @@ def test_a_member_is_a_study(basis, name):
     assert grid == (20 if member.layers < 24 and (member.layers, member.hidden) != NAMED[BASIS] else 4)
     same = check_study(yaml.safe_load(basis))
     assert study.pretrain.steps == same.pretrain.steps and study.wikipedia == same.wikipedia
+
+
+@pytest.mark.parametrize("name", ["bert-large", "bert-l2-h512-cased"])
+def test_only_what_differs_changes_and_its_comments_say_so(basis, name):
+    """The comments of all other lines stay, byte for byte."""
+    text = render(name, family()[name], basis)
+    before, after = basis.splitlines(), text.splitlines()
+    assert len(before) == len(after)
+    changed = {line.split(":")[0].strip("# ") for old, line in zip(before, after, strict=True) if old != line}
+    small_and_cased = {"default", "entries", "lowercase"} if name != "bert-large" else set()
+    assert changed == {name, "model", "layers", "hidden"} | small_and_cased
+    if small_and_cased:
+        assert "  entries: 28996 # the released cased vocabulary; 30,000 in the paper" in after
+        assert "model: # Turc et al. 2019: L=2, H=512, A=8" in after
+    else:
+        assert "model: # section 3: L=24, H=1024, A=16" in after

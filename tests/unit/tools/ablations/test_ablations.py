@@ -11,7 +11,7 @@ import pytest
 from pipeline_src import __main__ as command_line
 from pipeline_src.tools.ablations import ablations
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 class Queue:

@@ -8,7 +8,7 @@ from pipeline_src.tasks.files.spec import task_names
 from pipeline_src.tools.planning.jobs import STAGES, Jobs, fill_ratio
 from pipeline_src.tools.planning.model_sizes import ModelSizes
 from pipeline_src.tools.planning.task_sizes import OFFICIAL, SYNTHETIC
-from pipeline_src.tools.preset import presets
+from pipeline_src.tools.preset import preset_text
 
 
 def nothing_ran(_: str) -> None:
@@ -20,7 +20,7 @@ def study_of(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no manifests of a study that ran here
 
     def make(preset: str, **changes):
-        raw = yaml.safe_load(presets(root / "workflow/presets")[preset])
+        raw = yaml.safe_load(preset_text(preset, root / "workflow/presets"))
         for key, value in changes.items():
             raw[key] = {**raw[key], **value} if isinstance(value, dict) else value
         return check_study(raw)

@@ -1,0 +1,162 @@
+"""Another member of the family is one file: the example of docs/new-variant.md, put in place and trained."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pipeline_src import architectures
+from pipeline_src.common.closure import closure, imported_files
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.common.members import member_names
+from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.finetuning.finetune import check_architecture
+from pipeline_src.finetuning.finetune import run as finetune
+from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.models.architecture import file_of, load_architecture, make_encoder
+from pipeline_src.models.bert import Bert, BertConfig, initialise
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.models.names import ENCODER
+from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.model import ModelParams
+from pipeline_src.task_sources.synthetic import write_task
+from pipeline_src.tools.embed import embed
+from pipeline_src.tools.open_model import open_model
+from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
+
+PUBLISHED = {(2, 128): 4_385_920, (12, 768): 109_482_240, (24, 1024): 335_141_888}  # of 30,522 entries
+
+
+@pytest.fixture
+def shifted(root, tmp_path, monkeypatch) -> str:
+    """The documented example as a member beside BERT, in a folder of its own; its name."""
+    page = (root / "docs/new-variant.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    folder = tmp_path / "members"
+    folder.mkdir()
+    (folder / "shifted.py").write_text(example, encoding="utf-8")
+    monkeypatch.setattr(architectures, "__path__", [*architectures.__path__, str(folder)])
+    yield "shifted"
+    sys.modules.pop("pipeline_src.architectures.shifted", None)
+
+
+@pytest.fixture
+def pretrained(shifted, tmp_path, monkeypatch) -> Path:
+    """The folder of the example's model after a few steps of pretraining."""
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path)
+    build_examples(seed=1, examples=EXAMPLES)
+    train_phase("short", short=3, architecture=shifted)
+    return tmp_path / "models/pretrained/short"
+
+
+def test_a_documented_member_is_pretrained_and_saved_under_its_own_names(pretrained):
+    figures = read_json("results/pretrain/short.json")
+    assert figures["steps"] == 3 and np.isfinite(figures["validation"]["mlm_loss"])
+    raw = read_json(pretrained / "config.json")
+    assert (raw["model_type"], raw["layer_norm_eps"], raw["max_position_embeddings"]) == ("shifted", 1e-5, 34)
+    names = load_file(pretrained / "model.safetensors").keys()
+    assert "shifted.embeddings.position_embeddings.weight" in names and "cls.predictions.bias" in names
+    assert not any("token_type" in name or name.startswith("bert.") for name in names)
+    assert "# Shifted, 1 layers, 64 wide" in (pretrained / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_was_saved_is_loaded_as_the_same_member(pretrained):
+    config = load_config(pretrained)
+    stored = load_file(pretrained / "model.safetensors")
+    model = BertForPretraining(config)
+    load_weights(model, pretrained)
+    places = model.bert.embeddings.position_embeddings.weight
+    assert torch.equal(places, stored["shifted.embeddings.position_embeddings.weight"])
+    assert type(model.bert).__name__ == "Shifted" and model.bert.embeddings.LayerNorm.eps == 1e-5
+    ids, starts = torch.tensor([2, 9, 3]), torch.tensor([0, 3])
+    one, other = (model.bert.eval()(ids, segments, starts)[0] for segments in (ids * 0, ids * 0 + 1))
+    assert torch.equal(one, other), "it has no segments"
+    opened = open_model(pretrained, make_encoder, ENCODER, "no encoder")
+    ((_, vector),) = embed(opened, ["bal dem"])
+    assert vector.shape == (64,) and np.isfinite(vector).all()
+
+
+def test_the_member_is_fine_tuned_and_a_study_of_another_one_refuses_it(pretrained, shifted):
+    write_task("sst2", Path("data/tasks/sst2"), seed=1)
+    params = FinetuneParams(
+        model=str(pretrained),
+        default=Recipe(learning_rates=1e-3, epochs=1, batches=128, max_length=16),
+        random_baseline=False,
+    )
+    study = ModelParams(architecture=shifted, layers=1, hidden=64)
+    finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")
+    assert read_json("models/finetuned/sst2/1/config.json")["model_type"] == "shifted"
+    assert "shifted.pooler.dense.weight" in load_file("models/finetuned/sst2/1/model.safetensors")
+    with pytest.raises(PipelineError, match=r"shifted, not bert[\s\S]*set model.architecture to shifted"):
+        check_architecture(load_config(pretrained), ModelParams(layers=1, hidden=64), pretrained)
+
+
+def test_one_overridden_attribute_changes_that_part_alone():
+    class Doubled(Bert.Embeddings):
+        def forward(self, *inputs):
+            return 2 * super().forward(*inputs)
+
+    class Variant(Bert):
+        Embeddings = Doubled
+
+    config = BertConfig(50, 32, 2, 2, 64, 16)
+    models = [kind(config).eval() for kind in (Bert, Variant)]
+    for model in models:
+        initialise(model, torch.Generator().manual_seed(1))
+    plain, variant = (model.state_dict() for model in models)
+    assert plain.keys() == variant.keys() and all(torch.equal(plain[name], variant[name]) for name in plain)
+    batch = torch.tensor([2, 9, 3]), torch.zeros(3, dtype=torch.int64), torch.tensor([0, 3])
+    assert not torch.equal(models[0](*batch)[0], models[1](*batch)[0])
+
+
+def test_a_task_is_put_on_the_encoder_of_the_configs_architecture(shifted):
+    config = load_architecture(shifted).config.from_params(ModelParams(layers=1, hidden=64), 50)
+    assert type(BertForTask(config, "sequence", 2).bert).__name__ == "Shifted"
+    assert type(BertForTask(BertConfig(50, 64, 1, 1, 256), "sequence", 2).bert) is Bert
+
+
+@pytest.mark.parametrize(("size", "count"), PUBLISHED.items())
+def test_parameters_are_counted_without_memory(size, count):
+    bert = load_architecture("bert")
+    params = ModelParams(layers=size[0], hidden=size[1])
+    assert bert.parameters(bert.config.from_params(params, 30_522)) == count
+
+
+def test_an_unknown_architecture_is_refused_with_what_there_is(shifted):
+    with pytest.raises(PipelineError, match="no such architecture: robert[\\s\\S]*give one of bert, shifted"):
+        load_architecture("robert")
+    with pytest.raises(ValueError, match="no architecture is called 'robert'; there are bert, shifted"):
+        ModelParams(architecture="robert", layers=1, hidden=64)
+
+
+def test_params_know_the_architectures_without_torch(root):
+    program = (
+        "import sys; from pipeline_src.params.model import ModelParams; ModelParams(layers=1, hidden=64); "
+        "assert 'torch' not in sys.modules and 'pipeline_src.architectures.bert' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
+
+
+@pytest.mark.parametrize("name", member_names("architectures"))
+def test_a_member_names_its_own_file_and_every_head_a_task_may_want(name):
+    names = load_architecture(name).names
+    assert file_of(names.model_type) == name
+    assert {"sequence", "choice", "span", "token"} <= names.output_layers.keys() & names.classes.keys()
+
+
+@pytest.mark.parametrize("stage", ["pretraining.pretrain", "finetuning.finetune"])
+@pytest.mark.parametrize("name", member_names("architectures"))
+def test_a_member_imports_nothing_beyond_the_stages_that_load_it(name, stage):
+    declared = closure(f"pipeline_src.{stage}")
+    assert "pipeline_src/architectures/${model.architecture}.py" in declared
+    member = f"pipeline_src/architectures/{name}.py"
+    for file in imported_files(f"pipeline_src.architectures.{name}"):
+        assert file == member or file.startswith(("pipeline_src/params/", *(f"{entry}/" for entry in declared))), file
