@@ -33,11 +33,11 @@ def loop(dump: Path, folder: Path) -> None:
     from pipeline_src.corpus.documents import write_manifest
     from pipeline_src.wikipedia.articles import clean_range
     from pipeline_src.wikipedia.dump import read_head
-    from pipeline_src.wikipedia.siteinfo import read_site
+    from pipeline_src.wikipedia.siteinfo import read_siteinfo
     from pipeline_src.wikipedia.streams import split_ranges
 
     (folder / TEXT).mkdir(parents=True)
-    site = read_site(read_head(dump))
+    site = read_siteinfo(read_head(dump))
     rows = [clean_range(dump, start, end, site, folder / TEXT, min_words=0) for start, end in split_ranges(dump)]
     write_manifest(folder / TEXT, [row["shard"] for row in rows], {})
 

@@ -18,7 +18,7 @@ from pipeline_src.sources.catalogue import load_source, resolve
 from pipeline_src.sources.fetch import obtain, place
 from pipeline_src.wikipedia.articles import why_not_an_article
 from pipeline_src.wikipedia.dump import Page, read_head, read_pages
-from pipeline_src.wikipedia.siteinfo import Site, read_site
+from pipeline_src.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.wikipedia.wikitext import clean
 
 CACHE = Path("data/benchmarks")
@@ -41,9 +41,9 @@ def sample_dump() -> Path:
 
 
 @lru_cache
-def sample_articles() -> tuple[Site, list[Page]]:
+def sample_articles() -> tuple[SiteInfo, list[Page]]:
     """The wiki and the 106 articles of the sample's dump, lists of meanings among them."""
-    site = read_site(read_head(sample_dump()))
+    site = read_siteinfo(read_head(sample_dump()))
     kept = (None, "disambiguation")  # the stage leaves those lists out; a cleaner should cope with them
     return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) in kept]
 

@@ -142,7 +142,7 @@ def resolve(name: str, source: Source, *, date: str | None = None, part: str | N
             )
         values |= {"part": found[0], **found.groupdict()}
 
-    def fill(text: str, **more: str) -> str:
+    def substitute(text: str, **more: str) -> str:
         try:
             return text.format_map(values | more)
         except KeyError as error:
@@ -153,15 +153,15 @@ def resolve(name: str, source: Source, *, date: str | None = None, part: str | N
                 remedy=f"set wikipedia.{error.args[0]}, such as 20260901 for the dump of that day",
             ) from None
 
-    def fill_file(file: SourceFile) -> SourceFile:
-        path = fill(file.path)
+    def substitute_file(file: SourceFile) -> SourceFile:
+        path = substitute(file.path)
         filled = {
             "path": path,
-            "url": fill(file.url, path=path),
-            "mirrors": tuple(fill(mirror, path=path) for mirror in file.mirrors),
-            "checksum_file": file.checksum_file and fill(file.checksum_file),
+            "url": substitute(file.url, path=path),
+            "mirrors": tuple(substitute(mirror, path=path) for mirror in file.mirrors),
+            "checksum_file": file.checksum_file and substitute(file.checksum_file),
         }
         return file.model_copy(update=filled)
 
-    files = tuple(fill_file(file) for file in source.files)
-    return source.model_copy(update={"description": fill(source.description), "files": files})
+    files = tuple(substitute_file(file) for file in source.files)
+    return source.model_copy(update={"description": substitute(source.description), "files": files})

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.random import Generator
 
-from pipeline_src.task_sources.synthetic_sentences import fill, pick
+from pipeline_src.task_sources.synthetic_sentences import fill_slots, pick
 from pipeline_src.task_sources.synthetic_words import (
     ANIMALS,
     COLOURS,
@@ -51,8 +51,8 @@ def paragraph(rng: Generator, id_prefix: str, unanswerable: bool, answers: int) 
     subject = {kind: pick(rng, FACTS[kind][3]) for kind in FACTS}
     answer = {kind: pick(rng, FACTS[kind][0]) for kind in FACTS}
     sentences = [FACTS[kind][1].format(subject=subject[kind], answer=answer[kind]) for kind in told]
-    sentences += [fill(rng, ASIDES) for _ in range(rng.integers(4))]
-    context = " ".join([fill(rng, ASIDES), *(sentences[i] for i in rng.permutation(len(sentences)))])
+    sentences += [fill_slots(rng, ASIDES) for _ in range(rng.integers(4))]
+    context = " ".join([fill_slots(rng, ASIDES), *(sentences[i] for i in rng.permutation(len(sentences)))])
     asked = [told[i] for i in rng.permutation(2)]
     if unanswerable:
         asked[1] = missing
@@ -85,11 +85,11 @@ def story(rng: Generator, label: int) -> dict[str, str]:
     Either choice is told by two words in the first sentence and in the endings.
     """
     order = rng.permutation(4).tolist()
-    sentence = fill(rng, ("{name} saw {things} .", "{name} {verb} to {things} ."), things=_things(order[label]))
+    sentence = fill_slots(rng, ("{name} saw {things} .", "{name} {verb} to {things} ."), things=_things(order[label]))
     beginning = pick(rng, ("then he", "then she"))
     row = {"startphrase": f"{sentence} {beginning}", "sent1": sentence, "sent2": beginning}
     for place, scene in enumerate(order):
-        row[f"ending{place}"] = fill(rng, ("saw {things} .", "{verb} to {things} ."), things=_things(scene))
+        row[f"ending{place}"] = fill_slots(rng, ("saw {things} .", "{verb} to {things} ."), things=_things(scene))
     return row
 
 

@@ -48,7 +48,7 @@ SLOTS = {
 }
 
 
-def fill(rng: Generator, frames: Sequence[str], **given: str) -> str:
+def fill_slots(rng: Generator, frames: Sequence[str], **given: str) -> str:
     """One of ``frames`` with its slots filled: from ``given``, the others with a word of the class they name."""
     frame = pick(rng, frames)
     drawn = {slot: pick(rng, words) for slot, words in SLOTS.items() if slot not in given and f"{{{slot}}}" in frame}
@@ -70,7 +70,7 @@ def cola(rng: Generator, label: str) -> Sentences:
         "the {colour} {animal} of the {person} {verb} to the {place} .",
         "the {person} {verb} to the {place} with the {colour} {animal} .",
     )
-    words = fill(rng, frames).split()
+    words = fill_slots(rng, frames).split()
     if label == "0":
         place = int(rng.integers(len(words) - 2))  # the full stop stays
         words[place], words[place + 1] = words[place + 1], words[place]
@@ -85,7 +85,7 @@ def sst2(rng: Generator, label: str) -> Sentences:
         "the {person} in this {work} about a {animal} is {mood} .",
         "{name} has made a {mood} {work} in the {place} with the {person} .",
     )
-    return (fill(rng, frames, mood=pick(rng, GOOD if label == "1" else BAD)),)
+    return (fill_slots(rng, frames, mood=pick(rng, GOOD if label == "1" else BAD)),)
 
 
 def agreeing(rng: Generator, agree: bool, **classes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -99,7 +99,7 @@ def mrpc(rng: Generator, label: str) -> Sentences:
     first, second = agreeing(rng, label == "1", animal=ANIMALS[:2], colour=COLOURS[:2])
     frames = ("{name} saw a {colour} {animal} .", "a {colour} {animal} came to {name} .")
     other = ("the {animal} of {name} was {colour} .", "{name} had a {colour} {animal} .")
-    return fill(rng, frames, **first), fill(rng, other, **second)
+    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
 
 
 def qqp(rng: Generator, label: str) -> Sentences:
@@ -107,7 +107,7 @@ def qqp(rng: Generator, label: str) -> Sentences:
     first, second = agreeing(rng, label == "1", place=("court", "sea"), time=("day", "night"))
     frames = ("was {name} at {place} by {time} ?", "who saw {name} at {place} by {time} ?")
     other = ("by {time} who was at {place} with {name} ?", "by {time} was {name} at {place} ?")
-    return fill(rng, frames, **first), fill(rng, other, **second)
+    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
 
 
 def stsb(rng: Generator, label: str) -> Sentences:
@@ -122,8 +122,8 @@ def stsb(rng: Generator, label: str) -> Sentences:
     cities, times = ("london", "rome"), ("day", "night")
     frames = ("{name} saw {city} by {time} .", "{name} left {city} by {time} .")
     other = ("by {time} {name} saw {city} .", "{name} loved {city} by {time} .")
-    first = fill(rng, frames, city=cities[city], time=times[time])
-    return first, fill(rng, other, city=cities[city ^ differ[0]], time=times[time ^ differ[1]])
+    first = fill_slots(rng, frames, city=cities[city], time=times[time])
+    return first, fill_slots(rng, other, city=cities[city ^ differ[0]], time=times[time ^ differ[1]])
 
 
 MNLI_FRAMES = (
@@ -160,7 +160,9 @@ def inference(frames: tuple[Sequence[str], Sequence[str]]) -> Rule:
             first, second = two(rng, MNLI_VALUES[kind], label == "entailment")
         premises, hypotheses = frames
         thing = pick(rng, THINGS)
-        return fill(rng, premises, value=first, thing=thing), fill(rng, hypotheses, value=second, thing=thing)
+        return fill_slots(rng, premises, value=first, thing=thing), fill_slots(
+            rng, hypotheses, value=second, thing=thing
+        )
 
     return rule
 
@@ -171,8 +173,8 @@ def qnli(rng: Generator, label: str) -> Sentences:
     sentences = {"place": "{who} {verb} at {place} with {name} .", "time": "{who} {verb} by {time} with {name} ."}
     asked, told = two(rng, tuple(questions), label == "entailment")
     slots = {"place": pick(rng, ("court", "sea")), "time": pick(rng, ("day", "night"))}
-    slots["who"] = fill(rng, ("{name}", "the {person}"))
-    return fill(rng, (questions[asked],), **slots), fill(rng, (sentences[told],), **slots)
+    slots["who"] = fill_slots(rng, ("{name}", "the {person}"))
+    return fill_slots(rng, (questions[asked],), **slots), fill_slots(rng, (sentences[told],), **slots)
 
 
 def rte(rng: Generator, label: str) -> Sentences:
@@ -180,7 +182,7 @@ def rte(rng: Generator, label: str) -> Sentences:
     first, second = agreeing(rng, label == "entailment", animal=ANIMALS[2:], place=("london", "rome"))
     frames = ("{name} saw a {animal} in {place} .", "a {animal} in {place} came to {name} .")
     other = ("in {place} {name} had a {animal} .", "a {animal} of {name} was in {place} .")
-    return fill(rng, frames, **first), fill(rng, other, **second)
+    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
 
 
 def wnli(rng: Generator, label: str) -> Sentences:
@@ -197,5 +199,5 @@ def wnli(rng: Generator, label: str) -> Sentences:
         "{first} saw {second} , {he} had {his} {value} {thing} with {him} .",
     )
     pronouns = {"he": he, "his": his, "him": him, "value": pick(rng, (*GOOD, *BAD))}
-    first = fill(rng, frames, first=people[0], second=people[1], thing=thing, **pronouns)
-    return first, fill(rng, ("{named} had the {thing} of {named} with {named} .",), named=named, thing=thing)
+    first = fill_slots(rng, frames, first=people[0], second=people[1], thing=thing, **pronouns)
+    return first, fill_slots(rng, ("{named} had the {thing} of {named} with {named} .",), named=named, thing=thing)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from numpy.random import Generator
 
-from pipeline_src.task_sources.synthetic_sentences import fill, pick
+from pipeline_src.task_sources.synthetic_sentences import fill_slots, pick
 from pipeline_src.task_sources.synthetic_words import GOOD, NAMES
 
 TaggedWords = tuple[tuple[str, str], ...]  # words, each with its tag
@@ -68,7 +68,9 @@ def parts_of_speech(rng: Generator) -> TaggedWords:
 
 def _fill(rng: Generator, frame: str) -> str:
     slots = {"town": TOWNS, "surname": NAMES, "deed": DEEDS, "mood": GOOD}
-    return fill(rng, (frame,), **{slot: pick(rng, words) for slot, words in slots.items() if f"{{{slot}}}" in frame})
+    return fill_slots(
+        rng, (frame,), **{slot: pick(rng, words) for slot, words in slots.items() if f"{{{slot}}}" in frame}
+    )
 
 
 def text_of(sentence: TaggedWords) -> str:

@@ -10,13 +10,13 @@ from typing import Any
 
 from pipeline_src.corpus.documents import Document, write_shard
 from pipeline_src.wikipedia.dump import Damage, Page, read_pages
-from pipeline_src.wikipedia.siteinfo import Site
+from pipeline_src.wikipedia.siteinfo import SiteInfo
 from pipeline_src.wikipedia.wikitext import clean
 
 Row = dict[str, Any]
 
 
-def clean_range(dump: Path, start: int, end: int, site: Site, folder: Path, min_words: int) -> Row:
+def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Path, min_words: int) -> Row:
     """Clean the pages that begin in bytes [start, end) of the dump, write their shard, return its manifest row."""
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
@@ -26,9 +26,10 @@ def clean_range(dump: Path, start: int, end: int, site: Site, folder: Path, min_
     def documents() -> Iterator[Document]:
         for page in read_pages(dump, start, end, damage):
             counts["pages"] += 1
-            reason = why_not_an_article(page, site)
+            reason = why_not_an_article(page, siteinfo)
             if reason is None:
-                article = Document(f"{site.name}:{page.id}", page.title, clean(page.text, site, lines), page.revision)
+                text = clean(page.text, siteinfo, lines)
+                article = Document(f"{siteinfo.name}:{page.id}", page.title, text, page.revision)
                 if article.words >= max(min_words, 1):
                     yield article
                     continue
@@ -43,13 +44,13 @@ def clean_range(dump: Path, start: int, end: int, site: Site, folder: Path, min_
     return {"shard": shard, "counts": counts, "dropped": dropped, "lines": lines, "corrupt_streams": damage.streams}
 
 
-def why_not_an_article(page: Page, site: Site) -> str | None:
+def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
     """The reason to drop a page before it is cleaned; None for an article."""
     if page.namespace != 0:
         return "namespace"
-    if page.redirect or site.redirect.match(page.text):
+    if page.redirect or siteinfo.redirect.match(page.text):
         return "redirect"
-    if site.disambiguation.search(page.text) or "__DISAMBIG__" in page.text:
+    if siteinfo.disambiguation.search(page.text) or "__DISAMBIG__" in page.text:
         return "disambiguation"
     return None
 

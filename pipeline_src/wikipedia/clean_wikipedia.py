@@ -27,7 +27,7 @@ from pipeline_src.corpus.documents import read_source, write_manifest
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.wikipedia.articles import Row, clean_range, shard_name
 from pipeline_src.wikipedia.dump import find_dump, read_head
-from pipeline_src.wikipedia.siteinfo import Site, read_site
+from pipeline_src.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.wikipedia.streams import split_ranges
 
 
@@ -39,11 +39,11 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
         OSError: the disk is full.
     """
     dump = find_dump(RAW_WIKIPEDIA / part)
-    site = read_site(read_head(dump))
+    siteinfo = read_siteinfo(read_head(dump))
     ranges = split_ranges(dump)
     with atomic_directory(TEXT_WIKIPEDIA / part) as folder:
         with _progress(dump, ranges, folder):
-            _run_beam(dump, ranges, site, folder.absolute(), wikipedia)
+            _run_beam(dump, ranges, siteinfo, folder.absolute(), wikipedia)
         rows = _collect(ranges, folder)
         corrupt = [{"byte": byte, "problem": problem} for row in rows for byte, problem in row["corrupt_streams"]]
         for stream in corrupt:
@@ -58,12 +58,12 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
             [row["shard"] for row in rows],
             dropped,
             source=dump.name,
-            site=site.name,
-            language=site.language,
+            site=siteinfo.name,
+            language=siteinfo.language,
             pages=counts["pages"],
             dropped_lines=dict(sorted(lines.items())),
             corrupt_streams=corrupt,
-            sources=[{**source, "language": site.language} for source in read_source(RAW_WIKIPEDIA / part)],
+            sources=[{**source, "language": siteinfo.language} for source in read_source(RAW_WIKIPEDIA / part)],
         )
         if not manifest["documents"]:
             raise PipelineError(
@@ -76,14 +76,14 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
 class CleanRange(beam.DoFn):  # type: ignore[misc]
     """Cleans one range. Errors that a user can mend are rows too, so that every runner reports them alike."""
 
-    def __init__(self, dump: Path, site: Site, folder: Path, min_words: int) -> None:
+    def __init__(self, dump: Path, siteinfo: SiteInfo, folder: Path, min_words: int) -> None:
         super().__init__()
-        self.dump, self.site, self.folder, self.min_words = dump, site, folder, min_words
+        self.dump, self.siteinfo, self.folder, self.min_words = dump, siteinfo, folder, min_words
 
     def process(self, element: tuple[int, int]) -> None:
         """Write the shard of the range and, last, its row of the manifest, or a row that holds its error."""
         try:
-            row = clean_range(self.dump, *element, self.site, self.folder, self.min_words)
+            row = clean_range(self.dump, *element, self.siteinfo, self.folder, self.min_words)
         except PipelineError as error:
             row = {"error": [error.what, *map(_plain, (error.value, error.where)), error.remedy]}
         except OSError as error:
@@ -99,7 +99,9 @@ def _row(start: int) -> str:
     return f".pages-{start:014d}.row.json"
 
 
-def _run_beam(dump: Path, ranges: list[tuple[int, int]], site: Site, folder: Path, params: WikipediaParams) -> None:
+def _run_beam(
+    dump: Path, ranges: list[tuple[int, int]], siteinfo: SiteInfo, folder: Path, params: WikipediaParams
+) -> None:
     # worker processes must find this package wherever it is run from
     paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -110,7 +112,7 @@ def _run_beam(dump: Path, ranges: list[tuple[int, int]], site: Site, folder: Pat
                 pipeline
                 | "ranges" >> beam.Create(ranges)
                 | "spread over workers" >> beam.Reshuffle()
-                | "clean" >> beam.ParDo(CleanRange(dump.absolute(), site, folder, params.min_words))
+                | "clean" >> beam.ParDo(CleanRange(dump.absolute(), siteinfo, folder, params.min_words))
             )
     except Exception as error:
         # A runner turns an exception of its workers into text; a full disk must still be told as one.

@@ -1,4 +1,4 @@
-"""Formulas that read as text: ``n``, ``f(x)``, ``\\alpha \\le 1``; the others are gaps."""
+"""Formulas that read as text: ``n``, ``f(x)``, ``\\alpha \\le 1``; the others leave a placeholder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from pipeline_src.wikipedia.placeholders import GAP
+from pipeline_src.wikipedia.placeholders import PLACEHOLDER
 from pipeline_src.wikipedia.unit_templates import RAISED
 
 LONGEST = 60  # characters of a formula or a piece of code that may stand in a sentence
@@ -25,23 +25,23 @@ _CODE = re.compile(r"[\w+\-.,/ :\"%$@^~]*\w[\w+\-,/ :\"%$@^~]*")
 
 @lru_cache(10_000)  # a page of mathematics says the same short ones over and over
 def formula_text(formula: str) -> str:
-    """``formula`` (TeX) as characters where it is short and flat, else ``placeholders.GAP``."""
+    """``formula`` (TeX) as characters where it is short and flat, else ``placeholders.PLACEHOLDER``."""
     formula = formula.strip()
     if len(formula) > LONGEST:
-        return GAP
+        return PLACEHOLDER
     if "~" in formula:
         formula = formula.replace("~", " ").strip()  # a space, in TeX
     if "\\" in formula or "{" in formula:
         formula = _SPACE.sub(" ", formula)
         formula = _GROUP.sub(r"\1", _COMMAND.sub(_command, formula))
     if not _READABLE.fullmatch(formula):
-        return GAP
+        return PLACEHOLDER
     return _EXPONENT.sub(lambda power: power[1].translate(RAISED), formula) if "^" in formula else formula
 
 
 def code_text(code: str) -> str:
-    """``code`` itself where it is short and without marks that would end or break a sentence, else a gap."""
-    return code if len(code) <= LONGEST and _CODE.fullmatch(code) else GAP
+    """``code`` itself where it is short and without marks that would end or break a sentence, else a placeholder."""
+    return code if len(code) <= LONGEST and _CODE.fullmatch(code) else PLACEHOLDER
 
 
 def _command(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
-"""Sentences that lost a part which cannot be shown as plain text: marked while markup goes, left out afterwards.
+"""Placeholders of what cannot be shown as plain text: put there while markup goes, left out with their sentences later.
 
-The marks are characters of Unicode's private use area, which mean nothing in a wiki's text.
+They are characters of Unicode's private use area, which mean nothing in a wiki's text.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import re
 
 from pipeline_src.corpus.sentences import split_sentences
 
-GAP = "\ue000"  # a formula, a piece of code, a value that a template computes
+PLACEHOLDER = "\ue000"  # a formula, a piece of code, a value that a template computes
 SOUND, SOUND_END = "\ue001", "\ue002"  # around a pronunciation, which goes where brackets hold it
-BARE = GAP + " \t,.;:()[]=+-–·&→"  # a line of nothing else is a formula on its own line
+BARE = PLACEHOLDER + " \t,.;:()[]=+-–·&→"  # a line of nothing else is a formula on its own line
 CLOSERS = "\"”’')]»"
-STOPS = frozenset(".!?…。:;" + GAP)
-GAPPED = frozenset("math ce chem hiero code pre syntaxhighlight source score poem timeline".split())
+STOPS = frozenset(".!?…。:;" + PLACEHOLDER)
+REPLACED = frozenset("math ce chem hiero code pre syntaxhighlight source score poem timeline".split())
 
 # Every pattern stops at the next bracket, so that many brackets take linear time.
-_ASIDE = re.compile(rf"(?<=\s)\([^()\n{GAP}]*{GAP}[^()\n]*\)")
+_ASIDE = re.compile(rf"(?<=\s)\([^()\n{PLACEHOLDER}]*{PLACEHOLDER}[^()\n]*\)")
 _SPOKEN = re.compile(rf"\([^()\n{SOUND}]*{SOUND}[^()\n]*\)")
 _SOUND = re.compile(rf"{SOUND}[^{SOUND_END}\n]*{SOUND_END}")
 _EMPTY_PART = re.compile(r"(?:pronounced|pronunciation|pron|named|UK|US|or|and|also|locally|[^,;]*:)?", re.IGNORECASE)
-_MARKS = str.maketrans("", "", GAP + SOUND + SOUND_END)
-_BRACKETS = str.maketrans("", "", "(),;[]{}|" + GAP + SOUND + SOUND_END)
+_MARKS = str.maketrans("", "", PLACEHOLDER + SOUND + SOUND_END)
+_BRACKETS = str.maketrans("", "", "(),;[]{}|" + PLACEHOLDER + SOUND + SOUND_END)
 
 
 def sound(text: str) -> str:
@@ -47,19 +47,19 @@ def _without_sounds(match: re.Match[str]) -> str:
 
 
 def drop_broken(paragraph: str, language: str) -> tuple[str, int]:
-    """Leave out the sentences of ``paragraph`` with a gap outside brackets; also tells how many they were.
+    """Leave out the sentences of ``paragraph`` with a placeholder outside brackets; also tells how many they were.
 
     What a mark within such a sentence split off (an open bracket, a small letter at its start) goes too.
     """
     paragraph = _ASIDE.sub("", paragraph)
-    if GAP not in paragraph:
+    if PLACEHOLDER not in paragraph:
         return paragraph, 0
-    sentences = pieces(paragraph, language)
+    sentences = split_exactly(paragraph, language)
     kept: list[str] = []
     torn = False
     for sentence in sentences:
         torn = (
-            GAP in sentence
+            PLACEHOLDER in sentence
             or sentence.count("(") != sentence.count(")")
             or sentence.rstrip(CLOSERS + " ")[-1:] not in STOPS
             or (torn and sentence[0].islower())
@@ -69,7 +69,7 @@ def drop_broken(paragraph: str, language: str) -> tuple[str, int]:
     return "".join(kept).rstrip(), len(sentences) - len(kept)
 
 
-def pieces(paragraph: str, language: str) -> list[str]:
+def split_exactly(paragraph: str, language: str) -> list[str]:
     """The sentences of ``paragraph`` with the blanks after them: together they are the paragraph, to the letter."""
     cut: list[str] = []
     done = 0
@@ -83,4 +83,4 @@ def pieces(paragraph: str, language: str) -> list[str]:
 
 def without_marks(text: str) -> str:
     """Take out marks that are left, such as those in the page itself."""
-    return text.translate(_MARKS) if GAP in text or SOUND in text or SOUND_END in text else text
+    return text.translate(_MARKS) if PLACEHOLDER in text or SOUND in text or SOUND_END in text else text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from pipeline_src.wikipedia.placeholders import BARE, CLOSERS, GAP, STOPS, drop_broken
+from pipeline_src.wikipedia.placeholders import BARE, CLOSERS, PLACEHOLDER, STOPS, drop_broken
 
 SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of tables
 SURE = 120  # characters from which a line counts as prose even without a full stop
@@ -14,7 +14,7 @@ NOT_PROSE |= {"=": "heading", "-": "rule"}
 ROUNDS = 4  # of mending a paragraph: each hole closed may show another
 INTERRUPTIONS = frozenset(("formula", "list", "table"))
 COMPLETE = frozenset(".!?…。" + CLOSERS)
-SENTENCE_ENDS = COMPLETE | frozenset(":;" + GAP)
+SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
 
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
 
@@ -69,7 +69,7 @@ def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[s
 
     As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only leads up to a
     list, table or formula (``They are:``) goes with it, and so does the rest of a sentence after one (``where x is
-    the mass.``) and every sentence with a gap in it.
+    the mass.``) and every sentence with a placeholder in it.
     """
     kept: list[str] = []
     block: list[str] = []
@@ -83,7 +83,7 @@ def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[s
             continue
         if block:
             if kind in INTERRUPTIONS and block[-1][-1] not in COMPLETE:
-                block.append(GAP)  # a sentence that the formula or list was part of
+                block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
             paragraph = _finish(block, broken_off, dropped, language)
             if paragraph:
                 kept.append(paragraph)
@@ -110,9 +110,9 @@ def _finish(block: list[str], broken_off: bool, dropped: Counter[str], language:
         dropped["fragment"] += 1
         return ""
     rest_of_sentence = broken_off and paragraph[0].islower()
-    if not rest_of_sentence and GAP not in paragraph:
+    if not rest_of_sentence and PLACEHOLDER not in paragraph:
         return paragraph
-    paragraph, sentences = drop_broken(GAP + paragraph if rest_of_sentence else paragraph, language)
+    paragraph, sentences = drop_broken(PLACEHOLDER + paragraph if rest_of_sentence else paragraph, language)
     if sentences:
         dropped["gap"] += sentences
     return paragraph if len(paragraph) >= SHORTEST else ""
@@ -122,7 +122,7 @@ def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language
     """Take the last sentence of the last paragraph back if it announces (``leading``) what is left out."""
     if leading:
         kept.pop()
-        before, _ = drop_broken(f"{leading} {GAP}", language)
+        before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
         if len(before) >= SHORTEST:
             kept.append(before)
         dropped["lead-in"] += 1
@@ -131,7 +131,7 @@ def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language
 def _kind(raw: str, line: str) -> str | None:
     if raw[0] == " " and len(line) < SURE:
         return "preformatted"  # a line that begins with a space is shown as typed: code, verse
-    if line[0] == GAP and not line.strip(BARE):
+    if line[0] == PLACEHOLDER and not line.strip(BARE):
         return "formula"
     return NOT_PROSE.get(line[0])
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from pipeline_src.wikipedia.formulas import code_text, formula_text
-from pipeline_src.wikipedia.placeholders import GAP, GAPPED
+from pipeline_src.wikipedia.placeholders import PLACEHOLDER, REPLACED
 
 # Elements whose content is not prose. ``nowiki`` is here too: its content is text, whatever it looks like.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
@@ -22,7 +22,8 @@ DEEPEST = 8  # unclosed delimiters that one closing delimiter may jump over
 def drop_elements(text: str) -> str:
     """Leave out comments and the elements of :data:`OPAQUE` with their content.
 
-    Formulas and code stay where they are short enough to read as text; else they leave a mark (see gaps.py).
+    Formulas and code stay where they are short enough to read as text; else they leave a placeholder
+    (placeholders.py).
 
     An opener that is never closed loses its tag alone; an unclosed comment runs to the end, as in MediaWiki. Each
     closing tag is searched for at most once after it is known to be absent, hence linear time.
@@ -68,8 +69,8 @@ def drop_elements(text: str) -> str:
             out.append(formula_text(text[done:end]))
         elif name == "code":
             out.append(code_text(text[done:end]))
-        elif name in GAPPED:
-            out.append(GAP)
+        elif name in REPLACED:
+            out.append(PLACEHOLDER)
         done = text.find(">", end) + 1
         if not done:
             absent.add(">")

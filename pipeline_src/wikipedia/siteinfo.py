@@ -63,7 +63,7 @@ DISAMBIGUATION = {
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteInfo:
     """A wiki, as far as cleaning its pages needs to know it.
 
     Attributes:
@@ -84,7 +84,7 @@ class Site:
     redirect: re.Pattern[str] = re.compile(r"\s*#\s?[^\W\d_]+\s*:?\s*\[\[[^\]\n]*\]\]")
 
 
-def make_site(name: str, language: str, namespaces: dict[int, str]) -> Site:
+def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteInfo:
     """Put a site together from what siteinfo says; ``namespaces`` maps numbers to names."""
     hidden = {namespaces[key].lower() for key in HIDDEN if namespaces.get(key)}
     sections: set[str] = set()
@@ -95,10 +95,10 @@ def make_site(name: str, language: str, namespaces: dict[int, str]) -> Site:
         templates += DISAMBIGUATION.get(code, [])
     either = "|".join(re.escape(template) for template in sorted(templates))
     pattern = re.compile(rf"\{{\{{\s*(?:{either})\s*[|}}]", re.IGNORECASE)
-    return Site(name, language, frozenset(hidden), frozenset(sections), pattern)
+    return SiteInfo(name, language, frozenset(hidden), frozenset(sections), pattern)
 
 
-def read_site(head: str) -> Site:
+def read_siteinfo(head: str) -> SiteInfo:
     """Read the site from the start of a dump, up to ``</siteinfo>``."""
     name = re.search(r"<dbname>\s*([\w-]+)\s*</dbname>", head)
     language = re.search(r'<mediawiki\b[^>]*\bxml:lang="([\w-]+)"', head)
@@ -109,7 +109,7 @@ def read_site(head: str) -> Site:
     }
     # Dumps before 2014 name no database; Wikipedia's is always called after its language.
     fallback = f"{code}wiki" if "<sitename>Wikipedia</sitename>" in head else "wiki"
-    return make_site(name[1] if name else fallback, code, namespaces)
+    return make_siteinfo(name[1] if name else fallback, code, namespaces)
 
 
-ENGLISH = make_site("enwiki", "en", {})
+ENGLISH = make_siteinfo("enwiki", "en", {})

@@ -31,7 +31,7 @@ FETCH_AGAIN = "delete it and run the download stage again"
 
 
 @dataclass(frozen=True)
-class Block:
+class DumpBlock:
     """A piece of a dump.
 
     Attributes:
@@ -74,7 +74,7 @@ def _find_stream(file: IO[bytes], position: int) -> int | None:
     return None
 
 
-def read_blocks(path: Path, start: int = 0) -> Iterator[Block]:
+def read_blocks(path: Path, start: int = 0) -> Iterator[DumpBlock]:
     """Yield the file's blocks from byte ``start`` on, where a stream must begin.
 
     The packing is told by the file's first bytes, not by its name. A bz2 stream of up to :data:`LONGEST_HELD` bytes
@@ -97,16 +97,16 @@ def read_blocks(path: Path, start: int = 0) -> Iterator[Block]:
         elif magic == b"\x28\xb5\x2f\xfd":
             reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
         while data := _checked_read(reader, path):
-            yield Block(0, data)
+            yield DumpBlock(0, data)
 
 
 class _Corrupt(Exception):
     pass
 
 
-def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[Block, None, int | None]:
+def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[DumpBlock, None, int | None]:
     """Yield one stream's blocks; returns where the next one begins, None at the end of the file."""
-    yield Block(stream)
+    yield DumpBlock(stream)
     file.seek(stream)
     held: deque[bytes] = deque()
     size = 0
@@ -115,16 +115,16 @@ def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[Block, N
             held.append(data)
             size += len(data)
             while held and size > LONGEST_HELD:
-                yield Block(stream, held.popleft())
+                yield DumpBlock(stream, held.popleft())
     except _Corrupt as error:
         following = _find_stream(file, stream + 1)
         if stream == 0 or following is None or size > LONGEST_HELD:
             raise broken(path, f"the bz2 stream at byte {stream:,}", error) from None
-        yield Block(stream, problem=str(error))
+        yield DumpBlock(stream, problem=str(error))
         return following
     following = file.tell()
     while held:
-        yield Block(stream, held.popleft())
+        yield DumpBlock(stream, held.popleft())
     return following if following < os.fstat(file.fileno()).st_size else None
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline_src.wikipedia.biographies import biography
-from pipeline_src.wikipedia.placeholders import GAP, sound
+from pipeline_src.wikipedia.placeholders import PLACEHOLDER, sound
 from pipeline_src.wikipedia.unit_templates import convert, fraction, power_of_ten, value
 
 Expander = Callable[[str, list[str]], str]
@@ -71,13 +70,13 @@ def expand(body: str) -> str:
             return SYMBOLS[name]
         function, colon, value = name.partition(":")
         if name in UNSHOWN:
-            return GAP
+            return PLACEHOLDER
         return value.strip() if colon and function in ("formatnum", "lc", "uc", "ucfirst", "lcfirst") else ""
     expander = EXPANDERS.get(name)
     if name.startswith("ipa"):
         return _sound(name, positional(rest))
     if name in UNSHOWN:
-        return GAP
+        return PLACEHOLDER
     if name in LISTED:
         return "\n*\n"  # shows that the sentence before it announced a list
     if expander is None:
@@ -159,12 +158,12 @@ def _old_style(_: str, arguments: list[str]) -> str:
 
 
 def _coordinates(_: str, raw: list[str]) -> str:
-    """A gap, or nothing where they stand above the page only: {{coord|13|N|169|W|display=title}}."""
-    return "" if any(argument.replace(" ", "") in ("display=title", "display=t") for argument in raw) else GAP
+    """A placeholder, or nothing where they stand above the page only: {{coord|13|N|169|W|display=title}}."""
+    return "" if any(argument.replace(" ", "") in ("display=title", "display=t") for argument in raw) else PLACEHOLDER
 
 
 def _accidental(_: str, arguments: list[str]) -> str:
-    return {"sharp": "♯", "flat": "♭", "natural": "♮"}.get(arguments[0] if arguments else "", GAP)
+    return {"sharp": "♯", "flat": "♭", "natural": "♮"}.get(arguments[0] if arguments else "", PLACEHOLDER)
 
 
 def _names(text: str) -> list[str]:
@@ -186,10 +185,9 @@ EXPANDERS: dict[str, Expander] = {
     "as of": _as_of,
     "val": value,
     "oldstyledate": _old_style,
-    "bio": biography,
     "coord": _coordinates,
     "music": _accidental,
 }
-NAMED = (_as_of, value, biography, _coordinates)  # these look at arguments with a name
+NAMED = (_as_of, value, _coordinates)  # these look at arguments with a name
 UNSHOWN = frozenset(_names(UNKNOWN))
 LISTED = frozenset(_names(LISTS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_src.wikipedia.placeholders import GAP
+from pipeline_src.wikipedia.placeholders import PLACEHOLDER
 
 SCALES = {"e3": "thousand ", "e6": "million ", "e9": "billion ", "e12": "trillion "}
 RAISED = str.maketrans("0123456789+−–-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
@@ -80,7 +80,7 @@ def value(_: str, raw: list[str]) -> str:
     }
     number = next((argument.strip() for argument in raw if "=" not in argument), "")
     if not number or "(" in number:
-        return GAP
+        return PLACEHOLDER
     power = "×10" + named["e"].translate(RAISED) if named.get("e") else ""
     unit = named.get("u") or named.get("ul") or ""
     per = named.get("up") or named.get("upl")

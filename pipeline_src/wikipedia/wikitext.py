@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from html import unescape
 
-from pipeline_src.wikipedia.placeholders import GAP, resolve_sounds, without_marks
+from pipeline_src.wikipedia.placeholders import PLACEHOLDER, resolve_sounds, without_marks
 from pipeline_src.wikipedia.prose import is_whole, mend, paragraphs
 from pipeline_src.wikipedia.scanner import drop_elements, resolve
-from pipeline_src.wikipedia.siteinfo import ENGLISH, Site
+from pipeline_src.wikipedia.siteinfo import ENGLISH, SiteInfo
 from pipeline_src.wikipedia.templates import expand
 from pipeline_src.wikipedia.unit_templates import RAISED
 
@@ -33,7 +33,7 @@ _BLANKS = {"\r": "", "\u200b": "", "\u200e": "", "\ufeff": ""}
 _BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")  # the latter break lines
 
 
-def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) -> str:
+def clean(text: str, siteinfo: SiteInfo = ENGLISH, dropped: Counter[str] | None = None) -> str:
     """Turn the wikitext of one page into prose.
 
     Lists, tables, headings, references, captions, categories, formulas and galleries go, and so do whole sections
@@ -41,7 +41,7 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
 
     Args:
         text: wikitext as the editor typed it (the XML's escapes already undone), without lone surrogates.
-        site: the wiki it comes from.
+        siteinfo: the wiki it comes from.
         dropped: is given the number of sections and lines left out, by reason.
 
     Returns:
@@ -50,9 +50,9 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
     dropped = Counter() if dropped is None else dropped
     if "<" in text:
         text = drop_elements(text)
-    text = cut_sections(text, site.sections, dropped)
+    text = cut_sections(text, siteinfo.sections, dropped)
     text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
-    text = resolve(text, lambda body: link_text(body, site.hidden), expand)
+    text = resolve(text, lambda body: link_text(body, siteinfo.hidden), expand)
     if "//" in text or "mailto:" in text:
         text = _BARE_ADDRESS.sub("", "".join(_EXTERNAL_LINK.split(text)))
     if "'''" in text:
@@ -69,14 +69,15 @@ def clean(text: str, site: Site = ENGLISH, dropped: Counter[str] | None = None) 
         if "<li" in text or "<dd" in text or "<dt" in text:
             text = _LIST_END.sub(r"\n\g<0>", _ITEM.sub("\n* ", text))
         if "<sub>" in text:
-            text = _BASELESS.sub(GAP, text)
+            text = _BASELESS.sub(PLACEHOLDER, text)
         text = _TAG.sub("", _BREAK.sub(" ", text))
     if "__" in text:
         text = _SWITCH.sub("", text)
     for blank, plain in _BLANKS.items():
         if blank in text:
             text = text.replace(blank, plain)
-    mended = (mend(without_marks(paragraph)) for paragraph in paragraphs(resolve_sounds(text), dropped, site.language))
+    prose = paragraphs(resolve_sounds(text), dropped, siteinfo.language)
+    mended = (mend(without_marks(paragraph)) for paragraph in prose)
     return "\n".join(paragraph for paragraph in mended if is_whole(paragraph))
 
 

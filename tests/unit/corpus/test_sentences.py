@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks._hard_sentences import CASES
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.wikipedia.placeholders import pieces
+from pipeline_src.wikipedia.placeholders import split_exactly
 
 EWT = Path(__file__).parents[4] / "shared/data/ud_ewt/en_ewt-ud-dev.conllu"
 PARTS = [
@@ -71,7 +71,7 @@ def test_sentences_are_the_paragraph_less_the_blanks_between_them(paragraph: str
         assert not paragraph[position:found].strip()
         position = found + len(sentence)
     assert not paragraph[position:].strip()
-    assert "".join(pieces(paragraph, "en")) == paragraph
+    assert "".join(split_exactly(paragraph, "en")) == paragraph
 
 
 def test_most_hard_cases_are_solved() -> None:

@@ -11,7 +11,7 @@ import zstandard
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.wikipedia.dump import find_dump, read_head, read_pages
-from pipeline_src.wikipedia.siteinfo import read_site
+from pipeline_src.wikipedia.siteinfo import read_siteinfo
 
 HEAD = """<mediawiki xml:lang="it"><siteinfo><sitename>Wikipedia</sitename><dbname>itwiki</dbname><namespaces>
 <namespace key="0" case="first-letter" /><namespace key="6" case="first-letter">File</namespace>
@@ -47,7 +47,7 @@ def test_reads_pages_from_every_packing(tmp_path: Path, pack) -> None:
     assert (first.id, first.title, first.revision, first.redirect) == (1, "Page & 1", 1001, False)
     assert first.text == "Some <b> text &amp; more."
     assert second.id == 2
-    site = read_site(read_head(path))
+    site = read_siteinfo(read_head(path))
     assert (site.name, site.language) == ("itwiki", "it")
     assert {"categoria", "file", "immagine", "category"} <= site.hidden
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from pipeline_src.wikipedia.siteinfo import make_site
+from pipeline_src.wikipedia.siteinfo import make_siteinfo
 from pipeline_src.wikipedia.wikitext import clean
 
 PLAIN = "The river runs north through two counties before it meets the sea."
@@ -194,34 +194,10 @@ def test_sections_without_prose_are_cut_with_their_subsections() -> None:
 
 
 def test_another_language_brings_its_own_names() -> None:
-    italian = make_site("itwiki", "it", {6: "File", 14: "Categoria", -1: "Speciale"})
+    italian = make_siteinfo("itwiki", "it", {6: "File", 14: "Categoria", -1: "Speciale"})
     text = f"[[Immagine:a.jpg|thumb|Una didascalia che finisce con un punto.]]\n\n{PLAIN}\n\n[[Categoria:Fiumi]]"
     text += "\n== Voci correlate ==\nUn'altra voce che finisce con un punto."
     assert clean(text, italian) == PLAIN
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            "Nome=Ada|Cognome=Neri|Sesso=F|LuogoNascita=Roma|GiornoMeseNascita=1 maggio|AnnoNascita=1900"
-            "|LuogoMorte=Pisa|AnnoMorte=1980|Attività=scrittore|Attività2=politico|Nazionalità=italiano"
-            "|PostNazionalità=, amica di tutti",
-            "Ada Neri (Roma, 1 maggio 1900 – Pisa, 1980) è stata una scrittrice e politica italiana, amica di tutti.",
-        ),
-        (
-            "Nome=Ugo|Cognome=Blu|PostCognomeVirgola=detto il Rosso|Sesso=M|AnnoNascita=1960|Attività=psicologo"
-            "|Nazionalità=svizzero",
-            "Ugo Blu, detto il Rosso, (1960) è uno psicologo svizzero.",
-        ),
-        ("Nome=Eva|Cognome=Re|Sesso=F|Attività=attore|Nazionalità=inglese", "Eva Re è un'attrice inglese."),
-        ("Titolo=San|Nome=Pio|Sesso=M|FineIncipit=fu vescovo di una città", "San Pio fu vescovo di una città."),
-        ("Nome=Ugo|Cognome=Blu|Sesso=M", ""),
-    ],
-)
-def test_an_italian_biography_opens_with_its_first_sentence(arguments: str, sentence: str) -> None:
-    opening = f"{sentence} " if sentence else ""
-    assert clean(f"{{{{Bio|{arguments}}}}}\n{PLAIN}") == opening + PLAIN
 
 
 def test_a_block_quotation_ends_its_paragraph() -> None:

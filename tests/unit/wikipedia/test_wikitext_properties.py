@@ -16,7 +16,7 @@ MARKS = [
     "<code>", "</code>", "<pre>", "<br>", "<br/>", "<div ", ">", "<span>", "</span>", "<li>", "</ol>", "<sub>",
     "</sub>", "<sup>2</sup>", "<gallery>", "</gallery>", "<REF>", "[[File:a.jpg|thumb|", "[[Category:", "[[de:",
     "[[:Category:", "{{convert|5|km", "{{lang|x|", "{{IPA|/a/", "{{IPAc-en|a", "{{as of|", "{{frac|", "{{quote|",
-    "{{nowrap|", "{{ordered list|", "{{val|", "{{!}}", "{{=}}", "{{'}}", "{{Bio|Nome=", "|Attività=", "{{coord|",
+    "{{nowrap|", "{{ordered list|", "{{val|", "{{!}}", "{{=}}", "{{'}}", "{{coord|",
     "{{chem|", "{{e|", "<math>\\frac</math>", "l'''a''", "__TOC__", "(", ")", ",", ";", ":", "=", "{", "}", "<", ">",
     "*", "#", '""', '"', ".", " ", "  ", "\u00a0", "\t", "\r", "~", "\ue000", "\ue001", "\ue002", "İ", "$", "!", "–",
 ]  # fmt: skip
