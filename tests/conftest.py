@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as __main__ sets it; read when torch is imported
+# A first call may import half of scipy, and the machine may be busy: time is no property of what is tested.
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 
 
 # What takes longest begins first: workers share out what is left of the others' tests, not of one.
