@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +22,7 @@ LOADERS = {
 MEMBER_FOLDERS = ("pipeline_src/architectures", "pipeline_src/objectives")
 # Not code of a stage: params.yaml states every value, DVC compares the values, and the schema only checks them.
 CHECKED_VALUES = "pipeline_src/params"
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # fields of a statement that hold statements
 
 
 def closure(module: str, root: Path = ROOT) -> list[str]:
@@ -100,7 +101,7 @@ def _file(module: str, root: Path) -> Path | None:
 def _imports(file: Path, package: str) -> list[str]:
     """Names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, which may be a module."""
     names = []
-    for node in _import_nodes(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in _import_nodes(ast.parse(file.read_text(encoding="utf-8")).body):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -113,9 +114,15 @@ def _imports(file: Path, package: str) -> list[str]:
 @cache
 def _only_says(file: Path) -> bool:
     """Whether a package's ``__init__`` holds nothing but words on it."""
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    return file.name == "__init__.py" and all(isinstance(node, ast.Expr) for node in body)
+    if file.name != "__init__.py":
+        return False
+    return all(isinstance(node, ast.Expr) for node in ast.parse(file.read_text(encoding="utf-8")).body)
 
 
-def _import_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+def _import_nodes(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Imports among statements and in the blocks of these; no expression is walked, for there are many."""
+    for node in statements:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        for block in BLOCKS:
+            yield from _import_nodes(getattr(node, block, ()))
