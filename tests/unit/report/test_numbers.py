@@ -60,7 +60,9 @@ def add_costs(results) -> None:
         took = {"seconds": 3753.0, "training_seconds": 59.0, "tokens_per_second": 12_345.6, "mfu": 0.4123}
         machine = {"peak_memory": 812e6, "processes": 2, "peak_flops": 1.978e15, "peak_source": "datasheet, 2024"}
         logs = results.parent / "logs"
-        write_json(logs / "pretrain" / f"{phase}.cost.json", {"flops": flops, **took, **machine, "joules": 5e5})
+        settings = {"attention": "auto", "compile": True, "threads": 2, "max_tokens": 16384, "recompute": False}
+        measured = {"flops": flops, **took, **machine, "joules": 5e5, "machine": settings}
+        write_json(logs / "pretrain" / f"{phase}.cost.json", measured)
         run = {"seconds": 12.5, "cpu_seconds": 11.0, "max_rss_mb": 812.4, "started": "2026-01-01T00:00:00+00:00"}
         write_json(logs / "pretrain" / f"{phase}.run.json", run)
 
@@ -80,6 +82,9 @@ def test_every_number_of_the_page_is_found(results, root, pictures):
     assert audit(text, documents(results, root)) > 250
     for shown in ("1.408e19", "4.352e19", "4.686e18", "1.280e10", "3.208e6", "10.43", "445.9", "rain", "25.0 %"):
         assert shown in text, shown
+    for phase in ("short", "long"):  # the settings of machine.yaml, the boolean ones too
+        settings = re.findall(rf'{phase}.cost.json#/machine/(\w+)"[^>]*>([^<]+)<', text)
+        assert dict(settings)["max_tokens"] == "16384" and len(settings) == 5, phase
     steps = re.findall(r'#/fill_mask/\d+/step"[^>]*>(\d+)<', text)
     assert steps == ["100", "300", "500", "700", "900"]  # the first, the last and some between
 
