@@ -17,6 +17,7 @@ from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
 
 TIMEOUT = timedelta(hours=2)  # of a collective: the others wait while the main process measures and writes
+_LEFT: list[object] = []  # process groups that were left
 
 
 @dataclass(frozen=True)
@@ -102,4 +103,7 @@ def init_distributed() -> Iterator[Distributed]:
     try:
         yield Distributed(rank, world_size, device)
     finally:
+        # The group itself is kept until the process ends: its destructor joins gloo's threads while it holds Python's
+        # lock, for which one of them may wait, and then the process never ends.
+        _LEFT.append(dist.group.WORLD)
         dist.destroy_process_group()
