@@ -156,10 +156,24 @@ class State:
         return json.loads(json.dumps(signature, default=str))  # as it comes back from disk
 
     def _newer_input(self, stage: PipelineStage) -> bool:
-        """Whether input that another stage makes was written again after this stage had finished."""
+        """Whether input that another stage makes was written again after this stage had finished.
+
+        Snakemake touches the outputs of a group of jobs once all of them have ended, in any order: where the maker of
+        a file ended in this run too, the stamps say which of both was first.
+        """
         done = stamp_of(stage.name).stat().st_mtime_ns
-        made = [dep for dep in stage.deps if self.pipeline.outputs_behind(self.pipeline.path(dep))]
-        return any(os.stat(name).st_mtime_ns > done for dep in made for name in self._files(dep))
+        for dep in stage.deps:
+            path = self.pipeline.path(dep)
+            made = self.pipeline.outputs_behind(path)
+            makers = {out: stamp_of(self.pipeline.makers[out].name) for out in made}
+            before = [out for out, stamp in makers.items() if stamp.exists() and stamp.stat().st_mtime_ns <= done]
+            if made and set(before) == set(made):
+                continue
+            earlier = tuple(f"{os.path.abspath(out)}{os.sep}" for out in before)
+            files = [name for name in self._files(dep) if not f"{os.path.abspath(name)}{os.sep}".startswith(earlier)]
+            if made and any(os.stat(name).st_mtime_ns > done for name in files):
+                return True
+        return False
 
     def _files(self, dep: Any) -> list[str]:
         """Files of a dependency, as DVC sees them (``.dvcignore`` holds)."""
