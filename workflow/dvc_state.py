@@ -163,17 +163,17 @@ class State:
         """
         done = stamp_of(stage.name).stat().st_mtime_ns
         for dep in stage.deps:
-            path = self.pipeline.path(dep)
-            made = self.pipeline.outputs_behind(path)
-            makers = {out: stamp_of(self.pipeline.makers[out].name) for out in made}
-            before = [out for out, stamp in makers.items() if stamp.exists() and stamp.stat().st_mtime_ns <= done]
-            if made and set(before) == set(made):
-                continue
-            earlier = tuple(f"{os.path.abspath(out)}{os.sep}" for out in before)
-            files = [name for name in self._files(dep) if not f"{os.path.abspath(name)}{os.sep}".startswith(earlier)]
+            made = self.pipeline.outputs_behind(self.pipeline.path(dep))
+            earlier = tuple(_below(out) for out in made if self._made_before(out, done))
+            files = [name for name in self._files(dep) if not _below(name).startswith(earlier)]
             if made and any(os.stat(name).st_mtime_ns > done for name in files):
                 return True
         return False
+
+    def _made_before(self, out: str, time: int) -> bool:
+        """Whether the stage that makes an output ended in this run, and by that time."""
+        stamp = stamp_of(self.pipeline.makers[out].name)
+        return stamp.exists() and stamp.stat().st_mtime_ns <= time
 
     def _files(self, dep: Any) -> list[str]:
         """Files of a dependency, as DVC sees them (``.dvcignore`` holds)."""
@@ -240,6 +240,11 @@ def _save(stages: Iterable[PipelineStage], *, relink: bool, silent: Collection[s
     if saved:
         record(saved)
     return saved
+
+
+def _below(path: str) -> str:
+    """What the absolute paths of a folder's files, and of a file itself with a slash, begin with."""
+    return f"{os.path.abspath(path)}{os.sep}"
 
 
 def _fingerprint(path: str) -> list[Any]:
