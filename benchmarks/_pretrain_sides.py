@@ -31,6 +31,7 @@ from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.loop import Loop
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimiser import CLIP, make_optimiser
+from pipeline_src.training.transfer import to_device
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
@@ -60,7 +61,7 @@ class Batch:
     @classmethod
     def of(cls, batch: PretrainingBatch, device: torch.device) -> Batch:
         """A loader's batch in both forms."""
-        flat = TensorBatch.of(batch, torch.device("cpu"))
+        flat = TensorBatch.of(batch)
         keep = torch.arange(flat.max_seqlen) < flat.cu_seqlens.diff()[:, None]
         rectangle = keep.flatten().nonzero().squeeze(1)[flat.predicted]
 
@@ -76,7 +77,7 @@ class Batch:
             "next_sentence_label": flat.pair_label,
         }
         return cls(
-            TensorBatch.of(batch, device),
+            to_device(flat, device),
             {name: tensor.to(device) for name, tensor in padded.items()},
             rectangle.to(device),
         )

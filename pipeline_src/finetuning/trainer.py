@@ -31,6 +31,7 @@ from pipeline_src.training.distributed import single_process
 from pipeline_src.training.loop import Loop, Objective, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.stop_request import StopRequest
+from pipeline_src.training.transfer import to_device
 
 EVALUATION_TOKENS = 16_384  # in one batch
 
@@ -49,8 +50,8 @@ class TaskObjective(Objective[TaskBatch]):
 
     def forward(self, batch: TaskBatch) -> dict[str, Term]:
         """The sum of the losses: their mean times their number."""
-        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-        return {"task": Term(self.loss(outputs, batch.labels, batch.cu_seqlens) * batch.losses)}
+        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
+        return {"task": Term(self.loss(outputs, batch) * batch.losses)}
 
 
 class TaskTrainer:
@@ -154,7 +155,6 @@ class TaskTrainer:
             point.epochs,
             self.stream,
             self.machine.finetune.max_tokens,
-            self.distributed.device,
             loop.step,
         )
         for step in loop.run(batches):
@@ -172,9 +172,10 @@ class TaskTrainer:
         features, device = eval_set.features, self.distributed.device
         pooled = self.handler.head in POOLED
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
-        for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
+        for on_host in evaluation_batches(features, EVALUATION_TOKENS):
+            batch = to_device(on_host, device)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
+                logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths).float().cpu().numpy()
             if not outputs.shape[1]:
                 outputs = np.empty((len(outputs), logits.shape[1]), np.float32)
             places = (

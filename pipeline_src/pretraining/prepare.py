@@ -67,9 +67,7 @@ class Training:
         phase, params = self.phase, self.phase.pretrain
         cut = Cut(phase.machine.pretrain.max_tokens, self.distributed.rank, self.distributed.world_size)
         taken, left = self.loop.step - phase.first, phase.last - self.loop.step
-        return tensor_batches(
-            self.examples.batches(params.batch, phase.stream("order"), taken, left, cut), self.distributed.device
-        )
+        return tensor_batches(self.examples.batches(params.batch, phase.stream("order"), taken, left, cut))
 
 
 def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -> Training:
