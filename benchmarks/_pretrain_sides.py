@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from benchmarks._study import ENTRIES, training_examples
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.compiling import compile_parts
 from pipeline_src.pretraining.loading.batches import Cut, PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.training.distributed import Distributed
@@ -98,9 +99,9 @@ class Side:
 
 def ours(config: BertConfig, batches: list[Batch], device: torch.device) -> Side:
     """This project: compiled on a GPU, as the stage does it."""
-    objective = _ours(config).to(device)
+    objective = ours_objective(config).to(device)
     if device.type == "cuda":
-        objective.compile(dynamic=True)
+        compile_parts(objective)
     loop: Loop[TensorBatch] = Loop(
         objective,
         make_optimiser(objective, LEARNING_RATE, WEIGHT_DECAY),
@@ -204,7 +205,7 @@ def _precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
-def _ours(config: BertConfig) -> PretrainingObjective[TensorBatch]:
+def ours_objective(config: BertConfig) -> PretrainingObjective[TensorBatch]:
     objective = load_objective("masked")(config, pairs="next_sentence")
     objective.draw_weights(torch.Generator().manual_seed(1))
     return objective.train()
@@ -217,7 +218,7 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     sizes = transformers.BertConfig(**config.as_dict(), attn_implementation=attention)
     model = transformers.BertForPreTraining(sizes)
-    weights = dict(_ours(config).saved_models()[""].module.state_dict())
+    weights = dict(ours_objective(config).saved_models()[""].module.state_dict())
     weights["cls.predictions.bias"] = weights["cls.predictions.decoder.bias"]
     model.load_state_dict(weights, strict=False)
     for name, parameter in model.named_parameters():

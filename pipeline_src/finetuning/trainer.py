@@ -17,6 +17,7 @@ from pipeline_src.finetuning.losses import LOSSES, Loss
 from pipeline_src.finetuning.recipes import Point
 from pipeline_src.finetuning.task_heads import POOLED, BertForTask
 from pipeline_src.models.architecture import make_encoder
+from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
 from pipeline_src.models.names import ENCODER, POOLER
@@ -30,6 +31,7 @@ from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.loop import Loop, Objective, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
+from pipeline_src.training.precision import check_precision
 from pipeline_src.training.stop_request import StopRequest
 from pipeline_src.training.transfer import to_device
 
@@ -65,6 +67,9 @@ class TaskTrainer:
         training: features of the training file.
         stream: keys the head's weights, the order of the data and dropout.
         machine: how it runs here.
+
+    Raises:
+        PipelineError: the GPU cannot train, or not with the attention that ``machine`` asks for.
     """
 
     def __init__(
@@ -79,9 +84,11 @@ class TaskTrainer:
         machine: Machine,
     ) -> None:
         self.spec, self.handler, self.recipe, self.params = spec, HANDLERS[spec.kind], recipe, params
-        self.config = replace(config, attention=machine.attention, recompute=machine.finetune.recompute)
-        self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
         self.distributed = single_process()
+        check_precision(self.distributed.device)
+        attention = choose(machine.attention, self.distributed.device, config.head_size)
+        self.config = replace(config, attention=attention, recompute=machine.finetune.recompute)
+        self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
 
     def model(self) -> BertForTask:
         """The task's model with weights drawn anew."""
