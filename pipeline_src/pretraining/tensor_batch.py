@@ -1,4 +1,4 @@
-"""Micro-batches of pretraining as tensors, on their way to the device."""
+"""Micro-batches of pretraining as tensors."""
 
 from __future__ import annotations
 
@@ -35,11 +35,9 @@ class TensorBatch:
     TENSORS = ("ids", "segments", "cu_seqlens", "predicted", "labels", "pair_label")
 
     @classmethod
-    def of(cls, batch: PretrainingBatch, device: torch.device) -> TensorBatch:
-        """Make tensors of a micro-batch and send them to ``device``; the copy to a GPU goes on beside its work."""
+    def of(cls, batch: PretrainingBatch) -> TensorBatch:
+        """Make tensors of a micro-batch, on the host."""
         tensors = {name: torch.from_numpy(getattr(batch, name)) for name in cls.TENSORS}
-        if device.type == "cuda":
-            tensors = {name: part.pin_memory().to(device, non_blocking=True) for name, part in tensors.items()}
         lengths = np.diff(batch.cu_seqlens)
         counts = {
             "sequences": len(lengths),
@@ -50,7 +48,7 @@ class TensorBatch:
         return cls(**tensors, max_seqlen=batch.max_seqlen, counts=counts, examples=batch.examples)
 
 
-def tensor_batches(batches: Iterable[list[PretrainingBatch]], device: torch.device) -> Iterator[list[TensorBatch]]:
+def tensor_batches(batches: Iterable[list[PretrainingBatch]]) -> Iterator[list[TensorBatch]]:
     """The micro-batches of every batch, as :meth:`TensorBatch.of` makes them."""
     for batch in batches:
-        yield [TensorBatch.of(micro_batch, device) for micro_batch in batch]
+        yield [TensorBatch.of(micro_batch) for micro_batch in batch]

@@ -19,7 +19,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import Progress
 from pipeline_src.training.distributed import Distributed, gradient_sync
 from pipeline_src.training.optimiser import CLIP
-from pipeline_src.training.prefetch import prefetch
+from pipeline_src.training.transfer import transfer
 
 
 class Term(NamedTuple):
@@ -30,7 +30,7 @@ class Term(NamedTuple):
 
 
 class MicroBatch(Protocol):
-    """Part of a batch: as many sequences as go through the model at once."""
+    """Part of a batch: a dataclass of tensors, as many sequences as go through the model at once."""
 
     @property
     def examples(self) -> np.ndarray:
@@ -148,14 +148,14 @@ class Loop(Generic[B]):
         return TrainState(self.step, self.rows, sums, self._count, self.notes)
 
     def run(self, batches: Iterable[Sequence[B]]) -> Iterator[int]:
-        """Take a step with each of ``batches`` and yield how many were taken, until ``last``.
+        """Take a step with each of ``batches``, which lie on the host, and yield how many were taken, until ``last``.
 
         Raises:
             PipelineError: a loss or gradient is NaN or infinite. It is noticed before anything is saved.
         """
         self.objective.train()
         with Progress(self.what, self.last, "step", initial=self.step) as progress:
-            for batch in prefetch(batches):
+            for batch in transfer(batches, self.distributed.device):
                 self._take(batch)
                 self.step += 1
                 self._count += 1

@@ -93,6 +93,14 @@ OPTIMISERS: dict[str, Callable[..., Optimizer]] = {
 }
 
 
+def step_count(optimiser: Optimizer, parameter: Tensor, steps: int) -> Tensor:
+    """How many steps a parameter has taken, as the optimiser's state has it: a scalar in float32.
+
+    Fused kernels read it on the device of the parameter. All others read it on the host, which would wait for a GPU.
+    """
+    return torch.tensor(float(steps), device=parameter.device if optimiser.defaults.get("fused") else "cpu")
+
+
 def make_optimiser(
     module: nn.Module,
     learning_rate: float,

@@ -18,7 +18,8 @@ MEASURE_FOR = 0.08  # seconds
 
 # Dense bfloat16 products with float32 sums, in TFLOP/s, by what `torch.cuda.get_device_name` says; of several that
 # match the longest counts. From NVIDIA's and AMD's datasheets, for RTX cards from the whitepapers of GA102, Ada and
-# Blackwell; figures printed "with sparsity" are halved. V100 and T4 have no bfloat16: theirs are of float16.
+# Blackwell; figures printed "with sparsity" are halved. GPUs from before Ampere have no bfloat16: training
+# refuses them.
 DATASHEET = {
     "B200": 2250,
     "GH200": 989,
@@ -44,9 +45,6 @@ DATASHEET = {
     "RTX 4090": 165.2,
     "RTX 3090": 71.2,
     "RTX 3090 Ti": 80,
-    "V100": 125,
-    "V100-PCIE": 112,
-    "Tesla T4": 65,
     "MI300X": 1307.4,
     "MI250X": 383,
 }

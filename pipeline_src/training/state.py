@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
-from pipeline_src.training.optimiser import MOMENTS
+from pipeline_src.training.optimiser import MOMENTS, step_count
 
 WEIGHTS = "model.safetensors"
 STATE, TENSORS = "state.json", "optimiser.safetensors"
@@ -55,7 +55,7 @@ def restore_tensors(
                         raise PipelineError("state of another model", full, where=path, remedy=remedy)
                     target = parameter if kind == WEIGHT else state.setdefault(kind, torch.empty_like(parameter))
                     target.copy_(stored.get_tensor(full))
-                state["step"] = torch.tensor(float(step), device=parameter.device)
+                state["step"] = step_count(optimiser, parameter, step)
     except (FileNotFoundError, SafetensorError, OSError) as error:
         raise PipelineError("no training state to read", error, where=path, remedy=remedy) from None
 

@@ -8,9 +8,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.training.peak_flops import DATASHEET
 
 CPU = "cpu"
-KNOWN = ("B200", "H200", "H100", "A100", "MI300X", "L40S", "A10", "L4", "RTX 4090", "RTX 3090", "V100", "Tesla T4")
+KNOWN = ("B200", "H200", "H100", "A100", "MI300X", "L40S", "A10", "L4", "RTX 4090", "RTX 3090")
 PEAKS = {  # FLOP/s, dense bfloat16, by what the command line calls it
-    name.removeprefix("Tesla ").replace(" ", "").lower(): DATASHEET[name] * 1e12 for name in KNOWN
+    name.replace(" ", "").lower(): DATASHEET[name] * 1e12 for name in KNOWN
 }
 CHOICES = (CPU, *PEAKS)
 CORES_OF_A_JOB = 4  # as the rules of workflow/rules/corpus.smk ask for

@@ -18,8 +18,6 @@ from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.pretraining.token_prediction import TokenPrediction
 from pipeline_src.training.objective import load_objective
 
-CPU = torch.device("cpu")
-
 
 def build(name: str, pairs: bool) -> TokenPrediction:
     kind = load_objective(name)
@@ -39,7 +37,7 @@ def batch() -> TensorBatch:
         "pair_label": [0, 1],
         "examples": [5, 3],
     }
-    return TensorBatch.of(PretrainingBatch(**{name: np.array(values) for name, values in arrays.items()}), CPU)
+    return TensorBatch.of(PretrainingBatch(**{name: np.array(values) for name, values in arrays.items()}))
 
 
 @pytest.mark.parametrize("name", ["masked", "left_to_right"])
