@@ -13,13 +13,16 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import Study
+from pipeline_src.tools.planning.hardware import CHIPS, Allocation
 from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.jobs import Jobs
+from pipeline_src.tools.planning.rates import expected_seconds
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440
 # For the last seconds of a job: SIGURG, which everything but the training loop ignores, two minutes before its end.
 SIGNAL = "--signal=URG@120"
+WORTH_IT = 0.75  # twice as many GPUs are asked for where they take at most so much of the time
 LARGEST = "mnli"  # a task of a user's own, whose size is not known before it is fetched, counts as this one
 
 
@@ -30,8 +33,9 @@ class Cluster:
     Attributes:
         gpus_per_node: GPUs that one node has.
         max_nodes: the most nodes for one pretraining.
-        gpu_teraflops: 10^12 floating-point operations a second that training really reaches on one GPU; 100 is a third
-            of the peak of an A100 in bfloat16.
+        gpu: kind of GPU, as ``plan --hardware`` names it: training takes what the roofline model says.
+        gpu_teraflops: where ``gpu`` is not given, the 10^12 floating-point operations a second that training really
+            reaches on one GPU; 100 is a third of the peak of an A100 in bfloat16.
         pretraining_hours: one phase gets as many GPUs as it takes to end in that time.
         max_runtime: longest time that a job may ask for, minutes; a pretraining that takes longer is stopped with its
             checkpoint saved, and queued again.
@@ -40,6 +44,7 @@ class Cluster:
 
     gpus_per_node: int = 8
     max_nodes: int = 8
+    gpu: str | None = None
     gpu_teraflops: float = 100
     pretraining_hours: float = 8
     max_runtime: int = MINUTES_A_DAY
@@ -60,7 +65,11 @@ class Cluster:
                 raise PipelineError(
                     "unknown key in Snakemake's config", key, where="--config or profile", remedy=remedy
                 )
-            if not key.endswith("partition") and (not isinstance(value, int | float) or value <= 0):
+            if key == "gpu":
+                if value not in CHIPS:
+                    remedy = f"use {', '.join(CHIPS)}, or give gpu_teraflops instead"
+                    raise PipelineError("unknown kind of GPU", value, where="--config gpu or profile", remedy=remedy)
+            elif not key.endswith("partition") and (not isinstance(value, int | float) or value <= 0):
                 raise PipelineError(
                     f"{key} is not a number above 0", value, where="--config or profile", remedy="mend it"
                 )
@@ -93,7 +102,7 @@ class StudyResources:
     def pretraining(self, phase: str) -> Resources:
         """One phase: GPUs over as many nodes as end it in time, and a warning before its time is over."""
         nodes, gpus = self.geometry(phase)
-        minutes = 60 * self._hours(self._phase(phase)) / (nodes * gpus)
+        minutes = 60 * self._hours(self._phase(phase), nodes * gpus)
         held = 24 * self.parameters * gpus / 1e6  # MB: weights, moments and their copies of each process
         resources = self._on(self.cluster.gpu_partition, int(4000 * (1 + gpus) + held), 30 + int(2 * minutes))
         resources |= {"slurm_extra": SIGNAL}
@@ -105,10 +114,11 @@ class StudyResources:
 
     def geometry(self, phase: str) -> tuple[int, int]:
         """Nodes and GPUs on each for one phase: powers of two, no more than sequences in a batch allow."""
-        wanted = self._hours(self._phase(phase)) / self.cluster.pretraining_hours
+        job, total = self._phase(phase), 1
         most = min(self.cluster.max_nodes * self.cluster.gpus_per_node, max(1, self.study.pretrain.batch // 8))
-        total = 1
-        while total < wanted and 2 * total <= most:
+        while self._hours(job, total) > self.cluster.pretraining_hours and 2 * total <= most:
+            if self._hours(job, 2 * total) > WORTH_IT * self._hours(job, total):
+                break
             total *= 2
         gpus = min(total, self.cluster.gpus_per_node)
         return math.ceil(total / gpus), gpus
@@ -138,9 +148,12 @@ class StudyResources:
         (job,) = self._jobs.pretrain(phase)
         return job
 
-    def _hours(self, job: JobEstimate) -> float:
-        """Hours of a training on one GPU, were every sequence full."""
-        return job.slot_flops / (self.cluster.gpu_teraflops * 1e12) / 3600
+    def _hours(self, job: JobEstimate, gpus: int = 1) -> float:
+        """Hours of a training on so many GPUs, were every sequence full."""
+        if self.cluster.gpu is None or not job.flops:
+            return job.slot_flops / (gpus * self.cluster.gpu_teraflops * 1e12) / 3600
+        seconds = expected_seconds(job, Allocation.on(CHIPS[self.cluster.gpu], 1, gpus))
+        return seconds * job.slot_flops / job.flops / 3600
 
     def _on(self, partition: str | None, memory: int, minutes: int) -> Resources:
         resources: Resources = {"mem_mb": memory, "runtime": min(minutes, self.cluster.max_runtime)}

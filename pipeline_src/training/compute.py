@@ -37,10 +37,12 @@ class Compute:
         squares: sum of squared sequence lengths.
         predictions: predicted tokens.
         seconds: wall time in the loop, over all sessions of a run that was stopped and went on.
-        training_seconds: of these, without measuring validation text and saving.
+        training_seconds: of these, without measuring validation text, saving, and the steps in which torch compiled.
         capacity: what the hardware at its peak would have computed in ``training_seconds``, in FLOPs.
         joules: energy, where it could be read in every session, else None.
         peak_memory: bytes.
+        compile_steps, compile_seconds: steps in which torch compiled, and how long they took.
+        compile_tokens, compile_squares, compile_predictions: of their batches.
     """
 
     steps: int = 0
@@ -53,6 +55,11 @@ class Compute:
     capacity: float = 0.0
     joules: float | None = 0.0
     peak_memory: int = 0
+    compile_steps: int = 0
+    compile_seconds: float = 0.0
+    compile_tokens: int = 0
+    compile_squares: int = 0
+    compile_predictions: int = 0
 
     def plus_step(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> Compute:
         """With one more step; the counts are as those of this class."""
@@ -68,6 +75,17 @@ class Compute:
     def flops(self, sizes: Sizes) -> int:
         """Floating-point operations of the matrix products so far, as ``sizes`` counts them."""
         return sizes.training_flops(self.tokens, self.squares, self.predictions)
+
+    def steady_flops(self, sizes: Sizes) -> int:
+        """Of :meth:`flops` those of steps in which nothing was compiled, which ``training_seconds`` are of."""
+        return self.flops(sizes) - sizes.training_flops(
+            self.compile_tokens, self.compile_squares, self.compile_predictions
+        )
+
+    @property
+    def steady_tokens(self) -> int:
+        """Real tokens of these steps."""
+        return self.tokens - self.compile_tokens
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for a checkpoint."""

@@ -20,7 +20,8 @@ from pipeline_src.training.peak_flops import peak_flops
 class ComputeTracker:
     """Counts one phase of training, from its first step or from where a checkpoint left it.
 
-    Time runs from the moment it is made. What a killed run spent after its last checkpoint is not in the sum.
+    Time runs from the moment it is made. What a killed run spent after its last checkpoint is not in the sum. A step in
+    which torch compiled is counted apart, and enters no rate.
 
     Args:
         sizes: of the encoder.
@@ -48,7 +49,8 @@ class ComputeTracker:
         self._compute = Compute.from_dict(earlier) if earlier else Compute()
         self._energy = EnergyCounter(device)
         self._joules_before = self._compute.joules
-        self._last = time.perf_counter()
+        self._last = self._step_began = time.perf_counter()
+        self._compilations = compilations()
         self._shown = self._compute  # at the last call of rates()
 
     def add(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> None:
@@ -56,6 +58,10 @@ class ComputeTracker:
         self._compute = self._compute.plus_step(
             sequences=sequences, tokens=tokens, squares=squares, predictions=predictions
         )
+        began, self._step_began = self._step_began, time.perf_counter()
+        before, self._compilations = self._compilations, compilations()
+        if self._compilations != before:
+            self._set_apart(self._step_began - began, tokens=tokens, squares=squares, predictions=predictions)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -66,17 +72,20 @@ class ComputeTracker:
         finally:
             now = time.perf_counter()
             self._compute = replace(self._compute, seconds=self._compute.seconds + now - self._last)
-            self._last = now
+            self._last = self._step_began = now
+            self._compilations = compilations()
 
     def rates(self) -> dict[str, float]:
-        """``tokens_per_second`` and ``mfu`` since the last call, or since the start."""
+        """``tokens_per_second`` and ``mfu`` since the last call, or since the start; nothing if all steps compiled."""
         self._tick()
         before, now = self._shown, self._compute
         self._shown = now
-        seconds = now.training_seconds - before.training_seconds
+        tokens, flops = (now.steady_tokens - before.steady_tokens), now.steady_flops(self.sizes)
+        if not tokens:
+            return {}
         return {
-            "tokens_per_second": (now.tokens - before.tokens) / seconds,
-            "mfu": (now.flops(self.sizes) - before.flops(self.sizes)) / (now.capacity - before.capacity),
+            "tokens_per_second": tokens / (now.training_seconds - before.training_seconds),
+            "mfu": (flops - before.steady_flops(self.sizes)) / (now.capacity - before.capacity),
         }
 
     def deterministic(self) -> dict[str, Any]:
@@ -95,14 +104,15 @@ class ComputeTracker:
     def measured(self) -> dict[str, Any]:
         """What depends on the machine, for ``logs/``; ``flops`` says of which run."""
         compute = self._tick()
-        flops = compute.flops(self.sizes)
         trained = compute.training_seconds or float("inf")  # nothing trained, no rate
         return {
-            "flops": flops,
+            "flops": compute.flops(self.sizes),
             "seconds": compute.seconds,
             "training_seconds": compute.training_seconds,
-            "tokens_per_second": compute.tokens / trained,
-            "mfu": flops / (compute.capacity or float("inf")),
+            "compile_seconds": compute.compile_seconds,
+            "compile_steps": compute.compile_steps,
+            "tokens_per_second": compute.steady_tokens / trained,
+            "mfu": compute.steady_flops(self.sizes) / (compute.capacity or float("inf")),
             "joules": compute.joules,
             "peak_memory": compute.peak_memory,
             "processes": self.processes,
@@ -113,6 +123,20 @@ class ComputeTracker:
     def state(self) -> dict[str, Any]:
         """For the checkpoint; its counts are exact, its times differ from run to run."""
         return self._tick().as_dict()
+
+    def _set_apart(self, seconds: float, *, tokens: int, squares: int, predictions: int) -> None:
+        """Take the last step out of what the rates are of."""
+        compute = self._tick()
+        self._compute = replace(
+            compute,
+            training_seconds=compute.training_seconds - seconds,
+            capacity=compute.capacity - seconds * self.peak.flops * self.processes,
+            compile_steps=compute.compile_steps + 1,
+            compile_seconds=compute.compile_seconds + seconds,
+            compile_tokens=compute.compile_tokens + tokens,
+            compile_squares=compute.compile_squares + squares,
+            compile_predictions=compute.compile_predictions + predictions,
+        )
 
     def _tick(self) -> Compute:
         """Bring times, energy and memory up to now."""
@@ -129,6 +153,12 @@ class ComputeTracker:
             peak_memory=max(compute.peak_memory, _peak_memory(self.device)),
         )
         return self._compute
+
+
+def compilations() -> int:
+    """How many functions torch.compile has compiled in this process so far, those that it compiled again included."""
+    dynamo = sys.modules.get("torch._dynamo.utils")  # not there until something is compiled
+    return dynamo.counters["frames"]["total"] if dynamo else 0
 
 
 def _peak_memory(device: torch.device) -> int:

@@ -74,7 +74,24 @@ def test_no_job_asks_for_more_than_the_cluster_has(resources: ModuleType, base: 
     assert plan.work(memory=1000, minutes=900) == {"mem_mb": 1000, "runtime": 600, "slurm_partition": "cpu"}
 
 
-@pytest.mark.parametrize("config", [{"gpus_per_nodes": 4}, {"max_nodes": 0}, {"gpu_teraflops": "fast"}])
+def test_a_known_gpu_takes_what_the_roofline_model_says(resources: ModuleType, base: dict[str, Any]) -> None:
+    plans = {
+        gpu: resources.StudyResources(Study(**base), resources.Cluster.of({"gpu": gpu, "max_runtime": 99_999}))
+        for gpu in ("h100", "a100")
+    }
+    assert [plan.geometry("short") for plan in plans.values()] == [(1, 2), (1, 8)]
+    hours = {gpu: (plan.pretraining("short")["runtime"] - 30) / 2 / 60 for gpu, plan in plans.items()}
+    assert 4 < hours["h100"] < 8 and 4 < hours["a100"] < 8
+    # so small a batch is not divided further: the host launches as long as the GPU computes
+    base["pretrain"]["steps"]["short"] *= 30
+    endless = resources.StudyResources(Study(**base), resources.Cluster.of({"gpu": "h100"}))
+    assert endless.geometry("short") == (1, 4)
+    assert resources.StudyResources(Study(**base), resources.Cluster()).geometry("short") == (4, 8)
+
+
+@pytest.mark.parametrize(
+    "config", [{"gpus_per_nodes": 4}, {"max_nodes": 0}, {"gpu_teraflops": "fast"}, {"gpu": "quick"}]
+)
 def test_a_mistake_in_the_config_is_named(resources: ModuleType, config: dict[str, Any]) -> None:
     with pytest.raises(PipelineError, match=next(iter(config))):
         resources.Cluster.of(config)

@@ -225,7 +225,7 @@ def _notes(
     if not jobs.study.finetune.model.startswith("models/pretrained/"):
         notes.append(f"{jobs.study.finetune.model} is counted as if it were as large as this study's own model")
     if hardware.gpus and not any(row.runs for row in rows if row.gpu_hours):
-        notes.append("no run on a GPU is known here: its share of the peak is assumed (planning/rates.py)")
+        notes.append("no run on a GPU is known here: its speed is by the roofline model (planning/roofline.py)")
     if hardware.gpus and prices.main is not None and prices.cpu is None:
         notes.append("stages without a GPU are not priced; --cpu-price does")
     tokens = sum(row.tokens for row in rows if row.stage.startswith("pretrain"))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.training.peak_flops import DATASHEET
+from pipeline_src.training.datasheet import DATASHEET, PCIE_4, Chip
 
 CPU = "cpu"
 KNOWN = ("B200", "H200", "H100", "A100", "MI300X", "L40S", "A10", "L4", "RTX 4090", "RTX 3090")
-PEAKS = {  # FLOP/s, dense bfloat16, by what the command line calls it
-    name.replace(" ", "").lower(): DATASHEET[name] * 1e12 for name in KNOWN
+CHIPS = {  # by what the command line calls them
+    name.replace(" ", "").lower(): DATASHEET[name] for name in KNOWN
 }
-CHOICES = (CPU, *PEAKS)
+CHOICES = (CPU, *CHIPS)
+BALANCE = 300  # FLOP a byte of memory: of chips whose memory is not known; H100's is 295
 CORES_OF_A_JOB = 4  # as the rules of workflow/rules/corpus.smk ask for
 
 
@@ -24,11 +25,26 @@ class Allocation:
         cores: of the CPU.
         gpus: together on one training; 0 trains on the CPU.
         peak: FLOP/s of one GPU.
+        memory, link: of it, bytes a second; as :class:`pipeline_src.training.datasheet.Chip` has them, 0 where they
+            are not known.
     """
 
     cores: int
     gpus: int = 0
     peak: float = 0.0
+    memory: float = 0.0
+    link: float = 0.0
+
+    @classmethod
+    def on(cls, chip: Chip, cores: int, gpus: int) -> Allocation:
+        """So many of one kind of GPU."""
+        return cls(cores, gpus, chip.teraflops * 1e12, chip.memory * 1e9, chip.link * 1e9)
+
+    @property
+    def chip(self) -> Chip:
+        """The kind of GPU."""
+        memory = self.memory or self.peak / BALANCE
+        return Chip(self.peak / 1e12, memory / 1e9, self.link / 1e9 or PCIE_4)
 
 
 @dataclass(frozen=True)
@@ -36,7 +52,7 @@ class Hardware:
     """All that a study has.
 
     Attributes:
-        name: ``cpu`` or a key of :data:`PEAKS`.
+        name: ``cpu`` or a key of :data:`CHIPS`.
         cores: of the CPU, on all machines together.
         gpus: of that kind; 0 for ``cpu``.
     """
@@ -54,15 +70,10 @@ class Hardware:
         """
         gpus = (0 if name == CPU else 1) if gpus is None else gpus
         if name == CPU and gpus:
-            raise PipelineError("a CPU has no GPUs", gpus, where="--gpus", remedy=f"--hardware {', '.join(PEAKS)}")
+            raise PipelineError("a CPU has no GPUs", gpus, where="--gpus", remedy=f"--hardware {', '.join(CHIPS)}")
         if cores < 1 or (name != CPU and gpus < 1):
             raise PipelineError("nothing to run on", min(cores, gpus), where="--cores, --gpus", remedy="1 or more")
         return cls(name, cores, gpus)
-
-    @property
-    def peak(self) -> float:
-        """FLOP/s of one GPU; 0 for a CPU, whose speed is not counted from a peak."""
-        return 0.0 if self.name == CPU else PEAKS[self.name]
 
     def on_cores(self, wanted: int = CORES_OF_A_JOB) -> tuple[Allocation, int]:
         """Allocation of one job on the CPU that can use ``wanted`` cores, and how many such jobs run at once."""
@@ -73,8 +84,9 @@ class Hardware:
         """Allocation of one training, and how many run at once: one ``together`` on every GPU, else one a GPU."""
         if not self.gpus:
             return self.on_cores(threads) if not together else (self.on_cores(threads)[0], 1)
+        chip = CHIPS[self.name]
         return (
-            (Allocation(self.cores, self.gpus, self.peak), 1)
+            (Allocation.on(chip, self.cores, self.gpus), 1)
             if together
-            else (Allocation(threads, 1, self.peak), self.gpus)
+            else (Allocation.on(chip, threads, 1), self.gpus)
         )

@@ -18,7 +18,9 @@ class JobEstimate:
         tokens: real ones that go through, or are drawn or made.
         flops: of training and predicting.
         slot_flops: the same as if every sequence were full, as papers count it.
-        steps, width, layers: of training.
+        steps, width, inner, layers, entries: of training and its model.
+        length: of the sequences that ``tokens`` are in: the sum of squared lengths over their sum.
+        predictions: predicted tokens.
     """
 
     stage: str
@@ -33,4 +35,8 @@ class JobEstimate:
     slot_flops: float = 0.0
     steps: int = 0
     width: int = 0
+    inner: int = 0
     layers: int = 0
+    entries: int = 0
+    length: float = 0.0
+    predictions: float = 0.0

@@ -107,7 +107,8 @@ class Jobs:
         slots = steps * params.batch * length
         share = 1.0 if params.objective == "left_to_right" else self.study.mask_prob
         tokens = slots * fill_ratio(length)
-        flops = model.flops(tokens, min(length, length * (fill_ratio(length) + 0.08)), share * tokens)
+        real_length = min(length, length * (fill_ratio(length) + 0.08))
+        flops = model.flops(tokens, real_length, share * tokens)
         done = Path(f"results/pretrain/{phase}.json")
         if self.size(f"models/pretrained/{phase}") and self.size(str(done)) and done.exists():
             cost = read_json(done).get("cost", {})
@@ -121,7 +122,7 @@ class Jobs:
             written=self.size(f"models/pretrained/{phase}") or written,
             extra=CHECKPOINTS * MODEL_AND_MOMENTS * model.parameters,
             tokens=tokens, flops=flops, slot_flops=model.flops(slots, length, share * slots),
-            steps=steps, width=model.hidden_size, layers=model.num_hidden_layers,
+            steps=steps, length=real_length, predictions=share * tokens, **model.of_a_job(),
         )  # fmt: skip
 
     def finetune(self) -> Iterator[JobEstimate]:
@@ -144,7 +145,7 @@ class Jobs:
             read=encoder + (self.size("data/tasks") or 0) / len(self.study.tasks),
             written=known or MODEL * model.encoder_parameters,
             extra=MODEL_AND_MOMENTS * model.parameters,
-            width=model.hidden_size, layers=model.num_hidden_layers,
+            **model.of_a_job(),
         )  # fmt: skip
         if size is None:
             return job
@@ -161,6 +162,7 @@ class Jobs:
             units=flops,
             written=job.written + PREDICTION * (size.labelled * weights + size.unlabelled),
             tokens=trained,
+            length=length,
             flops=flops,
             slot_flops=model.flops(counted * recipe.max_length * size.sequences / mean, recipe.max_length),
             steps=sum(point.epochs * math.ceil(size.rows / point.batch) for point in points),

@@ -27,6 +27,15 @@ class ModelSizes:
         inner = model.feed_forward or 4 * model.hidden
         return cls(model.hidden, model.layers, inner, study.vocabulary.entries, model.positions)
 
+    def of_a_job(self) -> dict[str, int]:
+        """As :class:`pipeline_src.tools.planning.job_estimate.JobEstimate` names them."""
+        return {
+            "width": self.hidden_size,
+            "inner": self.intermediate_size,
+            "layers": self.num_hidden_layers,
+            "entries": self.vocab_size,
+        }
+
     @property
     def encoder_parameters(self) -> int:
         """Embeddings, blocks and pooler."""

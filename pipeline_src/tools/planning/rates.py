@@ -1,4 +1,4 @@
-"""How long a job takes: rates measured by the project, corrected by what the runs of this checkout took.
+"""How long a job takes: rates measured by the project, for GPUs the roofline model; corrected by this checkout's runs.
 
 Every run of a stage adds a line to ``logs/rates.jsonl``: the job with its amount of work, what it had to itself, and
 the seconds. A plan compares each with what the rates below expect, and multiplies its own expectation by the median of
@@ -16,8 +16,11 @@ from statistics import median
 from typing import Any
 
 from pipeline_src.common.paths import LOGS
+from pipeline_src.params.machine import USUAL
 from pipeline_src.tools.planning.hardware import Allocation
 from pipeline_src.tools.planning.job_estimate import JobEstimate
+from pipeline_src.tools.planning.model_sizes import ModelSizes
+from pipeline_src.tools.planning.roofline import Work, by_size, step_time
 
 MEASURED = LOGS / "rates.jsonl"
 LAST = 20  # runs of a stage that count
@@ -58,11 +61,7 @@ ONE_CORE = {  # stages that run in one process
 # reached 49 with BERT-Tiny.
 THREAD = {128: 45e9, 256: 60e9, 768: 110e9}
 THREADS_TOGETHER = 0.7  # n threads do n^0.7 as much: two 1.6 times
-# Share of a GPU's peak that training reaches (MFU); assumed: published are 24 % of bfloat16 for BERT-base by Hugging
-# Face on A100 (arXiv:2312.17482) and 49 % for BERT-large by MLPerf's best with FP8 on H200. Not measured here yet.
-MFU = {128: 0.04, 256: 0.10, 512: 0.22, 768: 0.35, 1024: 0.40}
-SEVERAL_GPUS = 0.9  # of as many times one; assumed
-STEP_FLOOR, STEP_FLOOR_LAYER = 0.004, 0.0006  # seconds of a step however small, to launch its kernels; assumed
+POSITIONS = 512  # of a model; too few weights to be counted better
 
 
 def _download(job: JobEstimate, _: Allocation) -> float:
@@ -79,11 +78,19 @@ def _on_one_core(job: JobEstimate, _: Allocation) -> float:
 
 def _training(job: JobEstimate, allocation: Allocation) -> float:
     if not allocation.gpus:
-        return job.flops / (_by_width(THREAD, job.width) * allocation.cores**THREADS_TOGETHER)
-    speed = (
-        allocation.peak * _by_width(MFU, job.width) * (1 if allocation.gpus == 1 else SEVERAL_GPUS * allocation.gpus)
+        return job.flops / (by_size(THREAD, job.width) * allocation.cores**THREADS_TOGETHER)
+    if not job.steps:
+        return 0.0
+    tokens = job.tokens / job.steps / allocation.gpus
+    work = Work(
+        ModelSizes(job.width, job.layers, job.inner, job.entries, POSITIONS),
+        tokens,
+        job.length,
+        job.predictions / job.steps / allocation.gpus,
+        pieces=math.ceil(tokens / USUAL.pretrain.max_tokens),
+        compiled=job.stage == "pretrain",
     )
-    return max(job.flops / speed, job.steps * (STEP_FLOOR + STEP_FLOOR_LAYER * job.layers))
+    return job.steps * step_time(work, allocation.chip, allocation.gpus).seconds
 
 
 SECONDS: dict[str, Callable[[JobEstimate, Allocation], float]] = {
@@ -102,18 +109,6 @@ def expected_seconds(job: JobEstimate, allocation: Allocation) -> float:
     return STARTS[job.stage] + SECONDS[job.stage](job, allocation)
 
 
-def _by_width(table: dict[int, float], width: int) -> float:
-    """Between two widths of the table on the line of the logarithms; beyond its ends the end's."""
-    known = sorted(table)
-    width = min(max(width, known[0]), known[-1])
-    below = max(w for w in known if w <= width)
-    above = min(w for w in known if w >= width)
-    if below == above:
-        return table[below]
-    share = math.log(width / below) / math.log(above / below)
-    return table[below] * (table[above] / table[below]) ** share
-
-
 @dataclass(frozen=True)
 class Correction:
     """What measured runs say of a stage: their time over the expected one, and how many they are."""
@@ -122,12 +117,18 @@ class Correction:
     runs: int = 0
 
 
-def append(job: JobEstimate, allocation: Allocation, seconds: float, path: Path = MEASURED) -> None:
-    """Add one run. Lines of jobs side by side do not mix: each is one write to the file's end."""
+def append(
+    job: JobEstimate, allocation: Allocation, seconds: float, compiling: float = 0.0, path: Path = MEASURED
+) -> None:
+    """Add one run; what torch spent ``compiling`` is not in ``seconds``.
+
+    Lines of jobs side by side do not mix: each is one write to the file's end.
+    """
     amount = job.flops or job.units
     line = {
         "stage": job.stage,
         "seconds": round(seconds, 3),
+        "compile_seconds": round(compiling, 3),
         "rate": amount / seconds,
         "unit": "FLOP/s" if job.flops else f"{job.unit}/s",
         "job": asdict(job),

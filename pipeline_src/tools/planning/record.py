@@ -18,7 +18,7 @@ from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.jobs import STAGES, Jobs
 from pipeline_src.tools.planning.output_sizes import size_on_disk
 from pipeline_src.tools.planning.rates import MEASURED, append
-from pipeline_src.training.peak_flops import datasheet
+from pipeline_src.training.datasheet import datasheet
 
 
 def record_run(stage: str, item: str, study: Study, seconds: float, path: Path = MEASURED) -> None:
@@ -33,7 +33,7 @@ def record_run(stage: str, item: str, study: Study, seconds: float, path: Path =
         job = _job(stage, item, study)
         allocation = _allocation(stage, item)
         if job is not None and allocation is not None:
-            append(job, allocation, _seconds(stage, item, seconds), path)
+            append(job, allocation, *_seconds(stage, item, seconds), path)
     except Exception as error:
         log.warning("this run's rate is not kept for `plan`: %s", error)
 
@@ -58,21 +58,28 @@ def _allocation(stage: str, item: str) -> Allocation | None:
         name = _gpu()
         if name is None:
             return Allocation(machine.finetune.threads)
-        peak = datasheet(name)
-        return Allocation(machine.finetune.threads, 1, peak) if peak else None
+        chip = datasheet(name)
+        return Allocation.on(chip, machine.finetune.threads, 1) if chip else None
     return Allocation(count_workers())
 
 
 def _of_pretraining(cost: Mapping[str, Any], threads: int) -> Allocation:
     processes = cost["processes"]
-    if "bfloat16" in cost["peak_source"]:  # a GPU's; a CPU's peak is measured in float32
+    chip = datasheet(cost["peak_source"])  # which ends with the GPU's name
+    if chip is not None:
+        return Allocation.on(chip, threads, processes)
+    if "bfloat16" in cost["peak_source"]:  # of another GPU; a CPU's peak is measured in float32
         return Allocation(threads, processes, cost["peak_flops"] / processes)
     return Allocation(threads * processes)
 
 
-def _seconds(stage: str, item: str, seconds: float) -> float:
-    """How long it took in all: a pretraining that was stopped, over all its sessions."""
-    return max(seconds, _cost(item)["seconds"]) if stage == "pretrain" else seconds
+def _seconds(stage: str, item: str, seconds: float) -> tuple[float, float]:
+    """How long it took, and how long torch compiled beside: a pretraining that was stopped, over all its sessions."""
+    if stage != "pretrain":
+        return seconds, 0.0
+    cost = _cost(item)
+    compiling = cost.get("compile_seconds", 0.0)
+    return max(seconds, cost["seconds"]) - compiling, compiling
 
 
 def _cost(phase: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from pipeline_src.tools.planning.estimate import Plan
 
 WIDTH = 100
 HEADS = ("stage", "jobs", "input", "output", "tokens", "FLOPs", "work", "time", "disk", "cost", "rates")
-WIDTHS = (18, 4, 7, 7, 6, 6, 7, 7, 7, 8, 7)
+WIDTHS = (18, 4, 7, 7, 6, 6, 7, 7, 7, 8, 8)
 UNITS = ((86_400 * 2, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min"))  # from, seconds, name
 
 
@@ -18,7 +18,8 @@ def plan_table(plan: Plan) -> str:
     gpus = f"{machine.gpus} x {machine.name.upper()}, " if machine.gpus else ""
     lines = [f"Plan of {plan.name} on {gpus}{machine.cores} CPU cores", "", _line(HEADS)]
     for row in plan.rows:
-        rates = f"{row.runs} runs" if row.runs > 1 else ("1 run" if row.runs else "default")
+        unmeasured = "roofline" if row.gpu_hours else "default"
+        rates = f"{row.runs} runs" if row.runs > 1 else ("1 run" if row.runs else unmeasured)
         sizes = (amount(row.read, "B"), amount(row.written, "B"), amount(row.tokens), scientific(row.flops))
         times = (duration(row.work), duration(row.elapsed))
         lines.append(_line((row.stage, str(row.jobs), *sizes, *times, amount(row.disk, "B"), money(row.cost), rates)))
@@ -36,8 +37,8 @@ def plan_table(plan: Plan) -> str:
         ),
         *_wrapped(
             "work: all jobs of a stage, one after another; time: as many at once as fit. rates: how many runs of "
-            "logs/rates.jsonl correct the expected time; else the project's own rates. disk: outputs twice (DVC's "
-            "cache) and what lies beside."
+            "logs/rates.jsonl correct the expected time; else the project's own rates, on a GPU those of the roofline "
+            "model. disk: outputs twice (DVC's cache) and what lies beside."
         ),
     ]
     for note in plan.notes:

@@ -58,6 +58,7 @@ def add_costs(results) -> None:
         cost = {"steps": 10, "sequences": 320, "tokens": 4000, "predictions": 600, "flops": flops}
         write_json(path, read_json(path) | {"cost": cost | {"tokens_per_batch": 640, "normalised_computation": 6.4e9}})
         took = {"seconds": 3753.0, "training_seconds": 59.0, "tokens_per_second": 12_345.6, "mfu": 0.4123}
+        took |= {"compile_seconds": 195.0 if phase == "short" else 0.0}
         machine = {"peak_memory": 812e6, "processes": 2, "peak_flops": 1.978e15, "peak_source": "datasheet, 2024"}
         logs = results.parent / "logs"
         settings = {"attention": "auto", "compile": True, "threads": 2, "max_tokens": 16384, "recompute": False}
@@ -82,6 +83,7 @@ def test_every_number_of_the_page_is_found(results, root, pictures):
     assert audit(text, documents(results, root)) > 250
     for shown in ("1.408e19", "4.352e19", "4.686e18", "1.280e10", "3.208e6", "10.43", "445.9", "rain", "25.0 %"):
         assert shown in text, shown
+    assert len(re.findall(r"#/compile_seconds", text)) == 1 and "steps in which torch compiled took" in text
     for phase in ("short", "long"):  # the settings of machine.yaml, the boolean ones too
         settings = re.findall(rf'{phase}.cost.json#/machine/(\w+)"[^>]*>([^<]+)<', text)
         assert dict(settings)["max_tokens"] == "16384" and len(settings) == 5, phase

@@ -15,6 +15,7 @@ from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.training import compute_tracker, peak_flops
 from pipeline_src.training.compute import Compute, normalised_computation
 from pipeline_src.training.compute_tracker import ComputeTracker
+from pipeline_src.training.datasheet import datasheet
 from pipeline_src.training.energy import EnergyCounter
 
 TINY = BertConfig(97, 32, 3, 4, 80, hidden_dropout_prob=0.0)
@@ -82,7 +83,7 @@ def test_normalised_computation_of_the_paper():
     ],
 )
 def test_datasheets_by_the_names_torch_gives(name, tflops):
-    assert peak_flops.datasheet(name) == pytest.approx(tflops * 1e12)
+    assert datasheet(name).teraflops == tflops
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_datasheets_by_the_names_torch_gives(name, tflops):
     ["NVIDIA RTX A1000", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "GRID T4-16Q", ""],
 )
 def test_what_is_no_listed_chip_is_measured(name):
-    assert peak_flops.datasheet(name) is None
+    assert datasheet(name) is None
 
 
 def test_the_peak_of_a_cpu_is_measured_fast_and_draws_no_random_number():
@@ -197,6 +198,47 @@ def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(c
     assert measured["tokens_per_second"] == pytest.approx(90 / 4)
     assert measured["mfu"] == pytest.approx(measured["flops"] / (4 * 2e9))
     assert measured["peak_memory"] > 1e6
+
+
+def test_steps_in_which_torch_compiles_enter_no_rate(clock):
+    """A real compiled module: two graphs, one for the first batch and one more for a batch of one."""
+
+    class Layer(torch.nn.Linear):
+        def forward(self, rows):
+            return torch.nn.functional.gelu(super().forward(rows))
+
+    layer = Layer(8, 8)
+    layer.compile(backend="eager", dynamic=True)
+    layer(torch.zeros(7, 8))  # before the tracker was made, such as by the phase before
+    torch._dynamo.reset()
+    counts = make_tracker()
+    step = counted([10, 20], 4)
+    rows = []
+    for size, seconds in ((4, 50), (4, 2), (5, 2), (1, 30), (6, 2)):
+        layer(torch.zeros(size, 8))
+        clock.now += seconds
+        counts.add(**step)
+        rows.append(counts.rates())
+    assert [row.get("tokens_per_second") for row in rows] == [None, 15, 15, None, 15]
+    assert rows[0] == {} and rows[1]["mfu"] == pytest.approx(training_flops(TINY, 30, 500, 4) / 2e9)
+    measured = counts.measured()
+    assert (measured["compile_steps"], measured["compile_seconds"]) == (2, 80)
+    assert (measured["seconds"], measured["training_seconds"]) == (86, 6)
+    assert measured["tokens_per_second"] == pytest.approx(15) and measured["mfu"] == pytest.approx(rows[1]["mfu"])
+    assert counts.deterministic()["steps"] == 5 and counts.deterministic()["tokens"] == 150
+    resumed = make_tracker(json.loads(json.dumps(counts.state()))).measured()
+    assert resumed["compile_seconds"] == 80 and resumed["tokens_per_second"] == pytest.approx(15)
+
+
+def test_graphs_of_validation_text_set_no_step_of_training_apart(clock):
+    counts = make_tracker()
+    with counts.aside():
+        clock.now += 40
+        torch.compile(lambda rows: rows + 1, backend="eager")(torch.zeros(3))
+    clock.now += 2
+    counts.add(**counted([30], 4))
+    assert counts.rates()["tokens_per_second"] == pytest.approx(15)
+    assert counts.measured()["compile_steps"] == 0
 
 
 def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):

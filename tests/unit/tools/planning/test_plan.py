@@ -58,7 +58,7 @@ def test_more_machines_never_take_longer_and_cost_the_same(clone, capsys):
     few = plan(capsys, "--preset", "bert-large", "--hardware", "a100", "--gpus", "1", "--cores", "8", "--price", "1")
     many = plan(capsys, "--preset", "bert-large", "--hardware", "a100", "--gpus", "16", "--cores", "64", "--price", "1")
     assert many["totals"]["elapsed"] < few["totals"]["elapsed"] / 8
-    assert many["totals"]["cost"] == pytest.approx(few["totals"]["cost"], rel=0.25)
+    assert 1 < many["totals"]["cost"] / few["totals"]["cost"] < 1.5  # gradients are summed, and the host launches
     assert many["totals"]["flops"] == few["totals"]["flops"]
 
 
@@ -68,6 +68,14 @@ def test_prices_of_machines(clone, capsys):
     found = plan(capsys, "--hardware", "h100", "--price", "0", "--cpu-price", "6")
     on_cores = sum(stage["elapsed"] for stage in found["stages"] if not stage["gpu_hours"])
     assert found["totals"]["cost"] == pytest.approx(6 * on_cores / 3600)
+
+
+def test_a_gpu_that_was_never_measured_goes_by_the_roofline_model(clone, capsys):
+    assert any("roofline model" in note for note in plan(capsys, "--hardware", "h100")["notes"])
+    assert not any("roofline" in note for note in plan(capsys)["notes"])
+    assert command.main(["plan", "--hardware", "h100"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("pretrain", "tokenize"))]
+    assert [row.split()[-1] for row in rows] == ["default", "roofline", "roofline"]
 
 
 @pytest.mark.parametrize(
@@ -110,20 +118,27 @@ def test_every_run_adds_its_rate_and_the_next_plan_rests_on_it(clone, monkeypatc
     assert plan(capsys, "--defaults") == before
 
 
-def test_pretraining_is_recorded_over_all_its_sessions_and_by_its_device(clone):
+def test_pretraining_is_recorded_over_all_its_sessions_by_its_device_and_without_compiling(clone):
     from pipeline_src.params.study import load_study
 
-    cost = {"processes": 4, "peak_source": "datasheet, dense bfloat16, NVIDIA H100", "peak_flops": 4e15, "seconds": 900}
+    cost = {
+        "processes": 4,
+        "peak_source": "datasheet, dense bfloat16, NVIDIA H100",
+        "peak_flops": 3.956e15,
+        "seconds": 1000,
+        "compile_seconds": 100,
+    }
     folder = clone / "logs" / "pretrain"
     folder.mkdir(parents=True)
     (folder / "short.cost.json").write_text(json.dumps(cost))
     record_run("pretrain", "short", load_study(), 50.0)
-    cost["peak_source"] = "float32 matrix product measured on this machine"
+    cost |= {"peak_source": "float32 matrix product measured on this machine", "compile_seconds": 0.0}
     (folder / "short.cost.json").write_text(json.dumps(cost))
     record_run("pretrain", "short", load_study(), 950.0)
     gpu, cpu = (json.loads(line) for line in (clone / "logs/rates.jsonl").read_text().splitlines())
-    assert gpu["allocation"] == {"cores": 2, "gpus": 4, "peak": 1e15} and gpu["seconds"] == 900
-    assert cpu["allocation"] == {"cores": 8, "gpus": 0, "peak": 0.0} and cpu["seconds"] == 950
+    gpu_has = {"cores": 2, "gpus": 4, "peak": 989e12, "memory": 3350e9, "link": 450e9}
+    assert gpu["allocation"] == gpu_has and (gpu["seconds"], gpu["compile_seconds"]) == (900, 100)
+    assert cpu["allocation"] == dict.fromkeys(gpu_has, 0) | {"cores": 8} and cpu["seconds"] == 1000
 
 
 def test_a_rate_that_cannot_be_kept_costs_no_stage_its_success(clone):

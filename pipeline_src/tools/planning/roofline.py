@@ -1,0 +1,181 @@
+"""A roofline model of a training step on a GPU: what its arithmetic and its traffic take at a share of the datasheet's.
+
+Roofline (Williams, Waterman and Patterson 2009): no kernel is faster than its arithmetic at the chip's best rate, nor
+than its bytes at the memory's. Here a matrix product takes the longer of both, attention their sum, and what
+torch.compile fuses between them its bytes. The host launches meanwhile, and gradients are summed behind the backward
+pass. Nothing of it was measured by this project: where no source stands beside a constant, it is an estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from pipeline_src.tools.planning.model_sizes import ModelSizes
+from pipeline_src.training.datasheet import Chip
+
+# Share of the peak that products of bfloat16 reach, by the root of their inputs times their outputs; 8192 wide, H200s
+# reach 0.80 of it.
+PRODUCTS = {128: 0.12, 256: 0.24, 512: 0.46, 768: 0.62, 1024: 0.68, 1536: 0.77, 4096: 0.80}
+UNALIGNED = 0.2  # of that, where a width is no multiple of 8, which Hopper's and Ampere's fast kernels ask for
+# Share of the peak that flash attention with dropout reaches, both ways, by length; without dropout, FlashAttention-2
+# reaches 0.17 at 512 and 0.3 at 2048 on H100 with heads of 64 (Dao 2023, figure 5).
+ATTENTION = {64: 0.06, 128: 0.09, 512: 0.20, 2048: 0.28}
+MEMORY = 0.88  # share of the memory's bandwidth that element-wise kernels reach
+LINK = 0.8  # share of the way to other GPUs that NCCL's sums of 100 MB and more reach
+MACHINE_GPUS, ADAPTER = 8, 25.0  # GPUs of a machine, and GB/s of each one's network adapter (200 Gbit/s); assumed
+# Host seconds: of a step, and of a block in each piece of a batch, compiled or as written.
+HOST_STEP, HOST_COMPILED, HOST_EAGER = 0.0025, 0.0006, 0.0015
+HALF, SINGLE = 2, 4  # bytes of bfloat16 and float32
+OPTIMISER = 40  # bytes a parameter and step: AdamW reads 16 and writes 12; the norm of the gradients, clipping
+WEIGHTS = 20  # bytes a parameter and piece: bfloat16 copies made and read twice, gradients added up
+EMBEDDINGS = 60  # bytes a token and unit of width: three rows, their sum, LayerNorm, dropout; gradients scattered
+QKV = 12 * HALF  # bytes a token and unit of width: attention reads three and writes one, then reads five, writes three
+SCORES = 9 * HALF  # bytes a score of the head: written, read by the loss and its gradient, the gradient read thrice
+
+
+@dataclass(frozen=True)
+class Design:
+    """What of the model's code decides its traffic.
+
+    Attributes:
+        residual: bytes of a number of the residual stream.
+        fused: whether queries, keys and values are one product; else three.
+        aligned: whether the head's rows are padded to a multiple of 64.
+    """
+
+    residual: int = HALF
+    fused: bool = True
+    aligned: bool = True
+
+
+BUILT = Design()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one GPU does in one step.
+
+    Attributes:
+        model: its sizes.
+        tokens: real ones.
+        length: of a sequence: the sum of squared lengths over the sum of lengths.
+        predictions: predicted tokens.
+        pieces: that its part of the batch is cut into.
+        compiled: by torch.compile.
+    """
+
+    model: ModelSizes
+    tokens: float
+    length: float
+    predictions: float
+    pieces: int = 1
+    compiled: bool = True
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step by what takes them.
+
+    Attributes:
+        products: of the blocks.
+        attention: between their queries, keys and values.
+        element_wise: LayerNorm, dropout, GELU and biases of the blocks; the embeddings.
+        head: transform, scores and loss.
+        parameters: gradients added up, clipped and used.
+        host: to launch all of it, beside the GPU's work.
+        exposed: of summing gradients over GPUs, what the backward pass does not hide.
+    """
+
+    products: float
+    attention: float
+    element_wise: float
+    head: float
+    parameters: float
+    host: float
+    exposed: float = 0.0
+
+    @property
+    def gpu(self) -> float:
+        """What one GPU computes."""
+        return self.products + self.attention + self.element_wise + self.head + self.parameters
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step."""
+        return max(self.gpu, self.host) + self.exposed
+
+
+def step_time(work: Work, chip: Chip, gpus: int = 1, design: Design = BUILT) -> StepTime:
+    """What a step takes that ``gpus`` take together, each with its own ``work``."""
+    model, tokens, bandwidth = work.model, work.tokens, MEMORY * chip.memory * 1e9
+    width, inner, layers = model.hidden_size, model.intermediate_size, model.num_hidden_layers
+    projections = [(width, 3 * width)] if design.fused else [(width, width)] * 3
+    products = [*projections, (width, width), (width, inner), (inner, width)]
+    attended = 12 * layers * width * work.length * tokens  # FLOPs, as models/flops.py counts them
+    transform = product_time(chip, width, width, work.predictions)
+    scores = product_time(chip, width, model.vocab_size, work.predictions) / (1 if design.aligned else UNALIGNED)
+    one = StepTime(
+        products=layers * sum(product_time(chip, *product, tokens) for product in products),
+        attention=attended / attention_rate(chip, work.length) + QKV * width * layers * tokens / bandwidth,
+        element_wise=(layers * _block_bytes(width, inner, design) + EMBEDDINGS * width) * tokens / bandwidth,
+        head=transform + scores + SCORES * model.vocab_size * work.predictions / bandwidth,
+        parameters=(OPTIMISER + WEIGHTS * work.pieces) * model.parameters / bandwidth,
+        host=HOST_STEP + (HOST_COMPILED if work.compiled else HOST_EAGER) * layers * work.pieces,
+    )
+    return one if gpus == 1 else replace(one, exposed=_exposed(one, model, chip, gpus))
+
+
+def product_time(chip: Chip, inputs: int, outputs: int, rows: float) -> float:
+    """Seconds of a linear layer on ``rows`` rows, forward and both gradients: arithmetic or traffic, the longer."""
+    arithmetic = 6 * inputs * outputs * rows / product_rate(chip, inputs, outputs)
+    traffic = 3 * HALF * (inputs + outputs) * rows / (MEMORY * chip.memory * 1e9)
+    return max(arithmetic, traffic)
+
+
+def product_rate(chip: Chip, inputs: int, outputs: int) -> float:
+    """FLOP/s of products of many rows, bfloat16."""
+    return by_size(PRODUCTS, math.sqrt(inputs * outputs)) * chip.teraflops * 1e12
+
+
+def attention_rate(chip: Chip, length: float) -> float:
+    """FLOP/s of flash attention with dropout, both ways, on sequences of that length."""
+    return by_size(ATTENTION, length) * chip.teraflops * 1e12
+
+
+def all_reduce_time(chip: Chip, gpus: int, size: float) -> float:
+    """Seconds of a ring's sum of ``size`` bytes over that many GPUs; over several machines at their adapters' rate."""
+    link = chip.link if gpus <= MACHINE_GPUS else min(chip.link, MACHINE_GPUS * ADAPTER)
+    return 2 * (gpus - 1) / gpus * size / (LINK * link * 1e9)
+
+
+def by_size(table: dict[int, float], size: float) -> float:
+    """Between two sizes of the table on the line of the logarithms; beyond its ends the end's."""
+    known = sorted(table)
+    size = min(max(size, known[0]), known[-1])
+    below = max(n for n in known if n <= size)
+    above = min(n for n in known if n >= size)
+    if below == above:
+        return table[below]
+    share = math.log(size / below) / math.log(above / below)
+    return table[below] * (table[above] / table[below]) ** share
+
+
+def _block_bytes(width: int, inner: int, design: Design) -> float:
+    """Bytes that the element-wise kernels of a block move for one token, both ways."""
+    stream, copy = design.residual, HALF * (design.residual != HALF)  # what products read is bfloat16 anyway
+    # forward: projection, residual, mask; sum kept, result, its copy. Backward: gradients of both, what was kept,
+    # mask; gradients to both; gain and bias of LayerNorm read theirs again.
+    add_and_norm = (HALF + stream + 1 + 2 * stream + copy) + (stream + HALF + stream + 1 + stream + HALF + 2 * stream)
+    gelu = 5 * HALF * inner
+    biases = HALF * (5 * width + inner)
+    projections = 0 if design.fused else 4 * HALF * width  # inputs' gradients added up
+    return 2 * add_and_norm * width + gelu + biases + projections
+
+
+def _exposed(one: StepTime, model: ModelSizes, chip: Chip, gpus: int) -> float:
+    """What the backward pass does not hide of summing float32 gradients; the embeddings' come at its end."""
+    whole = all_reduce_time(chip, gpus, SINGLE * model.parameters)
+    last = all_reduce_time(chip, gpus, SINGLE * model.hidden_size * model.vocab_size)
+    backward = 2 / 3 * max(one.gpu - one.parameters, one.host)
+    return max(last, whole - backward)
