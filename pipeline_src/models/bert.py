@@ -26,9 +26,10 @@ from pipeline_src.models.names import BERT, Names
 from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.model import ModelParams
 
+SINUSOID_AMPLITUDE, SINUSOID_BASE = 0.1, 100.0  # found on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert
-HOW_IT_RUNS = ("attention", "recompute")  # fields of a config that belong to a run, not to the model
+NOT_SAVED = ("attention", "recompute", "positions_start")  # fields of a config that belong to a run, not to the model
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class BertConfig:
         is_decoder: a causal mask: a token sees those before it and itself alone, and the pooler reads the last token.
         attention: back end, see :func:`pipeline_src.models.attention.attention`; not saved.
         recompute: compute activations again in the backward pass instead of keeping them; not saved.
+        positions_start: see :class:`pipeline_src.params.model.ModelParams`; not saved.
         names: what the encoder and its parts are called elsewhere; the same for every config of an architecture.
         layer_norm_eps: likewise.
     """
@@ -59,10 +61,11 @@ class BertConfig:
     is_decoder: bool = False
     attention: str = "auto"
     recompute: bool = False
+    positions_start: str = "learned"
 
     @classmethod
     def from_params(cls, params: ModelParams, entries: int, causal: bool = False, **run: Any) -> Self:
-        """The encoder of a study over a vocabulary of ``entries``; ``run`` are fields in HOW_IT_RUNS.
+        """The encoder of a study over a vocabulary of ``entries``; ``run`` are ``attention`` and ``recompute``.
 
         Heads = H / 64, feed-forward = 4 H, where the study does not say otherwise (paper, section 3).
         """
@@ -77,6 +80,7 @@ class BertConfig:
             hidden_act=params.activation,
             attention_probs_dropout_prob=params.attention_dropout,
             is_decoder=causal,
+            positions_start=params.positions_start,
             **run,
         )
 
@@ -103,7 +107,7 @@ class BertConfig:
     def as_dict(self) -> dict[str, Any]:
         """What is saved: plain values, by Hugging Face's names."""
         values = {**asdict(self), "attention_probs_dropout_prob": self.attention_dropout}
-        return {name: value for name, value in values.items() if name not in HOW_IT_RUNS}
+        return {name: value for name, value in values.items() if name not in NOT_SAVED}
 
 
 class Embeddings(nn.Module):
@@ -116,6 +120,7 @@ class Embeddings(nn.Module):
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
+        self.positions_start = config.positions_start
 
     def forward(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
         """[T] ids and segments -> [T, H]."""
@@ -285,6 +290,19 @@ class Bert(nn.Module):
         return layout.last if self.config.is_decoder else layout.first
 
 
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Sines and cosines of each position at wavelengths that grow with the column (Vaswani et al. 2017, section 3.5).
+
+    Neighbours have similar vectors from the start, which attention would else have to learn one position at a time.
+
+    Returns:
+        [positions, width]: sines in the even columns, cosines in the odd ones.
+    """
+    pairs = torch.arange(-(-width // 2))
+    angles = torch.arange(positions)[:, None] * SINUSOID_BASE ** (-2 * pairs / width)
+    return SINUSOID_AMPLITUDE * torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+
+
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Weights from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert).
 
@@ -302,3 +320,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         if isinstance(part, nn.LSTM):
             for weight in part.parameters():  # as torch does it
                 nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)
+    for part in module.modules():
+        if isinstance(part, Embeddings) and part.positions_start == "sinusoid":
+            with torch.no_grad():
+                part.position_embeddings.weight.copy_(sinusoids(*part.position_embeddings.weight.shape))

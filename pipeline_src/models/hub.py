@@ -16,7 +16,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json, write_json
 from pipeline_src.common.members import member_names
 from pipeline_src.models.architecture import file_of, load_architecture
-from pipeline_src.models.bert import HOW_IT_RUNS, INITIAL_STD, Bert, BertConfig
+from pipeline_src.models.bert import INITIAL_STD, NOT_SAVED, Bert, BertConfig
 from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, rename
 from pipeline_src.models.tensors import read_tensors
 
@@ -88,7 +88,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     for key, allowed in fixed.items():
         if raw.get(key, allowed[0]) not in allowed:
             raise _not_bert(f"{key} is {raw[key]}, not {allowed[0]}", folder)
-    own = [field.name for field in fields(kind) if field.name not in HOW_IT_RUNS]
+    own = [field.name for field in fields(kind) if field.name not in NOT_SAVED]
     known = {name: raw[name] for name in own if name in raw}
     if "hidden_act" in known:
         known["hidden_act"] = ACTIVATIONS[known["hidden_act"]]

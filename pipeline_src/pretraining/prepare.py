@@ -102,7 +102,13 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     config = replace(config, attention=choose(phase.machine.attention, distributed.device, config.head_size))
     objective = empty_objective(kind, config, examples.pairs, distributed.device)
     optimiser = make_optimiser(
-        objective, params.learning_rate, params.weight_decay, params.optimiser, params.betas, params.epsilon
+        objective,
+        params.learning_rate,
+        params.weight_decay,
+        params.optimiser,
+        params.betas,
+        params.epsilon,
+        params.muon_learning_rate,
     )
     checkpoints = Checkpoints(
         phase.name, checkpoint_identity(phase), environment(distributed, phase.machine.settings("pretrain"))
@@ -164,4 +170,5 @@ def make_loop(
         state=checkpoint.state if checkpoint else TrainState(phase.first),
         stop_requested=lambda: bool(stop_request),
         rates=compute.rates,
+        clip=params.clip,
     )

@@ -99,6 +99,7 @@ class Loop(Generic[B]):
         state: where to go on.
         stop_requested: whether someone requested a stop.
         rates: numbers of the pace, such as tokens per second, since its last call; called when a row ends.
+        clip: largest norm of all gradients together; None clips nothing.
 
     Attributes:
         step: steps taken.
@@ -122,10 +123,11 @@ class Loop(Generic[B]):
         state: TrainState | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
         rates: Callable[[], dict[str, float]] = dict,
+        clip: float | None = CLIP,
     ) -> None:
         self.objective, self.optimiser, self.rate = objective, optimiser, rate
         self.last, self.row_ends, self.what, self.stream, self.distributed = last, row_ends, what, stream, distributed
-        self.stop_requested, self.rates = stop_requested, rates
+        self.stop_requested, self.rates, self.clip = stop_requested, rates, clip
         self.counts: dict[str, float] = {}
         self.pace: dict[str, float] = {}
         state = state or TrainState()
@@ -199,7 +201,7 @@ class Loop(Generic[B]):
         torch.manual_seed(derive_seed(self.stream, self.step, self.distributed.rank) >> 1)
         self.counts = counts = self._count_all(batch)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.rate(self.step)
+            group["lr"] = self.rate(self.step) * group.get("rate", 1.0)
         self.optimiser.zero_grad()
         sums: dict[str, Tensor] = {}
         for number, micro_batch in enumerate(batch, 1):
@@ -216,7 +218,9 @@ class Loop(Generic[B]):
                     values[f"{name}_accuracy"] = term.right / counts[name]
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
-        sums["grad_norm"] = nn.utils.clip_grad_norm_(self.objective.parameters(), CLIP)
+        sums["grad_norm"] = nn.utils.clip_grad_norm_(
+            self.objective.parameters(), math.inf if self.clip is None else self.clip
+        )
         self.optimiser.step()
         self._unchecked.append((self.step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
         for name, value in sums.items():

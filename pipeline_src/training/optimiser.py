@@ -9,9 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from pipeline_src.training.muon import MATRICES, Muon
+
 BETAS = (0.9, 0.999)  # paper, appendix A.2
 EPSILON = 1e-6  # google-research/bert, optimization.py
 CLIP = 1.0  # largest norm of all gradients together; google-research/bert, optimization.py
+BLOCKS = ".encoder."  # in the names of parameters of Transformer blocks
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what every optimiser here keeps of a parameter, by torch's names
 
 
@@ -90,6 +93,7 @@ OPTIMISERS: dict[str, Callable[..., Optimizer]] = {
     "adamw": lambda groups, **options: torch.optim.AdamW(groups, fused=True, **options),
     "bert_adam": BertAdam,
     "lamb": Lamb,
+    "muon": Muon,
 }
 
 
@@ -108,15 +112,28 @@ def make_optimiser(
     name: str = "adamw",
     betas: tuple[float, float] = BETAS,
     epsilon: float = EPSILON,
+    muon_learning_rate: float | None = None,
 ) -> Optimizer:
-    """The optimiser of that name over what ``module`` trains; biases and LayerNorm are not decayed, as Google does."""
+    """The optimiser of that name over what ``module`` trains; biases and LayerNorm are not decayed, as Google does.
+
+    Groups have a ``rate``, which the schedule's learning rate is multiplied by: with ``muon`` that of the blocks'
+    matrices may be another one.
+    """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
+    matrices: list[nn.Parameter] = []
     for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
             is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
-            (plain if is_plain else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+            is_matrix = name == "muon" and parameter.ndim == 2 and BLOCKS in parameter_name
+            (matrices if is_matrix else plain if is_plain else decayed).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    if matrices:
+        rate = (muon_learning_rate or learning_rate) / learning_rate
+        groups.append({"params": matrices, "weight_decay": weight_decay, MATRICES: True, "rate": rate})
     return OPTIMISERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon)
 
 

@@ -160,7 +160,10 @@ def test_left_to_right(study):
     assert figures["validation"]["mlm_loss"] < np.log(50) - 0.5
 
 
-@pytest.mark.parametrize("change", [{"optimiser": "bert_adam"}, {"optimiser": "lamb"}, {"recompute": True}])
+@pytest.mark.parametrize(
+    "change",
+    [{"optimiser": "bert_adam"}, {"optimiser": "lamb"}, {"optimiser": "muon", "clip": None}, {"recompute": True}],
+)
 def test_other_ways_to_train_learn_too(study, change):
     run("short", short=150, **change)
     curve = pd.read_csv("results/pretrain/short.tsv", sep="\t")
