@@ -29,6 +29,18 @@ class TrainingMachine(Block):
     recompute: bool = False
 
 
+class PretrainingMachine(TrainingMachine):
+    """How pretraining runs.
+
+    Attributes:
+        sharding: what is spread over the processes that train together: ``none``, the ``optimiser``'s moments and
+            gradients, or weights too (``full``), for models that do not fit one device.
+    """
+
+    threads: int = Field(default=2, ge=1, le=1024)
+    sharding: Literal["none", "optimiser", "full"] = "none"
+
+
 class Machine(Block):
     """What fits this machine.
 
@@ -42,7 +54,7 @@ class Machine(Block):
 
     attention: Literal["auto", "padded", "runs", "nested", "varlen"] = "auto"
     compile: bool = True
-    pretrain: TrainingMachine = TrainingMachine(threads=2)
+    pretrain: PretrainingMachine = PretrainingMachine()
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:
