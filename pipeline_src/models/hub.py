@@ -26,7 +26,7 @@ CARD = "README.md"  # where people and Hugging Face's hub look for it
 
 def save_model(
     folder: Path,
-    model: nn.Module,
+    model: nn.Module | Mapping[str, Tensor],
     config: BertConfig,
     huggingface_class: str,
     vocabulary: Path,
@@ -36,13 +36,14 @@ def save_model(
 
     Args:
         folder: an existing, empty folder.
-        model: what is saved.
+        model: what is saved, or its ``state_dict``.
         config: its sizes, and what its parts are called there.
         huggingface_class: with which transformers loads it ("BertForPreTraining").
         vocabulary: folder the tokenizer's files are copied from.
         card: text of its README.md (``models.card``).
     """
-    save_tensors(folder, model.state_dict(), config, huggingface_class)
+    tensors = model.state_dict() if isinstance(model, nn.Module) else model
+    save_tensors(folder, tensors, config, huggingface_class)
     for name in TOKENIZER_FILES:
         shutil.copyfile(vocabulary / name, folder / name)
     if card is not None:

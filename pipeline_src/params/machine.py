@@ -30,6 +30,18 @@ class TrainingMachine(Block):
     recompute: bool = False
 
 
+class PretrainingMachine(TrainingMachine):
+    """How pretraining runs.
+
+    Attributes:
+        sharding: what is spread over the processes that train together: ``none``, the ``optimiser``'s moments and
+            gradients, or weights too (``full``), for models that do not fit one device.
+    """
+
+    threads: int = Field(default=2, ge=1, le=1024)
+    sharding: Literal["none", "optimiser", "full"] = "none"
+
+
 class Machine(Block):
     """What fits this machine.
 
@@ -44,7 +56,7 @@ class Machine(Block):
 
     attention: Literal["auto", "padded", "runs", "flash"] = "auto"
     compile: Compile = "auto"
-    pretrain: TrainingMachine = TrainingMachine(threads=2)
+    pretrain: PretrainingMachine = PretrainingMachine()
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from pipeline_src.training.loop import Loop, TrainState
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.precision import check_precision
+from pipeline_src.training.sharding import NONE
 from pipeline_src.training.stop_request import StopRequest
 
 
@@ -92,7 +93,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     examples = open_examples(
         phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
     )
-    validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store)
+    validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store, distributed)
     config = load_architecture(phase.model.architecture).config.from_params(
         phase.model,
         tokenizer.get_vocab_size(),
@@ -100,7 +101,8 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         recompute=phase.machine.pretrain.recompute,
     )
     config = replace(config, attention=choose(phase.machine.attention, distributed.device, config.head_size))
-    objective = empty_objective(kind, config, examples.pairs, distributed.device)
+    sharding = phase.machine.pretrain.sharding if distributed.world_size > 1 else NONE
+    objective = empty_objective(kind, config, examples.pairs, distributed.device, sharding)
     optimiser = make_optimiser(
         objective,
         params.learning_rate,
@@ -111,7 +113,10 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         params.muon_learning_rate,
     )
     checkpoints = Checkpoints(
-        phase.name, checkpoint_identity(phase), environment(distributed, phase.machine.settings("pretrain"))
+        phase.name,
+        checkpoint_identity(phase),
+        environment(distributed, phase.machine.settings("pretrain")),
+        distributed,
     )
     checkpoint = checkpoints.restore(objective.stored(), optimiser)
     if checkpoint is None:
@@ -134,7 +139,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         flops_left = left * flops_of_a_step(phase, config, length)
         if choose_compile(phase.machine.compile, flops_left, compute.peak.flops * distributed.world_size):
             compile_parts(objective)
-    loop = make_loop(phase, objective, optimiser, distributed, checkpoint, stop_request, compute)
+    loop = make_loop(phase, objective, optimiser, distributed, checkpoint, stop_request, checkpoints.due, compute)
     return Training(
         phase, distributed, tokenizer, examples, validation, config, objective, optimiser, checkpoints, compute, loop
     )
@@ -154,6 +159,7 @@ def make_loop(
     distributed: Distributed,
     checkpoint: Checkpoint | None,
     stop_request: StopRequest,
+    save_due: Callable[[], bool],
     compute: ComputeTracker,
 ) -> Loop[TensorBatch]:
     """The loop of a phase, at its first step or where the checkpoint left it."""
@@ -169,6 +175,7 @@ def make_loop(
         distributed=distributed,
         state=checkpoint.state if checkpoint else TrainState(phase.first),
         stop_requested=lambda: bool(stop_request),
+        save_due=save_due,
         rates=compute.rates,
         clip=params.clip,
     )

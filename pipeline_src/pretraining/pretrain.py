@@ -32,7 +32,7 @@ def run(
     """Train one phase: read tokens, examples (and the phase before), write the model, its figures and its curve.
 
     It goes on from its newest checkpoint, where there is one of the same parameters, data and code. A phase of 0 steps
-    hands on the model it starts from. Among several processes the main one measures and writes.
+    hands on the model it starts from. Several processes measure together, and the main one writes.
 
     Raises:
         PipelineError: an input is missing, the phase is unknown, or training diverges.
@@ -43,7 +43,6 @@ def run(
     with catch_stop_requests() as stop_request, init_distributed() as distributed:
         training = prepare(params, distributed, stop_request)
         train(training, stop_request)
-    if distributed.is_main:
         finish(training)
 
 
@@ -53,13 +52,10 @@ def train(training: Training, stop_request: StopRequest) -> None:
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    phase, loop, distributed = training.phase, training.loop, training.distributed
-    monitor = Monitor(training) if distributed.is_main else None
+    phase, loop, monitor = training.phase, training.loop, Monitor(training)
     for step in loop.run(training.batches()):
         training.compute.add(**{name: int(loop.counts[name]) for name in COUNTED})
         stopping = loop.stopping and step < phase.last
-        if monitor:
-            monitor.after(step, stopping)
+        monitor.after(step, stopping)  # a launcher ends every process when the first one ends: all wait for the save
         if stopping:
-            distributed.barrier()  # a launcher ends every process when the first one ends
             raise stop_request.interrupted(phase.what, step)

@@ -75,7 +75,7 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
 
     def measure(self, validation: ValidationSet) -> dict[str, float]:
         """As :func:`measure_validation`."""
-        return measure_validation(self.model, validation.examples, validation.train_counts)
+        return measure_validation(self.model, validation.examples, validation.train_counts, validation.distributed)
 
     def saved_models(self) -> dict[str, SavedModel]:
         """The encoder with both heads."""

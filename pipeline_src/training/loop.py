@@ -19,6 +19,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import Progress
 from pipeline_src.training.distributed import Distributed, gradient_sync
 from pipeline_src.training.optimiser import CLIP
+from pipeline_src.training.sharding import FULL, sharding_of, whole
 from pipeline_src.training.transfer import transfer
 
 
@@ -98,6 +99,7 @@ class Loop(Generic[B]):
         distributed: the processes that train.
         state: where to go on.
         stop_requested: whether someone requested a stop.
+        save_due: whether it is time to save.
         rates: numbers of the pace, such as tokens per second, since its last call; called when a row ends.
         clip: largest norm of all gradients together; None clips nothing.
 
@@ -122,12 +124,13 @@ class Loop(Generic[B]):
         distributed: Distributed,
         state: TrainState | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
+        save_due: Callable[[], bool] = lambda: False,
         rates: Callable[[], dict[str, float]] = dict,
         clip: float | None = CLIP,
     ) -> None:
         self.objective, self.optimiser, self.rate = objective, optimiser, rate
         self.last, self.row_ends, self.what, self.stream, self.distributed = last, row_ends, what, stream, distributed
-        self.stop_requested, self.rates, self.clip = stop_requested, rates, clip
+        self.stop_requested, self.save_due, self.rates, self.clip = stop_requested, save_due, rates, clip
         self.counts: dict[str, float] = {}
         self.pace: dict[str, float] = {}
         state = state or TrainState()
@@ -135,13 +138,18 @@ class Loop(Generic[B]):
         self.notes = list(state.notes)
         self._module = distributed.wrap(objective)
         self._sums = {name: torch.tensor(total, device=distributed.device) for name, total in state.sums.items()}
-        self._stop_requested_of_any = False
+        self._stop_requested_of_any = self._save_due_of_any = False
         self._unchecked: list[tuple[int, Tensor, list[np.ndarray]]] = []
 
     @property
     def stopping(self) -> bool:
         """Whether to stop now; all processes agree on it."""
         return self._stop_requested_of_any or (self.distributed.world_size == 1 and self.stop_requested())
+
+    @property
+    def saving(self) -> bool:
+        """Whether to save now; all processes agree on it."""
+        return self._save_due_of_any or (self.distributed.world_size == 1 and self.save_due())
 
     def state(self) -> TrainState:
         """How far the loop is; of whole steps, and of losses that are finite."""
@@ -185,6 +193,8 @@ class Loop(Generic[B]):
         Raises:
             PipelineError: as in :meth:`run`; step and examples are named.
         """
+        if self.distributed.device.type == "cuda":
+            self.distributed.all_reduce([0.0])  # notices a process that hangs; below, the GPU would wait for it
         for step, number, examples in self._unchecked:
             if not math.isfinite(float(number)):
                 numbers = np.concatenate(examples)
@@ -204,12 +214,16 @@ class Loop(Generic[B]):
             group["lr"] = self.rate(self.step) * group.get("rate", 1.0)
         self.optimiser.zero_grad()
         sums: dict[str, Tensor] = {}
-        for number, micro_batch in enumerate(batch, 1):
-            with gradient_sync(self._module, last=number == len(batch)):
+        passes = self._passes(batch)
+        for number, micro_batch in enumerate(passes, 1):
+            with gradient_sync(self._module, last=number == len(passes)):
                 with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                     terms: dict[str, Term] = self._module(micro_batch)
                 means = {name: term.loss / counts[name] for name, term in terms.items()}
                 loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
+                if number > len(batch):
+                    (loss * 0).backward()
+                    continue
                 (loss * world_size).backward()  # the processes' gradients are averaged
             values = {"loss": loss}
             for name, term in terms.items():
@@ -218,19 +232,25 @@ class Loop(Generic[B]):
                     values[f"{name}_accuracy"] = term.right / counts[name]
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
-        sums["grad_norm"] = nn.utils.clip_grad_norm_(
-            self.objective.parameters(), math.inf if self.clip is None else self.clip
-        )
+        limit = math.inf if self.clip is None else self.clip
+        sums["grad_norm"] = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), limit))
         self.optimiser.step()
         self._unchecked.append((self.step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
+    def _passes(self, batch: Sequence[B]) -> Sequence[B]:
+        """The micro-batches, and the last one again where each gathers weights and another process has more of them."""
+        if sharding_of(self.objective) != FULL:
+            return batch
+        return [*batch, *batch[-1:] * (self.distributed.largest(len(batch)) - len(batch))]
+
     def _count_all(self, batch: Sequence[B]) -> dict[str, float]:
-        """Counts over the whole batch on all processes; whether anyone requested a stop comes the same way."""
+        """Counts over the whole batch on all processes; requests to stop and to save come the same way."""
         here: Counter[str] = Counter()
         for micro_batch in batch:
             here.update(self.objective.count(micro_batch))
-        *totals, stop_requests = self.distributed.all_reduce([*here.values(), float(self.stop_requested())])
-        self._stop_requested_of_any = stop_requests > 0
+        requests = [float(self.stop_requested()), float(self.save_due())]
+        *totals, stops, saves = self.distributed.all_reduce([*here.values(), *requests])
+        self._stop_requested_of_any, self._save_due_of_any = stops > 0, saves > 0
         return dict(zip(here, totals, strict=True))

@@ -26,7 +26,7 @@ class Muon(Optimizer):
     """
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
         matrices = [group for group in self.param_groups if group.get(MATRICES)]
         others = [group for group in self.param_groups if not group.get(MATRICES)]
         self._parts: list[Optimizer] = []

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline_src.common.files import write_json
 from pipeline_src.params.examples import ExamplesParams, Lengths
-from pipeline_src.params.machine import Machine, TrainingMachine
+from pipeline_src.params.machine import Machine, PretrainingMachine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.pretraining import pretrain
@@ -35,8 +35,8 @@ def make_study(folder: Path) -> None:
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
-    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams or TrainingMachine."""
-    machine = {name: changes.pop(name) for name in list(changes) if name in TrainingMachine.model_fields}
+    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams or PretrainingMachine."""
+    machine = {name: changes.pop(name) for name in list(changes) if name in PretrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
     sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
     params = {
@@ -53,7 +53,7 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         model=ModelParams(**{"layers": 1, "hidden": 64, "positions": 32} | sizes),
         pretrain=PretrainParams(**params | changes),
         phase=phase,
-        machine=Machine(pretrain=TrainingMachine(**{"threads": 1} | machine)),
+        machine=Machine(pretrain=PretrainingMachine(**{"threads": 1} | machine)),
     )
 
 
