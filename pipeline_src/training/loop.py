@@ -243,7 +243,8 @@ class Loop(Generic[B]):
         """The micro-batches, and the last one again where each gathers weights and another process has more of them."""
         if sharding_of(self.objective) != FULL:
             return batch
-        return [*batch, *batch[-1:] * (self.distributed.largest(len(batch)) - len(batch))]
+        again = self.distributed.largest(len(batch)) - len(batch)
+        return [*batch, *(batch[-1] for _ in range(again))]
 
     def _count_all(self, batch: Sequence[B]) -> dict[str, float]:
         """Counts over the whole batch on all processes; requests to stop and to save come the same way."""

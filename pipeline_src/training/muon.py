@@ -25,6 +25,8 @@ class Muon(Optimizer):
         lr, betas, eps: of AdamW; the learning rate of Muon too.
     """
 
+    param_groups: list[dict[str, Any]]
+
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
         matrices = [group for group in self.param_groups if group.get(MATRICES)]
