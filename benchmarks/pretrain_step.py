@@ -31,7 +31,7 @@ from benchmarks._pretrain_sides import COMPILED, EAGER, PREDICTED, SDPA, SIDES, 
 from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.flops import training_flops
+from pipeline_src.models.flops import Work, training_flops
 
 WARM_UP = 2
 SAME_LOSS = 1e-5
@@ -192,8 +192,8 @@ def run_apart(side: str, size: str, length: int, sequences: int, device: str) ->
 
 def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
     """Model FLOPs of training per real token of these batches; the same for every side."""
-    counts = {name: sum(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "predictions")}
-    return training_flops(config, counts["tokens"], counts["squares"], counts["predictions"]) / counts["tokens"]
+    work = Work(*(sum(batch.flat.counts[name] for batch in batches) for name in Work._fields))
+    return training_flops(config, work) / work.tokens
 
 
 def verdict(result: dict[str, Any], setup: Setup, size: str) -> bool:

@@ -13,7 +13,7 @@ from pipeline_src.finetuning.frozen_layers import LSTM_WIDTH, FrozenLayers
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.dropout import Dropout
-from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 
 POOLED = ("sequence", "choice")  # heads that read one vector per sequence
 
@@ -76,6 +76,9 @@ class BertForTask(nn.Module):
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout, lengths)
             return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
+        if self.head in POOLED and self.bilstm is None and not self.bert.config.is_decoder:
+            rows = RowsInUse.first(layout)  # all that the pooler reads
+            return self.bert.pool(self.bert.encode(ids, segments, layout, rows), rows.layout)
         hidden = self.bert.encode(ids, segments, layout)
         if self.bilstm is not None:
             hidden = self.bilstm(hidden, layout, lengths)

@@ -12,7 +12,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.dropout import dropout as drop
 from pipeline_src.models.packed_layout import PackedLayout
 
-BackEnd = Callable[[Tensor, Tensor, Tensor, PackedLayout, float, bool], Tensor]
+BackEnd = Callable[[Tensor, Tensor, Tensor, PackedLayout, float, bool, PackedLayout], Tensor]
 
 WHERE = "machine.yaml, attention"
 AMPERE = (8, 0)  # compute capability of the first GPUs that have the kernel, and bfloat16
@@ -28,22 +28,25 @@ def attention(
     dropout: float = 0.0,
     causal: bool = False,
     back_end: str = "auto",
+    queries: PackedLayout | None = None,
 ) -> Tensor:
     """Scaled dot-product attention of each sequence with itself (Vaswani et al. 2017, section 3.2.1).
 
     Args:
-        query, key, value: [T, heads, head size].
+        query: [R, heads, head size]; R is T unless ``queries`` says otherwise.
+        key, value: [T, heads, head size].
         layout: where the sequences lie.
         dropout: on the attention weights; above 0 in training alone.
         causal: whether a token sees those before it and itself alone.
         back_end: a key of ``BACK_ENDS`` that runs on this device, see :func:`choose`; or ``auto``.
+        queries: where the queries of each sequence lie, where not every token is one; not with ``causal``.
 
     Returns:
-        [T, heads, head size].
+        [R, heads, head size].
     """
     if back_end == "auto":
         back_end = choose(back_end, query.device, query.shape[-1])
-    return BACK_ENDS[back_end](query, key, value, layout, dropout, causal)
+    return BACK_ENDS[back_end](query, key, value, layout, dropout, causal, queries or layout)
 
 
 def choose(wanted: str, device: torch.device, head_size: int) -> str:
@@ -87,28 +90,46 @@ def _fits_flash(head_size: int) -> bool:
     return head_size % 8 == 0 and head_size <= 256  # aten/src/ATen/native/transformers/cuda/flash_attn
 
 
-def padded(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
-    """Through a [B, heads, L, head size] rectangle, on any device."""
+def padded(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackedLayout,
+    dropout: float,
+    causal: bool,
+    queries: PackedLayout,
+) -> Tensor:
+    """Through [B, heads, L, head size] rectangles, on any device."""
     # With padding at the end, a causal mask alone already hides it from every token.
     mask = None if layout.keep is None or causal else layout.keep[:, None, None, :]
-    query, key, value = (layout.pad(flat).transpose(1, 2) for flat in (query, key, value))
+    query = queries.pad(query).transpose(1, 2)
+    key, value = (layout.pad(flat).transpose(1, 2) for flat in (key, value))
     context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
-    return layout.unpad(context.transpose(1, 2))
+    return queries.unpad(context.transpose(1, 2))
 
 
-def runs(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
+def runs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackedLayout,
+    dropout: float,
+    causal: bool,
+    queries: PackedLayout,
+) -> Tensor:
     """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
 
     Nothing is padded, except where the runs are so short that the calls would take longer than what they compute.
     """
-    tokens, heads, size = query.shape
-    equal = layout.runs(MOST_WEIGHTS // heads)
-    if heads * sum(count * length**2 for count, length in equal) < LEAST_WEIGHTS * len(equal):
-        return padded(query, key, value, layout, dropout, causal)
-    tokens_of = [count * length for count, length in equal]
+    _, heads, size = query.shape
+    equal = layout.runs(queries, MOST_WEIGHTS // heads)
+    if heads * sum(count * asked * length for count, asked, length in equal) < LEAST_WEIGHTS * len(equal):
+        return padded(query, key, value, layout, dropout, causal, queries)
+    asked_of, tokens_of = ([run[0] * run[part] for run in equal] for part in (1, 2))
+    split = (query.split(asked_of), key.split(tokens_of), value.split(tokens_of))
     contexts = []
-    for (count, length), *flat in zip(equal, *(tensor.split(tokens_of) for tensor in (query, key, value)), strict=True):
-        q, k, v = (part.view(count, length, heads, size).transpose(1, 2) for part in flat)
+    for (count, _, length), *flat in zip(equal, *split, strict=True):
+        q, k, v = (part.view(count, -1, heads, size).transpose(1, 2) for part in flat)
         if dropout:  # torch's own goes this way too, with more passes over the weights and slower dropout
             scores = (q * size**-0.5) @ k.transpose(2, 3)
             if causal:
@@ -120,7 +141,15 @@ def runs(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropou
     return torch.cat(contexts)
 
 
-def flash(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
+def flash(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackedLayout,
+    dropout: float,
+    causal: bool,
+    queries: PackedLayout,
+) -> Tensor:
     """Through the flash kernel for sequences laid end to end (Dao 2023), which draws dropout as it goes.
 
     It takes half precision: float32, as outside autocast, becomes bfloat16 on the way. The operator is called as it
@@ -128,15 +157,14 @@ def flash(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropo
     take the host four times as long and which the compiler cannot cut into the parts that several processes share.
     """
     half = query.dtype if query.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
-    places, longest = layout.cu_seqlens_32, layout.max_seqlen
     context = torch.ops.aten._flash_attention_forward(
         query.to(half),
         key.to(half),
         value.to(half),
-        places,
-        places,
-        longest,
-        longest,
+        queries.cu_seqlens_32,
+        layout.cu_seqlens_32,
+        queries.max_seqlen,
+        layout.max_seqlen,
         dropout,
         causal,
         False,  # no mask for debugging

@@ -20,10 +20,10 @@ from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.models.attention import attention
 from pipeline_src.models.dropout import Dropout
-from pipeline_src.models.flops import training_flops
+from pipeline_src.models.flops import Work, training_flops
 from pipeline_src.models.layer_norm import LayerNorm
 from pipeline_src.models.names import BERT, Names
-from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from pipeline_src.params.model import ModelParams
 
 SINUSOID_AMPLITUDE, SINUSOID_BASE = 0.1, 100.0  # found on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017
@@ -84,9 +84,9 @@ class BertConfig:
             **run,
         )
 
-    def training_flops(self, tokens: int, squares: int, predictions: int) -> int:
+    def training_flops(self, work: Work) -> int:
         """Floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
-        return training_flops(self, tokens, squares, predictions)
+        return training_flops(self, work)
 
     @property
     def head_size(self) -> int:
@@ -141,16 +141,21 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """[T, H] -> [T, H]."""
-        projections = (self.query, self.key, self.value)
-        if hidden.is_cuda:
+    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the R rows in use."""
+        asking = hidden if rows is None else hidden.index_select(0, rows.index)
+        if hidden.is_cuda and rows is None:
+            projections = (self.query, self.key, self.value)
             query, key, value = one_product(hidden, projections).view(len(hidden), 3, self.heads, -1).unbind(1)
+        elif hidden.is_cuda:
+            query = self.query(asking).view(len(asking), self.heads, -1)
+            key, value = one_product(hidden, (self.key, self.value)).view(len(hidden), 2, self.heads, -1).unbind(1)
         else:
-            query, key, value = (projection(hidden).view(len(hidden), self.heads, -1) for projection in projections)
-        dropout = self.dropout if self.training else 0.0
-        context = attention(query, key, value, layout, dropout, self.causal, self.back_end)
-        return context.reshape(len(hidden), -1)
+            query = self.query(asking).view(len(asking), self.heads, -1)
+            key, value = (projection(hidden).view(len(hidden), self.heads, -1) for projection in (self.key, self.value))
+        dropout, queries = self.dropout if self.training else 0.0, None if rows is None else rows.layout
+        context = attention(query, key, value, layout, dropout, self.causal, self.back_end, queries)
+        return context.reshape(len(asking), -1)
 
 
 def one_product(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
@@ -191,9 +196,10 @@ class Block(nn.Module):
         self.output = self.Output(config, config.intermediate_size)
         self.approximate = config.gelu
 
-    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """[T, H] -> [T, H]."""
-        hidden = self.attention["output"](self.attention["self"](hidden, layout), hidden)
+    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the R rows in use: keys and values alone need the others."""
+        kept = hidden if rows is None else hidden.index_select(0, rows.index)
+        hidden = self.attention["output"](self.attention["self"](hidden, layout, rows), kept)
         inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
         return self.output(inner, hidden)
 
@@ -208,13 +214,14 @@ class Encoder(nn.Module):
         self.layer = nn.ModuleList(self.Block(config) for _ in range(config.num_hidden_layers))
         self.recompute = config.recompute
 
-    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """[T, H] -> [T, H]."""
-        for block in self.layer:
+    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
+        for number, block in enumerate(self.layer, 1):
+            read = rows if number == len(self.layer) else None
             if self.recompute and torch.is_grad_enabled():
-                hidden = checkpoint(block, hidden, layout, use_reentrant=False)  # dropout is drawn the same again
+                hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)  # dropout is drawn the same again
             else:
-                hidden = block(hidden, layout)
+                hidden = block(hidden, layout, read)
         return hidden
 
     def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
@@ -256,7 +263,12 @@ class Bert(nn.Module):
         self.pooler = self.Pooler(config)
 
     def forward(
-        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None = None
+        self,
+        ids: Tensor,
+        segments: Tensor,
+        cu_seqlens: Tensor,
+        max_seqlen: int | None = None,
+        rows: RowsInUse | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
@@ -265,17 +277,19 @@ class Bert(nn.Module):
             segments: int64 [T].
             cu_seqlens: start of each sequence and T, int64 [B + 1].
             max_seqlen: tokens of the longest sequence, where known; see :meth:`PackedLayout.of`.
+            rows: of which the last layer's states are read, the first of each sequence among them; None for all. The
+                others' are not computed. Not with a causal mask, whose pooler reads the last.
 
         Returns:
-            Hidden states of the last layer [T, H] and pooled vectors [B, H].
+            Hidden states of the last layer [T, H], or [R, H] of the rows in use, and pooled vectors [B, H].
         """
         layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
-        hidden = self.encode(ids, segments, layout)
-        return hidden, self.pool(hidden, layout)
+        hidden = self.encode(ids, segments, layout, rows)
+        return hidden, self.pool(hidden, layout if rows is None else rows.layout)
 
-    def encode(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
-        """[T] ids and segments -> hidden states of the last layer [T, H]."""
-        return self.encoder(self.embeddings(ids, segments, layout), layout)
+    def encode(self, ids: Tensor, segments: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """[T] ids and segments -> hidden states of the last layer [T, H], or [R, H] of the rows in use."""
+        return self.encoder(self.embeddings(ids, segments, layout), layout, rows)
 
     def states(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T] ids and segments -> embeddings and hidden states of each layer, [T, H] each."""
