@@ -81,7 +81,9 @@ def step(model: BertForPretraining, batch: Batch) -> tuple[Tensor, list[Tensor]]
     return loss, list(torch.autograd.grad(loss, list(model.parameters())))
 
 
-@pytest.mark.parametrize(("recompute", "count"), [(False, 50), (True, 5)], ids=["kept", "recomputed"])
+@pytest.mark.parametrize(
+    ("recompute", "count"), [(False, 50), pytest.param(True, 5, marks=pytest.mark.slow)], ids=["kept", "recomputed"]
+)
 def test_three_graphs_serve_all_batches(recompute, count):
     config = replace(CONFIG, recompute=recompute, attention_probs_dropout_prob=0.1, hidden_dropout_prob=0.0)
     eager, compiled = build(config), build(config)
