@@ -35,7 +35,8 @@ def make_study(folder: Path) -> None:
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
-    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams or TrainingMachine."""
+    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams or TrainingMachine, or ``attention``."""
+    attention = changes.pop("attention", "auto")
     machine = {name: changes.pop(name) for name in list(changes) if name in TrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
     sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
@@ -53,7 +54,7 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         model=ModelParams(**{"layers": 1, "hidden": 64, "positions": 32} | sizes),
         pretrain=PretrainParams(**params | changes),
         phase=phase,
-        machine=Machine(pretrain=TrainingMachine(**{"threads": 1} | machine)),
+        machine=Machine(attention=attention, pretrain=TrainingMachine(**{"threads": 1} | machine)),
     )
 
 
