@@ -237,7 +237,7 @@ class Loop(Generic[B]):
             self._sums[name] = self._sums.get(name, 0.0) + value
 
     def _passes(self, batch: Sequence[B]) -> Sequence[B]:
-        """The micro-batches, and the last one again where weights are gathered for each and another process has more."""
+        """The micro-batches; where weights are gathered for each, the last one again until all have as many."""
         if sharding_of(self.objective) != FULL:
             return batch
         return [*batch, *batch[-1:] * (self.distributed.largest(len(batch)) - len(batch))]
