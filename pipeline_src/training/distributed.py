@@ -165,7 +165,7 @@ def init_distributed() -> Iterator[Distributed]:
             time.sleep(MAIN_FIRST)
         raise PipelineError(
             "processes that train together have ended or hang", ", ".join(missing),
-            where=f"noticed by process {rank} of {world_size}: {str(error).splitlines()[0]}",
+            where=f"noticed by process {rank} of {world_size}: {str(error).splitlines()[0].partition('. ')[0]}",
             remedy="see the log of that process (logs/pretrain/*.process-*.log) and of its machine, then run the same "
             "command again: it goes on from the last checkpoint",
         ) from error  # fmt: skip
