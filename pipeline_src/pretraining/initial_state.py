@@ -13,7 +13,7 @@ from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import load_weights
 from pipeline_src.pretraining.phase import Phase
-from pipeline_src.training.objective import PretrainingObjective
+from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.sharding import NONE, part_of, shard, sharding_of
 from pipeline_src.training.state import load_state
 
@@ -43,7 +43,8 @@ def fill_initial_state(phase: Phase, objective: PretrainingObjective[Any], optim
     if sharding_of(objective) == NONE:
         fill_weights(phase, objective)
     else:  # each process makes all of them on the host, and keeps its parts
-        drawn = empty_objective(type(objective).__mro__[1], objective.config, objective.pairs, torch.device("cpu"))
+        kind = load_objective(phase.pretrain.objective)
+        drawn = empty_objective(kind, objective.config, objective.pairs, torch.device("cpu"))
         fill_weights(phase, drawn)
         with torch.no_grad():
             for name, parameter in objective.stored().items():

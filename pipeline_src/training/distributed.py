@@ -28,7 +28,7 @@ from pipeline_src.training.sharding import before_backward
 HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; decides nothing of the result, so no parameter
 HUNG = 120  # seconds that a process waits in a step for the others, where it is not set
 STARTING = timedelta(minutes=10)  # for the others to join, and in the first steps, in which torch.compile may work
-WARM = 4  # exchanges after which no more than HUNG_AFTER is waited: those of joining and of the first steps
+WARM = 8  # exchanges after which no more than HUNG_AFTER is waited: those of joining and of the first steps
 FOR_MAIN = timedelta(minutes=30)  # while the main process reads or writes what may be large
 MAIN_FIRST = 5.0  # seconds that the others leave the main process to say what went wrong, before a launcher ends all
 ENDED = 30.0  # seconds after an error in which a process must have ended by itself
@@ -96,7 +96,7 @@ class Distributed:
         self.gather(None)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module, wrapped so that its gradients are averaged over all processes; a sharded one does so by itself."""
+        """The module, wrapped so that its gradients are averaged over all processes; as it is where it is sharded."""
         if self.world_size == 1 or isinstance(module, FSDPModule):
             return module
         devices = [self.device.index] if self.device.type == "cuda" else None
@@ -138,10 +138,7 @@ def init_distributed() -> Iterator[Distributed]:
         yield single_process()
         return
     _hung_after()  # a mistake in it stops here
-    device = torch.device("cpu")
-    if torch.cuda.is_available():  # where a task sees its own GPU alone, that is number 0
-        device = torch.device("cuda", local_rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+    device = _own_device(local_rank)
     store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=STARTING))
     choose_interface(store, rank, world_size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
@@ -168,7 +165,7 @@ def init_distributed() -> Iterator[Distributed]:
             time.sleep(MAIN_FIRST)
         raise PipelineError(
             "processes that train together have ended or hang", ", ".join(missing),
-            where=f"noticed by process {rank} of {world_size}: {str(error).splitlines()[0]}",
+            where=f"noticed by process {rank} of {world_size}: {str(error).splitlines()[0].partition('. ')[0]}",
             remedy="see the log of that process (logs/pretrain/*.process-*.log) and of its machine, then run the same "
             "command again: it goes on from the last checkpoint",
         ) from error  # fmt: skip
@@ -184,6 +181,15 @@ def _leave(presence: Presence) -> None:
     dist.destroy_process_group()
 
 
+def _own_device(local_rank: int) -> torch.device:
+    """A GPU for each process of a machine; where a task sees its own GPU alone, that is number 0."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
 def _check_devices(distributed: Distributed) -> None:
     """Fail on all processes where two of them have one GPU."""
     device = distributed.device
@@ -194,8 +200,8 @@ def _check_devices(distributed: Distributed) -> None:
     for rank, taken in enumerate(devices):
         if taken in devices[:rank]:
             raise PipelineError(
-                "more processes than GPUs", f"processes {devices.index(taken)} and {rank} have the same", where=taken[0],
-                remedy="start one process a GPU",
+                "more processes than GPUs", f"processes {devices.index(taken)} and {rank} have the same",
+                where=taken[0], remedy="start one process a GPU",
             )  # fmt: skip
 
 

@@ -240,7 +240,7 @@ class Loop(Generic[B]):
             self._sums[name] = self._sums.get(name, 0.0) + value
 
     def _passes(self, batch: Sequence[B]) -> Sequence[B]:
-        """The micro-batches, and the last one again where each gathers weights and another process has more of them."""
+        """The micro-batches; where weights are gathered for each, the last one again until all have as many."""
         if sharding_of(self.objective) != FULL:
             return batch
         again = self.distributed.largest(len(batch)) - len(batch)

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 BEAT = 1.0  # seconds between two signs of life
-GRACE = 3.0  # seconds in which a process that lives gives one
+GRACE = 2.0  # seconds in which a process that lives gives one
 ANSWER = 10.0  # seconds that the store may take to answer; it lives in the first process, or in torchrun
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 NONE, OPTIMISER, FULL = "none", "optimiser", "full"  # values of machine.yaml's pretrain.sharding
@@ -20,8 +20,8 @@ NONE, OPTIMISER, FULL = "none", "optimiser", "full"  # values of machine.yaml's 
 def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[str, ...] = ()) -> None:
     """Spread an objective's parameters over all processes, each block of the model by itself.
 
-    Blocks are gathered in the type in which a GPU multiplies, bfloat16, which halves what is sent; gradients are summed
-    in float32, and embeddings, heads and what each process keeps are float32 throughout.
+    All is float32, what is kept, gathered and summed: on a GPU autocast chooses the types of products, as without
+    sharding, so that both learn alike.
 
     Args:
         objective: best on the device ``meta``, so that no process ever holds all of it; changed in place.
@@ -30,11 +30,9 @@ def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[s
         methods: that compute with the objective's parameters, beside ``forward``.
     """
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    lower = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    policy = lower if device.type == "cuda" else MixedPrecisionPolicy()
     for part in list(objective.modules()):
         for block in part if isinstance(part, nn.ModuleList) else ():
-            fully_shard(block, mesh=mesh, reshard_after_forward=how == FULL, mp_policy=policy)
+            fully_shard(block, mesh=mesh, reshard_after_forward=how == FULL)
     fully_shard(objective, mesh=mesh, reshard_after_forward=False)
     for method in methods:
         register_fsdp_forward_method(objective, method)

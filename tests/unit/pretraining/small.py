@@ -1,7 +1,10 @@
 """A corpus of a few pages in which every sentence is easy to predict, and short trainings on it."""
 
 import json
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ from pipeline_src.params.machine import Machine, PretrainingMachine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.pretraining import pretrain
+from pipeline_src.pretraining.monitor import Monitor
 from pipeline_src.tokenizer.token_store import TokenWriter
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
@@ -59,5 +63,20 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
 
 
 def train_short() -> None:
-    """A program: train the first phase in the working directory, with the changes given as JSON."""
-    train_phase("short", **json.loads(sys.argv[1]))
+    """A program: train the first phase in the working directory, with the changes given as JSON.
+
+    With ``stop_after`` it asks itself to stop before that step ends; with ``sleep_after`` it hangs after one.
+    """
+    changes = json.loads(sys.argv[1])
+    stop, sleep = changes.pop("stop_after", 0), changes.pop("sleep_after", 0)
+    after = Monitor.after
+
+    def disturbed(self: Monitor, step: int, stopping: bool) -> None:
+        after(self, step, stopping)
+        if step == stop - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if step == sleep:
+            time.sleep(600)
+
+    Monitor.after = disturbed  # type: ignore[method-assign]
+    train_phase("short", **changes)
