@@ -10,8 +10,7 @@ class Chip(NamedTuple):
     """One kind of GPU.
 
     Attributes:
-        teraflops: dense products of bfloat16 with float32 sums, 10^12 operations a second; of V100 and T4, which have
-            no bfloat16, of float16.
+        teraflops: dense products of bfloat16 with float32 sums, 10^12 operations a second.
         memory: bandwidth, GB/s.
         link: to the other GPUs of its machine, GB/s in one direction: NVLink or Infinity Fabric where the machines it
             is sold in have it between all of them, else PCIe.
@@ -22,10 +21,11 @@ class Chip(NamedTuple):
     link: float
 
 
-PCIE_3, PCIE_4, PCIE_5 = 16, 32, 64  # GB/s in one direction over 16 lanes
+PCIE_4, PCIE_5 = 32, 64  # GB/s in one direction over 16 lanes
 
 # By what `torch.cuda.get_device_name` says; of several that match the longest counts. From NVIDIA's and AMD's
 # datasheets, for RTX cards from the whitepapers of GA102, Ada and Blackwell; what they print "with sparsity" is halved.
+# GPUs from before Ampere have no bfloat16.
 DATASHEET = {
     "B200": Chip(2250, 8000, 900),
     "GH200": Chip(989, 4000, 450),
@@ -54,9 +54,6 @@ DATASHEET = {
     "RTX 4090": Chip(165.2, 1008, PCIE_4),
     "RTX 3090": Chip(71.2, 936, PCIE_4),
     "RTX 3090 Ti": Chip(80, 1008, PCIE_4),
-    "V100": Chip(125, 900, 150),
-    "V100-PCIE": Chip(112, 900, PCIE_3),
-    "Tesla T4": Chip(65, 320, PCIE_3),
     "MI300X": Chip(1307.4, 5300, 448),
     "MI250X": Chip(383, 3277, 350),
 }

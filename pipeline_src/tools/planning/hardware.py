@@ -8,9 +8,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.training.datasheet import DATASHEET, PCIE_4, Chip
 
 CPU = "cpu"
-KNOWN = ("B200", "H200", "H100", "A100", "MI300X", "L40S", "A10", "L4", "RTX 4090", "RTX 3090", "V100", "Tesla T4")
+KNOWN = ("B200", "H200", "H100", "A100", "MI300X", "L40S", "A10", "L4", "RTX 4090", "RTX 3090")
 CHIPS = {  # by what the command line calls them
-    name.removeprefix("Tesla ").replace(" ", "").lower(): DATASHEET[name] for name in KNOWN
+    name.replace(" ", "").lower(): DATASHEET[name] for name in KNOWN
 }
 CHOICES = (CPU, *CHIPS)
 BALANCE = 300  # FLOP a byte of memory: of chips whose memory is not known; H100's is 295

@@ -80,8 +80,6 @@ def test_normalised_computation_of_the_paper():
         ("NVIDIA RTX A6000", 154.8),
         ("NVIDIA GeForce RTX 4090", 165.2),
         ("NVIDIA GeForce RTX 3090 Ti", 80),
-        ("Tesla V100-SXM2-32GB", 125),
-        ("Tesla V100-PCIE-16GB", 112),
     ],
 )
 def test_datasheets_by_the_names_torch_gives(name, tflops):
