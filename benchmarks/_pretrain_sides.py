@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -201,6 +202,27 @@ def real_batches(length: int, sequences: int, count: int, device: torch.device) 
     return [Batch.of(batch[0], device) for batch in loader]
 
 
+def random_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
+    """As :func:`real_batches`, of random tokens: seven in eight sequences are full, the others of any length."""
+    rng = np.random.default_rng(0)
+    batches = []
+    for _ in range(count):
+        lengths = np.where(rng.random(sequences) < 7 / 8, length, rng.integers(4, length + 1, sequences))
+        tokens = int(lengths.sum())
+        predicted = np.sort(rng.choice(tokens, tokens * 15 // 100, replace=False))
+        batch = PretrainingBatch(
+            ids=rng.integers(0, ENTRIES, tokens),
+            segments=rng.integers(0, 2, tokens),
+            cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]),
+            predicted=predicted,
+            labels=rng.integers(0, ENTRIES, len(predicted)),
+            pair_label=rng.integers(0, 2, sequences),
+            examples=np.arange(sequences),
+        )
+        batches.append(Batch.of(batch, device))
+    return batches
+
+
 def _precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
@@ -226,6 +248,20 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
     return model.train()
 
 
+def held(device: torch.device) -> int:
+    """Bytes that a CPU's process holds before it makes a model; of a GPU the tensors to come alone are counted."""
+    if device.type == "cpu":
+        return _memory("VmRSS")
+    torch.cuda.reset_peak_memory_stats()
+    return 0
+
+
+def most_held(device: torch.device, before: int) -> dict[str, float]:
+    """The most that was held so far, and that beyond ``before``, in MB."""
+    peak = _memory("VmHWM") if device.type == "cpu" else torch.cuda.max_memory_allocated()
+    return {"peak_mb": peak / 1e6, "of_training_mb": (peak - before) / 1e6}
+
+
 def _memory(field: str) -> int:
     """A line of this process's status: VmRSS is what it holds, VmHWM the most it has held, in bytes."""
     line = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
@@ -239,12 +275,11 @@ def main(side: str, size: str, length: str, sequences: str, device_name: str) ->
     if side != "ours":
         import transformers  # noqa: F401  # what its code takes is not counted against it
     batches = real_batches(int(length), int(sequences), STEPS_FOR_MEMORY, device)
-    before = _memory("VmRSS") if device.type == "cpu" else 0
+    before = held(device)
     steps = SIDES[side](config_of(size), batches, device)
     for _ in batches:
         steps.step()
-    peak = _memory("VmHWM") if device.type == "cpu" else torch.cuda.max_memory_allocated()
-    print(json.dumps({"peak_mb": peak / 1e6, "of_training_mb": (peak - before) / 1e6}))
+    print(json.dumps(most_held(device, before)))
 
 
 if __name__ == "__main__":

@@ -6,36 +6,59 @@ CPU time over all threads, as in every benchmark here; wall-clock rates stand be
 machine. Memory is the most that a process of each side's own holds in two steps, beyond what it held before it made
 its model. transformers with its masked-word head on the predicted places alone stands beside without a bar.
 
-``--device cuda`` runs in bfloat16 under autocast, beside transformers as it is and compiled, and prints MFU.
+``--device cuda`` runs in bfloat16 under autocast, beside transformers as it is and compiled. A step in which torch
+compiles is counted apart. Of this project's side, the five kernels that take most of the time are named, and on a GPU
+with a datasheet the rate that the roofline model expects stands beside. ``--alone`` leaves out the peers and takes
+random text, which needs neither their packages nor a corpus: what is printed is one paste into an issue.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the stages do; read when torch is imported
 
 import torch
 
-from benchmarks._pretrain_sides import COMPILED, EAGER, PREDICTED, SDPA, SIDES, SIZES, Batch, config_of, real_batches
+from benchmarks._pretrain_sides import (
+    COMPILED,
+    EAGER,
+    PREDICTED,
+    SDPA,
+    SIDES,
+    SIZES,
+    Batch,
+    Side,
+    config_of,
+    held,
+    most_held,
+    random_batches,
+    real_batches,
+)
 from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.flops import Work, training_flops
+from pipeline_src.models.flops import Workload, training_flops
+from pipeline_src.tools.planning.model_sizes import ModelSizes
+from pipeline_src.tools.planning.roofline import Work, step_time
+from pipeline_src.training.compute_tracker import compilations
+from pipeline_src.training.datasheet import datasheet
+from pipeline_src.training.peak_flops import peak_flops
 
-WARM_UP = 2
+WARM_UP, PROFILED = 2, 2  # steps before those that are timed, and after them
+KERNELS, NAME = 5, 60  # shown, and letters of a name
 SAME_LOSS = 1e-5
-PEAK_FLOPS = 989e12  # of an H100 or H200 (SXM), dense, bfloat16; NVIDIA's datasheet
 ASIDE, OCCASIONALLY = (PREDICTED,), 4  # sides without a bar: they take every fourth batch, to save time
 
 
@@ -84,8 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit("error: --device cuda needs a GPU and a torch that is built for it, and here is none")
     setup = SETUPS[options.device]
     sizes = setup.default if options.size == "all" else (options.size,)
-    study_folder()
+    if options.alone:
+        setup = replace(setup, peers=(), times={})
+    elif importlib.util.find_spec("transformers") is None:
+        sys.exit("error: transformers, the peer, is not installed: `make bench` installs it, --alone goes without")
+    else:
+        study_folder()
+    print(f"torch {torch.__version__}, {_device_name(options.device)}, {torch.get_num_threads()} threads", flush=True)
     measured = {size: measure(size, _length(options, size), options.device, options.steps, setup) for size in sizes}
+    if options.alone:
+        print(json.dumps({"name": "pretrain_step", "sizes": measured, "device": _device_name(options.device)}))
+        return
     first = measured[sizes[0]]
     rates = {side: row["tokens_per_s"] for side, row in first["sides"].items()}
     report(
@@ -106,7 +138,9 @@ def measure(size: str, length: int, device_name: str, steps: int, setup: Setup) 
     """One size: losses compared, steps timed, memory read; what came out, for the JSON object."""
     device = torch.device(device_name)
     config, sequences = config_of(size), max(1, setup.sequences[size] * 128 // length)
-    batches = real_batches(length, sequences, WARM_UP + steps, device)
+    alone = not setup.peers
+    batches = (random_batches if alone else real_batches)(length, sequences, WARM_UP + steps + PROFILED, device)
+    before = held(device)
     names = ("ours", *setup.peers)
     sides = {name: SIDES[name](config, batches, device) for name in names}
     losses = {name: side.loss(batches[0]) for name, side in sides.items()}
@@ -114,36 +148,47 @@ def measure(size: str, length: int, device_name: str, steps: int, setup: Setup) 
         sys.exit(f"error: {size}: the sides' losses differ without dropout: {losses}")
     load = [os.getloadavg()[0]]
     seconds: dict[str, list[Seconds]] = {name: [] for name in names}
-    for turn, batch in enumerate(batches):
+    compiling = dict.fromkeys(names, 0.0)
+    for turn, batch in enumerate(batches[: WARM_UP + steps]):
         for name in names if turn % 2 else names[::-1]:
             if name in ASIDE and turn >= WARM_UP and turn % OCCASIONALLY:
                 continue
+            graphs = compilations()
             took = time_step(sides[name].step, device)
-            if turn >= WARM_UP:
+            if compilations() != graphs:
+                compiling[name] += took.wall
+            elif turn >= WARM_UP:
                 seconds[name].append(took.per(batch.tokens))
     load.append(os.getloadavg()[0])
+    kernels = dearest_kernels(sides["ours"], device)
     del sides
     gc.collect()
     rows: dict[str, dict[str, float]] = {name: rates(seconds[name], device) for name in names}
     for name in names:
         if name not in ASIDE:
-            rows[name].update(run_apart(name, size, length, sequences, device_name))
+            memory = most_held(device, before) if alone else run_apart(name, size, length, sequences, device_name)
+            rows[name].update({key: round(value) for key, value in memory.items()})
+        rows[name]["compile_seconds"] = round(compiling[name], 1)
     result: dict[str, Any] = {
         "length": length,
         "sequences": sequences,
         "steps": steps,
         "fill": round(sum(batch.tokens for batch in batches) / (len(batches) * sequences * length), 3),
         "loss_without_dropout": losses,
+        "kernels": kernels,
         "load": load,
         "sides": rows,
     }
     for kind in ("tokens_per_s", *(("wall_tokens_per_s",) if device.type == "cpu" else ())):
         of_peers = {peer: round(rows["ours"][kind] / rows[peer][kind], 3) for peer in setup.peers}
         result["ratios" if kind == "tokens_per_s" else "wall_ratios"] = of_peers
-    if device.type == "cuda":
-        flops = mean_flops(config, batches)
-        for row in rows.values():
-            row["mfu"] = round(row["tokens_per_s"] * flops / PEAK_FLOPS, 4)
+    flops, peak = mean_flops(config, batches), peak_flops(device)
+    for row in rows.values():
+        by_the_clock = row.get("wall_tokens_per_s", row["tokens_per_s"])
+        row["mfu"] = round(by_the_clock * flops / peak.flops, 4)
+    result |= {"peak_flops": peak.flops, "peak_source": peak.source}
+    if device.type == "cuda" and (expected := expected_rate(config, batches)):
+        result["expected_tokens_per_s"] = round(expected)
     result["met"] = verdict(result, setup, size)
     print(summary(size, result), flush=True)
     return result
@@ -183,16 +228,53 @@ def rates(seconds: list[Seconds], device: torch.device) -> dict[str, float]:
     return medians_and_bests
 
 
+def dearest_kernels(side: Side, device: torch.device) -> dict[str, float]:
+    """The kernels (on a CPU operators) that take most of the next steps, by name, with their share of all."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profile:
+        for _ in range(PROFILED):
+            side.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    return shares(profile.key_averages(), device.type)
+
+
+def shares(rows: Iterable[Any], device: str) -> dict[str, float]:
+    """The first few of a profile's rows by time on ``device``, with their share of it.
+
+    On a GPU the operators that launched kernels are listed too, with the kernels' time: they are not counted.
+    """
+    clock = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
+    times = {row.key: getattr(row, clock) for row in rows if row.device_type.name.lower() == device}
+    dearest = sorted(times, key=times.__getitem__, reverse=True)[:KERNELS]
+    return {name[:NAME]: round(times[name] / sum(times.values()), 3) for name in dearest}
+
+
+def expected_rate(config: BertConfig, batches: list[Batch]) -> float | None:
+    """Tokens per second that the roofline model expects of this GPU; None where it has no datasheet."""
+    chip = datasheet(torch.cuda.get_device_name())
+    if chip is None:
+        return None
+    tokens, squares, predictions = (
+        statistics.mean(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "predictions")
+    )
+    sizes = (config.hidden_size, config.num_hidden_layers, config.intermediate_size, config.vocab_size)
+    work = Work(ModelSizes(*sizes, config.max_position_embeddings), tokens, squares / tokens, predictions)
+    return tokens / step_time(work, chip).seconds
+
+
 def run_apart(side: str, size: str, length: int, sequences: int, device: str) -> dict[str, float]:
     """Memory of one side, in a process of its own."""
     program = [sys.executable, "-m", "benchmarks._pretrain_sides", side, size, str(length), str(sequences), device]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
-    return {name: round(value) for name, value in json.loads(done.stdout.splitlines()[-1]).items()}
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
     """Model FLOPs of training per real token of these batches; the same for every side."""
-    work = Work(*(sum(batch.flat.counts[name] for batch in batches) for name in Work._fields))
+    work = Workload(*(sum(batch.flat.counts[name] for batch in batches) for name in Workload._fields))
     return training_flops(config, work) / work.tokens
 
 
@@ -216,8 +298,12 @@ def summary(size: str, result: dict[str, Any]) -> str:
     for name, row in result["sides"].items():
         wall = f", by the clock {row['wall_tokens_per_s']:,.0f}" if "wall_tokens_per_s" in row else ""
         memory = f", {row['of_training_mb']:,} MB" if "of_training_mb" in row else ""
-        mfu = f", MFU {row['mfu']:.1%}" if "mfu" in row else ""
-        lines.append(f"  {name:<44} {row['tokens_per_s']:>10,.0f}/s{wall}{memory}{mfu}")
+        compiling = f", compiling {row['compile_seconds']:.0f} s" if row["compile_seconds"] else ""
+        lines.append(f"  {name:<44} {row['tokens_per_s']:>10,.0f}/s{wall}{memory}, MFU {row['mfu']:.1%}{compiling}")
+    if "expected_tokens_per_s" in result:
+        lines.append(f"  expected by the roofline model               {result['expected_tokens_per_s']:>10,}/s")
+    lines.append(f"  MFU of {result['peak_flops'] / 1e12:,.4g} TFLOP/s: {result['peak_source']}")
+    lines += [f"  {share:>6.1%}  {kernel}" for kernel, share in result["kernels"].items()]
     return "\n".join(lines)
 
 
@@ -233,6 +319,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pretrain_step", description=__doc__)
     parser.add_argument("--size", choices=(*SIZES, "all"), default="all")
     parser.add_argument("--device", choices=tuple(SETUPS), default="cpu")
+    parser.add_argument("--alone", action="store_true", help="this project's side alone, on random text")
     parser.add_argument("--length", type=int, choices=(128, 512), help="128, but 512 for large on a GPU")
     parser.add_argument("--steps", type=int, default=20, help=f"timed steps, after {WARM_UP} of warm-up")
     return parser

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.models.attention import attention
 from pipeline_src.models.dropout import Dropout
-from pipeline_src.models.flops import Work, training_flops
+from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.models.layer_norm import LayerNorm
 from pipeline_src.models.names import BERT, Names
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
@@ -84,7 +84,7 @@ class BertConfig:
             **run,
         )
 
-    def training_flops(self, work: Work) -> int:
+    def training_flops(self, work: Workload) -> int:
         """Floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
         return training_flops(self, work)
 

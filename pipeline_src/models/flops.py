@@ -21,7 +21,7 @@ class Sizes(Protocol):
     def vocab_size(self) -> int: ...  # noqa: D102
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """What the arithmetic of training depends on, over any number of sequences.
 
     Attributes:
@@ -40,14 +40,14 @@ class Work(NamedTuple):
     rows: int = 0
     row_pairs: int = 0
 
-    def __add__(self, other: Work) -> Work:  # type: ignore[override]
-        return Work(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+    def __add__(self, other: Workload) -> Workload:  # type: ignore[override]
+        return Workload(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
-    def __sub__(self, other: Work) -> Work:
-        return Work(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+    def __sub__(self, other: Workload) -> Workload:
+        return Workload(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def training_flops(sizes: Sizes, work: Work) -> int:
+def training_flops(sizes: Sizes, work: Workload) -> int:
     """Floating-point operations of the matrix products of training: forward, and twice that backward.
 
     With width H, L layers, feed-forward width F and V entries::

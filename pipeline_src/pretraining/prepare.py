@@ -17,7 +17,7 @@ from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.compiling import compile_parts
-from pipeline_src.models.flops import Work
+from pipeline_src.models.flops import Workload
 from pipeline_src.pretraining.compile_choice import choose_compile
 from pipeline_src.pretraining.identity import checkpoint_identity
 from pipeline_src.pretraining.initial_state import empty_objective, fill_initial_state
@@ -151,7 +151,9 @@ def flops_of_a_step(phase: Phase, config: BertConfig, length: int) -> float:
     tokens = phase.pretrain.batch * length
     predictions = tokens if config.is_decoder else round(phase.mask_prob * tokens)
     rows = min(tokens, predictions + phase.pretrain.batch)
-    return config.training_flops(Work(phase.pretrain.batch, tokens, tokens * length, predictions, rows, rows * length))
+    return config.training_flops(
+        Workload(phase.pretrain.batch, tokens, tokens * length, predictions, rows, rows * length)
+    )
 
 
 def make_loop(

@@ -22,7 +22,7 @@ class TensorBatch:
         row_starts: where each sequence's lie among the R, and R, int64 [sequences + 1].
         predicted_rows: where the predicted places lie among the R, int64 [predictions].
         max_seqlen, max_rows: tokens, and rows, of the sequence that has most.
-        counts: as :class:`pipeline_src.models.flops.Work` counts them.
+        counts: as :class:`pipeline_src.models.flops.Workload` counts them.
         examples: their numbers, int64 [sequences].
     """
 

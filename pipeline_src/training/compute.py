@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from pipeline_src.models.flops import Work
+from pipeline_src.models.flops import Workload
 
 
 class Sizes(Protocol):
     """Whatever counts its own arithmetic; :class:`pipeline_src.models.bert.BertConfig` does."""
 
-    def training_flops(self, work: Work) -> int: ...  # noqa: D102
+    def training_flops(self, work: Workload) -> int: ...  # noqa: D102
 
 
 def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
@@ -45,7 +45,7 @@ class Compute:
     """
 
     steps: int = 0
-    work: Work = Work()
+    work: Workload = Workload()
     seconds: float = 0.0
     training_seconds: float = 0.0
     capacity: float = 0.0
@@ -53,9 +53,9 @@ class Compute:
     peak_memory: int = 0
     compile_steps: int = 0
     compile_seconds: float = 0.0
-    compile_work: Work = Work()
+    compile_work: Workload = Workload()
 
-    def plus_step(self, work: Work) -> Compute:
+    def plus_step(self, work: Workload) -> Compute:
         """With one more step."""
         return replace(self, steps=self.steps + 1, work=self.work + work)
 
@@ -79,5 +79,5 @@ class Compute:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Compute:
         """What :meth:`as_dict` wrote."""
-        work, compiled = Work(*values["work"]), Work(*values["compile_work"])
+        work, compiled = Workload(*values["work"]), Workload(*values["compile_work"])
         return cls(**{**values, "work": work, "compile_work": compiled})

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pipeline_src.models.flops import Work
+from pipeline_src.models.flops import Workload
 from pipeline_src.training.compute import Compute, Sizes, normalised_computation
 from pipeline_src.training.energy import EnergyCounter
 from pipeline_src.training.peak_flops import peak_flops
@@ -54,7 +54,7 @@ class ComputeTracker:
         self._compilations = compilations()
         self._shown = self._compute  # at the last call of rates()
 
-    def add(self, work: Work) -> None:
+    def add(self, work: Workload) -> None:
         """Count one step, over all processes."""
         self._compute = self._compute.plus_step(work)
         began, self._step_began = self._step_began, time.perf_counter()
@@ -123,7 +123,7 @@ class ComputeTracker:
         """For the checkpoint; its counts are exact, its times differ from run to run."""
         return self._tick().as_dict()
 
-    def _set_apart(self, seconds: float, work: Work) -> None:
+    def _set_apart(self, seconds: float, work: Workload) -> None:
         """Take the last step out of what the rates are of."""
         compute = self._tick()
         self._compute = replace(

@@ -21,10 +21,11 @@ class Chip(NamedTuple):
     link: float
 
 
-PCIE_3, PCIE_4, PCIE_5 = 16, 32, 64  # GB/s in one direction over 16 lanes
+PCIE_4, PCIE_5 = 32, 64  # GB/s in one direction over 16 lanes
 
 # By what `torch.cuda.get_device_name` says; of several that match the longest counts. From NVIDIA's and AMD's
 # datasheets, for RTX cards from the whitepapers of GA102, Ada and Blackwell; what they print "with sparsity" is halved.
+# GPUs from before Ampere have no bfloat16.
 DATASHEET = {
     "B200": Chip(2250, 8000, 900),
     "GH200": Chip(989, 4000, 450),

@@ -24,12 +24,15 @@ BY_STUDY: tuple[Callable[[Any], Finding], ...] = (machine.disk, machine.memory, 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
+    parser.add_argument(
+        "--gpu", action="store_true", help="try instead what trains here, part by part: half a minute, to paste"
+    )
     parser.add_argument("--json", action="store_true", help="print a list of objects: check, state, found, remedy")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Print what every check found; the exit status is 2 where one found a problem."""
-    findings = examine()
+    findings = try_accelerator() if arguments.gpu else examine()
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -41,6 +44,20 @@ def examine() -> list[Finding]:
     """Run every check; none writes anything that stays."""
     parameters, study = read_study()
     return [parameters, *(check() for check in PLAIN), *(check(study) for check in BY_STUDY)]
+
+
+def try_accelerator() -> list[Finding]:
+    """Run a kernel of each kind on the GPU, and time what a training step is made of.
+
+    Raises:
+        PipelineError: params.yaml or machine.yaml is no valid one.
+    """
+    from pipeline_src.params.machine import load_machine  # these take torch, which the other checks go without
+    from pipeline_src.params.study import load_study
+    from pipeline_src.tools.doctor import trial
+    from pipeline_src.tools.doctor.accelerator import Accelerator
+
+    return trial.run(Accelerator.here(load_study(), load_machine()))
 
 
 def read_study() -> tuple[Finding, Any | None]:

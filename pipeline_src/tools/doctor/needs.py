@@ -11,6 +11,12 @@ KEPT_TWICE = 2  # in the workspace and in DVC's cache
 INSTALLED = 2e9  # bytes: the environment
 TRAINING = 16  # bytes a parameter in memory: weights, gradients, two moments
 BESIDE = 1.5e9  # bytes: libraries, activations of a batch cut to fit
+SAVED = 12  # bytes a parameter of a checkpoint
+# Bytes a token, layer and unit of width that stay until the backward pass, and with `recompute: true`; bytes a score of
+# a predicted token. By torch's own allocator for base and large at 16,384 and 65,536 tokens with a float32 residual
+# stream; in bfloat16 it is less.
+ACTIVATIONS, RECOMPUTED, SCORES = 42, 4.3, 10
+BESIDE_GPU = 0.5e9  # bytes: CUDA's own
 LARGE = 30e6  # parameters: more take a CPU weeks
 
 
@@ -33,3 +39,16 @@ def disk(study: Any) -> float:
 def memory(study: Any) -> float:
     """Bytes that its largest stage takes on a CPU."""
     return BESIDE + TRAINING * parameters(study)
+
+
+def checkpoint(study: Any) -> float:
+    """Bytes of one checkpoint of pretraining: weights and two moments."""
+    return SAVED * parameters(study)
+
+
+def gpu_memory(study: Any, machine: Any) -> float:
+    """Bytes that pretraining takes on a GPU at most: the model, and activations of as many tokens as go through."""
+    kept = RECOMPUTED if machine.pretrain.recompute else ACTIVATIONS
+    scores = 1 if study.pretrain.objective == "left_to_right" else study.mask_prob
+    each = kept * study.model.layers * study.model.hidden + SCORES * study.vocabulary.entries * scores
+    return BESIDE_GPU + TRAINING * parameters(study) + each * machine.pretrain.max_tokens

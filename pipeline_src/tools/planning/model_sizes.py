@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline_src.models.flops import Work, training_flops
+from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.params.study import Study
 
 FORWARD = 1 / 3  # of a training step's arithmetic
@@ -54,4 +54,4 @@ class ModelSizes:
         """Of training on sequences of ``length``, by :func:`training_flops`; ``rows`` in use are all unless given."""
         rows = tokens if rows is None else rows
         counts = (tokens / length, tokens, tokens * length, predictions, rows, rows * length)
-        return training_flops(self, Work(*(round(count) for count in counts)))
+        return training_flops(self, Workload(*(round(count) for count in counts)))

@@ -84,6 +84,7 @@ class StepTime:
         head: transform, scores and loss.
         parameters: gradients added up, clipped and used.
         host: to launch all of it, beside the GPU's work.
+        ideal: what the step's FLOPs alone take at the peak.
         exposed: of summing gradients over GPUs, what the backward pass does not hide.
     """
 
@@ -93,6 +94,7 @@ class StepTime:
     head: float
     parameters: float
     host: float
+    ideal: float
     exposed: float = 0.0
 
     @property
@@ -104,6 +106,11 @@ class StepTime:
     def seconds(self) -> float:
         """Of the whole step."""
         return max(self.gpu, self.host) + self.exposed
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilisation."""
+        return self.ideal / self.seconds
 
 
 def step_time(work: Work, chip: Chip, gpus: int = 1, design: Design = BUILT) -> StepTime:
@@ -122,6 +129,7 @@ def step_time(work: Work, chip: Chip, gpus: int = 1, design: Design = BUILT) -> 
         head=transform + scores + SCORES * model.vocab_size * work.predictions / bandwidth,
         parameters=(OPTIMISER + WEIGHTS * work.pieces) * model.parameters / bandwidth,
         host=HOST_STEP + (HOST_COMPILED if work.compiled else HOST_EAGER) * layers * work.pieces,
+        ideal=model.flops(tokens, work.length, work.predictions) / (chip.teraflops * 1e12),
     )
     return one if gpus == 1 else replace(one, exposed=_exposed(one, model, chip, gpus))
 

@@ -27,7 +27,10 @@ MAY_IMPORT = {
     "evaluation": {"tasks", "task_sources.synthetic"},
     "statistics": {"corpus", "tokenizer", "examples", "tasks.files"},
     "report": set(),
-    "tools": {"sources", "tokenizer", "models", "pretraining", "statistics", "finetuning", "training", "report"},
+    "tools": {
+        *("sources", "tokenizer", "examples", "models", "pretraining", "statistics", "finetuning", "training"),
+        "report",
+    },
 }
 LAYER_0 = ("common", "params")
 WITHOUT_TORCH = {

@@ -61,7 +61,7 @@ def check(
     back_end: str, lengths: list[int], causal: bool, tolerance: float = 1e-5, dropout: float = 0.0, **where
 ) -> None:
     parts, layout = inputs(lengths, **where)
-    found = BACK_ENDS[back_end](*parts, layout, dropout, causal)
+    found = BACK_ENDS[back_end](*parts, layout, dropout, causal, layout)
     weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
     gradients = torch.autograd.grad((found * weight).sum(), parts)
     expected = by_definition(*parts, lengths, causal)
@@ -91,15 +91,17 @@ def test_runs_with_little_to_compute_are_padded(monkeypatch):
         called = []
         monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", least)
         monkeypatch.setattr("pipeline_src.models.attention.padded", lambda *given, called=called: called.append(given))
-        BACK_ENDS["runs"](*parts, layout, 0.0, False)
+        BACK_ENDS["runs"](*parts, layout, 0.0, False, layout)
         assert bool(called) is expected
 
 
 def test_runs_are_neighbours_of_equal_length_up_to_a_limit():
     layout = PackedLayout.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
-    assert layout.runs(2 * 4**2) == [(2, 4), (1, 4), (1, 3), (1, 4)]
-    assert layout.runs(1) == [(1, 4), (1, 4), (1, 4), (1, 3), (1, 4)]
-    assert layout.runs(1 << 20) == [(3, 4), (1, 3), (1, 4)]
+    assert layout.runs(layout, 2 * 4**2) == [(2, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
+    assert layout.runs(layout, 1) == [(1, 4, 4), (1, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
+    assert layout.runs(layout, 1 << 20) == [(3, 4, 4), (1, 3, 3), (1, 4, 4)]
+    queries = PackedLayout.of(torch.tensor([0, 1, 2, 4, 5, 6]), 6)  # one each, and of the third two
+    assert layout.runs(queries, 1 << 20) == [(2, 1, 4), (1, 2, 4), (1, 1, 3), (1, 1, 4)]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -125,10 +127,10 @@ def test_dropout_is_on_the_weights(flash_kernels, back_end):
     (query, key, value), layout = inputs([400, 300])
     query, value = torch.zeros_like(query), torch.ones_like(value)
     torch.manual_seed(0)
-    found = BACK_ENDS[back_end](query, key, value, layout, 0.5, False)
+    found = BACK_ENDS[back_end](query, key, value, layout, 0.5, False, layout)
     assert found.mean().item() == pytest.approx(1, abs=0.01) and 0.03 < found[..., 0].std() < 0.08
     torch.manual_seed(0)
-    assert torch.equal(found, BACK_ENDS[back_end](query, key, value, layout, 0.5, False))
+    assert torch.equal(found, BACK_ENDS[back_end](query, key, value, layout, 0.5, False, layout))
 
 
 @pytest.mark.parametrize(
@@ -179,3 +181,24 @@ def test_auto_is_decided_where_it_runs(monkeypatch):
     assert asked == [("auto", torch.device("cpu"), 16)]
     attention(*parts, layout, back_end="padded")
     assert len(asked) == 1  # nothing is asked while the compiler traces a back end that was chosen before
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("asked", [[2, 2, 2, 1], [1, 1, 1, 1], [1, 6, 2, 9]], ids=["some", "first", "unequal"])
+@pytest.mark.parametrize("back_end", ["padded", "runs", "flash"])
+def test_queries_of_some_tokens_see_all_of_their_sequence(flash_kernels, monkeypatch, back_end, asked, dropout):
+    """Without dropout by definition; with it, which draws other numbers, nothing is dropped where that can be had."""
+    if dropout and back_end != "runs":
+        pytest.skip("its dropout is the kernel's own")
+    monkeypatch.setattr("pipeline_src.models.attention.drop", lambda weights, rate: weights)
+    monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
+    lengths = [6, 6, 6, 9]
+    (query, key, value), layout = inputs(lengths, dtype=torch.bfloat16 if back_end == "flash" else torch.float32)
+    every = by_definition(query, key, value, lengths, causal=False)
+    starts = [0, 6, 12, 18]
+    places = torch.tensor([start + row for start, rows in zip(starts, asked, strict=True) for row in range(rows)])
+    queries = PackedLayout.of(torch.tensor([0, *asked]).cumsum(0), sum(asked))
+    found = BACK_ENDS[back_end](query[places], key, value, layout, dropout, False, queries)
+    torch.testing.assert_close(
+        found, every[places], rtol=2e-2 if back_end == "flash" else 1e-5, atol=1e-2 if back_end == "flash" else 1e-6
+    )

@@ -54,6 +54,8 @@ def test_terms_are_the_summed_losses_of_the_models_scores(batch, name, pairs):
         torch.testing.assert_close(loss, F.cross_entropy(scores, labels, reduction="sum"))
         assert right == (scores.argmax(1) == labels).sum()
     counts = {"mlm": 3, "nsp": 2, "sequences": 2, "tokens": 11, "squares": 61, "predictions": 3}
+    read = {"rows": 11, "row_pairs": 61} if name == "left_to_right" else {"rows": 5, "row_pairs": 6 * 3 + 5 * 2}
+    counts |= read
     assert objective.count(batch) == {key: count for key, count in counts.items() if key != "nsp" or pairs}
     assert objective.columns() == ["loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"]
 

@@ -20,8 +20,8 @@ H100 = Allocation.on(CHIPS["h100"], 8, 1)
 
 
 def test_chips_by_what_the_command_line_calls_them():
-    assert list(CHIPS) == "b200 h200 h100 a100 mi300x l40s a10 l4 rtx4090 rtx3090 v100 t4".split()
-    assert CHIPS["t4"].teraflops == 65 and CHIPS["rtx4090"].memory == 1008 and CHIPS["h200"].memory == 4800
+    assert list(CHIPS) == "b200 h200 h100 a100 mi300x l40s a10 l4 rtx4090 rtx3090".split()
+    assert CHIPS["a100"].teraflops == 312 and CHIPS["rtx4090"].memory == 1008 and CHIPS["h200"].memory == 4800
 
 
 def test_every_stage_has_a_start():
