@@ -17,7 +17,7 @@ PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<mem
 
 
 class Wheel(Block):
-    """The one wheel file that ``pypi:`` addresses of an entry point into, by its tags and not by this machine's."""
+    """The one wheel file that ``pypi:`` addresses point into, by its tags and not by this machine's."""
 
     checksum: str
     bytes: int | None = Field(default=None, gt=0)
@@ -32,6 +32,30 @@ class Wheel(Block):
         return str(Checksum.parse(text))
 
 
+class Excerpt(Block):
+    """A part of a text file, by regular expressions of which ``^`` and ``$`` match at each line.
+
+    Attributes:
+        begins: where it begins, what matches included.
+        ends: where it ends, what matches left out.
+        chapters: where each of its parts begins, which become files of their own; what stands before the first one
+            is left out. Null for one file.
+    """
+
+    begins: str
+    ends: str
+    chapters: str | None = None
+
+    @field_validator("begins", "ends", "chapters")
+    @classmethod
+    def _is_expression(cls, text: str | None) -> str | None:
+        try:
+            re.compile((text or "").encode())
+        except re.error as error:
+            raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        return text
+
+
 class SourceFile(Block):
     """One file of an entry; ``catalogue/README.md`` says what each field means."""
 
@@ -42,6 +66,8 @@ class SourceFile(Block):
     checksum_file: str | None = None
     bytes: int | None = Field(default=None, gt=0)
     unpack: dict[str, str] | None = None
+    excerpts: dict[str, Excerpt] | None = None
+    wheel: Wheel | None = None
 
     @property
     def scheme(self) -> str:
@@ -64,11 +90,13 @@ class SourceFile(Block):
 
     @model_validator(mode="after")
     def _stays_inside(self) -> SourceFile:
-        for path in (self.path, *(self.unpack or {})):
+        for path in (self.path, *(self.unpack or {}), *(self.excerpts or {})):
             if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
                 raise ValueError(f"a path stays below its folder, unlike {path!r}")
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")
+        if self.unpack and self.excerpts:
+            raise ValueError("give unpack or excerpts, not both")
         return self
 
 
@@ -86,9 +114,13 @@ class Source(Block):
 
     @model_validator(mode="after")
     def _wheel_is_named(self) -> Source:
-        if self.wheel is None and any(file.scheme == "pypi" for file in self.files):
-            raise ValueError("an entry with pypi addresses needs a wheel")
+        if any(file.scheme == "pypi" and self.wheel_of(file) is None for file in self.files):
+            raise ValueError("a pypi address needs a wheel, of its file or of the whole entry")
         return self
+
+    def wheel_of(self, file: SourceFile) -> Wheel | None:
+        """The wheel that a file of this entry lies in: its own, else the entry's; None where there is none."""
+        return (file.wheel or self.wheel) if file.scheme == "pypi" else None
 
 
 def load_source(folder: str, name: str) -> Source:

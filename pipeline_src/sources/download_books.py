@@ -17,4 +17,4 @@ def run(books: BooksParams) -> None:
     obtained = obtain(books.source, source)
     with atomic_directory(RAW_BOOKS) as folder:
         place(books.source, source, obtained, folder)
-    log.info("%d books of %s in %s", len(obtained), books.source, RAW_BOOKS)
+    log.info("%s, of %d files fetched, is in %s", books.source, len(obtained), RAW_BOOKS)

@@ -30,6 +30,7 @@ from pipeline_src.sources.checksums import (
     record,
     recorded,
 )
+from pipeline_src.sources.excerpts import cut_out
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def obtain(name: str, source: Source) -> list[Obtained]:
         log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
     obtained = []
     for file in source.files:
-        obtained += _own_files(name, file) if file.scheme == "file" else [_download(name, file, source.wheel)]
+        obtained += _own_files(name, file) if file.scheme == "file" else [_download(name, file, source.wheel_of(file))]
     return obtained
 
 
@@ -66,6 +67,9 @@ def place(
     for one in obtained:
         if one.file.unpack:
             unpack(one.local, one.file.unpack, folder, one.file.path)
+            continue
+        if one.file.excerpts:
+            cut_out(one.local, one.file.excerpts, folder, one.file.path)
             continue
         target = folder / one.file.path
         target.parent.mkdir(parents=True, exist_ok=True)

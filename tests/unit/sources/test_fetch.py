@@ -12,8 +12,8 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
-from pipeline_src.sources import fetch
-from pipeline_src.sources.catalogue import Source, SourceFile
+from pipeline_src.sources import fetch, pypi
+from pipeline_src.sources.catalogue import Excerpt, Source, SourceFile, Wheel
 
 BYTES = b"some bytes\n" * 1000
 
@@ -24,8 +24,9 @@ def sha(content: bytes, algorithm: str = "sha256") -> str:
 
 def source(*files: dict) -> Source:
     """An entry whose addresses may be plain http on this machine, which the catalogue itself would refuse."""
-    made = tuple(SourceFile.model_construct(**{"mirrors": (), "checksum": None, "checksum_file": None, "bytes": None,
-                                               "unpack": None} | file) for file in files)  # fmt: skip
+    missing = {"mirrors": (), "checksum": None, "checksum_file": None, "bytes": None,
+               "unpack": None, "excerpts": None, "wheel": None}  # fmt: skip
+    made = tuple(SourceFile.model_construct(**missing | file) for file in files)
     about = {"description": "d", "licence": "l", "citation": "c"}
     return Source.model_construct(**about, terms=None, part=None, part_example=None, wheel=None, files=made)
 
@@ -139,6 +140,28 @@ def test_members_of_an_archive(web, project: Path) -> None:
     with pytest.raises(PipelineError, match=r"(?s)not in the archive.*CoLA/dev.tsv"):
         run(source(wanted | {"unpack": {"dev.tsv": "CoLA/dev.tsv"}}))
     assert (project / "out/train.tsv").read_text() == "rows"
+
+
+def test_excerpts_take_the_place_of_their_file(web, project: Path) -> None:
+    web.files["/all.txt"] = b"front\nBOOK\nOnce.\nEND\n"
+    excerpt = Excerpt(begins="^BOOK", ends="^END")
+    run(source({"path": "all.txt", "url": web.url("/all.txt"), "excerpts": {"book.txt": excerpt}}))
+    assert sorted(path.name for path in (project / "out").iterdir()) == ["book.txt", "source.json"]
+    assert (project / "out/book.txt").read_bytes() == b"BOOK\nOnce.\n"
+
+
+def test_a_file_has_its_own_wheel_or_that_of_its_entry(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = {"platforms": ["any"], "python_version": "3.11", "implementation": "py", "abi": "none"}
+    shared, own = (Wheel.model_validate({"checksum": sha(name), **tags}) for name in (b"shared", b"own"))
+
+    def extract(url: str, wheel: Wheel, target: Path) -> None:
+        target.write_text(wheel.checksum)
+
+    monkeypatch.setattr(pypi, "extract", extract)
+    entry = source({"path": "a", "url": "pypi:a==1/a"}, {"path": "b", "url": "pypi:b==1/b", "wheel": own})
+    run(entry.model_copy(update={"wheel": shared}))
+    assert (project / "out/a").read_text() == shared.checksum
+    assert (project / "out/b").read_text() == own.checksum
 
 
 def test_what_is_not_an_archive(web, project: Path) -> None:
