@@ -78,7 +78,11 @@ def test_every_mistake_is_seen(tmp_path):
         assert case["waits"] or case["types"] or case["refused"], case["case"]
 
 
-@pytest.mark.parametrize(("batches", "how"), [(50, "kept"), (10, "recompute")])
+@pytest.mark.parametrize(
+    ("batches", "how"),
+    [(50, "kept"), pytest.param(10, "recompute", marks=pytest.mark.slow)],
+    ids=["kept", "recomputed"],
+)
 def test_few_graphs_without_breaks(batches, how, tmp_path):
     ((counted,),) = said_by(["count_graphs", batches, how], folder=tmp_path)
     first, *_, last = counted["graphs"]
