@@ -39,6 +39,9 @@ KERNELS = {  # types that an operator takes: on a GPU it refuses others, or lose
     "_log_softmax": EXACT,
     "nll_loss_forward": EXACT,
     "mse_loss": EXACT,
+    "native_layer_norm": EXACT,  # for its statistics
+    "linalg_vector_norm": EXACT,  # of the gradients
+    "_fused_adamw_": EXACT,
 }
 # operators whose result, or its size, the host has to know
 NUMBERS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique_consecutive", "_unique2")

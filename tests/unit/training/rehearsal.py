@@ -160,7 +160,7 @@ def make_batch(rng: np.random.Generator, lengths: np.ndarray) -> TensorBatch:
     """Sequences of these lengths, of which about 15 % of the tokens are predicted."""
     tokens, cu_seqlens = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
     ids = rng.integers(5, ENTRIES, tokens)
-    predicted = np.sort(rng.choice(tokens, max(2, round(0.15 * tokens)), replace=False))
+    predicted = np.sort(rng.choice(tokens, max(1, round(0.15 * tokens)), replace=False))
     pairs, examples = rng.integers(0, 2, len(lengths)), np.arange(len(lengths))
     batch = PretrainingBatch(ids, np.zeros_like(ids), cu_seqlens, predicted, ids[predicted], pairs, examples)
     return TensorBatch.of(batch)

@@ -34,7 +34,7 @@ REHEARSALS = Forks(
 MOST_GRAPHS = MOST_RECOMPILATIONS = 3
 
 
-def said_by(*commands: Sequence[str], folder: Path, seconds: int = 300) -> list[list[dict[str, Any]]]:
+def said_by(*commands: Sequence[Any], folder: Path, seconds: int = 300) -> list[list[dict[str, Any]]]:
     """The lines of JSON of programs that run side by side, as ranks of one training where they are several."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -78,12 +78,16 @@ def test_every_mistake_is_seen(tmp_path):
         assert case["waits"] or case["types"] or case["refused"], case["case"]
 
 
-@pytest.mark.parametrize("recompute", ["", "recompute"], ids=["kept", "recomputed"])
-def test_few_graphs_without_breaks(recompute, tmp_path):
-    (((counted),),) = said_by(["count_graphs", recompute], folder=tmp_path)
+@pytest.mark.parametrize(
+    ("batches", "how"),
+    [(50, "kept"), pytest.param(10, "recompute", marks=pytest.mark.slow)],
+    ids=["kept", "recomputed"],
+)
+def test_few_graphs_without_breaks(batches, how, tmp_path):
+    ((counted,),) = said_by(["count_graphs", batches, how], folder=tmp_path)
     first, *_, last = counted["graphs"]
-    print(f"graphs: {first}; recompilations over {len(counted['graphs'])} batches and edges: {last - first}")
-    assert counted["breaks"] == {} and len(counted["graphs"]) == 52
+    print(f"{how}: graphs: {first}; recompilations over {batches} batches and the edges: {last - first}")
+    assert counted["breaks"] == {} and len(counted["graphs"]) == batches + 3
     assert 0 < first <= MOST_GRAPHS and last - first <= MOST_RECOMPILATIONS, counted["graphs"]
 
 
