@@ -26,12 +26,14 @@ from torch import Tensor, nn
 
 from benchmarks._study import ENTRIES, training_examples
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.compiling import compile_parts
 from pipeline_src.pretraining.loading.batches import Cut, PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.loop import Loop
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimiser import CLIP, make_optimiser
+from pipeline_src.training.transfer import to_device
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
@@ -61,7 +63,7 @@ class Batch:
     @classmethod
     def of(cls, batch: PretrainingBatch, device: torch.device) -> Batch:
         """A loader's batch in both forms."""
-        flat = TensorBatch.of(batch, torch.device("cpu"))
+        flat = TensorBatch.of(batch)
         keep = torch.arange(flat.max_seqlen) < flat.cu_seqlens.diff()[:, None]
         rectangle = keep.flatten().nonzero().squeeze(1)[flat.predicted]
 
@@ -77,7 +79,7 @@ class Batch:
             "next_sentence_label": flat.pair_label,
         }
         return cls(
-            TensorBatch.of(batch, device),
+            to_device(flat, device),
             {name: tensor.to(device) for name, tensor in padded.items()},
             rectangle.to(device),
         )
@@ -98,9 +100,9 @@ class Side:
 
 def ours(config: BertConfig, batches: list[Batch], device: torch.device) -> Side:
     """This project: compiled on a GPU, as the stage does it."""
-    objective = _ours(config).to(device)
+    objective = ours_objective(config).to(device)
     if device.type == "cuda":
-        objective.compile(dynamic=True)
+        compile_parts(objective)
     loop: Loop[TensorBatch] = Loop(
         objective,
         make_optimiser(objective, LEARNING_RATE, WEIGHT_DECAY),
@@ -225,7 +227,7 @@ def _precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
-def _ours(config: BertConfig) -> PretrainingObjective[TensorBatch]:
+def ours_objective(config: BertConfig) -> PretrainingObjective[TensorBatch]:
     objective = load_objective("masked")(config, pairs="next_sentence")
     objective.draw_weights(torch.Generator().manual_seed(1))
     return objective.train()
@@ -238,7 +240,7 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     sizes = transformers.BertConfig(**config.as_dict(), attn_implementation=attention)
     model = transformers.BertForPreTraining(sizes)
-    weights = dict(_ours(config).saved_models()[""].module.state_dict())
+    weights = dict(ours_objective(config).saved_models()[""].module.state_dict())
     weights["cls.predictions.bias"] = weights["cls.predictions.decoder.bias"]
     model.load_state_dict(weights, strict=False)
     for name, parameter in model.named_parameters():

@@ -31,13 +31,13 @@ TARGET, TARGET_H200 = 20, 2
 
 def main() -> None:
     """Time the loader, then the step, and report."""
-    examples, cpu = training_examples(LENGTH), torch.device("cpu")
+    examples = training_examples(LENGTH)
     loaded: dict[int, int] = {}
 
     def load(size: int) -> Callable[[], None]:
         def work() -> None:
             batches = examples.batches(size, 1, 0, SEQUENCES // size, Cut())
-            loaded[size] = sum(part.counts["tokens"] for batch in tensor_batches(batches, cpu) for part in batch)
+            loaded[size] = sum(part.counts["tokens"] for batch in tensor_batches(batches) for part in batch)
 
         return work
 

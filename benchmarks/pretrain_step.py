@@ -49,7 +49,7 @@ from benchmarks._pretrain_sides import (
 from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.flops import training_flops
+from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.tools.planning.model_sizes import ModelSizes
 from pipeline_src.tools.planning.roofline import Work, step_time
 from pipeline_src.training.compute_tracker import compilations
@@ -274,8 +274,8 @@ def run_apart(side: str, size: str, length: int, sequences: int, device: str) ->
 
 def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
     """Model FLOPs of training per real token of these batches; the same for every side."""
-    counts = {name: sum(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "predictions")}
-    return training_flops(config, counts["tokens"], counts["squares"], counts["predictions"]) / counts["tokens"]
+    work = Workload(*(sum(batch.flat.counts[name] for batch in batches) for name in Workload._fields))
+    return training_flops(config, work) / work.tokens
 
 
 def verdict(result: dict[str, Any], setup: Setup, size: str) -> bool:

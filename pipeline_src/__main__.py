@@ -12,6 +12,7 @@ import importlib
 import os
 import platform
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -154,6 +155,9 @@ def main(argv: list[str] | None = None) -> int:
     except PipelineError as error:
         return _complain(str(error))
     except Interrupted as stop:
+        # `srun --kill-on-bad-exit` ends all processes that train together when the first one has ended: what is left to
+        # do here must not turn the status into that of a killed one.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return _complain(f"{stop}; run the same command again to go on", Interrupted.STATUS, "stopped")
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

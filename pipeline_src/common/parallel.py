@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import takewhile
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -79,9 +79,7 @@ def place() -> tuple[int, int, int]:
 
 
 def _first_host(environment: Mapping[str, str]) -> str:
-    """The first machine of a step: ``node[03-05,9]`` begins with ``node03``."""
+    """The first machine of a step: ``rack[0-1]node[03-05,9],x`` begins with ``rack0node03``."""
     listed = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "localhost")
-    if "[" not in listed.split(",")[0]:
-        return listed.split(",")[0]
-    name, numbers = listed.split("[", 1)
-    return name + "".join(takewhile(str.isdigit, numbers))
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed)
+    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else listed)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.tasks.features import Features
+from pipeline_src.training.cutting import cut_evenly, cut_in_order
 
 POOL = 16  # batches whose items are sorted by length together
 
@@ -21,7 +23,7 @@ class TaskBatch:
 
     Attributes:
         losses: how many there are; the task's loss is their mean.
-        max_seqlen: tokens of the longest sequence.
+        lengths: tokens of each sequence, on the host, so that nobody waits for a GPU to tell them, int64 [B].
         examples: the items' numbers.
     """
 
@@ -30,7 +32,7 @@ class TaskBatch:
     cu_seqlens: Tensor
     labels: Tensor
     losses: int
-    max_seqlen: int
+    lengths: np.ndarray
     examples: np.ndarray
 
     @property
@@ -38,29 +40,29 @@ class TaskBatch:
         """How many losses there are, by term."""
         return {"task": self.losses}
 
+    @property
+    def layout(self) -> PackedLayout:
+        """Where the sequences lie."""
+        return PackedLayout.of(self.cu_seqlens, len(self.ids), int(self.lengths.max()))
 
-def make_batch(features: Features, items: np.ndarray, device: torch.device) -> TaskBatch:
-    """Gather the sequences of ``items`` (numbers, int64) in that order."""
+
+def make_batch(features: Features, items: np.ndarray) -> TaskBatch:
+    """Gather the sequences of ``items`` (numbers, int64) in that order, on the host."""
     places, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
-
-    def tensor(values: np.ndarray) -> Tensor:
-        on_cpu = torch.from_numpy(np.ascontiguousarray(values))
-        return on_cpu.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else on_cpu
-
     return TaskBatch(
-        tensor(features.ids[places].astype(np.int64)),
-        tensor(features.segments[places].astype(np.int64)),
-        tensor(cu_seqlens),
-        tensor(labels),
+        torch.from_numpy(features.ids[places].astype(np.int64)),
+        torch.from_numpy(features.segments[places].astype(np.int64)),
+        torch.from_numpy(cu_seqlens),
+        torch.from_numpy(np.ascontiguousarray(labels)),
         features.loss_count(labels),
-        int(np.diff(cu_seqlens).max()),
+        np.diff(cu_seqlens),
         items,
     )
 
 
 def training_batches(
-    features: Features, batch: int, epochs: int, stream: int, max_tokens: int, device: torch.device, done: int = 0
+    features: Features, batch: int, epochs: int, stream: int, max_tokens: int, done: int = 0
 ) -> Iterator[list[TaskBatch]]:
     """Yield batches in pieces of at most ``max_tokens`` tokens, after ``done`` batches.
 
@@ -71,7 +73,7 @@ def training_batches(
     for epoch in range(done // per_epoch, epochs):
         order = epoch_order(features, batch, stream, epoch)
         for items in order[done - epoch * per_epoch if epoch == done // per_epoch else 0 :]:
-            yield [make_batch(features, piece, device) for piece in cut_by_tokens(features, items, max_tokens)]
+            yield [make_batch(features, items[piece]) for piece in cut_evenly(features.lengths[items], max_tokens)]
 
 
 def epoch_order(features: Features, batch: int, stream: int, epoch: int) -> list[np.ndarray]:
@@ -87,18 +89,8 @@ def epoch_order(features: Features, batch: int, stream: int, epoch: int) -> list
     return batches
 
 
-def cut_by_tokens(features: Features, items: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Cut ``items`` into runs of about ``tokens`` tokens at most, at least one item each."""
-    ends = np.cumsum(features.lengths[items])
-    cuts = [0]
-    while cuts[-1] < len(items):
-        before = ends[cuts[-1] - 1] if cuts[-1] else 0
-        cuts.append(max(cuts[-1] + 1, int(np.searchsorted(ends, before + tokens, side="right"))))
-    return [items[first:last] for first, last in zip(cuts, cuts[1:], strict=False)]
-
-
-def evaluation_batches(features: Features, tokens: int, device: torch.device) -> Iterator[TaskBatch]:
+def evaluation_batches(features: Features, tokens: int) -> Iterator[TaskBatch]:
     """Yield every item once, the longest first, as many at once as fit into about ``tokens`` tokens."""
     order = np.argsort(-features.lengths, kind="stable")
-    for piece in cut_by_tokens(features, order, tokens):
-        yield make_batch(features, piece, device)
+    for piece in cut_in_order(features.lengths[order], tokens):
+        yield make_batch(features, order[piece])

@@ -131,7 +131,10 @@ def run_grid(
             of_run = {**identity, "weights": weights, **point._asdict()}
             phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
             checkpoints = Checkpoints(
-                phase, of_run, environment(trainer.distributed, trainer.machine.settings("finetune"))
+                phase,
+                of_run,
+                environment(trainer.distributed, trainer.machine.settings("finetune")),
+                trainer.distributed,
             )
             model, loss = trainer.train(weights, point, checkpoints, stop_request)
             predictions = {each.row: trainer.predict(model, each) for each in eval_sets}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -63,11 +64,11 @@ class FrozenLayers(nn.Module):
         self.weights = nn.Parameter(torch.zeros(len(self.layers))) if mixture.weighted else None  # equal to begin with
         self.lstm = BiLSTM(hidden if mixture.weighted else hidden * len(self.layers), LSTM_WIDTH, LSTM_LAYERS)
 
-    def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
-        """[T] ids and segments -> [T, LSTM_WIDTH]; no gradient reaches the encoder."""
+    def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: PackedLayout, lengths: np.ndarray) -> Tensor:
+        """[T] ids and segments, and tokens of each sequence -> [T, LSTM_WIDTH]; no gradient reaches the encoder."""
         with torch.no_grad():
             states = bert.states(ids, segments, layout)
-        return self.lstm(self.mix([states[layer] for layer in self.layers]), layout)
+        return self.lstm(self.mix([states[layer] for layer in self.layers]), layout, lengths)
 
     def mix(self, states: Sequence[Tensor]) -> Tensor:
         """Hidden states of this mixture's layers, each [T, H] -> [T, H], or [T, layers x H] where concatenated."""

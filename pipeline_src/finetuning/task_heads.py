@@ -5,6 +5,7 @@ Apart from the pretraining heads, so that a change here makes no pretraining sta
 
 from __future__ import annotations
 
+import numpy as np
 from torch import Tensor, nn
 
 from pipeline_src.finetuning.bilstm import BiLSTM
@@ -12,7 +13,7 @@ from pipeline_src.finetuning.frozen_layers import LSTM_WIDTH, FrozenLayers
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.dropout import Dropout
-from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 
 POOLED = ("sequence", "choice")  # heads that read one vector per sequence
 
@@ -58,20 +59,27 @@ class BertForTask(nn.Module):
             self.bert.eval()
         return self
 
-    def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None = None) -> Tensor:
-        """[B, outputs], or [T, outputs] for spans and tokens."""
-        layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
-        read = self._read(ids, segments, layout)
+    def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, lengths: np.ndarray | None = None) -> Tensor:
+        """[B, outputs], or [T, outputs] for spans and tokens.
+
+        ``lengths``, tokens of each sequence, spares a GPU the wait for them; the rest is as in :class:`Bert`.
+        """
+        lengths = cu_seqlens.diff().cpu().numpy() if lengths is None else lengths
+        layout = PackedLayout.of(cu_seqlens, len(ids), int(lengths.max()))
+        read = self._read(ids, segments, layout, lengths)
         layer = self.get_submodule(self.output_layer)
         # No dropout before span scores (google-research/bert, run_squad.py).
         return layer(read) if self.head == "span" else layer(self.dropout(read))
 
-    def _read(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
+    def _read(self, ids: Tensor, segments: Tensor, layout: PackedLayout, lengths: np.ndarray) -> Tensor:
         """What the output layer reads, [B, width] or [T, width]."""
         if self.frozen is not None:
-            hidden = self.frozen(self.bert, ids, segments, layout)
+            hidden = self.frozen(self.bert, ids, segments, layout, lengths)
             return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
+        if self.head in POOLED and self.bilstm is None and not self.bert.config.is_decoder:
+            rows = RowsInUse.first(layout)  # all that the pooler reads
+            return self.bert.pool(self.bert.encode(ids, segments, layout, rows), rows.layout)
         hidden = self.bert.encode(ids, segments, layout)
         if self.bilstm is not None:
-            hidden = self.bilstm(hidden, layout)
+            hidden = self.bilstm(hidden, layout, lengths)
         return self.bert.pool(hidden, layout) if self.head in POOLED else hidden

@@ -17,6 +17,7 @@ from pipeline_src.finetuning.losses import LOSSES, Loss
 from pipeline_src.finetuning.recipes import Point
 from pipeline_src.finetuning.task_heads import POOLED, BertForTask
 from pipeline_src.models.architecture import make_encoder
+from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import fill
 from pipeline_src.models.names import ENCODER, POOLER
@@ -30,7 +31,9 @@ from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.loop import Loop, Objective, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
+from pipeline_src.training.precision import check_precision
 from pipeline_src.training.stop_request import StopRequest
+from pipeline_src.training.transfer import to_device
 
 EVALUATION_TOKENS = 16_384  # in one batch
 
@@ -49,8 +52,8 @@ class TaskObjective(Objective[TaskBatch]):
 
     def forward(self, batch: TaskBatch) -> dict[str, Term]:
         """The sum of the losses: their mean times their number."""
-        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-        return {"task": Term(self.loss(outputs, batch.labels, batch.cu_seqlens) * batch.losses)}
+        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
+        return {"task": Term(self.loss(outputs, batch) * batch.losses)}
 
 
 class TaskTrainer:
@@ -64,6 +67,9 @@ class TaskTrainer:
         training: features of the training file.
         stream: keys the head's weights, the order of the data and dropout.
         machine: how it runs here.
+
+    Raises:
+        PipelineError: the GPU cannot train, or not with the attention that ``machine`` asks for.
     """
 
     def __init__(
@@ -78,9 +84,11 @@ class TaskTrainer:
         machine: Machine,
     ) -> None:
         self.spec, self.handler, self.recipe, self.params = spec, HANDLERS[spec.kind], recipe, params
-        self.config = replace(config, attention=machine.attention, recompute=machine.finetune.recompute)
-        self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
         self.distributed = single_process()
+        check_precision(self.distributed.device)
+        attention = choose(machine.attention, self.distributed.device, config.head_size)
+        self.config = replace(config, attention=attention, recompute=machine.finetune.recompute)
+        self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
 
     def model(self) -> BertForTask:
         """The task's model with weights drawn anew."""
@@ -154,7 +162,6 @@ class TaskTrainer:
             point.epochs,
             self.stream,
             self.machine.finetune.max_tokens,
-            self.distributed.device,
             loop.step,
         )
         for step in loop.run(batches):
@@ -172,9 +179,10 @@ class TaskTrainer:
         features, device = eval_set.features, self.distributed.device
         pooled = self.handler.head in POOLED
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
-        for batch in evaluation_batches(features, EVALUATION_TOKENS, device):
+        for on_host in evaluation_batches(features, EVALUATION_TOKENS):
+            batch = to_device(on_host, device)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen).float().cpu().numpy()
+                logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths).float().cpu().numpy()
             if not outputs.shape[1]:
                 outputs = np.empty((len(outputs), logits.shape[1]), np.float32)
             places = (

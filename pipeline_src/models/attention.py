@@ -12,8 +12,10 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.dropout import dropout as drop
 from pipeline_src.models.packed_layout import PackedLayout
 
-BackEnd = Callable[[Tensor, Tensor, Tensor, PackedLayout, float, bool], Tensor]
+BackEnd = Callable[[Tensor, Tensor, Tensor, PackedLayout, float, bool, PackedLayout], Tensor]
 
+WHERE = "machine.yaml, attention"
+AMPERE = (8, 0)  # compute capability of the first GPUs that have the kernel, and bfloat16
 MOST_WEIGHTS = 1 << 19  # attention weights at once in `runs`: 2 MB
 LEAST_WEIGHTS = 6000  # on average; with fewer, calls take longer than what they compute
 
@@ -26,78 +28,108 @@ def attention(
     dropout: float = 0.0,
     causal: bool = False,
     back_end: str = "auto",
+    queries: PackedLayout | None = None,
 ) -> Tensor:
     """Scaled dot-product attention of each sequence with itself (Vaswani et al. 2017, section 3.2.1).
 
     Args:
-        query, key, value: [T, heads, head size].
+        query: [R, heads, head size]; R is T unless ``queries`` says otherwise.
+        key, value: [T, heads, head size].
         layout: where the sequences lie.
         dropout: on the attention weights; above 0 in training alone.
         causal: whether a token sees those before it and itself alone.
-        back_end: a key of ``BACK_ENDS``, or ``auto``.
+        back_end: a key of ``BACK_ENDS`` that runs on this device, see :func:`choose`; or ``auto``.
+        queries: where the queries of each sequence lie, where not every token is one; not with ``causal``.
 
     Returns:
-        [T, heads, head size].
-
-    Raises:
-        PipelineError: the back end cannot do what is asked for; see :func:`choose`.
+        [R, heads, head size].
     """
-    chosen = choose(back_end, query.device.type, query.dtype, dropout)
-    return BACK_ENDS[chosen](query, key, value, layout, dropout, causal)
+    if back_end == "auto":
+        back_end = choose(back_end, query.device, query.shape[-1])
+    return BACK_ENDS[back_end](query, key, value, layout, dropout, causal, queries or layout)
 
 
-def choose(wanted: str, device: str, dtype: torch.dtype, dropout: float) -> str:
+def choose(wanted: str, device: torch.device, head_size: int) -> str:
     """The back end that runs: the one wanted, or with ``auto`` the fastest that can.
 
+    Training asks before it begins, so that no step is taken where a later one would be refused.
+
     Raises:
-        PipelineError: there is no such back end, it needs a GPU, or it has no dropout and dropout is above 0.
+        PipelineError: there is no such back end, or it does not run on this device or with heads of this size.
     """
     if wanted == "auto":
-        if device != "cuda":
-            return "runs" if device == "cpu" else "padded"
-        return "nested" if dropout or dtype == torch.float32 else "varlen"
+        if device.type == "cpu":
+            return "runs"
+        return "flash" if device.type == "cuda" and _has_flash(device) and _fits_flash(head_size) else "padded"
     if wanted not in BACK_ENDS:
         known = ", ".join(["auto", *BACK_ENDS])
-        raise PipelineError("unknown attention", wanted, where="machine.yaml, attention", remedy=f"give one of {known}")
-    if dropout and wanted in WITHOUT_DROPOUT:
+        raise PipelineError("unknown attention", wanted, where=WHERE, remedy=f"give one of {known}")
+    needed = RUNS_ON.get(wanted, device.type)
+    if device.type != needed:
         raise PipelineError(
-            "this attention has no dropout",
-            f"{wanted}, with attention dropout {dropout:g}",
-            where="machine.yaml, attention",
-            remedy="set model.attention_dropout to 0, or attention in machine.yaml to nested or auto",
+            f"this attention needs a {needed.replace('cuda', 'GPU').replace('cpu', 'CPU')}",
+            f"{wanted}, on {device.type}",
+            where=WHERE,
+            remedy="set attention in machine.yaml to auto or padded",
         )
-    if device != "cuda" and wanted in ON_GPU:
+    if wanted == "flash" and not (_has_flash(device) and _fits_flash(head_size)):
         raise PipelineError(
-            "this attention needs a GPU",
-            f"{wanted}, on {device}",
-            where="machine.yaml, attention",
+            "this attention needs a GPU of the Ampere generation or later, and heads of a multiple of 8 up to 256",
+            f"flash, with heads of {head_size} on {torch.cuda.get_device_name(device)}",
+            where=WHERE,
             remedy="set attention in machine.yaml to auto or padded",
         )
     return wanted
 
 
-def padded(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
-    """Through a [B, heads, L, head size] rectangle, on any device."""
+def _has_flash(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= AMPERE and torch.backends.cuda.is_flash_attention_available()
+
+
+def _fits_flash(head_size: int) -> bool:
+    return head_size % 8 == 0 and head_size <= 256  # aten/src/ATen/native/transformers/cuda/flash_attn
+
+
+def padded(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackedLayout,
+    dropout: float,
+    causal: bool,
+    queries: PackedLayout,
+) -> Tensor:
+    """Through [B, heads, L, head size] rectangles, on any device."""
     # With padding at the end, a causal mask alone already hides it from every token.
     mask = None if layout.keep is None or causal else layout.keep[:, None, None, :]
-    query, key, value = (layout.pad(flat).transpose(1, 2) for flat in (query, key, value))
+    query = queries.pad(query).transpose(1, 2)
+    key, value = (layout.pad(flat).transpose(1, 2) for flat in (key, value))
     context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
-    return layout.unpad(context.transpose(1, 2))
+    return queries.unpad(context.transpose(1, 2))
 
 
-def runs(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
+def runs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackedLayout,
+    dropout: float,
+    causal: bool,
+    queries: PackedLayout,
+) -> Tensor:
     """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
 
     Nothing is padded, except where the runs are so short that the calls would take longer than what they compute.
     """
-    tokens, heads, size = query.shape
-    equal = layout.runs(MOST_WEIGHTS // heads)
-    if heads * sum(count * length**2 for count, length in equal) < LEAST_WEIGHTS * len(equal):
-        return padded(query, key, value, layout, dropout, causal)
-    tokens_of = [count * length for count, length in equal]
+    _, heads, size = query.shape
+    equal = layout.runs(queries, MOST_WEIGHTS // heads)
+    if heads * sum(count * asked * length for count, asked, length in equal) < LEAST_WEIGHTS * len(equal):
+        return padded(query, key, value, layout, dropout, causal, queries)
+    asked_of, tokens_of = ([run[0] * run[part] for run in equal] for part in (1, 2))
+    split = (query.split(asked_of), key.split(tokens_of), value.split(tokens_of))
     contexts = []
-    for (count, length), *flat in zip(equal, *(tensor.split(tokens_of) for tensor in (query, key, value)), strict=True):
-        q, k, v = (part.view(count, length, heads, size).transpose(1, 2) for part in flat)
+    for (count, _, length), *flat in zip(equal, *split, strict=True):
+        q, k, v = (part.view(count, -1, heads, size).transpose(1, 2) for part in flat)
         if dropout:  # torch's own goes this way too, with more passes over the weights and slower dropout
             scores = (q * size**-0.5) @ k.transpose(2, 3)
             if causal:
@@ -109,38 +141,36 @@ def runs(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropou
     return torch.cat(contexts)
 
 
-def nested(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
-    """Through nested tensors of the jagged layout; on a CPU only without causal mask, and slowly."""
+def flash(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackedLayout,
+    dropout: float,
+    causal: bool,
+    queries: PackedLayout,
+) -> Tensor:
+    """Through the flash kernel for sequences laid end to end (Dao 2023), which draws dropout as it goes.
 
-    def nest(flat: Tensor) -> Tensor:  # [T, heads, size] -> [B, heads, (length), size]
-        # the shortest length is asked for to rule out empty sequences alone: 1 spares a GPU the wait for it
-        return torch.nested.nested_tensor_from_jagged(
-            flat, layout.cu_seqlens, min_seqlen=1, max_seqlen=layout.max_seqlen
-        ).transpose(1, 2)
-
-    context = F.scaled_dot_product_attention(nest(query), nest(key), nest(value), dropout_p=dropout, is_causal=causal)
-    return context.transpose(1, 2).values()
-
-
-def varlen(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, dropout: float, causal: bool) -> Tensor:
-    """Through the variable-length flash kernel (Dao 2023), which takes half precision: float32 becomes bfloat16."""
-    # Imported where it is used: it brings torch's compiler along, which takes two seconds.
-    from torch.nn.attention.varlen import varlen_attn
-
-    dtype = torch.bfloat16 if query.dtype == torch.float32 else query.dtype
-    context = varlen_attn(
-        query.to(dtype),
-        key.to(dtype),
-        value.to(dtype),
+    It takes half precision: float32, as outside autocast, becomes bfloat16 on the way. The operator is called as it
+    is, since what torch offers above it either has no dropout (``varlen_attn``) or goes through nested tensors, which
+    take the host four times as long and which the compiler cannot cut into the parts that several processes share.
+    """
+    half = query.dtype if query.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
+    context = torch.ops.aten._flash_attention_forward(
+        query.to(half),
+        key.to(half),
+        value.to(half),
+        queries.cu_seqlens_32,
         layout.cu_seqlens_32,
-        layout.cu_seqlens_32,
+        queries.max_seqlen,
         layout.max_seqlen,
-        layout.max_seqlen,
-        window_size=(-1, 0) if causal else (-1, -1),
-    )
+        dropout,
+        causal,
+        False,  # no mask for debugging
+    )[0]
     return context.to(query.dtype)
 
 
-BACK_ENDS: dict[str, BackEnd] = {"padded": padded, "runs": runs, "nested": nested, "varlen": varlen}
-WITHOUT_DROPOUT = ("varlen",)
-ON_GPU = ("nested", "varlen")
+BACK_ENDS: dict[str, BackEnd] = {"padded": padded, "runs": runs, "flash": flash}
+RUNS_ON = {"runs": "cpu", "flash": "cuda"}  # `padded` runs anywhere

@@ -9,6 +9,7 @@ and nothing else. Another encoder of the family is a file in ``architectures/`` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -19,14 +20,16 @@ from torch.utils.checkpoint import checkpoint
 
 from pipeline_src.models.attention import attention
 from pipeline_src.models.dropout import Dropout
-from pipeline_src.models.flops import training_flops
+from pipeline_src.models.flops import Workload, training_flops
+from pipeline_src.models.layer_norm import LayerNorm
 from pipeline_src.models.names import BERT, Names
-from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from pipeline_src.params.model import ModelParams
 
+SINUSOID_AMPLITUDE, SINUSOID_BASE = 0.1, 100.0  # found on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert
-HOW_IT_RUNS = ("attention", "recompute")  # fields of a config that belong to a run, not to the model
+NOT_SAVED = ("attention", "recompute", "positions_start")  # fields of a config that belong to a run, not to the model
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class BertConfig:
         is_decoder: a causal mask: a token sees those before it and itself alone, and the pooler reads the last token.
         attention: back end, see :func:`pipeline_src.models.attention.attention`; not saved.
         recompute: compute activations again in the backward pass instead of keeping them; not saved.
+        positions_start: see :class:`pipeline_src.params.model.ModelParams`; not saved.
         names: what the encoder and its parts are called elsewhere; the same for every config of an architecture.
         layer_norm_eps: likewise.
     """
@@ -57,10 +61,11 @@ class BertConfig:
     is_decoder: bool = False
     attention: str = "auto"
     recompute: bool = False
+    positions_start: str = "learned"
 
     @classmethod
     def from_params(cls, params: ModelParams, entries: int, causal: bool = False, **run: Any) -> Self:
-        """The encoder of a study over a vocabulary of ``entries``; ``run`` are fields in HOW_IT_RUNS.
+        """The encoder of a study over a vocabulary of ``entries``; ``run`` are ``attention`` and ``recompute``.
 
         Heads = H / 64, feed-forward = 4 H, where the study does not say otherwise (paper, section 3).
         """
@@ -75,12 +80,18 @@ class BertConfig:
             hidden_act=params.activation,
             attention_probs_dropout_prob=params.attention_dropout,
             is_decoder=causal,
+            positions_start=params.positions_start,
             **run,
         )
 
-    def training_flops(self, tokens: int, squares: int, predictions: int) -> int:
+    def training_flops(self, work: Workload) -> int:
         """Floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
-        return training_flops(self, tokens, squares, predictions)
+        return training_flops(self, work)
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
 
     @property
     def attention_dropout(self) -> float:
@@ -96,7 +107,7 @@ class BertConfig:
     def as_dict(self) -> dict[str, Any]:
         """What is saved: plain values, by Hugging Face's names."""
         values = {**asdict(self), "attention_probs_dropout_prob": self.attention_dropout}
-        return {name: value for name, value in values.items() if name not in HOW_IT_RUNS}
+        return {name: value for name, value in values.items() if name not in NOT_SAVED}
 
 
 class Embeddings(nn.Module):
@@ -107,8 +118,9 @@ class Embeddings(nn.Module):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
+        self.positions_start = config.positions_start
 
     def forward(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
         """[T] ids and segments -> [T, H]."""
@@ -129,14 +141,30 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """[T, H] -> [T, H]."""
-        query, key, value = (
-            projection(hidden).view(len(hidden), self.heads, -1) for projection in (self.query, self.key, self.value)
-        )
-        dropout = self.dropout if self.training else 0.0
-        context = attention(query, key, value, layout, dropout, self.causal, self.back_end)
-        return context.reshape(len(hidden), -1)
+    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the R rows in use."""
+        asking = hidden if rows is None else hidden.index_select(0, rows.index)
+        if hidden.is_cuda and rows is None:
+            projections = (self.query, self.key, self.value)
+            query, key, value = one_product(hidden, projections).view(len(hidden), 3, self.heads, -1).unbind(1)
+        elif hidden.is_cuda:
+            query = self.query(asking).view(len(asking), self.heads, -1)
+            key, value = one_product(hidden, (self.key, self.value)).view(len(hidden), 2, self.heads, -1).unbind(1)
+        else:
+            query = self.query(asking).view(len(asking), self.heads, -1)
+            key, value = (projection(hidden).view(len(hidden), self.heads, -1) for projection in (self.key, self.value))
+        dropout, queries = self.dropout if self.training else 0.0, None if rows is None else rows.layout
+        context = attention(query, key, value, layout, dropout, self.causal, self.back_end, queries)
+        return context.reshape(len(asking), -1)
+
+
+def one_product(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
+    """[T, H] -> what each of the projections, all of one width, makes of it, side by side: [T, projections x width].
+
+    A GPU takes less time for one wide product than for several narrow ones. A CPU does not, and would round otherwise.
+    """
+    weight = torch.cat([projection.weight for projection in projections])
+    return F.linear(hidden, weight, torch.cat([projection.bias for projection in projections]))
 
 
 class AddAndNorm(nn.Module):
@@ -145,7 +173,7 @@ class AddAndNorm(nn.Module):
     def __init__(self, config: BertConfig, inner: int) -> None:
         super().__init__()
         self.dense = nn.Linear(inner, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
@@ -168,9 +196,10 @@ class Block(nn.Module):
         self.output = self.Output(config, config.intermediate_size)
         self.approximate = config.gelu
 
-    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """[T, H] -> [T, H]."""
-        hidden = self.attention["output"](self.attention["self"](hidden, layout), hidden)
+    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the R rows in use: keys and values alone need the others."""
+        kept = hidden if rows is None else hidden.index_select(0, rows.index)
+        hidden = self.attention["output"](self.attention["self"](hidden, layout, rows), kept)
         inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
         return self.output(inner, hidden)
 
@@ -185,13 +214,14 @@ class Encoder(nn.Module):
         self.layer = nn.ModuleList(self.Block(config) for _ in range(config.num_hidden_layers))
         self.recompute = config.recompute
 
-    def forward(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """[T, H] -> [T, H]."""
-        for block in self.layer:
+    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
+        for number, block in enumerate(self.layer, 1):
+            read = rows if number == len(self.layer) else None
             if self.recompute and torch.is_grad_enabled():
-                hidden = checkpoint(block, hidden, layout, use_reentrant=False)  # dropout is drawn the same again
+                hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)  # dropout is drawn the same again
             else:
-                hidden = block(hidden, layout)
+                hidden = block(hidden, layout, read)
         return hidden
 
     def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
@@ -233,7 +263,12 @@ class Bert(nn.Module):
         self.pooler = self.Pooler(config)
 
     def forward(
-        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None = None
+        self,
+        ids: Tensor,
+        segments: Tensor,
+        cu_seqlens: Tensor,
+        max_seqlen: int | None = None,
+        rows: RowsInUse | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
@@ -242,17 +277,19 @@ class Bert(nn.Module):
             segments: int64 [T].
             cu_seqlens: start of each sequence and T, int64 [B + 1].
             max_seqlen: tokens of the longest sequence, where known; see :meth:`PackedLayout.of`.
+            rows: of which the last layer's states are read, the first of each sequence among them; None for all. The
+                others' are not computed. Not with a causal mask, whose pooler reads the last.
 
         Returns:
-            Hidden states of the last layer [T, H] and pooled vectors [B, H].
+            Hidden states of the last layer [T, H], or [R, H] of the rows in use, and pooled vectors [B, H].
         """
         layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
-        hidden = self.encode(ids, segments, layout)
-        return hidden, self.pool(hidden, layout)
+        hidden = self.encode(ids, segments, layout, rows)
+        return hidden, self.pool(hidden, layout if rows is None else rows.layout)
 
-    def encode(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
-        """[T] ids and segments -> hidden states of the last layer [T, H]."""
-        return self.encoder(self.embeddings(ids, segments, layout), layout)
+    def encode(self, ids: Tensor, segments: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """[T] ids and segments -> hidden states of the last layer [T, H], or [R, H] of the rows in use."""
+        return self.encoder(self.embeddings(ids, segments, layout), layout, rows)
 
     def states(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T] ids and segments -> embeddings and hidden states of each layer, [T, H] each."""
@@ -265,6 +302,19 @@ class Bert(nn.Module):
     def pooled(self, layout: PackedLayout) -> Tensor:
         """The token that stands for each sequence, int64 [B]."""
         return layout.last if self.config.is_decoder else layout.first
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Sines and cosines of each position at wavelengths that grow with the column (Vaswani et al. 2017, section 3.5).
+
+    Neighbours have similar vectors from the start, which attention would else have to learn one position at a time.
+
+    Returns:
+        [positions, width]: sines in the even columns, cosines in the odd ones.
+    """
+    pairs = torch.arange(-(-width // 2))
+    angles = torch.arange(positions)[:, None] * SINUSOID_BASE ** (-2 * pairs / width)
+    return SINUSOID_AMPLITUDE * torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
@@ -284,3 +334,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         if isinstance(part, nn.LSTM):
             for weight in part.parameters():  # as torch does it
                 nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)
+    for part in module.modules():
+        if isinstance(part, Embeddings) and part.positions_start == "sinusoid":
+            with torch.no_grad():
+                part.position_embeddings.weight.copy_(sinusoids(*part.position_embeddings.weight.shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Sizes(Protocol):
@@ -21,30 +21,54 @@ class Sizes(Protocol):
     def vocab_size(self) -> int: ...  # noqa: D102
 
 
-def training_flops(sizes: Sizes, tokens: int, squares: int, predictions: int) -> int:
+class Workload(NamedTuple):
+    """What the arithmetic of training depends on, over any number of sequences.
+
+    Attributes:
+        sequences: how many.
+        tokens: real tokens.
+        squares: sum of squared lengths.
+        predictions: predicted tokens.
+        rows: tokens of which what the last block makes is read.
+        row_pairs: sum over sequences of these rows times the length.
+    """
+
+    sequences: int = 0
+    tokens: int = 0
+    squares: int = 0
+    predictions: int = 0
+    rows: int = 0
+    row_pairs: int = 0
+
+    def __add__(self, other: Workload) -> Workload:  # type: ignore[override]
+        return Workload(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def __sub__(self, other: Workload) -> Workload:
+        return Workload(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def training_flops(sizes: Sizes, work: Workload) -> int:
     """Floating-point operations of the matrix products of training: forward, and twice that backward.
 
     With width H, L layers, feed-forward width F and V entries::
 
-        encoder    6 L (4 H^2 + 2 H F)   per token, which is 6 * 12 L H^2 with F = 4 H
-        attention  12 L H s              per token of a sequence of s, so 12 L H * (sum of squared lengths) in all
-        head       6 (H^2 + H V)         per predicted token
+        encoder    6 (L - 1) (4 H^2 + 2 H F)  per token, which is 6 * 12 (L - 1) H^2 with F = 4 H
+        attention  12 (L - 1) H s             per token of a sequence of s, so 12 (L - 1) H * (sum of squared lengths)
+        last block 6 * 2 H^2                  per token: keys and values
+                   6 (2 H^2 + 2 H F) + 12 H s per row in use: query, output, feed-forward and attention
+        head       6 (H^2 + H V)              per predicted token
 
     A multiplication and an addition are two operations. Real tokens alone count, whatever is padded on the way, and
-    predicted tokens alone at the head, whatever logits are computed beside. Computing activations again is not
-    credited, so that a ratio to the hardware's peak is model FLOPs utilisation, not hardware's (Chowdhery et al. 2022,
-    appendix B); as there, left-to-right attention counts in full, its masked half too. Left out are element-wise work,
-    embeddings, the optimiser, and the pooler with its next-sentence scores (6 (H^2 + 2 H) per sequence: less than a
-    thousandth of the whole for sequences of 64 tokens and two layers).
-
-    Args:
-        sizes: of the encoder.
-        tokens: real tokens, over all sequences.
-        squares: sum over sequences of the squared number of tokens.
-        predictions: predicted tokens.
+    predicted tokens alone at the head, whatever logits are computed beside. Where every row of the last block is read,
+    it counts as the others do. Computing activations again is not credited, so that a ratio to the hardware's peak is
+    model FLOPs utilisation, not hardware's (Chowdhery et al. 2022, appendix B); as there, left-to-right attention
+    counts in full, its masked half too. Left out are element-wise work, embeddings, the optimiser, and the pooler with
+    its next-sentence scores (6 (H^2 + 2 H) per sequence: less than a hundredth of the whole for sequences of 64 tokens
+    and two layers).
     """
-    hidden, layers = sizes.hidden_size, sizes.num_hidden_layers
-    encoder = 6 * layers * (4 * hidden**2 + 2 * hidden * sizes.intermediate_size) * tokens
-    attention = 12 * layers * hidden * squares
-    head = 6 * (hidden**2 + hidden * sizes.vocab_size) * predictions
-    return encoder + attention + head
+    hidden, before = sizes.hidden_size, sizes.num_hidden_layers - 1
+    feed_forward = 2 * hidden * sizes.intermediate_size
+    blocks = 6 * before * (4 * hidden**2 + feed_forward) * work.tokens + 12 * before * hidden * work.squares
+    last = 6 * (2 * hidden**2 * work.tokens + (2 * hidden**2 + feed_forward) * work.rows) + 12 * hidden * work.row_pairs
+    head = 6 * (hidden**2 + hidden * sizes.vocab_size) * work.predictions
+    return blocks + last + head

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.linear_cross_entropy import linear_cross_entropy
+from pipeline_src.models.linear_cross_entropy import aligned_scores, linear_cross_entropy
 
 
 class MaskedLMHead(nn.Module):
@@ -31,7 +31,10 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Hidden states at the places to predict [P, H] -> scores [P, entries]."""
-        return self.decoder(self._transformed(hidden))
+        inner = self._transformed(hidden)
+        if not hidden.is_cuda:
+            return self.decoder(inner)
+        return aligned_scores(inner, self.decoder.weight, self.decoder.bias)[:, : self.decoder.out_features]
 
     def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Sum of the cross-entropies and number of right guesses, from hidden states [P, H] and labels int64 [P]."""

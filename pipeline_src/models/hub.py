@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json, write_json
 from pipeline_src.common.members import member_names
-from pipeline_src.models.architecture import FOLDER, file_of, load_architecture
-from pipeline_src.models.bert import HOW_IT_RUNS, INITIAL_STD, Bert, BertConfig
+from pipeline_src.models.architecture import file_of, load_architecture
+from pipeline_src.models.bert import INITIAL_STD, NOT_SAVED, Bert, BertConfig
 from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, rename
 from pipeline_src.models.tensors import read_tensors
 
@@ -26,7 +26,7 @@ CARD = "README.md"  # where people and Hugging Face's hub look for it
 
 def save_model(
     folder: Path,
-    model: nn.Module,
+    model: nn.Module | Mapping[str, Tensor],
     config: BertConfig,
     huggingface_class: str,
     vocabulary: Path,
@@ -36,13 +36,14 @@ def save_model(
 
     Args:
         folder: an existing, empty folder.
-        model: what is saved.
+        model: what is saved, or its ``state_dict``.
         config: its sizes, and what its parts are called there.
         huggingface_class: with which transformers loads it ("BertForPreTraining").
         vocabulary: folder the tokenizer's files are copied from.
         card: text of its README.md (``models.card``).
     """
-    save_tensors(folder, model.state_dict(), config, huggingface_class)
+    tensors = model.state_dict() if isinstance(model, nn.Module) else model
+    save_tensors(folder, tensors, config, huggingface_class)
     for name in TOKENIZER_FILES:
         shutil.copyfile(vocabulary / name, folder / name)
     if card is not None:
@@ -81,14 +82,14 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     if not isinstance(raw, dict):
         raise _not_bert(f"a {type(raw).__name__} in config.json", folder)
     model_type = str(raw.get("model_type", BERT.model_type))
-    if file_of(model_type) not in member_names(FOLDER):
-        raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names(FOLDER))}", folder)
+    if file_of(model_type) not in member_names("architectures"):
+        raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('architectures'))}", folder)
     kind = load_architecture(file_of(model_type)).config
     fixed = {**kind.names.fixed, "layer_norm_eps": (kind.layer_norm_eps,), "hidden_act": tuple(ACTIVATIONS)}
     for key, allowed in fixed.items():
         if raw.get(key, allowed[0]) not in allowed:
             raise _not_bert(f"{key} is {raw[key]}, not {allowed[0]}", folder)
-    own = [field.name for field in fields(kind) if field.name not in HOW_IT_RUNS]
+    own = [field.name for field in fields(kind) if field.name not in NOT_SAVED]
     known = {name: raw[name] for name in own if name in raw}
     if "hidden_act" in known:
         known["hidden_act"] = ACTIVATIONS[known["hidden_act"]]

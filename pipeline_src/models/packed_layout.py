@@ -40,15 +40,22 @@ class PackedLayout:
         """Last token of each sequence, int64 [B]."""
         return self.cu_seqlens[1:] - 1
 
-    def runs(self, most: int) -> list[tuple[int, int]]:
-        """Neighbours of equal length: how many and how long; alone, or with pairs of tokens up to ``most`` in all."""
-        runs: list[tuple[int, int]] = []
-        for length in self.lengths:
-            count, before = runs[-1] if runs else (0, 0)
-            if length == before and (count + 1) * length**2 <= most:
-                runs[-1] = (count + 1, length)
+    def runs(self, queries: PackedLayout, most: int) -> list[tuple[int, int, int]]:
+        """Neighbours of equal length and with equally many queries: how many, queries and tokens of each.
+
+        A run is a single sequence, or has pairs of a query and a token up to ``most`` in all.
+
+        Args:
+            queries: where the queries of the same sequences lie; this layout itself where every token is one.
+            most: pairs.
+        """
+        runs: list[tuple[int, int, int]] = []
+        for asked, length in zip(queries.lengths, self.lengths, strict=True):
+            count, *before = runs[-1] if runs else (0, 0, 0)
+            if [asked, length] == before and (count + 1) * asked * length <= most:
+                runs[-1] = (count + 1, asked, length)
             else:
-                runs.append((1, length))
+                runs.append((1, asked, length))
         return runs
 
     @cached_property
@@ -86,3 +93,30 @@ class PackedLayout:
         """[B, L, ...] -> [T, ...]."""
         flat = rectangle.reshape(-1, *rectangle.shape[2:])
         return flat if self.keep is None else flat.index_select(0, self.padded)
+
+
+@dataclass(frozen=True)
+class RowsInUse:
+    """Some of a batch's tokens: those of which anybody reads what the last block makes.
+
+    Attributes:
+        index: their places among the T tokens, ascending, int64 [R]; each sequence has at least one.
+        layout: where each sequence's lie among the R.
+    """
+
+    index: Tensor
+    layout: PackedLayout
+
+    @classmethod
+    def of(cls, index: Tensor, starts: Tensor, most: int | None = None) -> RowsInUse:
+        """From their places, the start of each sequence's among them and R, int64 [B + 1], and the most of a sequence.
+
+        Without ``most`` a GPU waits, as in :meth:`PackedLayout.of`.
+        """
+        return cls(index, PackedLayout.of(starts, len(index), most))
+
+    @classmethod
+    def first(cls, layout: PackedLayout) -> RowsInUse:
+        """The first token of each sequence."""
+        starts = torch.arange(layout.sequences + 1, device=layout.cu_seqlens.device)
+        return cls.of(layout.first, starts, 1)

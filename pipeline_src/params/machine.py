@@ -11,6 +11,7 @@ from pipeline_src.params.base import Block
 from pipeline_src.params.reading import check_block, read_yaml
 
 MACHINE = Path("machine.yaml")
+Compile = bool | Literal["auto"]
 
 
 class TrainingMachine(Block):
@@ -29,20 +30,33 @@ class TrainingMachine(Block):
     recompute: bool = False
 
 
+class PretrainingMachine(TrainingMachine):
+    """How pretraining runs.
+
+    Attributes:
+        sharding: what is spread over the processes that train together: ``none``, the ``optimiser``'s moments and
+            gradients, or weights too (``full``), for models that do not fit one device.
+    """
+
+    threads: int = Field(default=2, ge=1, le=1024)
+    sharding: Literal["none", "optimiser", "full"] = "none"
+
+
 class Machine(Block):
     """What fits this machine.
 
     Attributes:
-        attention: how attention is computed: ``padded`` anywhere; ``runs`` of sequences of equal length, fast on a CPU;
-            ``nested`` and ``varlen`` without padding on a GPU, ``varlen`` only without attention dropout. ``auto``
-            takes the fastest that can run.
-        compile: let torch.compile fuse the model in pretraining on a GPU.
+        attention: how attention is computed: ``padded`` anywhere; ``runs`` of sequences of equal length on a CPU;
+            ``flash`` without padding on a GPU of the Ampere generation or later. ``auto`` takes the fastest that can
+            run.
+        compile: let torch.compile fuse the model's parts in pretraining on a GPU; ``auto`` where enough training is
+            left to earn back the time it takes.
         pretrain, finetune: of the two kinds of training.
     """
 
-    attention: Literal["auto", "padded", "runs", "nested", "varlen"] = "auto"
-    compile: bool = True
-    pretrain: TrainingMachine = TrainingMachine(threads=2)
+    attention: Literal["auto", "padded", "runs", "flash"] = "auto"
+    compile: Compile = "auto"
+    pretrain: PretrainingMachine = PretrainingMachine()
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:

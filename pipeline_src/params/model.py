@@ -22,6 +22,8 @@ class ModelParams(Block):
         heads: attention heads (A); null means hidden / 64.
         feed_forward: inner width of the feed-forward layer; null means 4 x hidden.
         positions: learned positions, the longest input; 512 in the paper.
+        positions_start: what the positions' vectors start from: ``learned`` from random numbers as all weights (the
+            paper's), ``sinusoid`` from sines and cosines (Vaswani et al. 2017, section 3.5); both are trained on.
         dropout: on every layer; 0.1 in the paper (appendix A.2).
         attention_dropout: on the attention weights; null means the same.
         activation: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).
@@ -33,6 +35,7 @@ class ModelParams(Block):
     heads: int | None = Field(default=None, ge=1)
     feed_forward: int | None = Field(default=None, ge=1)
     positions: int = Field(default=512, ge=8, le=8192)
+    positions_start: Literal["learned", "sinusoid"] = "learned"
     dropout: float = Field(default=0.1, ge=0, lt=1)
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)
     activation: Literal["gelu", "gelu_tanh"] = "gelu"

@@ -60,10 +60,13 @@ class PretrainParams(Block):
             next sentences and masks nothing.
         batch: sequences per step, over all processes together; 256 in the paper.
         optimiser: ``adamw``; ``bert_adam``, google-research/bert's own, without bias correction; ``lamb`` for large
-            batches (You et al. 2019).
+            batches (You et al. 2019); ``muon`` for the blocks' matrices, with ``adamw`` for all else (Liu et al. 2025).
         learning_rate: peak; 1e-4 in the paper.
+        muon_learning_rate: peak for the matrices that ``muon`` moves; null means ``learning_rate``.
         warmup: steps of linear warm-up; 10,000 in the paper.
         betas: decay rates of the optimiser's two running means; 0.9 and 0.999 in the paper.
+        clip: largest norm of all gradients together, to which a longer one is shortened; 1.0 in google-research/bert
+            (optimization.py). Null shortens none.
         epsilon: added to the root of the second one; 1e-6 in google-research/bert (optimization.py).
         weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
         evaluate_every: steps between measurements on validation text within a phase; null measures at its end alone.
@@ -76,11 +79,13 @@ class PretrainParams(Block):
     steps: Steps
     objective: str = "masked"
     batch: int = Field(default=256, ge=1)
-    optimiser: Literal["adamw", "bert_adam", "lamb"] = "adamw"
+    optimiser: Literal["adamw", "bert_adam", "lamb", "muon"] = "adamw"
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
+    muon_learning_rate: float | None = Field(default=None, gt=0, le=1)
     warmup: int = Field(default=10_000, ge=0)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     epsilon: float = Field(default=1e-6, gt=0, le=1)
+    clip: float | None = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
     evaluate_every: int | None = Field(default=None, ge=1)
     keep_steps: tuple[int, ...] = ()

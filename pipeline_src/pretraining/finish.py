@@ -7,24 +7,51 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from pipeline_src.common.files import atomic_directory, atomic_file, write_json
 from pipeline_src.common.paths import PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED
 from pipeline_src.pretraining.loading.readable import shown_examples
 from pipeline_src.pretraining.prepare import Training
-from pipeline_src.pretraining.save import save_models, trained_figures
+from pipeline_src.pretraining.save import gather_models, save_models, trained_figures
 from pipeline_src.training.objective import PretrainingObjective
-from pipeline_src.training.state import save_state
+from pipeline_src.training.optimiser import MOMENTS
+from pipeline_src.training.state import save_state, tensors_of
 
 
 def finish(training: Training) -> None:
-    """Measure the model that a phase ends with, write all outputs, and remove the checkpoints."""
-    phase, objective, checkpoints = training.phase, training.objective, training.checkpoints
+    """Measure the model that a phase ends with, write all outputs, and remove the checkpoints.
+
+    All processes must call it: they measure together, gather what is spread over them, and wait for the main one.
+    """
+    phase, objective = training.phase, training.objective
     figures = training.validation.measure(objective)
     probes = training.loop.notes + training.validation.probes.ask(objective, phase.last)
+    is_main = training.distributed.is_main
+    weights = gather_models(training)
+    moments = tensors_of(objective.stored(), training.optimiser, MOMENTS, keep=is_main)
+    if is_main:
+        write(training, figures, probes, weights, moments)
+    training.distributed.wait_for_all()
+
+
+def write(
+    training: Training,
+    figures: Mapping[str, float],
+    probes: list[dict[str, Any]],
+    weights: Mapping[str, Mapping[str, Tensor]],
+    moments: dict[str, Tensor],
+) -> None:
+    """Write all outputs, and remove the checkpoints.
+
+    Args:
+        figures, probes: of validation text; see :func:`results`.
+        weights, moments: of what is saved, gathered.
+    """
+    phase, objective, checkpoints = training.phase, training.objective, training.checkpoints
     with atomic_directory(PRETRAINED / phase.name) as folder:
-        save_models(folder, training, figures)
-        save_state(folder / "training_state", objective.stored(), training.optimiser, phase.last)
+        save_models(folder, training, weights, figures)
+        save_state(folder / "training_state", moments, phase.last)
         for step in phase.pretrain.keep_steps:
             if phase.first < step <= phase.last:
                 shutil.copytree(checkpoints.kept_model(step), folder / "steps" / str(step))

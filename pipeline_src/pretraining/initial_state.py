@@ -13,16 +13,22 @@ from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import load_weights
 from pipeline_src.pretraining.phase import Phase
-from pipeline_src.training.objective import PretrainingObjective
+from pipeline_src.training.objective import PretrainingObjective, load_objective
+from pipeline_src.training.sharding import NONE, part_of, shard, sharding_of
 from pipeline_src.training.state import load_state
 
 
 def empty_objective(
-    kind: type[PretrainingObjective[Any]], config: BertConfig, pairs: str, device: torch.device
+    kind: type[PretrainingObjective[Any]], config: BertConfig, pairs: str, device: torch.device, sharding: str = NONE
 ) -> PretrainingObjective[Any]:
-    """An objective whose weights hold nothing yet: drawing those that a checkpoint replaces would take seconds."""
+    """An objective whose weights hold nothing yet: drawing those that a checkpoint replaces would take seconds.
+
+    ``sharding`` says how its parameters are spread over the processes, see :mod:`pipeline_src.training.sharding`.
+    """
     with torch.device("meta"):
         objective = kind(config, pairs)
+    if sharding != NONE:
+        shard(objective, device, sharding, ("measure", "word_scores"))
     objective.to_empty(device=device)
     objective.tie()
     return objective
@@ -34,15 +40,28 @@ def fill_initial_state(phase: Phase, objective: PretrainingObjective[Any], optim
     Raises:
         PipelineError: that phase is missing, or took another number of steps than the parameters say.
     """
+    if sharding_of(objective) == NONE:
+        fill_weights(phase, objective)
+    else:  # each process makes all of them on the host, and keeps its parts
+        kind = load_objective(phase.pretrain.objective)
+        drawn = empty_objective(kind, objective.config, objective.pairs, torch.device("cpu"))
+        fill_weights(phase, drawn)
+        with torch.no_grad():
+            for name, parameter in objective.stored().items():
+                parameter.copy_(part_of(drawn.stored()[name], parameter))
+    if phase.name == "long":
+        taken = load_state(PRETRAINED / "short" / "training_state", objective.stored(), optimiser)
+        if taken != phase.first:
+            raise PipelineError(
+                "the first phase took another number of steps", f"{taken}, not {phase.first}",
+                where=PRETRAINED / "short", remedy="run pretrain_short again",
+            )  # fmt: skip
+
+
+def fill_weights(phase: Phase, objective: PretrainingObjective[Any]) -> None:
+    """Draw the weights of the first phase, or read those of the phase before."""
     if phase.name == "short":
         objective.draw_weights(torch.Generator().manual_seed(derive_seed(phase.seed, "weights") >> 1))
         return
-    before = PRETRAINED / "short"
     for subfolder, saved in objective.saved_models().items():
-        load_weights(saved.module, before / subfolder)
-    taken = load_state(before / "training_state", objective.stored(), optimiser)
-    if taken != phase.first:
-        raise PipelineError(
-            "the first phase took another number of steps", f"{taken}, not {phase.first}", where=before,
-            remedy="run pretrain_short again",
-        )  # fmt: skip
+        load_weights(saved.module, PRETRAINED / "short" / subfolder)

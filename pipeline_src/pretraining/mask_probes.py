@@ -12,6 +12,7 @@ from pipeline_src.pretraining.loading.batches import PretrainingBatch, Pretraini
 from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.training.objective import PretrainingObjective
+from pipeline_src.training.sharding import give_back
 
 SHOWN = 3  # texts
 SEARCHED = 512  # examples
@@ -46,9 +47,9 @@ class MaskProbes:
             if len(self._probes) == SHOWN:
                 break
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
     def ask(self, objective: PretrainingObjective[Any], step: int) -> list[dict[str, Any]]:
-        """What the objective's model puts there after ``step`` steps; it is left as it was.
+        """What the objective's model puts there after ``step`` steps; it is left as it was. All processes must call it.
 
         Returns:
             For each text a block ``step``, ``text`` with a [MASK] in it, ``answer``, the word that stands there, and
@@ -62,7 +63,8 @@ class MaskProbes:
                 torch.from_numpy(array).to(device) for array in (batch.ids, batch.segments, batch.cu_seqlens)
             )
             predicted = torch.tensor([position], device=device)
-            scores = objective.word_scores(ids, segments, cu_seqlens, predicted, batch.max_seqlen)  # [1, entries]
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                scores = objective.word_scores(ids, segments, cu_seqlens, predicted, batch.max_seqlen)  # [1, entries]
             likely = scores[0].float().softmax(-1).topk(TOP)
             candidates = [
                 [self.tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
@@ -70,6 +72,7 @@ class MaskProbes:
             ]
             answers.append({"step": step, **probe, "candidates": [candidates]})
         objective.train(training)
+        give_back(objective)
         return answers
 
     def _text(self, batch: PretrainingBatch, position: int, label: int) -> str | None:

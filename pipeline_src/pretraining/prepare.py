@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -14,7 +14,11 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.common.progress import log
 from pipeline_src.models.architecture import load_architecture
+from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.compiling import compile_parts
+from pipeline_src.models.flops import Workload
+from pipeline_src.pretraining.compile_choice import choose_compile
 from pipeline_src.pretraining.identity import checkpoint_identity
 from pipeline_src.pretraining.initial_state import empty_objective, fill_initial_state
 from pipeline_src.pretraining.loading.batches import EXAMPLES, Cut, PretrainingExamples, open_examples
@@ -29,6 +33,8 @@ from pipeline_src.training.identity import environment
 from pipeline_src.training.loop import Loop, TrainState
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
+from pipeline_src.training.precision import check_precision
+from pipeline_src.training.sharding import NONE
 from pipeline_src.training.stop_request import StopRequest
 
 
@@ -67,18 +73,18 @@ class Training:
         phase, params = self.phase, self.phase.pretrain
         cut = Cut(phase.machine.pretrain.max_tokens, self.distributed.rank, self.distributed.world_size)
         taken, left = self.loop.step - phase.first, phase.last - self.loop.step
-        return tensor_batches(
-            self.examples.batches(params.batch, phase.stream("order"), taken, left, cut), self.distributed.device
-        )
+        return tensor_batches(self.examples.batches(params.batch, phase.stream("order"), taken, left, cut))
 
 
 def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -> Training:
     """Read what a phase reads and bring it to its next step, from its newest checkpoint where there is one.
 
     Raises:
-        PipelineError: an input is missing or does not fit, or there are more processes than sequences in a batch.
+        PipelineError: an input is missing or does not fit, there are more processes than sequences in a batch, or the
+            GPU cannot train.
     """
     params = phase.pretrain
+    check_precision(distributed.device)
     if params.batch < distributed.world_size:
         raise PipelineError(
             "more processes than sequences in a batch", f"{distributed.world_size} processes", where="pretrain.batch",
@@ -88,20 +94,30 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     examples = open_examples(
         phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
     )
-    validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store)
+    validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store, distributed)
     config = load_architecture(phase.model.architecture).config.from_params(
         phase.model,
         tokenizer.get_vocab_size(),
         kind.causal,
-        attention=phase.machine.attention,
         recompute=phase.machine.pretrain.recompute,
     )
-    objective = empty_objective(kind, config, examples.pairs, distributed.device)
+    config = replace(config, attention=choose(phase.machine.attention, distributed.device, config.head_size))
+    sharding = phase.machine.pretrain.sharding if distributed.world_size > 1 else NONE
+    objective = empty_objective(kind, config, examples.pairs, distributed.device, sharding)
     optimiser = make_optimiser(
-        objective, params.learning_rate, params.weight_decay, params.optimiser, params.betas, params.epsilon
+        objective,
+        params.learning_rate,
+        params.weight_decay,
+        params.optimiser,
+        params.betas,
+        params.epsilon,
+        params.muon_learning_rate,
     )
     checkpoints = Checkpoints(
-        phase.name, checkpoint_identity(phase), environment(distributed, phase.machine.settings("pretrain"))
+        phase.name,
+        checkpoint_identity(phase),
+        environment(distributed, phase.machine.settings("pretrain")),
+        distributed,
     )
     checkpoint = checkpoints.restore(objective.stored(), optimiser)
     if checkpoint is None:
@@ -110,19 +126,33 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     log.info("%d parameters, %d examples, %s", size, len(examples), distributed.device)
     if checkpoint is not None:
         log.info("going on from the checkpoint of step %d", checkpoint.state.step)
-    if phase.machine.compile and distributed.device.type == "cuda":
-        objective.compile(dynamic=True)
+    length = read_json(EXAMPLES / "manifest.json")[phase.name]["length"]
     compute = ComputeTracker(
         config,
         distributed.device,
         checkpoint.compute if checkpoint else None,
         parameters=size,
-        tokens_per_batch=params.batch * read_json(EXAMPLES / "manifest.json")[phase.name]["length"],
+        tokens_per_batch=params.batch * length,
         processes=distributed.world_size,
     )
-    loop = make_loop(phase, objective, optimiser, distributed, checkpoint, stop_request, compute)
+    if distributed.device.type == "cuda":
+        left = phase.last - (checkpoint.state.step if checkpoint else phase.first)
+        flops_left = left * flops_of_a_step(phase, config, length)
+        if choose_compile(phase.machine.compile, flops_left, compute.peak.flops * distributed.world_size):
+            compile_parts(objective)
+    loop = make_loop(phase, objective, optimiser, distributed, checkpoint, stop_request, checkpoints.due, compute)
     return Training(
         phase, distributed, tokenizer, examples, validation, config, objective, optimiser, checkpoints, compute, loop
+    )
+
+
+def flops_of_a_step(phase: Phase, config: BertConfig, length: int) -> float:
+    """Of a batch whose sequences are all as long as they may be: at most as many as a step takes."""
+    tokens = phase.pretrain.batch * length
+    predictions = tokens if config.is_decoder else round(phase.mask_prob * tokens)
+    rows = min(tokens, predictions + phase.pretrain.batch)
+    return config.training_flops(
+        Workload(phase.pretrain.batch, tokens, tokens * length, predictions, rows, rows * length)
     )
 
 
@@ -133,6 +163,7 @@ def make_loop(
     distributed: Distributed,
     checkpoint: Checkpoint | None,
     stop_request: StopRequest,
+    save_due: Callable[[], bool],
     compute: ComputeTracker,
 ) -> Loop[TensorBatch]:
     """The loop of a phase, at its first step or where the checkpoint left it."""
@@ -148,5 +179,7 @@ def make_loop(
         distributed=distributed,
         state=checkpoint.state if checkpoint else TrainState(phase.first),
         stop_requested=lambda: bool(stop_request),
+        save_due=save_due,
         rates=compute.rates,
+        clip=params.clip,
     )

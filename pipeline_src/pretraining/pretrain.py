@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from pipeline_src.models.flops import Workload
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import PretrainParams
@@ -16,8 +17,6 @@ from pipeline_src.pretraining.phase import Phase
 from pipeline_src.pretraining.prepare import Training, prepare
 from pipeline_src.training.distributed import init_distributed
 from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
-
-COUNTED = ("sequences", "tokens", "squares", "predictions")  # what training takes depends on these
 
 
 def run(
@@ -32,7 +31,7 @@ def run(
     """Train one phase: read tokens, examples (and the phase before), write the model, its figures and its curve.
 
     It goes on from its newest checkpoint, where there is one of the same parameters, data and code. A phase of 0 steps
-    hands on the model it starts from. Among several processes the main one measures and writes.
+    hands on the model it starts from. Several processes measure together, and the main one writes.
 
     Raises:
         PipelineError: an input is missing, the phase is unknown, or training diverges.
@@ -43,7 +42,6 @@ def run(
     with catch_stop_requests() as stop_request, init_distributed() as distributed:
         training = prepare(params, distributed, stop_request)
         train(training, stop_request)
-    if distributed.is_main:
         finish(training)
 
 
@@ -53,13 +51,10 @@ def train(training: Training, stop_request: StopRequest) -> None:
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    phase, loop, distributed = training.phase, training.loop, training.distributed
-    monitor = Monitor(training) if distributed.is_main else None
+    phase, loop, monitor = training.phase, training.loop, Monitor(training)
     for step in loop.run(training.batches()):
-        training.compute.add(**{name: int(loop.counts[name]) for name in COUNTED})
+        training.compute.add(Workload(*(int(loop.counts[name]) for name in Workload._fields)))
         stopping = loop.stopping and step < phase.last
-        if monitor:
-            monitor.after(step, stopping)
+        monitor.after(step, stopping)  # a launcher ends every process when the first one ends: all wait for the save
         if stopping:
-            distributed.barrier()  # a launcher ends every process when the first one ends
             raise stop_request.interrupted(phase.what, step)

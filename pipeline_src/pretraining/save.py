@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from torch import Tensor
+
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.models.card import read_sources, write_card
@@ -12,16 +14,30 @@ from pipeline_src.models.card_kinds import pretrained_card
 from pipeline_src.models.hub import save_model
 from pipeline_src.pretraining.loading.batches import TOKENS
 from pipeline_src.pretraining.prepare import Training
+from pipeline_src.training.state import gathered_weights
 
 CARD_COSTS = ("steps", "sequences", "tokens", "flops")
 
 
-def save_models(folder: Path, training: Training, figures: Mapping[str, float]) -> None:
+def gather_models(training: Training) -> dict[str, dict[str, Tensor]]:
+    """The weights of what the objective saves, by subfolder; on all processes but the main one empty.
+
+    All processes must call it, for weights may be spread over them.
+    """
+    is_main = training.distributed.is_main
+    saved = training.objective.saved_models().items()
+    return {subfolder: gathered_weights(module, keep=is_main) for subfolder, (module, _, _) in saved}
+
+
+def save_models(
+    folder: Path, training: Training, weights: Mapping[str, Mapping[str, Tensor]], figures: Mapping[str, float]
+) -> None:
     """Fill an empty folder with what the objective saves, each with its card.
 
     Args:
         folder: exists.
         training: at the step to be saved.
+        weights: as :func:`gather_models` gives them.
         figures: of validation text; empty where it was not measured.
     """
     phase, objective = training.phase, training.objective
@@ -39,7 +55,7 @@ def save_models(folder: Path, training: Training, figures: Mapping[str, float]) 
             {name: costs[name] for name in CARD_COSTS},
         )
         (folder / subfolder).mkdir(exist_ok=True)
-        save_model(folder / subfolder, module, config, huggingface_class, VOCABULARY, write_card(card))
+        save_model(folder / subfolder, weights[subfolder], config, huggingface_class, VOCABULARY, write_card(card))
 
 
 def trained_figures(training: Training) -> dict[str, float]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.linear_cross_entropy import summed_cross_entropy
+from pipeline_src.models.packed_layout import RowsInUse
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.pretraining.validation import ValidationSet, measure_validation
 from pipeline_src.training.loop import Term
@@ -62,20 +63,24 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
     def count(self, batch: TensorBatch) -> dict[str, int]:
         """Predicted tokens and pairs, and what the batch counts."""
         pairs = {"nsp": batch.counts["sequences"]} if self.has_pairs else {}
-        return {"mlm": batch.counts["predictions"], **pairs, **batch.counts}
+        every = {"rows": batch.counts["tokens"], "row_pairs": batch.counts["squares"]} if self.config.is_decoder else {}
+        return {"mlm": batch.counts["predictions"], **pairs, **batch.counts, **every}
 
     def forward(self, batch: TensorBatch) -> dict[str, Term]:
         """The sums of the losses of tokens and of pairs; no scores of tokens are kept."""
-        hidden, pooled = self.model.bert(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
+        rows, predicted = None, batch.predicted
+        if not self.config.is_decoder:  # which predicts nearly every token
+            rows, predicted = RowsInUse.of(batch.rows, batch.row_starts, batch.max_rows), batch.predicted_rows
+        hidden, pooled = self.model.bert(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen, rows)
         words, pairs = self.model.cls["predictions"], self.model.cls["seq_relationship"]
-        terms = {"mlm": Term(*words.loss(hidden.index_select(0, batch.predicted), batch.labels))}
+        terms = {"mlm": Term(*words.loss(hidden.index_select(0, predicted), batch.labels))}
         if self.has_pairs:
             terms["nsp"] = Term(*summed_cross_entropy(pairs(pooled), batch.pair_label))
         return terms
 
     def measure(self, validation: ValidationSet) -> dict[str, float]:
         """As :func:`measure_validation`."""
-        return measure_validation(self.model, validation.examples, validation.train_counts)
+        return measure_validation(self.model, validation.examples, validation.train_counts, validation.distributed)
 
     def saved_models(self) -> dict[str, SavedModel]:
         """The encoder with both heads."""

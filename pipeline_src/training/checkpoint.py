@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
+from torch import Tensor
 from torch.optim import Optimizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.paths import CHECKPOINTS
 from pipeline_src.common.progress import log
+from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.identity import difference, fingerprint
 from pipeline_src.training.loop import TrainState
 from pipeline_src.training.optimiser import MOMENTS
@@ -56,9 +58,13 @@ class Checkpoints:
         phase: the phase of pretraining; ``ROOT/<phase>`` holds those of all identities.
         identity: parameters, data and code that decide the result; JSON values, nested by key.
         machine: what decides only how sums are rounded; another one is logged, not refused.
+        distributed: the processes that train. All of them save and restore; the main one writes.
     """
 
-    def __init__(self, phase: str, identity: Mapping[str, Any], machine: Mapping[str, Any]) -> None:
+    def __init__(
+        self, phase: str, identity: Mapping[str, Any], machine: Mapping[str, Any], distributed: Distributed
+    ) -> None:
+        self.distributed = distributed
         self.phase, self.identity = ROOT / phase, json.loads(json.dumps(identity))
         self.machine = json.loads(json.dumps(machine))
         self.folder = self.phase / fingerprint(self.identity)
@@ -83,8 +89,17 @@ class Checkpoints:
             parameters, optimiser, state, compute: as :meth:`restore` gives them back.
             validation: the validation loss, where it was measured after this step; the lowest marks the best.
         """
+        tensors = tensors_of(parameters, optimiser, KINDS, keep=self.distributed.is_main)
+        if self.distributed.is_main:
+            self._write(tensors, state, compute, validation)
+        self.distributed.wait_for_all()
+        self._saved = time.monotonic()
+
+    def _write(
+        self, tensors: dict[str, Tensor], state: TrainState, compute: dict[str, Any], validation: float | None
+    ) -> None:
         with atomic_directory(self._path(state.step)) as folder:
-            save_file(tensors_of(parameters, optimiser, KINDS), folder / TENSORS)
+            save_file(tensors, folder / TENSORS)
             content = {
                 "identity": self.identity,
                 "machine": self.machine,
@@ -94,7 +109,6 @@ class Checkpoints:
                 "checksum": checksum(folder / TENSORS),
             }
             write_json(folder / STATE, content)
-        self._saved = time.monotonic()
         steps = _steps(self.folder)
         kept = {*steps[-KEEP:], self._best(steps)}
         for step in steps:
@@ -107,23 +121,21 @@ class Checkpoints:
         A damaged one is passed over with a warning. Checkpoints of another identity are named with what differs.
 
         Raises:
-            PipelineError: a checkpoint in this training's folder is of another identity.
+            PipelineError: a checkpoint in this training's folder is of another identity, or the processes do not all
+                see the same checkpoint.
         """
-        for step in reversed(_steps(self.folder)):
-            path = self._path(step)
-            try:
-                content = self._check(path)
-            except Damaged as error:
-                log.warning("checkpoint of step %d is damaged (%s); going back to the one before", step, error)
-                continue
-            restore_tensors(path / TENSORS, parameters, optimiser, KINDS, step, f"delete {path}")
-            if content["machine"] != self.machine:
-                changed = difference(content["machine"], self.machine)
-                log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
-            return Checkpoint(TrainState(**content["state"]), content["compute"])
-        for other in self._others():
-            log.info("not used: %s", other)
-        return None
+        step, content = self._newest()
+        self._agree(step, content)
+        if content is None:
+            for other in self._others():
+                log.info("not used: %s", other)
+            return None
+        path = self._path(step)
+        restore_tensors(path / TENSORS, parameters, optimiser, KINDS, step, f"delete {path}")
+        if content["machine"] != self.machine:
+            changed = difference(content["machine"], self.machine)
+            log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
+        return Checkpoint(TrainState(**content["state"]), content["compute"])
 
     def finish(self) -> None:
         """Remove this training's checkpoints, now that its outputs are whole; the best one goes to ``best``."""
@@ -132,6 +144,28 @@ class Checkpoints:
             shutil.rmtree(self.phase / "best", ignore_errors=True)
             os.replace(self._path(best), self.phase / "best")
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _newest(self) -> tuple[int, dict[str, Any] | None]:
+        """Step and content of the newest whole checkpoint; None where there is none."""
+        for step in reversed(_steps(self.folder)):
+            try:
+                return step, self._check(self._path(step))
+            except Damaged as error:
+                log.warning("checkpoint of step %d is damaged (%s); going back to the one before", step, error)
+        return 0, None
+
+    def _agree(self, step: int, content: Mapping[str, Any] | None) -> None:
+        """Fail on all processes where they would go on from different checkpoints, or train different things."""
+        mine = (self.folder.name, step, content["checksum"] if content else None)
+        seen = self.distributed.gather(mine)
+        for rank, theirs in enumerate(seen):
+            if theirs != seen[0]:
+                named = [f"process {one} step {seen[one][1]:,} of {seen[one][0]}" for one in (0, rank)]
+                raise PipelineError(
+                    "the processes see different checkpoints", ", ".join(named), where=self.phase,
+                    remedy="keep checkpoints on a disk that all machines share (PIPELINE_CHECKPOINTS), and start all "
+                    "processes in the same checkout",
+                )  # fmt: skip
 
     def kept_model(self, step: int) -> Path:
         """Where the model of a step of ``keep_steps`` waits for the end of its phase."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
+from pipeline_src.models.flops import Workload
+
 
 class Sizes(Protocol):
     """Whatever counts its own arithmetic; :class:`pipeline_src.models.bert.BertConfig` does."""
 
-    def training_flops(self, tokens: int, squares: int, predictions: int) -> int: ...  # noqa: D102
+    def training_flops(self, work: Workload) -> int: ...  # noqa: D102
 
 
 def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
@@ -28,28 +30,22 @@ def normalised_computation(parameters: float, steps: int, tokens_per_batch: int)
 
 @dataclass(frozen=True)
 class Compute:
-    """What a phase has taken so far. The first five depend on parameters and data alone, the others on the machine.
+    """What a phase has taken so far. Steps and work depend on parameters and data alone, the others on the machine.
 
     Attributes:
         steps: optimiser steps.
-        sequences: training sequences.
-        tokens: real tokens.
-        squares: sum of squared sequence lengths.
-        predictions: predicted tokens.
+        work: of all of them.
         seconds: wall time in the loop, over all sessions of a run that was stopped and went on.
         training_seconds: of these, without measuring validation text, saving, and the steps in which torch compiled.
         capacity: what the hardware at its peak would have computed in ``training_seconds``, in FLOPs.
         joules: energy, where it could be read in every session, else None.
         peak_memory: bytes.
         compile_steps, compile_seconds: steps in which torch compiled, and how long they took.
-        compile_tokens, compile_squares, compile_predictions: of their batches.
+        compile_work: of their batches.
     """
 
     steps: int = 0
-    sequences: int = 0
-    tokens: int = 0
-    squares: int = 0
-    predictions: int = 0
+    work: Workload = Workload()
     seconds: float = 0.0
     training_seconds: float = 0.0
     capacity: float = 0.0
@@ -57,35 +53,24 @@ class Compute:
     peak_memory: int = 0
     compile_steps: int = 0
     compile_seconds: float = 0.0
-    compile_tokens: int = 0
-    compile_squares: int = 0
-    compile_predictions: int = 0
+    compile_work: Workload = Workload()
 
-    def plus_step(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> Compute:
-        """With one more step; the counts are as those of this class."""
-        return replace(
-            self,
-            steps=self.steps + 1,
-            sequences=self.sequences + sequences,
-            tokens=self.tokens + tokens,
-            squares=self.squares + squares,
-            predictions=self.predictions + predictions,
-        )
+    def plus_step(self, work: Workload) -> Compute:
+        """With one more step."""
+        return replace(self, steps=self.steps + 1, work=self.work + work)
 
     def flops(self, sizes: Sizes) -> int:
         """Floating-point operations of the matrix products so far, as ``sizes`` counts them."""
-        return sizes.training_flops(self.tokens, self.squares, self.predictions)
+        return sizes.training_flops(self.work)
 
     def steady_flops(self, sizes: Sizes) -> int:
         """Of :meth:`flops` those of steps in which nothing was compiled, which ``training_seconds`` are of."""
-        return self.flops(sizes) - sizes.training_flops(
-            self.compile_tokens, self.compile_squares, self.compile_predictions
-        )
+        return sizes.training_flops(self.work - self.compile_work)
 
     @property
     def steady_tokens(self) -> int:
         """Real tokens of these steps."""
-        return self.tokens - self.compile_tokens
+        return self.work.tokens - self.compile_work.tokens
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for a checkpoint."""
@@ -94,4 +79,5 @@ class Compute:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Compute:
         """What :meth:`as_dict` wrote."""
-        return cls(**values)
+        work, compiled = Workload(*values["work"]), Workload(*values["compile_work"])
+        return cls(**{**values, "work": work, "compile_work": compiled})

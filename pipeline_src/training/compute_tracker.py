@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pipeline_src.models.flops import Workload
 from pipeline_src.training.compute import Compute, Sizes, normalised_computation
 from pipeline_src.training.energy import EnergyCounter
 from pipeline_src.training.peak_flops import peak_flops
@@ -53,15 +54,13 @@ class ComputeTracker:
         self._compilations = compilations()
         self._shown = self._compute  # at the last call of rates()
 
-    def add(self, *, sequences: int, tokens: int, squares: int, predictions: int) -> None:
-        """Count one step: its sequences, their tokens, squared lengths and predicted tokens, over all processes."""
-        self._compute = self._compute.plus_step(
-            sequences=sequences, tokens=tokens, squares=squares, predictions=predictions
-        )
+    def add(self, work: Workload) -> None:
+        """Count one step, over all processes."""
+        self._compute = self._compute.plus_step(work)
         began, self._step_began = self._step_began, time.perf_counter()
         before, self._compilations = self._compilations, compilations()
         if self._compilations != before:
-            self._set_apart(self._step_began - began, tokens=tokens, squares=squares, predictions=predictions)
+            self._set_apart(self._step_began - began, work)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -93,9 +92,9 @@ class ComputeTracker:
         compute = self._compute
         return {
             "steps": compute.steps,
-            "sequences": compute.sequences,
-            "tokens": compute.tokens,
-            "predictions": compute.predictions,
+            "sequences": compute.work.sequences,
+            "tokens": compute.work.tokens,
+            "predictions": compute.work.predictions,
             "flops": compute.flops(self.sizes),
             "tokens_per_batch": self.tokens_per_batch,
             "normalised_computation": normalised_computation(self.parameters, compute.steps, self.tokens_per_batch),
@@ -124,7 +123,7 @@ class ComputeTracker:
         """For the checkpoint; its counts are exact, its times differ from run to run."""
         return self._tick().as_dict()
 
-    def _set_apart(self, seconds: float, *, tokens: int, squares: int, predictions: int) -> None:
+    def _set_apart(self, seconds: float, work: Workload) -> None:
         """Take the last step out of what the rates are of."""
         compute = self._tick()
         self._compute = replace(
@@ -133,9 +132,7 @@ class ComputeTracker:
             capacity=compute.capacity - seconds * self.peak.flops * self.processes,
             compile_steps=compute.compile_steps + 1,
             compile_seconds=compute.compile_seconds + seconds,
-            compile_tokens=compute.compile_tokens + tokens,
-            compile_squares=compute.compile_squares + squares,
-            compile_predictions=compute.compile_predictions + predictions,
+            compile_work=compute.compile_work + work,
         )
 
     def _tick(self) -> Compute:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
+from pipeline_src.training.free_gpu import take_free_gpu
+from pipeline_src.training.network import choose_interface
+from pipeline_src.training.presence import Presence
+from pipeline_src.training.sharding import before_backward
 
-TIMEOUT = timedelta(hours=2)  # of a collective: the others wait while the main process measures and writes
+HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; decides nothing of the result, so no parameter
+HUNG = 120  # seconds that a process waits in a step for the others, where it is not set
+STARTING = timedelta(minutes=10)  # for the others to join, and in the first steps, in which torch.compile may work
+WARM = 8  # exchanges after which no more than HUNG_AFTER is waited: those of joining and of the first steps
+FOR_MAIN = timedelta(minutes=30)  # while the main process reads or writes what may be large
+MAIN_FIRST = 5.0  # seconds that the others leave the main process to say what went wrong, before a launcher ends all
+ENDED = 30.0  # seconds after an error in which a process must have ended by itself
 _LEFT: list[object] = []  # process groups that were left
 
 
@@ -28,21 +43,26 @@ class Distributed:
         rank: its number; 0 is the main process.
         world_size: how many there are.
         device: what it computes on.
+        patient: a group of all, on the host, that waits long for the main process; None where there is but one.
+        presence: tells which of the others have ended; likewise.
     """
 
     rank: int
     world_size: int
     device: torch.device
+    patient: dist.ProcessGroup | None = None
+    presence: Presence | None = None
 
     @property
     def is_main(self) -> bool:
-        """Whether this process is the one that measures and writes."""
+        """Whether this process is the one that writes."""
         return self.rank == 0
 
     def all_reduce(self, numbers: Sequence[float]) -> list[float]:
         """Sum of each number over all processes. They are on the host, so no GPU waits for it."""
         if self.world_size == 1:
             return list(numbers)
+        self._begin_exchange()
         tensor = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
@@ -53,26 +73,56 @@ class Distributed:
             dist.all_reduce(tensor)
         return tensor
 
-    def barrier(self) -> None:
-        """Go on when every process has come here."""
-        self.all_reduce([0.0])
+    def largest(self, number: int) -> int:
+        """The largest of the processes' numbers; as :meth:`all_reduce`, on the host."""
+        if self.world_size == 1:
+            return number
+        self._begin_exchange()
+        tensor = torch.tensor(number)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return int(tensor)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every process's value, by rank; anything that pickles. It waits long, for any that still reads or writes."""
+        if self.world_size == 1:
+            return [value]
+        self._begin_exchange()
+        values = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self.patient)
+        return values
+
+    def wait_for_all(self) -> None:
+        """Go on when every process has come here, however long the main one has read or written before."""
+        self.gather(None)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module, wrapped so that its gradients are averaged over all processes."""
-        if self.world_size == 1:
+        """The module, wrapped so that its gradients are averaged over all processes; as it is where it is sharded."""
+        if self.world_size == 1 or isinstance(module, FSDPModule):
             return module
         devices = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
 
+    def _begin_exchange(self) -> None:
+        if self.presence is None:
+            return
+        self.presence.exchanges += 1
+        if self.presence.exchanges == WARM:
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_hung_after()))
+
 
 def single_process() -> Distributed:
-    """A world of one process, on a GPU where there is one."""
-    cuda = torch.cuda.is_available()
-    return Distributed(0, 1, torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu"))
+    """A world of one process, on a GPU where there is one: the one that the fewest others of this user have taken."""
+    if not torch.cuda.is_available():
+        return Distributed(0, 1, torch.device("cpu"))
+    device = torch.device("cuda", take_free_gpu(torch.cuda.device_count()))
+    torch.cuda.set_device(device)
+    return Distributed(0, 1, device)
 
 
 def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]:
     """Within it a backward pass adds to this process's gradients alone; the ``last`` one averages them over all."""
+    if isinstance(module, FSDPModule):
+        before_backward(module, last)
     return nullcontext() if last or not isinstance(module, DistributedDataParallel) else module.no_sync()
 
 
@@ -81,29 +131,89 @@ def init_distributed() -> Iterator[Distributed]:
     """Join the processes that torchrun, or ``srun`` without it, has started; leave them at the end.
 
     Raises:
-        PipelineError: there are more processes on this machine than GPUs.
+        PipelineError: there are more processes on a machine than GPUs; or others have ended or hang, which are named.
     """
     rank, world_size, local_rank = place()
-    device = torch.device("cpu")
-    if world_size > 1 and torch.cuda.is_available():
-        if local_rank >= torch.cuda.device_count():
-            raise PipelineError(
-                "more processes than GPUs", f"{torch.cuda.device_count()} GPUs", where=f"process {local_rank} here",
-                remedy="start one process a GPU",
-            )  # fmt: skip
-        device = torch.device("cuda", local_rank)
-        torch.cuda.set_device(device)
     if world_size == 1:
         yield single_process()
         return
+    _hung_after()  # a mistake in it stops here
+    device = _own_device(local_rank)
+    store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=STARTING))
+    choose_interface(store, rank, world_size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=TIMEOUT)
-    if rank == 0:
-        log.info("%d processes train together", world_size)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=STARTING)
+    presence = Presence(store, rank, world_size)
+    distributed = Distributed(rank, world_size, device, dist.new_group(backend="gloo", timeout=FOR_MAIN), presence)
     try:
-        yield Distributed(rank, world_size, device)
-    finally:
-        # The group itself is kept until the process ends: its destructor joins gloo's threads while it holds Python's
-        # lock, for which one of them may wait, and then the process never ends.
+        _check_devices(distributed)
+        if rank == 0:
+            log.info("%d processes train together", world_size)
+        yield distributed
+    except Interrupted:  # all have agreed on it
+        _leave(presence)
+        raise
+    except BaseException as error:
+        # Nothing is waited for: the others may be in the middle of an exchange. If this process cannot end without
+        # them, it is ended.
         _LEFT.append(dist.group.WORLD)
-        dist.destroy_process_group()
+        missing = presence.missing() if isinstance(error, RuntimeError) else []
+        faulthandler.dump_traceback_later(ENDED, exit=True)
+        if not missing:
+            raise
+        if rank:
+            time.sleep(MAIN_FIRST)
+        raise PipelineError(
+            "processes that train together have ended or hang", ", ".join(missing),
+            where=f"noticed by process {rank} of {world_size}: {str(error).splitlines()[0].partition('. ')[0]}",
+            remedy="see the log of that process (logs/pretrain/*.process-*.log) and of its machine, then run the same "
+            "command again: it goes on from the last checkpoint",
+        ) from error  # fmt: skip
+    else:
+        _leave(presence)
+
+
+def _leave(presence: Presence) -> None:
+    # The group itself is kept until the process ends: its destructor joins gloo's threads while it holds Python's
+    # lock, for which one of them may wait, and then the process never ends.
+    presence.leave()
+    _LEFT.append(dist.group.WORLD)
+    dist.destroy_process_group()
+
+
+def _own_device(local_rank: int) -> torch.device:
+    """A GPU for each process of a machine; where a task sees its own GPU alone, that is number 0."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def _check_devices(distributed: Distributed) -> None:
+    """Fail on all processes where two of them have one GPU."""
+    device = distributed.device
+    if device.type != "cuda":
+        return
+    mine = (os.uname().nodename, str(torch.cuda.get_device_properties(device).uuid))
+    devices = distributed.gather(mine)
+    for rank, taken in enumerate(devices):
+        if taken in devices[:rank]:
+            raise PipelineError(
+                "more processes than GPUs", f"processes {devices.index(taken)} and {rank} have the same",
+                where=taken[0], remedy="start one process a GPU",
+            )  # fmt: skip
+
+
+def _hung_after() -> float:
+    wanted = os.environ.get(HUNG_AFTER, str(HUNG))
+    try:
+        seconds = float(wanted)
+    except ValueError:
+        seconds = 0
+    if not 1 <= seconds <= FOR_MAIN.total_seconds():
+        most = round(FOR_MAIN.total_seconds())
+        raise PipelineError(
+            "not a number of seconds", wanted, where=f"${HUNG_AFTER}", remedy=f"set it to 1 up to {most:,}"
+        )
+    return seconds

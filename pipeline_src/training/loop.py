@@ -19,7 +19,8 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import Progress
 from pipeline_src.training.distributed import Distributed, gradient_sync
 from pipeline_src.training.optimiser import CLIP
-from pipeline_src.training.prefetch import prefetch
+from pipeline_src.training.sharding import FULL, sharding_of, whole
+from pipeline_src.training.transfer import transfer
 
 
 class Term(NamedTuple):
@@ -30,7 +31,7 @@ class Term(NamedTuple):
 
 
 class MicroBatch(Protocol):
-    """Part of a batch: as many sequences as go through the model at once."""
+    """Part of a batch: a dataclass of tensors, as many sequences as go through the model at once."""
 
     @property
     def examples(self) -> np.ndarray:
@@ -98,7 +99,9 @@ class Loop(Generic[B]):
         distributed: the processes that train.
         state: where to go on.
         stop_requested: whether someone requested a stop.
+        save_due: whether it is time to save.
         rates: numbers of the pace, such as tokens per second, since its last call; called when a row ends.
+        clip: largest norm of all gradients together; None clips nothing.
 
     Attributes:
         step: steps taken.
@@ -121,11 +124,13 @@ class Loop(Generic[B]):
         distributed: Distributed,
         state: TrainState | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
+        save_due: Callable[[], bool] = lambda: False,
         rates: Callable[[], dict[str, float]] = dict,
+        clip: float | None = CLIP,
     ) -> None:
         self.objective, self.optimiser, self.rate = objective, optimiser, rate
         self.last, self.row_ends, self.what, self.stream, self.distributed = last, row_ends, what, stream, distributed
-        self.stop_requested, self.rates = stop_requested, rates
+        self.stop_requested, self.save_due, self.rates, self.clip = stop_requested, save_due, rates, clip
         self.counts: dict[str, float] = {}
         self.pace: dict[str, float] = {}
         state = state or TrainState()
@@ -133,13 +138,18 @@ class Loop(Generic[B]):
         self.notes = list(state.notes)
         self._module = distributed.wrap(objective)
         self._sums = {name: torch.tensor(total, device=distributed.device) for name, total in state.sums.items()}
-        self._stop_requested_of_any = False
+        self._stop_requested_of_any = self._save_due_of_any = False
         self._unchecked: list[tuple[int, Tensor, list[np.ndarray]]] = []
 
     @property
     def stopping(self) -> bool:
         """Whether to stop now; all processes agree on it."""
         return self._stop_requested_of_any or (self.distributed.world_size == 1 and self.stop_requested())
+
+    @property
+    def saving(self) -> bool:
+        """Whether to save now; all processes agree on it."""
+        return self._save_due_of_any or (self.distributed.world_size == 1 and self.save_due())
 
     def state(self) -> TrainState:
         """How far the loop is; of whole steps, and of losses that are finite."""
@@ -148,14 +158,14 @@ class Loop(Generic[B]):
         return TrainState(self.step, self.rows, sums, self._count, self.notes)
 
     def run(self, batches: Iterable[Sequence[B]]) -> Iterator[int]:
-        """Take a step with each of ``batches`` and yield how many were taken, until ``last``.
+        """Take a step with each of ``batches``, which lie on the host, and yield how many were taken, until ``last``.
 
         Raises:
             PipelineError: a loss or gradient is NaN or infinite. It is noticed before anything is saved.
         """
         self.objective.train()
         with Progress(self.what, self.last, "step", initial=self.step) as progress:
-            for batch in prefetch(batches):
+            for batch in transfer(batches, self.distributed.device):
                 self._take(batch)
                 self.step += 1
                 self._count += 1
@@ -183,6 +193,8 @@ class Loop(Generic[B]):
         Raises:
             PipelineError: as in :meth:`run`; step and examples are named.
         """
+        if self.distributed.device.type == "cuda":
+            self.distributed.all_reduce([0.0])  # notices a process that hangs; below, the GPU would wait for it
         for step, number, examples in self._unchecked:
             if not math.isfinite(float(number)):
                 numbers = np.concatenate(examples)
@@ -199,15 +211,19 @@ class Loop(Generic[B]):
         torch.manual_seed(derive_seed(self.stream, self.step, self.distributed.rank) >> 1)
         self.counts = counts = self._count_all(batch)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.rate(self.step)
+            group["lr"] = self.rate(self.step) * group.get("rate", 1.0)
         self.optimiser.zero_grad()
         sums: dict[str, Tensor] = {}
-        for number, micro_batch in enumerate(batch, 1):
-            with gradient_sync(self._module, last=number == len(batch)):
+        passes = self._passes(batch)
+        for number, micro_batch in enumerate(passes, 1):
+            with gradient_sync(self._module, last=number == len(passes)):
                 with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                     terms: dict[str, Term] = self._module(micro_batch)
                 means = {name: term.loss / counts[name] for name, term in terms.items()}
                 loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
+                if number > len(batch):
+                    (loss * 0).backward()
+                    continue
                 (loss * world_size).backward()  # the processes' gradients are averaged
             values = {"loss": loss}
             for name, term in terms.items():
@@ -216,17 +232,26 @@ class Loop(Generic[B]):
                     values[f"{name}_accuracy"] = term.right / counts[name]
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
-        sums["grad_norm"] = nn.utils.clip_grad_norm_(self.objective.parameters(), CLIP)
+        limit = math.inf if self.clip is None else self.clip
+        sums["grad_norm"] = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), limit))
         self.optimiser.step()
         self._unchecked.append((self.step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
+    def _passes(self, batch: Sequence[B]) -> Sequence[B]:
+        """The micro-batches; where weights are gathered for each, the last one again until all have as many."""
+        if sharding_of(self.objective) != FULL:
+            return batch
+        again = self.distributed.largest(len(batch)) - len(batch)
+        return [*batch, *(batch[-1] for _ in range(again))]
+
     def _count_all(self, batch: Sequence[B]) -> dict[str, float]:
-        """Counts over the whole batch on all processes; whether anyone requested a stop comes the same way."""
+        """Counts over the whole batch on all processes; requests to stop and to save come the same way."""
         here: Counter[str] = Counter()
         for micro_batch in batch:
             here.update(self.objective.count(micro_batch))
-        *totals, stop_requests = self.distributed.all_reduce([*here.values(), float(self.stop_requested())])
-        self._stop_requested_of_any = stop_requests > 0
+        requests = [float(self.stop_requested()), float(self.save_due())]
+        *totals, stops, saves = self.distributed.all_reduce([*here.values(), *requests])
+        self._stop_requested_of_any, self._save_due_of_any = stops > 0, saves > 0
         return dict(zip(here, totals, strict=True))

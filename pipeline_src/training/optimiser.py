@@ -6,17 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
+
+from pipeline_src.training.muon import MATRICES, Muon
 
 BETAS = (0.9, 0.999)  # paper, appendix A.2
 EPSILON = 1e-6  # google-research/bert, optimization.py
 CLIP = 1.0  # largest norm of all gradients together; google-research/bert, optimization.py
+BLOCKS = ".encoder."  # in the names of parameters of Transformer blocks
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what every optimiser here keeps of a parameter, by torch's names
 
 
 class _Moments(Optimizer):
-    """Running means of gradients and of their squares, kept for all parameters of a group at once."""
+    """Running means of gradients and of their squares, kept for all parameters of a group at once.
+
+    Of parameters that are spread over processes, each computes with its own part.
+    """
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
@@ -34,15 +42,31 @@ class _Moments(Optimizer):
                     state["step"] = torch.tensor(0.0)
                     state.update({name: torch.zeros_like(parameter) for name in MOMENTS})
                 state["step"] += 1
-            first, second = ([self.state[parameter][name] for parameter in parameters] for name in MOMENTS)
-            gradients = [parameter.grad for parameter in parameters]
+            first, second = ([_local(self.state[parameter][name]) for parameter in parameters] for name in MOMENTS)
+            gradients = [_local(parameter.grad) for parameter in parameters]
             torch._foreach_lerp_(first, gradients, 1 - group["betas"][0])
             torch._foreach_mul_(second, group["betas"][1])
             torch._foreach_addcmul_(second, gradients, gradients, 1 - group["betas"][1])
             self._move(parameters, first, second, group)
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
+        """Move ``parameters`` by their moments, of which this process's parts are given."""
         raise NotImplementedError
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor; all of it where it is not spread. A change in place is one of the tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _norms(whole: Tensor, *kinds: list[Tensor]) -> Tensor:
+    """Norms of tensors whose parts are given, [kinds, tensors], spread over processes as the tensor ``whole`` is."""
+    norms = torch.stack([torch.stack(torch._foreach_norm(tensors)) for tensors in kinds])
+    if not isinstance(whole, DTensor):
+        return norms
+    squares = norms.square()
+    dist.all_reduce(squares, group=whole.device_mesh.get_group())
+    return squares.sqrt()
 
 
 def _adam_update(first: list[Tensor], second: list[Tensor], epsilon: float) -> list[Tensor]:
@@ -60,9 +84,9 @@ class BertAdam(_Moments):
     """
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
-        updates = _adam_update(first, second, group["eps"])
-        torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
-        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+        parts, updates = list(map(_local, parameters)), _adam_update(first, second, group["eps"])
+        torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
+        torch._foreach_add_(parts, updates, alpha=-group["lr"])
 
 
 class Lamb(_Moments):
@@ -75,22 +99,32 @@ class Lamb(_Moments):
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
         step = int(self.state[parameters[0]]["step"])
         first_bias, second_bias = (1 - beta**step for beta in group["betas"])
+        parts = list(map(_local, parameters))
         updates = _adam_update(
             torch._foreach_div(first, first_bias), torch._foreach_div(second, second_bias), group["eps"]
         )
         if group["weight_decay"]:
-            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
-            lengths, moved = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
+            torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
+            lengths, moved = _norms(parameters[0], parts, updates)
             trust = torch.where((lengths > 0) & (moved > 0), lengths / moved, 1.0)
             torch._foreach_mul_(updates, list(trust.unbind()))
-        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+        torch._foreach_add_(parts, updates, alpha=-group["lr"])
 
 
 OPTIMISERS: dict[str, Callable[..., Optimizer]] = {
     "adamw": lambda groups, **options: torch.optim.AdamW(groups, fused=True, **options),
     "bert_adam": BertAdam,
     "lamb": Lamb,
+    "muon": Muon,
 }
+
+
+def step_count(optimiser: Optimizer, parameter: Tensor, steps: int) -> Tensor:
+    """How many steps a parameter has taken, as the optimiser's state has it: a scalar in float32.
+
+    Fused kernels read it on the device of the parameter. All others read it on the host, which would wait for a GPU.
+    """
+    return torch.tensor(float(steps), device=parameter.device if optimiser.defaults.get("fused") else "cpu")
 
 
 def make_optimiser(
@@ -100,15 +134,28 @@ def make_optimiser(
     name: str = "adamw",
     betas: tuple[float, float] = BETAS,
     epsilon: float = EPSILON,
+    muon_learning_rate: float | None = None,
 ) -> Optimizer:
-    """The optimiser of that name over what ``module`` trains; biases and LayerNorm are not decayed, as Google does."""
+    """The optimiser of that name over what ``module`` trains; biases and LayerNorm are not decayed, as Google does.
+
+    Groups have a ``rate``, which the schedule's learning rate is multiplied by: with ``muon`` that of the blocks'
+    matrices may be another one.
+    """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
+    matrices: list[nn.Parameter] = []
     for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
             is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
-            (plain if is_plain else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+            is_matrix = name == "muon" and parameter.ndim == 2 and BLOCKS in parameter_name
+            (matrices if is_matrix else plain if is_plain else decayed).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    if matrices:
+        rate = (muon_learning_rate or learning_rate) / learning_rate
+        groups.append({"params": matrices, "weight_decay": weight_decay, MATRICES: True, "rate": rate})
     return OPTIMISERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon)
 
 

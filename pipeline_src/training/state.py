@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
-from pipeline_src.training.optimiser import MOMENTS
+from pipeline_src.training.optimiser import MOMENTS, step_count
+from pipeline_src.training.sharding import part_of, whole_on_host
 
 WEIGHTS = "model.safetensors"
 STATE, TENSORS = "state.json", "optimiser.safetensors"
@@ -23,16 +24,31 @@ READ_AT_ONCE = 1 << 24  # bytes
 Parameters = Mapping[str, nn.Parameter]  # by the names they are stored under
 
 
-def tensors_of(parameters: Parameters, optimiser: Optimizer, kinds: Iterable[str]) -> dict[str, Tensor]:
+def tensors_of(
+    parameters: Parameters, optimiser: Optimizer, kinds: Iterable[str], keep: bool = True
+) -> dict[str, Tensor]:
     """Weights or moments of every parameter, as ``<kind>.<parameter>``.
 
-    Moments of a parameter that nothing has trained yet are zero.
+    Moments of a parameter that nothing has trained yet are zero. Tensors that are spread over processes are gathered
+    one at a time, and kept on the host: all processes must call this, and the one that is to write keeps them.
     """
     tensors = {}
     for name, parameter in parameters.items():
         for kind in kinds:
             tensor = parameter if kind == WEIGHT else optimiser.state[parameter].get(kind, torch.zeros_like(parameter))
-            tensors[f"{kind}.{name}"] = tensor.detach().contiguous()
+            gathered = whole_on_host(tensor.detach())
+            if keep:
+                tensors[f"{kind}.{name}"] = gathered.contiguous()
+    return tensors
+
+
+def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
+    """What a module's ``state_dict`` holds; as :func:`tensors_of` where it is spread over processes."""
+    tensors = {}
+    for name, tensor in module.state_dict().items():
+        gathered = whole_on_host(tensor)
+        if keep:
+            tensors[name] = gathered
     return tensors
 
 
@@ -54,8 +70,8 @@ def restore_tensors(
                     if full not in names or tuple(stored.get_slice(full).get_shape()) != tuple(parameter.shape):
                         raise PipelineError("state of another model", full, where=path, remedy=remedy)
                     target = parameter if kind == WEIGHT else state.setdefault(kind, torch.empty_like(parameter))
-                    target.copy_(stored.get_tensor(full))
-                state["step"] = torch.tensor(float(step), device=parameter.device)
+                    target.copy_(part_of(stored.get_tensor(full), target))
+                state["step"] = step_count(optimiser, parameter, step)
     except (FileNotFoundError, SafetensorError, OSError) as error:
         raise PipelineError("no training state to read", error, where=path, remedy=remedy) from None
 
@@ -69,13 +85,16 @@ def checksum(path: Path) -> int:
     return int.from_bytes(running.digest(), "big")
 
 
-def save_state(folder: Path, parameters: Parameters, optimiser: Optimizer, step: int) -> None:
+def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
     """Write both moments of every parameter and the number of steps taken to ``folder``, for the next phase.
 
     Checksums of the moments and of the weights beside them stand there too: they name this state in few bytes.
+
+    Args:
+        moments: :func:`tensors_of` the kinds MOMENTS.
     """
     folder.mkdir()
-    save_file(tensors_of(parameters, optimiser, MOMENTS), folder / TENSORS)
+    save_file(moments, folder / TENSORS)
     sums = {name: checksum(path) for name, path in ((TENSORS, folder / TENSORS), (WEIGHTS, folder.parent / WEIGHTS))}
     write_json(folder / STATE, {"step": step, "sums": sums})
 

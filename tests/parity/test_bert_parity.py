@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.finetuning.batches import TaskBatch
 from pipeline_src.finetuning.losses import token
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import BertConfig, initialise
@@ -200,7 +201,8 @@ def test_token_head(batch, tmp_path):
     labels = torch.randint(0, 7, batch.ids.shape, generator=torch.Generator().manual_seed(2))
     labels[:, ::3] = -100
     outputs = ours(*batch.flat)
-    loss = token(outputs, labels[batch.keep], batch.cu_seqlens)
+    lengths = batch.cu_seqlens.diff().numpy()
+    loss = token(outputs, TaskBatch(*batch.flat, labels[batch.keep], 0, lengths, np.arange(len(lengths))))
     loss.backward()
     expected = reference(**batch.padded, labels=labels.masked_fill(~batch.keep, -100))
     expected.loss.backward()

@@ -17,6 +17,7 @@ from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.corruption import CORRUPTIONS, Corruption
 from pipeline_src.tokenizer.frame import Frames, read_frames
 from pipeline_src.tokenizer.token_store import TokenStore
+from pipeline_src.training.cutting import cut_evenly
 
 AHEAD = 64  # batches whose examples are looked up at once; for speed alone
 
@@ -62,21 +63,6 @@ class Cut:
     tokens: int | None = None
     rank: int = 0
     processes: int = 1
-
-
-def cut_points(lengths: np.ndarray, tokens: int | None) -> list[int]:
-    """Where to cut sequences of these lengths, in order, so that no piece holds more than ``tokens``.
-
-    Returns:
-        The first sequence of each piece, and the number of sequences.
-    """
-    ends = np.cumsum(lengths)
-    edges = [0]
-    while edges[-1] < len(lengths):
-        before = ends[edges[-1] - 1] if edges[-1] else 0
-        stop = len(lengths) if tokens is None else int(np.searchsorted(ends, before + tokens, side="right"))
-        edges.append(max(stop, edges[-1] + 1))
-    return edges
 
 
 class PretrainingExamples:
@@ -129,8 +115,8 @@ class PretrainingExamples:
             for start in range(0, len(picked), size):
                 mine = slice(start + cut.rank, start + size, cut.processes)
                 examples, passes = picked[mine], epochs[mine]
-                edges = cut_points(self.lengths(examples), cut.tokens)
-                yield [self.batch(examples[a:b], passes[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+                pieces = cut_evenly(self.lengths(examples), cut.tokens)
+                yield [self.batch(examples[piece], passes[piece]) for piece in pieces]
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
         """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples of these numbers, and what is predicted.

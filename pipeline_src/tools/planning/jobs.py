@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline_src.common.catalogue import SOURCES, TASK_SOURCES
 from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.params.study import Study
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tools.planning.corpus_sizes import CorpusSizes
 from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.model_sizes import FORWARD, ModelSizes
@@ -22,8 +24,14 @@ FILL_RATIOS = {64: 0.95, 128: 0.86, 256: 0.72, 512: 0.56}
 MODEL_AND_MOMENTS, MODEL = 12, 4  # bytes per parameter of what is saved
 CHECKPOINTS = 3  # kept while training: the newest two and the best
 SCATTER = 1.2  # the mean of squared lengths over the square of the mean
+ONE_VECTOR = ("classification", "choice")  # kinds of tasks that read one token of each sequence
 PREDICTION = 170  # bytes of one predicted example
 CORPUS_STATISTICS, EVALUATION, REPORT = 20_000, 30_000, 120_000  # bytes written; of evaluation, for one task
+
+
+def _rows_read(share: float, tokens: float, length: float) -> float:
+    """Tokens of which pretraining reads what the last block makes: the predicted ones and the first of a sequence."""
+    return min(tokens, share * tokens + tokens / length)
 
 
 class Jobs:
@@ -53,7 +61,7 @@ class Jobs:
         """One job per part."""
         for part in self.parts():
             written = self.corpus.dump(part)
-            wire = self.corpus.download(self.study.wikipedia.dump, part) or written
+            wire = self.corpus.download(SOURCES, self.study.wikipedia.dump, part) or written
             yield JobEstimate(
                 "download_wikipedia", part, wire, "B", read=wire, written=written, extra=_kept(wire, written)
             )
@@ -61,13 +69,13 @@ class Jobs:
     def download_books(self) -> Iterator[JobEstimate]:
         """One job; nothing comes over the wire for books of one's own."""
         written = self.corpus.books()
-        wire = self.corpus.download(self.study.books.source)
+        wire = self.corpus.download(SOURCES, self.study.books.source)
         yield JobEstimate("download_books", "all", wire, "B", read=wire, written=written, extra=_kept(wire, written))
 
     def download_tasks(self) -> Iterator[JobEstimate]:
         """One job for all tasks; synthetic ones are made, not fetched."""
         official = self.study.task_source == "official"
-        wire = sum(self.corpus.download(task) for task in self.study.tasks) if official else 0
+        wire = sum(self.corpus.download(TASK_SOURCES, task) for task in self.study.tasks) if official else 0
         written = self.size("data/tasks") or wire or 480_000 * len(self.study.tasks)  # as the sample's
         yield JobEstimate("download_tasks", "all", wire, "B", read=wire, written=written, extra=wire)
 
@@ -107,7 +115,7 @@ class Jobs:
         share = 1.0 if params.objective == "left_to_right" else self.study.mask_prob
         tokens = slots * fill_ratio(length)
         real_length = min(length, length * (fill_ratio(length) + 0.08))
-        flops = model.flops(tokens, real_length, share * tokens)
+        flops = model.flops(tokens, real_length, share * tokens, _rows_read(share, tokens, real_length))
         done = Path(f"results/pretrain/{phase}.json")
         if self.size(f"models/pretrained/{phase}") and self.size(str(done)) and done.exists():
             cost = read_json(done).get("cost", {})
@@ -120,7 +128,8 @@ class Jobs:
             read=self.corpus.token_bytes() + self.corpus.example_bytes() + earlier,
             written=self.size(f"models/pretrained/{phase}") or written,
             extra=CHECKPOINTS * MODEL_AND_MOMENTS * model.parameters,
-            tokens=tokens, flops=flops, slot_flops=model.flops(slots, length, share * slots),
+            tokens=tokens, flops=flops,
+            slot_flops=model.flops(slots, length, share * slots, _rows_read(share, slots, length)),
             steps=steps, length=real_length, predictions=share * tokens, **model.of_a_job(),
         )  # fmt: skip
 
@@ -155,7 +164,8 @@ class Jobs:
         # a frozen encoder only predicts
         counted = (trained if recipe.frozen is None else FORWARD * trained) + FORWARD * predicted
         length = min(recipe.max_length, SCATTER * mean / size.sequences)
-        flops = model.flops(counted, length)
+        reads_first = not params.bilstm and recipe.frozen is None and load_spec(task).kind in ONE_VECTOR
+        flops = model.flops(counted, length, rows=counted / length if reads_first else None)
         return replace(
             job,
             units=flops,
@@ -163,7 +173,7 @@ class Jobs:
             tokens=trained,
             length=length,
             flops=flops,
-            slot_flops=model.flops(counted * recipe.max_length * size.sequences / mean, recipe.max_length),
+            slot_flops=flops * recipe.max_length * size.sequences / mean,
             steps=sum(point.epochs * math.ceil(size.rows / point.batch) for point in points),
         )
 

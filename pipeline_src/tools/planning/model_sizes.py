@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline_src.models.flops import training_flops
+from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.params.study import Study
 
 FORWARD = 1 / 3  # of a training step's arithmetic
@@ -50,6 +50,8 @@ class ModelSizes:
         h = self.hidden_size
         return self.encoder_parameters + (h * h + h) + 2 * h + self.vocab_size + 2 * h + 2
 
-    def flops(self, tokens: float, length: float, predictions: float = 0.0) -> float:
-        """Of training on sequences of ``length``, by :func:`training_flops`."""
-        return training_flops(self, round(tokens), round(tokens * length), round(predictions))
+    def flops(self, tokens: float, length: float, predictions: float = 0.0, rows: float | None = None) -> float:
+        """Of training on sequences of ``length``, by :func:`training_flops`; ``rows`` in use are all unless given."""
+        rows = tokens if rows is None else rows
+        counts = (tokens / length, tokens, tokens * length, predictions, rows, rows * length)
+        return training_flops(self, Workload(*(round(count) for count in counts)))

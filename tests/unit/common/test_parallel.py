@@ -64,6 +64,8 @@ def test_the_number_of_workers(monkeypatch):
         ("node[03-05,9],x", "node03"),
         ("gpu-[1,4]", "gpu-1"),
         ("n[001-100]", "n001"),
+        ("rack[0-1]node[2-3]", "rack0node2"),
+        ("rack[0-1]node[2-3]-ib,x[1-2]", "rack0node2-ib"),
     ],
 )
 def test_the_first_host_of_a_step(nodes, first):

@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
-from pipeline_src.finetuning.batches import cut_by_tokens, epoch_order, evaluation_batches, make_batch, training_batches
+from pipeline_src.finetuning.batches import epoch_order, evaluation_batches, make_batch, training_batches
 from pipeline_src.tasks.features import Features
-
-CPU = torch.device("cpu")
 
 
 def features(per_item: int = 1, sequences: int = 12, seed: int | None = None) -> Features:
@@ -21,14 +18,14 @@ def features(per_item: int = 1, sequences: int = 12, seed: int | None = None) ->
 
 
 def test_batches_hold_the_sequences_of_their_items():
-    batch = make_batch(features(per_item=3), np.asarray([2, 0]), CPU)
+    batch = make_batch(features(per_item=3), np.asarray([2, 0]))
     assert batch.ids.tolist() == [n for n in (6, 7, 8, 0, 1, 2) for _ in range(n + 1)]
     assert batch.cu_seqlens.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
-    assert batch.max_seqlen == 9 and batch.counts == {"task": 2}
+    assert batch.lengths.tolist() == [7, 8, 9, 1, 2, 3] and batch.counts == {"task": 2}
 
 
 def test_training_sees_every_item_once_an_epoch():
-    batches = list(training_batches(features(), 5, 2, stream=3, max_tokens=1000, device=CPU))
+    batches = list(training_batches(features(), 5, 2, stream=3, max_tokens=1000))
     assert sorted(len(piece.labels) for (piece,) in batches[:3]) == [2, 5, 5]
     seen = [label for (piece,) in batches for label in piece.labels.tolist()]
     assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12)) and seen[:12] != seen[12:]
@@ -46,25 +43,27 @@ def test_a_batch_holds_similar_lengths_in_an_order_of_no_length():
 @pytest.mark.parametrize("done", [0, 1, 2, 3, 5])
 def test_it_goes_on_where_it_was(done):
     def items(after: int) -> list[list[int]]:
-        cut = training_batches(features(), 5, 2, stream=3, max_tokens=20, device=CPU, done=after)
+        cut = training_batches(features(), 5, 2, stream=3, max_tokens=20, done=after)
         return [piece.examples.tolist() for batch in cut for piece in batch]
 
-    whole = list(training_batches(features(), 5, 2, stream=3, max_tokens=20, device=CPU))
+    whole = list(training_batches(features(), 5, 2, stream=3, max_tokens=20))
     assert items(done) == [piece.examples.tolist() for batch in whole[done:] for piece in batch]
 
 
-@pytest.mark.parametrize("tokens", [1, 20, 1000])
-def test_pieces_keep_the_order_and_the_budget(tokens):
-    items = np.asarray([4, 11, 0, 2, 7])
-    cut = cut_by_tokens(features(), items, tokens)
-    assert np.concatenate(cut).tolist() == items.tolist()
-    assert all(features().lengths[piece].sum() <= tokens or len(piece) == 1 for piece in cut)
+def test_a_batch_is_cut_evenly():
+    """Its pieces hold the same items in the same order as when it is not cut, and none is much smaller than another."""
+    many = features(sequences=64, seed=2)
+    whole, cut = (list(training_batches(many, 32, 1, stream=3, max_tokens=tokens)) for tokens in (10_000, 600))
+    for (piece,), pieces in zip(whole, cut, strict=True):
+        assert np.concatenate([part.examples for part in pieces]).tolist() == piece.examples.tolist()
+        tokens = [len(part.ids) for part in pieces]
+        assert max(tokens) <= 600 and min(tokens) > 0.8 * max(tokens), tokens
 
 
 @pytest.mark.parametrize("tokens", [1, 20, 1000])
 @pytest.mark.parametrize("per_item", [1, 4])
 def test_evaluation_sees_every_item_once_the_longest_first(tokens, per_item):
-    batches = list(evaluation_batches(features(per_item), tokens, CPU))
+    batches = list(evaluation_batches(features(per_item), tokens))
     seen = [item for batch in batches for item in batch.examples.tolist()]
     assert seen == list(range(12 // per_item))[::-1]
     assert all(len(batch.ids) <= tokens or len(batch.labels) == 1 for batch in batches)

@@ -15,6 +15,7 @@ from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.finetuning import trainer
 from pipeline_src.finetuning.finetune import label_names, run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.machine import Machine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.task_sources.synthetic import write_task
 from pipeline_src.tasks.files.spec import load_spec
@@ -95,6 +96,20 @@ def test_a_bad_label_stops_before_training_and_leaves_no_model(study, monkeypatc
     with pytest.raises(PipelineError, match=r"maybe[\s\S]*dev.tsv:8"):
         run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
     assert not Path("models/finetuned").exists() and not Path("results/predictions").exists()
+
+
+def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, monkeypatch):
+    """A step that a GPU could take, and predictions that it could not make, once cost a whole training."""
+    monkeypatch.chdir(study)
+    monkeypatch.setattr(trainer, "Loop", None)  # not come to
+    with pytest.raises(PipelineError, match="this attention needs a GPU: flash, on cpu"):
+        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2", machine=Machine(attention="flash"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    with pytest.raises(PipelineError, match="this GPU has no bfloat16: Tesla T4"):
+        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2")
 
 
 def test_every_point_of_the_grid_is_tried_and_test_files_are_predicted(study, tmp_path, monkeypatch):

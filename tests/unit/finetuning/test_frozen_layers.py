@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 
@@ -92,7 +93,7 @@ def test_a_frozen_encoder_has_no_dropout():
     model = build("token", 4, "last").train()
     assert model.training and model.frozen.training and not model.bert.training
     layout = PackedLayout.of(STARTS, 14)
-    first, again = (model.frozen(model.bert, IDS, SEGMENTS, layout) for _ in range(2))
+    first, again = (model.frozen(model.bert, IDS, SEGMENTS, layout, np.array([5, 1, 8])) for _ in range(2))
     assert torch.equal(first, again)
     assert BertForTask(CONFIG, "token", 4).train().bert.training
 

@@ -5,8 +5,10 @@ import torch
 from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.models import attention as module
 from pipeline_src.models.attention import BACK_ENDS, attention, choose
 from pipeline_src.models.packed_layout import PackedLayout
+from tests.flash_on_cpu import flash_on_cpu
 
 LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 
@@ -15,6 +17,25 @@ LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 def many_short_runs(monkeypatch):
     """As little as there is in these inputs is not too little for `runs`."""
     monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
+
+
+@pytest.fixture
+def flash_kernels():
+    with flash_on_cpu():
+        yield
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU of some compute capability, as far as :func:`choose` asks."""
+
+    def of(capability: tuple[int, int]) -> torch.device:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+        monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+        return torch.device("cuda", 0)
+
+    return of
 
 
 def inputs(
@@ -40,7 +61,7 @@ def check(
     back_end: str, lengths: list[int], causal: bool, tolerance: float = 1e-5, dropout: float = 0.0, **where
 ) -> None:
     parts, layout = inputs(lengths, **where)
-    found = BACK_ENDS[back_end](*parts, layout, dropout, causal)
+    found = BACK_ENDS[back_end](*parts, layout, dropout, causal, layout)
     weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
     gradients = torch.autograd.grad((found * weight).sum(), parts)
     expected = by_definition(*parts, lengths, causal)
@@ -70,68 +91,114 @@ def test_runs_with_little_to_compute_are_padded(monkeypatch):
         called = []
         monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", least)
         monkeypatch.setattr("pipeline_src.models.attention.padded", lambda *given, called=called: called.append(given))
-        BACK_ENDS["runs"](*parts, layout, 0.0, False)
+        BACK_ENDS["runs"](*parts, layout, 0.0, False, layout)
         assert bool(called) is expected
 
 
 def test_runs_are_neighbours_of_equal_length_up_to_a_limit():
     layout = PackedLayout.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
-    assert layout.runs(2 * 4**2) == [(2, 4), (1, 4), (1, 3), (1, 4)]
-    assert layout.runs(1) == [(1, 4), (1, 4), (1, 4), (1, 3), (1, 4)]
-    assert layout.runs(1 << 20) == [(3, 4), (1, 3), (1, 4)]
+    assert layout.runs(layout, 2 * 4**2) == [(2, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
+    assert layout.runs(layout, 1) == [(1, 4, 4), (1, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
+    assert layout.runs(layout, 1 << 20) == [(3, 4, 4), (1, 3, 3), (1, 4, 4)]
+    queries = PackedLayout.of(torch.tensor([0, 1, 2, 4, 5, 6]), 6)  # one each, and of the third two
+    assert layout.runs(queries, 1 << 20) == [(2, 1, 4), (1, 2, 4), (1, 1, 3), (1, 1, 4)]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_nested(lengths):
-    check("nested", lengths, causal=False)  # on a CPU torch has no causal mask for it
+@pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_flash(lengths, causal, dtype):
+    """Through its operator, which computes by definition here; it takes no float32."""
+    with flash_on_cpu():
+        check("flash", lengths, causal, tolerance=3e-2, dtype=dtype)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="its kernels run on a GPU alone, and there is none")
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
-@pytest.mark.parametrize("back_end", ["nested", "varlen"])
+@pytest.mark.parametrize("back_end", ["padded", "flash"])
 def test_on_a_gpu(back_end, lengths, causal):
     check(back_end, lengths, causal, tolerance=3e-2, device="cuda", dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("back_end", ["padded", "runs", "nested"])
-def test_dropout_is_on_the_weights(back_end):
+@pytest.mark.parametrize("back_end", ["padded", "runs", "flash"])
+def test_dropout_is_on_the_weights(flash_kernels, back_end):
     """With values of one, a context is the sum of the weights kept, each scaled by 1 / (1 - dropout)."""
     (query, key, value), layout = inputs([400, 300])
     query, value = torch.zeros_like(query), torch.ones_like(value)
     torch.manual_seed(0)
-    found = BACK_ENDS[back_end](query, key, value, layout, 0.5, False)
+    found = BACK_ENDS[back_end](query, key, value, layout, 0.5, False, layout)
     assert found.mean().item() == pytest.approx(1, abs=0.01) and 0.03 < found[..., 0].std() < 0.08
     torch.manual_seed(0)
-    assert torch.equal(found, BACK_ENDS[back_end](query, key, value, layout, 0.5, False))
-
-
-def test_auto_takes_the_fastest_that_can_run():
-    half = torch.bfloat16
-    assert choose("auto", "cpu", torch.float32, 0.1) == "runs"
-    assert choose("auto", "mps", torch.float32, 0.1) == "padded"
-    assert choose("auto", "cuda", half, 0.1) == "nested"
-    assert choose("auto", "cuda", half, 0.0) == "varlen"
-    assert choose("auto", "cuda", torch.float32, 0.0) == "nested"  # varlen would round
-    assert choose("padded", "cuda", half, 0.1) == "padded"
+    assert torch.equal(found, BACK_ENDS[back_end](query, key, value, layout, 0.5, False, layout))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "device", "dropout", "message"),
+    ("capability", "head_size", "expected"),
     [
-        ("varlen", "cuda", 0.1, "no dropout"),
-        ("varlen", "cpu", 0.0, "needs a GPU"),
-        ("nested", "cpu", 0.1, "needs a GPU"),
-        ("flash", "cuda", 0.0, "give one of auto, padded, runs, nested, varlen"),
+        ((9, 0), 64, "flash"),
+        ((8, 0), 256, "flash"),
+        ((8, 6), 20, "padded"),
+        ((9, 0), 264, "padded"),
+        ((7, 5), 64, "padded"),
     ],
 )
-def test_what_a_back_end_cannot_do_is_refused(wanted, device, dropout, message):
+def test_auto_takes_the_fastest_that_can_run(gpu, capability, head_size, expected):
+    device = gpu(capability)
+    assert choose("auto", device, head_size) == expected
+    assert choose("padded", device, head_size) == "padded"
+    if expected == "flash":
+        assert choose("flash", device, head_size) == "flash"
+    else:
+        with pytest.raises(PipelineError, match=f"Ampere.*flash, with heads of {head_size} on Some GPU"):
+            choose("flash", device, head_size)
+
+
+def test_without_a_gpu_auto_takes_what_is_fast_there():
+    assert choose("auto", torch.device("cpu"), 64) == choose("runs", torch.device("cpu"), 64) == "runs"
+    assert choose("auto", torch.device("mps"), 64) == "padded"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "message"),
+    [
+        ("flash", "cpu", "needs a GPU: flash, on cpu"),
+        ("runs", "cuda", "needs a CPU: runs, on cuda"),  # on a GPU it would wait for the lengths in every block
+        ("nested", "cuda", "give one of auto, padded, runs, flash"),
+    ],
+)
+def test_what_a_back_end_cannot_do_is_refused(gpu, wanted, device, message):
+    gpu((9, 0))
     with pytest.raises(PipelineError, match=message):
-        choose(wanted, device, torch.bfloat16, dropout)
+        choose(wanted, torch.device(device), 64)
 
 
-def test_it_is_refused_where_it_would_run():
+def test_auto_is_decided_where_it_runs(monkeypatch):
     parts, layout = inputs([3, 2])
-    with pytest.raises(PipelineError, match="no dropout"):
-        attention(*parts, layout, dropout=0.1, back_end="varlen")
+    asked = []
+    monkeypatch.setattr(module, "choose", lambda *given: asked.append(given) or "padded")
     assert attention(*parts, layout).shape == (5, 2, 16)
+    assert asked == [("auto", torch.device("cpu"), 16)]
+    attention(*parts, layout, back_end="padded")
+    assert len(asked) == 1  # nothing is asked while the compiler traces a back end that was chosen before
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("asked", [[2, 2, 2, 1], [1, 1, 1, 1], [1, 6, 2, 9]], ids=["some", "first", "unequal"])
+@pytest.mark.parametrize("back_end", ["padded", "runs", "flash"])
+def test_queries_of_some_tokens_see_all_of_their_sequence(flash_kernels, monkeypatch, back_end, asked, dropout):
+    """Without dropout by definition; with it, which draws other numbers, nothing is dropped where that can be had."""
+    if dropout and back_end != "runs":
+        pytest.skip("its dropout is the kernel's own")
+    monkeypatch.setattr("pipeline_src.models.attention.drop", lambda weights, rate: weights)
+    monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
+    lengths = [6, 6, 6, 9]
+    (query, key, value), layout = inputs(lengths, dtype=torch.bfloat16 if back_end == "flash" else torch.float32)
+    every = by_definition(query, key, value, lengths, causal=False)
+    starts = [0, 6, 12, 18]
+    places = torch.tensor([start + row for start, rows in zip(starts, asked, strict=True) for row in range(rows)])
+    queries = PackedLayout.of(torch.tensor([0, *asked]).cumsum(0), sum(asked))
+    found = BACK_ENDS[back_end](query[places], key, value, layout, dropout, False, queries)
+    torch.testing.assert_close(
+        found, every[places], rtol=2e-2 if back_end == "flash" else 1e-5, atol=1e-2 if back_end == "flash" else 1e-6
+    )

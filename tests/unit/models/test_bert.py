@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.models.bert import Bert, BertConfig, initialise
+from pipeline_src.models.bert import Bert, BertConfig, initialise, one_product
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, save_model
 from pipeline_src.models.packed_layout import PackedLayout
@@ -135,9 +134,29 @@ def test_attention_has_a_dropout_of_its_own():
     assert torch.equal(gradients(config, 1)[0], gradients(config, 2)[0])
 
 
-def test_a_back_end_without_dropout_is_refused_in_training():
-    with pytest.raises(PipelineError, match="no dropout"):
-        gradients(replace(SMALL, attention="varlen"), 1)
+def test_query_key_and_value_in_one_product_are_what_they_are_in_three():
+    layer = build(SMALL).bert.encoder.layer[0].attention["self"]
+    projections = (layer.query, layer.key, layer.value)
+    hidden = torch.randn(9, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    found, expected = one_product(hidden, projections), torch.cat([each(hidden) for each in projections], dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    parameters = [hidden, *(parameter for each in projections for parameter in each.parameters())]
+    for one, two in zip(
+        *(torch.autograd.grad(out.square().sum(), parameters) for out in (found, expected)), strict=True
+    ):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+
+
+def test_autocasts_type_flows_between_the_blocks():
+    model, flowing = build(SMALL).bert, []
+    for part in (model.embeddings, *model.encoder.layer):
+        part.register_forward_hook(lambda part, given, out: flowing.append(out.dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow, _ = model.eval()(*BATCH)
+    assert set(flowing) == {torch.bfloat16}
+    wide, _ = model(*BATCH)
+    assert wide.dtype == torch.float32
+    torch.testing.assert_close(narrow.float(), wide, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -157,7 +176,7 @@ def test_the_whole_model_is_one_graph_to_the_compiler(recompute):
 
 
 def test_a_config_comes_back_without_how_it_was_run(tmp_path):
-    config = replace(SMALL, is_decoder=True, attention_probs_dropout_prob=0.0, attention="nested", recompute=True)
+    config = replace(SMALL, is_decoder=True, attention_probs_dropout_prob=0.0, attention="flash", recompute=True)
     save_tokenizer(tmp_path, [*SPECIAL_TOKENS, "a"], lowercase=True)
     (tmp_path / "model").mkdir()
     save_model(tmp_path / "model", build(config), config, "BertForPreTraining", tmp_path)

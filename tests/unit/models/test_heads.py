@@ -1,7 +1,9 @@
 """Task heads: which vectors they read, and the LSTM between them and the encoder."""
 
+import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline_src.finetuning.bilstm import BiLSTM
 from pipeline_src.finetuning.task_heads import BertForTask
@@ -25,7 +27,7 @@ def build(head: str, outputs: int, bilstm: bool = False, seed: int = 0) -> BertF
 def test_what_comes_out(head, outputs, rows, bilstm):
     found = build(head, outputs, bilstm)(*BATCH)
     assert found.shape == (rows, outputs)
-    assert torch.equal(found, build(head, outputs, bilstm)(*BATCH, 8))
+    assert torch.equal(found, build(head, outputs, bilstm)(*BATCH, np.array([5, 1, 8])))
     assert not torch.equal(found, build(head, outputs, bilstm, seed=1)(*BATCH))
 
 
@@ -44,11 +46,30 @@ def test_a_sequence_gets_the_same_alone_and_in_a_batch(head):
 def test_the_lstm_reads_both_ways_and_stays_in_its_sequence():
     lstm = BiLSTM(64, 64)
     hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    found = lstm(hidden, PackedLayout.of(BATCH[2], 14))
+    found = lstm(hidden, PackedLayout.of(BATCH[2], 14), np.array([5, 1, 8]))
     assert found.shape == hidden.shape
     for half, reached in ((slice(32), range(6, 9)), (slice(32, 64), range(8, 14))):  # forward, backward
         gradient = torch.autograd.grad(found[8, half].sum(), hidden, retain_graph=True)[0]
         assert torch.nonzero(gradient.abs().sum(dim=1)).squeeze(1).tolist() == list(reached)
+
+
+def test_the_lstm_equals_torchs_own_over_padded_sequences():
+    lstm, lengths = BiLSTM(64, 32, layers=2), np.array([3, 9, 1, 9, 4, 3])
+    layout = PackedLayout.of(torch.tensor([0, *np.cumsum(lengths)]), 29)
+    hidden = torch.randn(29, 64, generator=torch.Generator().manual_seed(0))
+    packed = pack_padded_sequence(layout.pad(hidden), torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(torch.nn.LSTM.forward(lstm, packed)[0], batch_first=True)
+    assert torch.equal(lstm(hidden, layout, lengths), layout.unpad(expected))
+
+
+def test_autocast_leaves_the_lstm_in_float32():
+    """On a GPU it would make it float16, where small gradients become 0."""
+    lstm, layout = BiLSTM(64, 64), PackedLayout.of(BATCH[2], 14)
+    hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    expected = lstm(hidden.float(), layout, np.array([5, 1, 8]))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = lstm(hidden, layout, np.array([5, 1, 8]))
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
 
 
 def test_lstm_weights_come_from_the_generator():

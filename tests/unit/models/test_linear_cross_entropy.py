@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from pipeline_src.models import linear_cross_entropy as module
-from pipeline_src.models.linear_cross_entropy import linear_cross_entropy, summed_cross_entropy
+from pipeline_src.models.linear_cross_entropy import aligned_scores, linear_cross_entropy, summed_cross_entropy
 
 ENTRIES, WIDTH = 50, 16
 
@@ -48,3 +48,24 @@ def test_the_loss_of_pairs_is_a_sum_beside_the_number_right():
     loss, right = summed_cross_entropy(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1]))
     assert right == 2
     torch.testing.assert_close(loss, 2 * torch.log1p(torch.exp(torch.tensor(-1.0))))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_scores_added_for_alignment_neither_win_nor_count(dtype):
+    parts, labels = inputs(23)
+    with torch.no_grad():
+        parts[2] -= 1e4  # every real score is far below 0
+    scores = aligned_scores(*(part.to(dtype) for part in parts))
+    assert scores.shape == (23, 64) and scores[:, ENTRIES:].isneginf().all() and (scores.argmax(1) < ENTRIES).all()
+    loss, right = summed_cross_entropy(aligned_scores(*parts), labels)
+    expected, as_many = summed_cross_entropy(F.linear(*parts), labels)
+    torch.testing.assert_close(loss, expected)
+    assert right == as_many
+    for one, two in zip(torch.autograd.grad(loss, parts), torch.autograd.grad(expected, parts), strict=True):
+        assert one.shape == two.shape
+        torch.testing.assert_close(one, two)
+
+
+def test_entries_that_are_aligned_already_are_not_copied():
+    weight = torch.zeros(128, WIDTH)
+    assert aligned_scores(torch.zeros(2, WIDTH), weight, torch.zeros(128)).shape == (2, 128)

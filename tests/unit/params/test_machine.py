@@ -12,7 +12,7 @@ def test_the_projects_own_file_spells_out_every_setting(root):
     assert machine == Machine()
     assert machine.model_fields_set == set(Machine.model_fields)
     assert machine.settings("finetune") == {
-        "attention": "auto", "compile": True, "threads": 1, "max_tokens": 16384, "recompute": False
+        "attention": "auto", "compile": "auto", "threads": 1, "max_tokens": 16384, "recompute": False
     }  # fmt: skip
 
 
@@ -20,6 +20,9 @@ def test_without_the_file_or_a_key_the_usual_values_hold(tmp_path):
     assert load_machine(tmp_path / "machine.yaml") == Machine()
     (tmp_path / "machine.yaml").write_text("pretrain: {threads: 4}\n")
     assert load_machine(tmp_path / "machine.yaml").pretrain.threads == 4
+    for written, read in (("true", True), ("false", False), ("auto", "auto")):
+        (tmp_path / "machine.yaml").write_text(f"compile: {written}\n")
+        assert load_machine(tmp_path / "machine.yaml").compile == read
 
 
 @pytest.mark.parametrize(
@@ -27,6 +30,7 @@ def test_without_the_file_or_a_key_the_usual_values_hold(tmp_path):
     [
         ("pretrain: {threads: 0}", r"pretrain\.threads = 0"),
         ("attention: fast", "attention = 'fast'"),
+        ("compile: sometimes", "compile.* = 'sometimes'"),
         ("pretrain: {thread: 2}", r"unknown key: pretrain\.thread[\s\S]*threads, max_tokens, recompute"),
         ("- 1", "not a mapping of keys"),
         ("a: [", "not a YAML file"),

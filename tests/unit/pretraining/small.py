@@ -1,17 +1,21 @@
 """A corpus of a few pages in which every sentence is easy to predict, and short trainings on it."""
 
 import json
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 
 from pipeline_src.common.files import write_json
 from pipeline_src.params.examples import ExamplesParams, Lengths
-from pipeline_src.params.machine import Machine, TrainingMachine
+from pipeline_src.params.machine import Machine, PretrainingMachine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.pretraining import pretrain
+from pipeline_src.pretraining.monitor import Monitor
 from pipeline_src.tokenizer.token_store import TokenWriter
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
@@ -35,8 +39,9 @@ def make_study(folder: Path) -> None:
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
-    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams or TrainingMachine."""
-    machine = {name: changes.pop(name) for name in list(changes) if name in TrainingMachine.model_fields}
+    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine, or ``attention``."""
+    attention = changes.pop("attention", "auto")
+    machine = {name: changes.pop(name) for name in list(changes) if name in PretrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
     sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
     params = {
@@ -53,10 +58,25 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         model=ModelParams(**{"layers": 1, "hidden": 64, "positions": 32} | sizes),
         pretrain=PretrainParams(**params | changes),
         phase=phase,
-        machine=Machine(pretrain=TrainingMachine(**{"threads": 1} | machine)),
+        machine=Machine(attention=attention, pretrain=PretrainingMachine(**{"threads": 1} | machine)),
     )
 
 
 def train_short() -> None:
-    """A program: train the first phase in the working directory, with the changes given as JSON."""
-    train_phase("short", **json.loads(sys.argv[1]))
+    """A program: train the first phase in the working directory, with the changes given as JSON.
+
+    With ``stop_after`` it asks itself to stop before that step ends; with ``sleep_after`` it hangs after one.
+    """
+    changes = json.loads(sys.argv[1])
+    stop, sleep = changes.pop("stop_after", 0), changes.pop("sleep_after", 0)
+    after = Monitor.after
+
+    def disturbed(self: Monitor, step: int, stopping: bool) -> None:
+        after(self, step, stopping)
+        if step == stop - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if step == sleep:
+            time.sleep(600)
+
+    Monitor.after = disturbed  # type: ignore[method-assign]
+    train_phase("short", **changes)

@@ -1,6 +1,7 @@
 """The two phases as one training, and what its parameters change."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,10 @@ from safetensors.torch import load_file
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.examples.build_examples import run as plan_examples
-from pipeline_src.models.bert import INITIAL_STD
-from pipeline_src.params.pretrain import Steps
-from pipeline_src.pretraining import finish
+from pipeline_src.models.bert import INITIAL_STD, BertConfig
+from pipeline_src.params.model import ModelParams
+from pipeline_src.params.pretrain import PretrainParams, Steps
+from pipeline_src.pretraining import finish, prepare
 from tests.unit.pretraining.small import EXAMPLES
 from tests.unit.pretraining.small import train_phase as run
 
@@ -65,6 +67,31 @@ def test_the_second_phase_without_the_first_is_one_clear_error(study):
     with pytest.raises(PipelineError, match="nothing to read: models/pretrained/short"):
         run("long")
     assert not os.path.exists("models/pretrained/long")
+
+
+def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, monkeypatch):
+    monkeypatch.setattr(prepare, "empty_objective", None)  # not come to
+    with pytest.raises(PipelineError, match="this attention needs a GPU: flash, on cpu"):
+        run("short", attention="flash")
+    monkeypatch.setattr(prepare, "choose", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    with pytest.raises(PipelineError, match="this GPU has no bfloat16: Tesla T4"):
+        run("short")
+
+
+def test_the_flops_that_compiling_is_weighed_by_are_those_of_full_sequences(study):
+    """More than are counted from the examples as they are, but not by much."""
+    run("short", short=6, batch=16)
+    counted = read_json("results/pretrain/short.json")["cost"]["flops"]
+    model = ModelParams(layers=1, hidden=64, positions=32)
+    phase = prepare.Phase("short", 1, 0.15, model, PretrainParams(steps=Steps(short=6, long=0), batch=16))
+    config = BertConfig.from_params(model, 50)
+    full = prepare.flops_of_a_step(phase, config, 16)
+    assert counted < 6 * full < 1.5 * counted
+    assert prepare.flops_of_a_step(phase, replace(config, is_decoder=True), 16) > full  # every token is predicted
 
 
 def test_a_failing_phase_leaves_an_earlier_model_alone(study, monkeypatch):
@@ -160,7 +187,10 @@ def test_left_to_right(study):
     assert figures["validation"]["mlm_loss"] < np.log(50) - 0.5
 
 
-@pytest.mark.parametrize("change", [{"optimiser": "bert_adam"}, {"optimiser": "lamb"}, {"recompute": True}])
+@pytest.mark.parametrize(
+    "change",
+    [{"optimiser": "bert_adam"}, {"optimiser": "lamb"}, {"optimiser": "muon", "clip": None}, {"recompute": True}],
+)
 def test_other_ways_to_train_learn_too(study, change):
     run("short", short=150, **change)
     curve = pd.read_csv("results/pretrain/short.tsv", sep="\t")

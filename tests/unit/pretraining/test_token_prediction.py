@@ -18,8 +18,6 @@ from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.pretraining.token_prediction import TokenPrediction
 from pipeline_src.training.objective import load_objective
 
-CPU = torch.device("cpu")
-
 
 def build(name: str, pairs: bool) -> TokenPrediction:
     kind = load_objective(name)
@@ -39,7 +37,7 @@ def batch() -> TensorBatch:
         "pair_label": [0, 1],
         "examples": [5, 3],
     }
-    return TensorBatch.of(PretrainingBatch(**{name: np.array(values) for name, values in arrays.items()}), CPU)
+    return TensorBatch.of(PretrainingBatch(**{name: np.array(values) for name, values in arrays.items()}))
 
 
 @pytest.mark.parametrize("name", ["masked", "left_to_right"])
@@ -56,6 +54,8 @@ def test_terms_are_the_summed_losses_of_the_models_scores(batch, name, pairs):
         torch.testing.assert_close(loss, F.cross_entropy(scores, labels, reduction="sum"))
         assert right == (scores.argmax(1) == labels).sum()
     counts = {"mlm": 3, "nsp": 2, "sequences": 2, "tokens": 11, "squares": 61, "predictions": 3}
+    read = {"rows": 11, "row_pairs": 61} if name == "left_to_right" else {"rows": 5, "row_pairs": 6 * 3 + 5 * 2}
+    counts |= read
     assert objective.count(batch) == {key: count for key, count in counts.items() if key != "nsp" or pairs}
     assert objective.columns() == ["loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"]
 

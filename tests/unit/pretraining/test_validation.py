@@ -15,6 +15,7 @@ from pipeline_src.pretraining.loading.batches import PretrainingExamples
 from pipeline_src.pretraining.loading.left_to_right import LeftToRight
 from pipeline_src.pretraining.loading.masking import MaskedLM
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from pipeline_src.training.distributed import single_process
 from tests.frames import bert_frames
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 60
@@ -44,7 +45,7 @@ def test_figures(tmp_path, store, monkeypatch, objective):
     model = BertForPretraining(BertConfig(ENTRIES, 64, 1, 1, 128, 32, is_decoder=causal))
     initialise(model, torch.Generator().manual_seed(0))
     counts = store.counts(ENTRIES)
-    figures = validation.measure_validation(model, examples, counts)
+    figures = validation.measure_validation(model, examples, counts, single_process())
 
     losses, words, right = [], [], 0
     for number in range(len(examples)):

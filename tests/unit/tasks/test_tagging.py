@@ -19,7 +19,6 @@ from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.metrics import entity_f1
 
 NER, POS = load_spec("ner"), load_spec("pos")
-CPU = torch.device("cpu")
 EXAMPLES = [
     Example("0", 1, ("Zoe", "was", "born", "in", "Paris"), ("B-PER", "O", "O", "O", "B-LOC")),
     Example("1", 1, ("Where", "?"), ("O", "O")),
@@ -113,10 +112,10 @@ def test_every_word_is_tagged_once_and_leads_back(tokenizer: Tokenizer, length: 
 
 def test_batches_hold_labels_by_token_and_count_the_tagged(tokenizer: Tokenizer):
     features = tagging.features(NER, EXAMPLES, tokenizer, 64)
-    batch = make_batch(features, np.array([1, 0]), CPU)
+    batch = make_batch(features, np.array([1, 0]))
     assert batch.labels.tolist() == [*features.labels[11:].tolist(), *features.labels[:11].tolist()]
     assert batch.counts == {"task": 9}
-    assert [batch.counts["task"] for (batch,) in training_batches(features, 1, 1, 3, 512, CPU)] in ([7, 2], [2, 7])
+    assert [batch.counts["task"] for (batch,) in training_batches(features, 1, 1, 3, 512)] in ([7, 2], [2, 7])
 
 
 def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
@@ -125,9 +124,9 @@ def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
     outputs = torch.randn(len(features.ids), 9, generator=torch.Generator().manual_seed(0))
     sums = []
     for items in ([0], [1], [0, 1]):
-        batch = make_batch(features, np.array(items), CPU)
+        batch = make_batch(features, np.array(items))
         own = outputs[torch.from_numpy(features.tokens_of(np.array(items))[0])]
-        sums.append(LOSSES["token"](own, batch.labels, batch.cu_seqlens) * batch.counts["task"])
+        sums.append(LOSSES["token"](own, batch) * batch.counts["task"])
     torch.testing.assert_close(sums[0] + sums[1], sums[2])
 
 

@@ -18,6 +18,7 @@ from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.pretraining import monitor
 from pipeline_src.training import loop
 from pipeline_src.training.checkpoint import Checkpoints
+from pipeline_src.training.distributed import single_process
 from pipeline_src.training.identity import difference, fingerprint
 from tests.unit.pretraining.small import EXAMPLES, make_study
 from tests.unit.pretraining.small import train_phase as run
@@ -204,7 +205,7 @@ def test_minutes_between_checkpoints_are_checked(study, monkeypatch):
     for wrong in ("soon", "-1"):
         monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", wrong)
         with pytest.raises(PipelineError, match="not a number of minutes"):
-            Checkpoints("short", {}, {})
+            Checkpoints("short", {}, {}, single_process())
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,8 +10,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.flops import training_flops
+from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.packed_layout import RowsInUse
 from pipeline_src.training import compute_tracker, peak_flops
 from pipeline_src.training.compute import Compute, normalised_computation
 from pipeline_src.training.compute_tracker import ComputeTracker
@@ -21,6 +22,11 @@ from pipeline_src.training.energy import EnergyCounter
 TINY = BertConfig(97, 32, 3, 4, 80, hidden_dropout_prob=0.0)
 BASE = BertConfig(30_522, 768, 12, 12, 3072)
 CPU = torch.device("cpu")
+
+
+def every_row(sequences: int, tokens: int, squares: int, predictions: int) -> Workload:
+    """Of a model that reads every row of its last block."""
+    return Workload(sequences, tokens, squares, predictions, tokens, squares)
 
 
 def test_flops_are_those_that_torch_counts():
@@ -33,7 +39,7 @@ def test_flops_are_those_that_torch_counts():
         words, pairs = model(ids, torch.zeros_like(ids), starts, torch.arange(predictions) * 7)
         (words.sum() + pairs.sum()).backward()
     pooler = 6 * (TINY.hidden_size**2 + 2 * TINY.hidden_size) * sequences  # left out by the formula, and said so
-    counted = training_flops(TINY, sequences * length, sequences * length**2, predictions)
+    counted = training_flops(TINY, every_row(sequences, sequences * length, sequences * length**2, predictions))
     assert counter.get_total_flops() == counted + pooler
     assert pooler / counted < 0.01
 
@@ -42,23 +48,40 @@ def test_the_papers_training_comes_to_its_known_sum():
     """42.6e9 token slots and 2.3e19 FLOP for base: 1 M steps of 256, 90 % at 128, 10 % at 512, 15 % predicted."""
     short, long = 900_000 * 256, 100_000 * 256
     tokens = short * 128 + long * 512
-    flops = training_flops(BASE, tokens, short * 128**2 + long * 512**2, int(0.15 * tokens))
+    flops = training_flops(BASE, every_row(short + long, tokens, short * 128**2 + long * 512**2, int(0.15 * tokens)))
     assert tokens == pytest.approx(42.6e9, rel=1e-3)
     assert flops == pytest.approx(2.3e19, rel=0.05)
 
 
-def counted(lengths: list[int], predictions: int) -> dict[str, int]:
+def counted(lengths: list[int], predictions: int) -> Workload:
     """The counts of a step on sequences of these lengths."""
-    squares = sum(length**2 for length in lengths)
-    return {"sequences": len(lengths), "tokens": sum(lengths), "squares": squares, "predictions": predictions}
+    return every_row(len(lengths), sum(lengths), sum(length**2 for length in lengths), predictions)
 
 
 def test_attention_counts_squares():
-    compute = Compute().plus_step(**counted([3, 128, 60_000], 5)).plus_step(**counted([2], 1))
-    assert (compute.steps, compute.sequences, compute.tokens, compute.predictions) == (2, 4, 60_133, 6)
-    assert compute.squares == 9 + 128**2 + 60_000**2 + 4
-    without = training_flops(BASE, compute.tokens, 0, compute.predictions)
-    assert compute.flops(BASE) - without == 12 * 12 * 768 * compute.squares
+    compute = Compute().plus_step(counted([3, 128, 60_000], 5)).plus_step(counted([2], 1))
+    work = compute.work
+    assert (compute.steps, work.sequences, work.tokens, work.predictions) == (2, 4, 60_133, 6)
+    assert work.squares == 9 + 128**2 + 60_000**2 + 4
+    without = training_flops(BASE, every_row(work.sequences, work.tokens, 0, work.predictions))
+    assert compute.flops(BASE) - without == 12 * 12 * 768 * work.squares
+
+
+def test_flops_of_the_rows_in_use_are_those_that_torch_counts():
+    """As above, with the last block on five rows of each sequence of sixteen."""
+    sequences, length, asked = 6, 16, 5
+    model = BertForPretraining(TINY)
+    ids = torch.arange(sequences * length) % 97
+    starts = torch.arange(sequences + 1)
+    places = (starts[:-1, None] * length + torch.arange(asked) * 2).flatten()
+    rows = RowsInUse.of(places, starts * asked)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        hidden, pooled = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows)
+        (model.cls["predictions"](hidden).sum() + model.cls["seq_relationship"](pooled).sum()).backward()
+    pooler = 6 * (TINY.hidden_size**2 + 2 * TINY.hidden_size) * sequences
+    read = len(places)
+    work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
+    assert counter.get_total_flops() == training_flops(TINY, work) + pooler
 
 
 def test_normalised_computation_of_the_paper():
@@ -182,12 +205,12 @@ def make_tracker(earlier=None, **more):
 
 def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(clock):
     counts = make_tracker(processes=2)
-    counts.add(**counted([10, 20], 4))
+    counts.add(counted([10, 20], 4))
     clock.now += 2
     first = counts.rates()
-    flops = training_flops(TINY, 30, 500, 4)
+    flops = training_flops(TINY, counted([10, 20], 4))
     assert first == pytest.approx({"tokens_per_second": 15.0, "mfu": flops / (2 * 2e9)})
-    counts.add(**counted([60], 1))
+    counts.add(counted([60], 1))
     clock.now += 1
     with counts.aside():
         clock.now += 50
@@ -217,10 +240,10 @@ def test_steps_in_which_torch_compiles_enter_no_rate(clock):
     for size, seconds in ((4, 50), (4, 2), (5, 2), (1, 30), (6, 2)):
         layer(torch.zeros(size, 8))
         clock.now += seconds
-        counts.add(**step)
+        counts.add(step)
         rows.append(counts.rates())
     assert [row.get("tokens_per_second") for row in rows] == [None, 15, 15, None, 15]
-    assert rows[0] == {} and rows[1]["mfu"] == pytest.approx(training_flops(TINY, 30, 500, 4) / 2e9)
+    assert rows[0] == {} and rows[1]["mfu"] == pytest.approx(training_flops(TINY, counted([10, 20], 4)) / 2e9)
     measured = counts.measured()
     assert (measured["compile_steps"], measured["compile_seconds"]) == (2, 80)
     assert (measured["seconds"], measured["training_seconds"]) == (86, 6)
@@ -236,7 +259,7 @@ def test_graphs_of_validation_text_set_no_step_of_training_apart(clock):
         clock.now += 40
         torch.compile(lambda rows: rows + 1, backend="eager")(torch.zeros(3))
     clock.now += 2
-    counts.add(**counted([30], 4))
+    counts.add(counted([30], 4))
     assert counts.rates()["tokens_per_second"] == pytest.approx(15)
     assert counts.measured()["compile_steps"] == 0
 
@@ -245,15 +268,15 @@ def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
     whole, first = make_tracker(), make_tracker()
     steps = [counted([10, 20], 4), counted([31], 5), counted([7, 7, 7], 1)]
     for step in steps[:2]:
-        whole.add(**step)
-        first.add(**step)
+        whole.add(step)
+        first.add(step)
     clock.now += 3
     state = json.loads(json.dumps(first.state()))
-    first.add(**steps[2])  # past the checkpoint, then killed
+    first.add(steps[2])  # past the checkpoint, then killed
     clock.now += 1000
     second = make_tracker(state)
     for one in (whole, second):
-        one.add(**steps[2])
+        one.add(steps[2])
     clock.now += 2
     assert second.deterministic() == whole.deterministic()
     assert second.deterministic() == {
@@ -261,7 +284,7 @@ def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
         "sequences": 6,
         "tokens": 82,
         "predictions": 10,
-        "flops": training_flops(TINY, 82, 10**2 + 20**2 + 31**2 + 3 * 49, 10),
+        "flops": training_flops(TINY, every_row(6, 82, 10**2 + 20**2 + 31**2 + 3 * 49, 10)),
         "tokens_per_batch": 64,
         "normalised_computation": 1000 * 3 * 64,
     }
@@ -278,7 +301,7 @@ def test_a_step_is_counted_in_microseconds():
     counts, step = make_tracker(), counted([128] * 256, 5000)
     start = time.process_time()
     for _ in range(1000):
-        counts.add(**step)
+        counts.add(step)
     assert time.process_time() - start < 0.1  # 100 µs each on a busy machine; some 10 here
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from pipeline_src.common.files import hash_file
+from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.examples.build_examples import run as plan_examples
 from tests.forks import Forks
 from tests.unit.pretraining.small import EXAMPLES, make_study
@@ -39,57 +41,163 @@ SRUN = {
 }
 
 
-def launch(folder: Path, size: int, variables: dict[str, str], **changes) -> list[subprocess.Popen]:
-    """Start ``size`` processes that train together in ``folder``."""
+def launch(
+    folder: Path | list[Path], size: int, variables: dict[str, str], each: list[dict] | None = None, **changes
+) -> list[subprocess.Popen]:
+    """Start ``size`` processes that train together in ``folder``, or in one each, with changes of ``each`` besides."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     outer = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MASTER_"))}
-    shapes = [
-        {name: form.format(rank, size=size, port=port) for name, form in variables.items()} for rank in range(size)
-    ]
-    return [TRAININGS.start(["train", json.dumps(changes)], folder, outer | shape) for shape in shapes]
+    places = folder if isinstance(folder, list) else [folder] * size
+    started = []
+    for rank in range(size):
+        shape = {name: form.format(rank, size=size, port=port) for name, form in variables.items()}
+        own = json.dumps(changes | (each[rank] if each else {}))
+        started.append(TRAININGS.start(["train", own], places[rank], outer | shape))
+    return started
+
+
+def said(processes: list[subprocess.Popen]) -> list[str]:
+    """Wait for all; returns what they said."""
+    texts = [process.communicate(timeout=240)[0] for process in processes]
+    print("\n".join(text[-2000:] for text in texts))  # shown where a test fails
+    return texts
 
 
 def finish(processes: list[subprocess.Popen]) -> list[int]:
     """Wait for all; returns their statuses."""
-    errors = [process.communicate(timeout=240)[0] for process in processes]
-    statuses = [process.returncode for process in processes]
-    print("\n".join(error[-2000:] for error in errors))  # shown where a test fails
-    return statuses
+    said(processes)
+    return [process.returncode for process in processes]
+
+
+def new_study(folder: Path) -> Path:
+    """Make what a training reads in ``folder``."""
+    make_study(folder)
+    before = Path.cwd()
+    os.chdir(folder)
+    plan_examples(seed=1, examples=EXAMPLES)
+    os.chdir(before)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    made = {}
-    for size in (1, 2, 4):
-        made[size] = tmp_path_factory.mktemp(f"team-{size}")
-        make_study(made[size])
-        before = Path.cwd()
-        os.chdir(made[size])
-        plan_examples(seed=1, examples=EXAMPLES)
-        os.chdir(before)
-    return made
+def fresh(tmp_path_factory) -> Path:
+    """What a training reads."""
+    return new_study(tmp_path_factory.mktemp("study"))
 
 
-STEADY = {"short": 12, "dropout": 0.0, "max_tokens": 60, "batch": 16, "evaluate_every": 6}
+@pytest.fixture
+def study(fresh, tmp_path) -> Path:
+    """A folder in which nothing was trained."""
+    return shutil.copytree(fresh, tmp_path / "study")
 
 
-def test_the_same_batch_gives_the_same_losses_on_1_2_and_4_processes(folders):
+STEADY = {"short": 12, "layers": 2, "dropout": 0.0, "max_tokens": 60, "batch": 16, "evaluate_every": 6}
+MADE = ["results", "models/pretrained/short"]
+
+
+@pytest.fixture(scope="module")
+def alone(fresh, tmp_path_factory):
+    """The folder in which one process trained, by optimiser."""
+    folders = {}
+
+    def trained(optimiser: str) -> Path:
+        if optimiser not in folders:
+            folders[optimiser] = shutil.copytree(fresh, tmp_path_factory.mktemp("alone") / "study")
+            assert finish(launch(folders[optimiser], 1, {}, **STEADY, optimiser=optimiser)) == [0]
+        return folders[optimiser]
+
+    return trained
+
+
+def assert_same(folder: Path, expected: Path) -> None:
+    """Losses of training and validation text to 1e-5, the same files with the same tensors in them."""
+    curve, other = (pd.read_csv(each / "results/pretrain/short.tsv", sep="\t") for each in (folder, expected))
+    assert curve["step"].tolist() == other["step"].tolist()
+    np.testing.assert_allclose(curve.drop(columns="step"), other.drop(columns="step"), rtol=1e-5)
+    figures, others = (read_json(each / "results/pretrain/short.json")["validation"] for each in (folder, expected))
+    assert figures == pytest.approx(others, rel=1e-5)
+    names = [sorted(path.name for path in (each / MADE[1]).rglob("*")) for each in (folder, expected)]
+    assert names[0] == names[1]
+    for file in ("model.safetensors", "training_state/optimiser.safetensors"):
+        tensors, others = (load_file(each / MADE[1] / file) for each in (folder, expected))
+        assert tensors.keys() == others.keys()
+        for name, tensor in tensors.items():
+            torch.testing.assert_close(tensor, others[name], rtol=1e-3, atol=1e-4)
+    assert not list((folder / "checkpoints/short").glob("*/step-*"))
+
+
+WORLDS = [(2, "none", "lamb", TORCHRUN), (2, "optimiser", "lamb", SRUN)]  # below is one with "full"
+MORE_WORLDS = [
+    *((size, sharding, "lamb", TORCHRUN) for size in (4, 8) for sharding in ("none", "optimiser", "full")),
+    *((2, sharding, optimiser, TORCHRUN) for sharding in ("optimiser", "full") for optimiser in ("adamw", "bert_adam")),
+]
+
+
+@pytest.mark.parametrize(
+    ("size", "sharding", "optimiser", "variables"),
+    [*WORLDS, *(pytest.param(*world, marks=pytest.mark.slow) for world in MORE_WORLDS)],
+)
+def test_the_same_batch_gives_the_same_losses(study, alone, size, sharding, optimiser, variables):
     """To 1e-5 in float32 after twelve steps; what differs is the order of sums."""
-    curves = {}
-    for size, variables in ((1, {}), (2, TORCHRUN), (4, SRUN)):
-        assert finish(launch(folders[size], size, variables, **STEADY)) == [0] * size
-        curves[size] = pd.read_csv(folders[size] / "results/pretrain/short.tsv", sep="\t")
-        assert not list((folders[size] / "checkpoints/short").glob("*/step-*"))
-    for size in (2, 4):
-        assert curves[size]["step"].tolist() == curves[1]["step"].tolist()
-        np.testing.assert_allclose(curves[size].drop(columns="step"), curves[1].drop(columns="step"), rtol=1e-5)
+    assert finish(launch(study, size, variables, **STEADY, sharding=sharding, optimiser=optimiser)) == [0] * size
+    assert_same(study, alone(optimiser))
 
 
-def test_two_processes_that_are_stopped_go_on_to_the_same_bytes(folders):
-    folder = folders[2]
-    shutil.rmtree(folder / "models", ignore_errors=True), shutil.rmtree(folder / "results", ignore_errors=True)
+def test_a_checkpoint_goes_on_under_another_number_of_processes_and_sharding(study, alone):
+    """What each process cuts differs in number, so that with full sharding some take a pass for nothing."""
+    chain = [(2, "full", 4), (1, "none", 7), (3, "optimiser", 9), (2, "full", 0)]
+    for size, sharding, stop in chain:
+        changes = {**STEADY, "sharding": sharding, "optimiser": "lamb", "stop_after": stop}
+        statuses = finish(launch(study, size, TORCHRUN if size > 1 else {}, **changes))
+        assert statuses == [1 if stop else 0] * size
+        if stop:
+            assert max(path.name for path in study.glob("checkpoints/short/*/step-*")) == f"step-{stop:08d}"
+    assert_same(study, alone("lamb"))
+
+
+def test_processes_that_see_different_checkpoints_stop(study, fresh, tmp_path):
+    assert finish(launch(study, 2, TORCHRUN, short=9, stop_after=5)) == [1, 1]
+    other = shutil.copytree(fresh, tmp_path / "other")
+    processes = launch([study, other], 2, TORCHRUN, short=9)
+    texts = said(processes)
+    assert [process.returncode for process in processes] == [1, 1]
+    for text in texts:
+        assert "the processes see different checkpoints: process 0 step 5" in text and "process 1 step 0" in text
+
+
+def test_a_process_that_died_or_hangs_is_named_and_the_others_end(fresh, tmp_path, monkeypatch):
+    """Three trainings side by side, for most of it is waiting."""
+    monkeypatch.setenv("PIPELINE_HUNG_AFTER", "3")
+    long = {"short": 100_000, "curve_points": 10_000}  # a row every ten steps
+    studies = {way: shutil.copytree(fresh, tmp_path / way) for way in ("killed", "halted", "asleep")}
+    running = {
+        way: launch(study, 2, TORCHRUN, [{}, {"sleep_after": 30} if way == "asleep" else {}], **long)
+        for way, study in studies.items()
+    }
+    for way, study in studies.items():
+        curve = study / "logs/dvclive/short/plots/metrics/loss.tsv"
+        deadline = time.monotonic() + 120
+        while not curve.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if way != "asleep":
+            running[way][1].send_signal(signal.SIGKILL if way == "killed" else signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        for main, _ in running.values():
+            (text,) = said([main])
+            assert main.returncode == 1
+            assert f"have ended or hang: process 1 on {os.uname().nodename}" in text
+        assert time.monotonic() - began < 40
+    finally:
+        for _, other in running.values():
+            if other.returncode is None:
+                other.send_signal(signal.SIGKILL)
+
+
+def test_two_processes_that_are_stopped_go_on_to_the_same_bytes(study):
+    folder = study
     changes = {"short": 60, "dropout": 0.1}
     assert finish(launch(folder, 2, TORCHRUN, **changes)) == [0, 0]
     expected = hash_file(folder / "models/pretrained/short/model.safetensors")
@@ -110,6 +218,6 @@ def test_two_processes_that_are_stopped_go_on_to_the_same_bytes(folders):
     assert hash_file(folder / "models/pretrained/short/model.safetensors") == expected
 
 
-def test_more_processes_than_sequences_is_one_clear_error(folders):
-    statuses = finish(launch(folders[2], 2, TORCHRUN, short=2, batch=1))
+def test_more_processes_than_sequences_is_one_clear_error(study):
+    statuses = finish(launch(study, 2, TORCHRUN, short=2, batch=1))
     assert statuses == [1, 1]

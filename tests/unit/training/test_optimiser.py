@@ -5,7 +5,9 @@ import torch
 
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.training.optimiser import OPTIMISERS, linear_schedule, make_optimiser
+from pipeline_src.training.optimiser import OPTIMISERS, linear_schedule, make_optimiser, step_count
+
+EVERYWHERE = [name for name in OPTIMISERS if name != "muon"]  # which moves the blocks' matrices: test_muon.py
 
 
 def test_schedule_rises_then_falls_to_zero():
@@ -15,7 +17,7 @@ def test_schedule_rises_then_falls_to_zero():
     assert linear_schedule(1.0, 0, 10)(0) == 1.0
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("name", EVERYWHERE)
 def test_biases_and_layer_norms_are_not_decayed(name):
     model = BertForPretraining(BertConfig(50, 64, 1, 1, 128))
     model.bert.pooler.requires_grad_(False)
@@ -58,6 +60,22 @@ def test_each_optimiser_follows_its_formula(name, decay):
     for number, parameter in enumerate(parameters):
         expected = written_out(name, starts[number], [step[number] for step in gradients], decay)
         torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_count_of_steps_lies_where_its_optimiser_keeps_it(name):
+    """Restored as after a step: on the host, unless a fused kernel reads it beside the parameter."""
+    layer = torch.nn.Linear(2, 1, device="meta")
+    optimiser = make_optimiser(layer, 0.1, 0.0, name)
+    assert step_count(optimiser, layer.weight, 7).device.type == ("meta" if name == "adamw" else "cpu")
+
+    layer = torch.nn.Linear(2, 1)
+    optimiser = make_optimiser(layer, 0.1, 0.0, name)
+    layer(torch.ones(2)).backward()
+    optimiser.step()
+    count = step_count(optimiser, layer.weight, 1)
+    assert torch.equal(count, optimiser.state[layer.weight]["step"])
+    assert count.dtype == optimiser.state[layer.weight]["step"].dtype
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)

@@ -1,0 +1,74 @@
+"""Flash attention's operators on the CPU, by definition, so that what a GPU runs can be traced and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@contextmanager
+def flash_on_cpu() -> Iterator[None]:
+    """Within it ``aten._flash_attention_forward`` and its backward pass run on the CPU, as slowly as they are plain."""
+    kernels = torch.library.Library("aten", "IMPL")
+    kernels.impl("_flash_attention_forward", _forward, "CPU")
+    kernels.impl("_flash_attention_backward", _backward, "CPU")
+    try:
+        yield
+    finally:
+        kernels._destroy()
+
+
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, starts_k: Tensor, longest: int, longest_k: int,
+    dropout: float, causal: bool, debug: bool, **more: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    _check(query, key, value, starts, longest)
+    seed = torch.randint(1 << 31, (2,)).to(torch.uint64)  # torch's own generator decides, as on a GPU
+    context = torch.empty_like(query, memory_format=torch.contiguous_format)
+    sums = query.new_empty((query.shape[1], len(query)), dtype=torch.float32)
+    for place, _, _, v, scores, kept in _sequences(query, key, value, starts, dropout, causal, seed):
+        context[place] = ((scores.softmax(-1) * kept) @ v).transpose(0, 1).to(context.dtype)
+        sums[:, place] = scores.logsumexp(-1)
+    return context, sums, seed, torch.empty((), dtype=torch.uint64), torch.empty(0, dtype=query.dtype)
+
+
+def _backward(
+    of_context: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, starts: Tensor,
+    starts_k: Tensor, longest: int, longest_k: int, dropout: float, causal: bool, seed: Tensor, unused: Tensor,
+    **more: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    gradients = tuple(torch.empty_like(part, memory_format=torch.contiguous_format) for part in (query, key, value))
+    for place, q, k, v, scores, kept in _sequences(query, key, value, starts, dropout, causal, seed):
+        weights, of_part = scores.softmax(-1), of_context[place].transpose(0, 1).float()
+        of_weights = (of_part @ v.transpose(1, 2)) * kept
+        of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * q.shape[-1] ** -0.5
+        parts = of_scores @ k, of_scores.transpose(1, 2) @ q, (weights * kept).transpose(1, 2) @ of_part
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient[place] = part.transpose(0, 1).to(gradient.dtype)
+    return gradients
+
+
+def _sequences(
+    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, dropout: float, causal: bool, seed: Tensor
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor, Any]]:
+    """Of each sequence its place, q, k, v [heads, length, size], scores, and what dropout multiplies weights with."""
+    bounds, draw = starts.tolist(), torch.Generator().manual_seed(int(seed[0]))
+    for first, last in zip(bounds, bounds[1:], strict=False):
+        q, k, v = (part[first:last].transpose(0, 1).float() for part in (query, key, value))
+        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(1, 2)
+        if causal:
+            scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+        kept = (torch.rand(scores.shape, generator=draw) >= dropout) / (1 - dropout) if dropout else 1.0
+        yield slice(first, last), q, k, v, scores, kept
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int) -> None:
+    """What the kernel refuses (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp)."""
+    assert query.dtype in (torch.bfloat16, torch.float16) and query.dtype == key.dtype == value.dtype
+    assert query.shape == key.shape == value.shape and all(part.stride(-1) == 1 for part in (query, key, value))
+    assert starts.dtype == torch.int32 and starts.is_contiguous() and longest >= int(starts.diff().max())
+    assert query.shape[-1] % 8 == 0 and query.shape[-1] <= 256

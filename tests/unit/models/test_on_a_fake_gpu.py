@@ -1,0 +1,118 @@
+"""What a GPU is given to compute: shapes, types and devices are real under FakeTensorMode, numbers are not."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pipeline_src.models import attention
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.heads import BertForPretraining
+
+GPU = torch.device("cuda", 0)
+ENTRIES = 90  # no multiple of 64
+CONFIG = BertConfig(ENTRIES, 32, 3, 2, 64, 16)
+HALF, FULL, INT32 = torch.bfloat16, torch.float32, torch.int32
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: the real thing can run")
+
+
+class Calls(TorchDispatchMode):
+    """The operators that run, with the tensors they take and give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, list[Tensor], Tensor]] = []
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = operator(*args, **(kwargs or {}))
+        tensors = [arg for arg in args if isinstance(arg, Tensor)]
+        self.seen.append((operator.overloadpacket.__name__, tensors, out[0] if isinstance(out, tuple) else out))
+        return out
+
+    def of(self, name: str) -> list[tuple[list[Tensor], Tensor]]:
+        """Calls of one operator."""
+        return [(tensors, out) for called, tensors, out in self.seen if called == name]
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
+    """A CPU build of torch has no guard of the device ``cuda``; Meta's, which does nothing, stands in for it."""
+    c10 = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    registry = (ctypes.c_void_p * 21).in_dll(c10, "_ZN3c104impl26device_guard_impl_registryE")
+    cuda, meta = 1, 14  # c10/core/DeviceType.h
+    registry[cuda] = registry[cuda] or registry[meta]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *of, **what: True)
+    monkeypatch.setattr(attention, "_has_flash", lambda device: True)
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        yield mode
+
+
+def build(config: BertConfig) -> BertForPretraining:
+    with torch.device("meta"):
+        model = BertForPretraining(config)
+    for part in model.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                part._parameters[name] = nn.Parameter(torch.empty(parameter.shape, device=GPU))
+    model.tie()
+    return model
+
+
+def run(model: BertForPretraining, autocast: bool = True) -> tuple[Calls, Tensor, Tensor]:
+    """A forward pass over 30 tokens of 4 sequences, 5 of them predicted: calls, scores and loss."""
+    ids, segments, labels, predicted = (torch.zeros(n, dtype=torch.int64, device=GPU) for n in (30, 30, 5, 5))
+    cu_seqlens = torch.zeros(5, dtype=torch.int64, device=GPU)
+    with Calls() as calls, torch.autocast("cuda", HALF, enabled=autocast):
+        scores, _ = model(ids, segments, cu_seqlens, predicted, 16)
+        hidden, _ = model.bert(ids, segments, cu_seqlens, 16)
+        loss, _ = model.cls["predictions"].loss(hidden.index_select(0, predicted), labels)
+    return calls, scores, loss
+
+
+def test_one_product_for_query_key_and_value(fake_gpu):
+    calls, _, _ = run(build(CONFIG).train())
+    widths = [out.shape[1] for _, out in calls.of("addmm") if out.shape[0] == 30]
+    assert widths == [96, 32, 64, 32] * 3 * 2  # of each block, in two passes
+
+
+def test_the_head_is_aligned_and_its_scores_are_not_longer(fake_gpu):
+    calls, scores, loss = run(build(CONFIG).train())
+    widths = {out.shape[1] for _, out in calls.of("addmm") if out.shape[0] == 5}
+    assert widths == {32, 128}  # the transform's, and 90 entries made 128
+    assert scores.shape == (5, ENTRIES) and scores.dtype == HALF
+    assert loss.shape == () and loss.dtype == FULL
+
+
+def test_half_precision_flows_between_the_blocks_and_statistics_are_exact(fake_gpu):
+    model, flowing = build(CONFIG).train(), []
+    for block in model.bert.encoder.layer:
+        block.register_forward_hook(lambda _, given, out: flowing.extend([given[0].dtype, out.dtype]))
+    calls, _, _ = run(model)
+    assert set(flowing) == {HALF} and len(flowing) == 12
+    for exact in ("native_layer_norm", "_log_softmax", "nll_loss_forward"):
+        kinds = {tensor.dtype for tensors, _ in calls.of(exact) for tensor in tensors if tensor.is_floating_point()}
+        assert kinds == {FULL}, exact
+    sums = [{tensor.dtype for tensor in tensors} for tensors, out in calls.of("add") if out.shape == (30, 32)]
+    assert sums.count({HALF}) == 2 * 3 * 2  # two residuals a block, in two passes
+    assert not calls.of("_fused_dropout") and not calls.of("_softmax")  # attention's are in its kernel
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_attention_is_one_kernel_with_or_without_dropout_and_autocast(fake_gpu, autocast, dropout):
+    calls, scores, _ = run(build(replace(CONFIG, attention_probs_dropout_prob=dropout)).train(), autocast)
+    flash = calls.of("_flash_attention_forward")
+    assert len(flash) == 6
+    for tensors, out in flash:
+        assert [tensor.dtype for tensor in tensors] == [HALF, HALF, HALF, INT32, INT32] and out.shape == (30, 2, 16)
+    assert scores.dtype == (HALF if autocast else FULL)

@@ -1,0 +1,279 @@
+"""Steps of training on a pretended GPU, case by case; ``rehearse`` is a program that prints what was seen of each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipeline_src.finetuning.batches import training_batches
+from pipeline_src.finetuning.losses import LOSSES
+from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.finetuning.trainer import TaskObjective
+from pipeline_src.models import attention
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.objectives.masked import Masked
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.tasks.features import Features, TokenFeatures
+from pipeline_src.training import state
+from pipeline_src.training.checkpoint import KINDS
+from pipeline_src.training.cutting import cut_evenly
+from pipeline_src.training.distributed import Distributed
+from pipeline_src.training.loop import Loop, Objective, Term
+from pipeline_src.training.objective import load_objective
+from pipeline_src.training.optimiser import MOMENTS, OPTIMISERS, make_optimiser
+from tests.unit.training.pretended_gpu import GPU, Seen, Watch, lend_cuda, pretended, where
+
+STEPS, SEQUENCES, LONGEST, ENTRIES = 2, 6, 64, 1_000
+CONFIG = BertConfig(ENTRIES, 64, 2, 2, 128, LONGEST)
+ON_GPU = sorted(name for name in attention.BACK_ENDS if attention.RUNS_ON.get(name, "cuda") == "cuda")
+STARTS: dict[str, tuple[str, ...]] = {  # what is read before the first step
+    "fresh": (),
+    "resumed": tuple(KINDS),
+    "long phase": tuple(MOMENTS),
+}
+
+
+class Case(NamedTuple):
+    """What is trained, on which batches, by which optimiser, from where."""
+
+    name: str
+    objective: Callable[[], Objective[Any]]
+    batches: Callable[[], Iterator[Any]]
+    optimiser: str = "adamw"
+    start: str = "fresh"
+
+
+def rehearse() -> None:
+    """A program: take the steps of each case of the kind that is named, and print a line of JSON for each."""
+    lend_cuda()
+    for case in CASES[sys.argv[1]]():
+        print(json.dumps({"case": case.name, **asdict(steps(case))}), flush=True)
+
+
+def steps(case: Case) -> Seen:
+    """Some steps of the project's own loop."""
+    with pretended(), Watch() as watch:
+        try:
+            objective = on_gpu(case.objective)
+            optimiser = make_optimiser(objective, 1e-3, 0.01, case.optimiser)
+            if STARTS[case.start]:
+                restore(objective, optimiser, STARTS[case.start])
+            watch.seen.waits.clear()  # what waits before the first step
+            for _ in islice(make_loop(objective, optimiser, Distributed(0, 1, GPU)).run(case.batches()), STEPS):
+                pass
+            watch.seen.types += narrowed(objective, optimiser)
+        except Exception as error:
+            watch.seen.refused.append(f"{type(error).__name__}: {str(error).splitlines()[0]} at {where(error)}")
+    return watch.seen
+
+
+def on_gpu(make: Callable[[], Objective[Any]]) -> Objective[Any]:
+    """An objective whose parameters lie on the GPU."""
+    with torch.device("meta"):
+        objective = make()
+    for part in objective.modules():
+        for name, parameter in list(part._parameters.items()):
+            if parameter is not None:
+                there = torch.empty(parameter.shape, device=GPU)
+                part._parameters[name] = nn.Parameter(there, requires_grad=parameter.requires_grad)
+    if hasattr(objective, "tie"):
+        objective.tie()
+    return objective
+
+
+def make_loop(objective: Objective[Any], optimiser: torch.optim.Optimizer, distributed: Distributed) -> Loop[Any]:
+    """The project's own; no row of the curve ends in what is rehearsed."""
+    return Loop(
+        objective, optimiser, lambda step: 1e-3, last=1_000, row_ends=lambda step: False, what="rehearsal", stream=1,
+        distributed=distributed,
+    )  # fmt: skip
+
+
+def narrowed(objective: nn.Module, optimiser: torch.optim.Optimizer) -> list[str]:
+    """Parameters, gradients and moments that are not in float32 on the GPU."""
+    found = []
+    for name, parameter in objective.named_parameters():
+        moments = [each for kind, each in optimiser.state[parameter].items() if kind in MOMENTS]
+        for tensor in (parameter, parameter.grad, *moments):
+            if tensor is not None and (tensor.dtype, tensor.device) != (torch.float32, GPU):
+                found.append(f"{name}: {tensor.dtype} on {tensor.device}")
+    return found
+
+
+def restore(objective: nn.Module, optimiser: torch.optim.Optimizer, kinds: tuple[str, ...]) -> None:
+    """Weights and moments, as a checkpoint or the phase before brings them."""
+    parameters = dict(objective.named_parameters())
+    shapes = {f"{kind}.{name}": list(part.shape) for name, part in parameters.items() for kind in kinds}
+
+    class Stored:
+        """Stands in for the file."""
+
+        def __init__(self, *_: object) -> None:
+            self.keys = lambda: list(shapes)
+
+        def __enter__(self) -> Stored:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def get_slice(self, name: str) -> Any:
+            return type("Slice", (), {"get_shape": lambda _: shapes[name]})()
+
+        def get_tensor(self, name: str) -> Tensor:
+            return torch.empty(shapes[name])
+
+    state.safe_open = Stored  # type: ignore[assignment]
+    state.restore_tensors("", parameters, optimiser, kinds, 7, "")  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- pretraining
+
+
+def pretraining() -> Iterator[Case]:
+    """Every objective on every attention of a GPU; every optimiser from every start."""
+    for name in ("masked", "left_to_right"):
+        for back_end in ON_GPU:
+            yield Case(f"{name}, {back_end}", objective_of(name, attention=back_end), pretraining_batches)
+    steady = objective_of("masked", recompute=True, attention_probs_dropout_prob=0.0)
+    yield Case("masked, recomputed, no dropout on attention", steady, pretraining_batches)
+    for optimiser in OPTIMISERS:
+        for start in STARTS:
+            yield Case(f"masked, {optimiser}, {start}", objective_of("masked"), pretraining_batches, optimiser, start)
+
+
+def objective_of(name: str, **changes: Any) -> Callable[[], Any]:
+    """Makes an objective of pretraining."""
+    kind = load_objective(name)
+    return lambda: kind(replace(CONFIG, is_decoder=kind.causal, **changes), "next_sentence")
+
+
+def make_batch(rng: np.random.Generator, lengths: np.ndarray) -> TensorBatch:
+    """Sequences of these lengths, of which about 15 % of the tokens are predicted."""
+    tokens, cu_seqlens = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
+    ids = rng.integers(5, ENTRIES, tokens)
+    predicted = np.sort(rng.choice(tokens, max(2, round(0.15 * tokens)), replace=False))
+    pairs, examples = rng.integers(0, 2, len(lengths)), np.arange(len(lengths))
+    batch = PretrainingBatch(ids, np.zeros_like(ids), cu_seqlens, predicted, ids[predicted], pairs, examples)
+    return TensorBatch.of(batch)
+
+
+def pretraining_batches(count: int = STEPS, seed: int = 0) -> Iterator[list[TensorBatch]]:
+    """As a study has them: most sequences nearly full, some short; each batch is cut in two."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        nearly_full = LONGEST - rng.integers(0, 3, SEQUENCES)
+        lengths = np.where(rng.random(SEQUENCES) < 0.3, rng.integers(8, LONGEST, SEQUENCES), nearly_full)
+        yield [make_batch(rng, lengths[piece]) for piece in cut_evenly(lengths, 200)]
+
+
+# ---------------------------------------------------------------- fine-tuning
+
+TASKS: Mapping[str, tuple[str, int]] = {  # what is learnt: head and outputs
+    "classification": ("sequence", 3),
+    "regression": ("sequence", 1),
+    "choice": ("choice", 1),
+    "span": ("span", 2),
+    "tagging": ("token", 5),
+}
+
+
+def finetuning() -> Iterator[Case]:
+    """Every head, on every attention of a GPU, through an LSTM, and over frozen layers."""
+    for task in TASKS:
+        yield Case(task, objective_of_task(task), task_batches(task))
+    for back_end in ON_GPU:
+        yield Case(f"span, {back_end}", objective_of_task("span", attention=back_end), task_batches("span"))
+    for task in ("classification", "span", "tagging"):
+        yield Case(f"{task}, LSTM", objective_of_task(task, bilstm=True), task_batches(task))
+    for frozen in ("last", "weighted_all"):
+        objective = objective_of_task("tagging", frozen=frozen)
+        yield Case(f"tagging, frozen: {frozen}, resumed", objective, task_batches("tagging"), start="resumed")
+
+
+def objective_of_task(
+    task: str, bilstm: bool = False, frozen: str | None = None, attention: str = "auto"
+) -> Callable[[], Objective[Any]]:
+    """Makes the objective of a task."""
+    head, outputs = TASKS[task]
+    config = replace(CONFIG, attention=attention)
+    return lambda: TaskObjective(BertForTask(config, head, outputs, bilstm, frozen), LOSSES[head])
+
+
+def task_batches(task: str) -> Callable[[], Iterator[Any]]:
+    """Batches of a task's features, each cut in pieces."""
+    rng, items = np.random.default_rng(0), STEPS * SEQUENCES
+    per_item = 4 if task == "choice" else 1
+    lengths = rng.integers(5, LONGEST // per_item, items * per_item)
+    cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
+    ids = rng.integers(5, ENTRIES, cu_seqlens[-1]).astype(np.int32)
+    labels = {
+        "classification": rng.integers(0, 3, items),
+        "regression": rng.random(items).astype(np.float32),
+        "choice": rng.integers(0, 4, items),
+        "span": np.stack([np.zeros_like(lengths), lengths - 1], axis=1),
+        "tagging": rng.integers(0, 5, len(ids)),
+    }[task]
+    parts = ids, np.zeros(len(ids), np.int8), cu_seqlens, labels, np.arange(items), per_item
+    features = TokenFeatures(*parts, word=np.arange(len(ids))) if task == "tagging" else Features(*parts)
+    return lambda: training_batches(features, SEQUENCES, 1, 1, 4 * LONGEST)
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+class Mistaken(Masked):
+    """Makes one mistake in every step."""
+
+    mistake: Callable[[TensorBatch, Tensor], object]
+
+    def forward(self, batch: TensorBatch) -> dict[str, Term]:
+        """The sums of the losses, and the mistake."""
+        terms = super().forward(batch)
+        self.mistake(batch, terms["mlm"].loss)  # type: ignore[call-arg, arg-type]
+        return terms
+
+
+def flash_in_float32(batch: TensorBatch, loss: Tensor) -> None:
+    """What the kernel of flash attention would not take."""
+    flat, places = torch.empty(len(batch.ids), 2, 32, device=GPU), batch.cu_seqlens.int()
+    longest = batch.max_seqlen
+    torch.ops.aten._flash_attention_forward(flat, flat, flat, places, places, longest, longest, 0.0, False, False)
+
+
+MISTAKES: Mapping[str, Callable[[TensorBatch, Tensor], object]] = {
+    "item": lambda batch, loss: loss.item(),
+    "bool": lambda batch, loss: bool(loss > 0),
+    "tolist": lambda batch, loss: batch.cu_seqlens.tolist(),
+    "nonzero": lambda batch, loss: batch.labels.nonzero(),
+    "index by a mask": lambda batch, loss: batch.ids[batch.ids > 5],
+    "repeat without a size": lambda batch, loss: batch.ids.repeat_interleave(batch.ids),
+    "to the host": lambda batch, loss: loss.cpu(),
+    "a number to the GPU": lambda batch, loss: loss + torch.tensor([1.0], device=GPU),
+    "tensors of two devices": lambda batch, loss: batch.labels + torch.arange(len(batch.labels)),
+    "flash in float32": flash_in_float32,
+    "a loss in bfloat16": lambda batch, loss: torch.log_softmax(loss.new_empty(2, 2).bfloat16(), 1, torch.bfloat16),
+}
+
+
+def mistakes() -> Iterator[Case]:
+    """Each of which must be seen."""
+    for name, mistake in MISTAKES.items():
+
+        def make(mistake: Any = mistake) -> Mistaken:
+            objective = Mistaken(replace(CONFIG, num_hidden_layers=1), "next_sentence")
+            objective.mistake = mistake
+            return objective
+
+        yield Case(name, make, pretraining_batches)
+
+
+CASES = {"pretraining": pretraining, "finetuning": finetuning, "mistakes": mistakes}

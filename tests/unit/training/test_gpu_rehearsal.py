@@ -1,0 +1,105 @@
+"""The path of a GPU, rehearsed where there is none: what would stop or slow down the first person who has one.
+
+No number here is a GPU's. Shapes, types, devices, graphs and the order of what is done are; see ``pretended_gpu`` and
+``gpu_branches`` for how. ``-s`` prints what was counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_src.models.attention import BACK_ENDS, RUNS_ON
+from pipeline_src.objectives import __path__ as OBJECTIVES
+from pipeline_src.training.optimiser import OPTIMISERS
+from tests.forks import Forks
+from tests.unit.training.rehearsal import MISTAKES, STARTS, TASKS
+
+REHEARSALS = Forks(
+    {
+        "rehearse": "tests.unit.training.rehearsal:rehearse",
+        "count_graphs": "tests.unit.training.gpu_branches:count_graphs",
+        "train_together": "tests.unit.training.gpu_branches:train_together",
+    },
+    ["tests.unit.training.gpu_branches", "torch._dynamo.backends.debugging", "torch._meta_registrations"],
+    OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE",
+)  # fmt: skip
+MOST_GRAPHS = MOST_RECOMPILATIONS = 3
+
+
+def said_by(*commands: Sequence[str], folder: Path, seconds: int = 300) -> list[list[dict[str, Any]]]:
+    """The lines of JSON of programs that run side by side, as ranks of one training where they are several."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    world = {"WORLD_SIZE": str(len(commands)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} | world for rank in range(len(commands))]
+    programs = [REHEARSALS.start(command, folder, outer | rank) for command, rank in zip(commands, ranks, strict=True)]
+    texts = [program.communicate(timeout=seconds)[0] for program in programs]
+    assert [program.returncode for program in programs] == [0] * len(programs), "\n".join(texts)[-4000:]
+    return [[json.loads(line) for line in text.splitlines() if line.startswith("{")] for text in texts]
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "finetuning"])
+def test_no_step_waits_for_the_gpu_or_gives_it_what_it_cannot_take(kind, tmp_path):
+    (cases,) = said_by(["rehearse", kind], folder=tmp_path)
+    for case in cases:
+        print(f"{case['case']:45} host waits: {len(case['waits'])}, wrong types: {len(case['types'])}")
+    assert not [case for case in cases if case["waits"] or case["types"] or case["refused"]]
+
+    names = {case["case"] for case in cases}
+    on_gpu = {name for name in BACK_ENDS if RUNS_ON.get(name, "cuda") == "cuda"}
+    if kind == "pretraining":
+        assert {f"masked, {optimiser}, {start}" for optimiser in OPTIMISERS for start in STARTS} <= names
+        assert {f"{objective}, {name}" for objective in objectives() for name in on_gpu} <= names
+    else:
+        assert {*TASKS, *(f"span, {name}" for name in on_gpu), "tagging, LSTM"} <= names
+    flash = [case for case in cases if "padded" not in case["case"]]
+    assert all("_flash_attention_forward" in case["kernels"] for case in flash)
+
+
+def objectives() -> list[str]:
+    return [path.stem for path in Path(OBJECTIVES[0]).glob("*.py") if not path.stem.startswith("_")]
+
+
+def test_every_mistake_is_seen(tmp_path):
+    """Else the test above could not fail."""
+    (cases,) = said_by(["rehearse", "mistakes"], folder=tmp_path)
+    assert [case["case"] for case in cases] == list(MISTAKES)
+    for case in cases:
+        assert case["waits"] or case["types"] or case["refused"], case["case"]
+
+
+@pytest.mark.parametrize("recompute", ["", "recompute"], ids=["kept", "recomputed"])
+def test_few_graphs_without_breaks(recompute, tmp_path):
+    (((counted),),) = said_by(["count_graphs", recompute], folder=tmp_path)
+    first, *_, last = counted["graphs"]
+    print(f"graphs: {first}; recompilations over {len(counted['graphs'])} batches and edges: {last - first}")
+    assert counted["breaks"] == {} and len(counted["graphs"]) == 52
+    assert 0 < first <= MOST_GRAPHS and last - first <= MOST_RECOMPILATIONS, counted["graphs"]
+
+
+def compiled_together(compiler: str, folder: Path) -> None:
+    """Two processes that compile come to the loss of one that does not."""
+    ((alone,),) = said_by(["train_together"], folder=folder)
+    for (row,) in said_by(*[["train_together", compiler]] * 2, folder=folder):
+        for name in ("loss", "mlm_loss", "nsp_loss", "grad_norm"):
+            assert row[name] == pytest.approx(alone[name], rel=0.01), name
+
+
+def test_two_processes_train_what_is_compiled(tmp_path):
+    compiled_together("aot_eager", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_two_processes_train_what_inductor_compiled(tmp_path):
+    compiled_together("inductor", tmp_path)

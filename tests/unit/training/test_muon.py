@@ -1,0 +1,99 @@
+"""Muon and AdamW as one optimiser: each moves what it should, as torch's own would."""
+
+import math
+
+import pytest
+import torch
+
+from pipeline_src.models.bert import SINUSOID_AMPLITUDE, BertConfig, initialise, sinusoids
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.training.muon import MATRICES
+from pipeline_src.training.optimiser import make_optimiser
+
+RATE, MUON_RATE, DECAY, BETAS = 1e-3, 4e-3, 0.01, (0.9, 0.98)
+
+
+def model() -> BertForPretraining:
+    made = BertForPretraining(BertConfig(50, 64, 2, 1, 128))
+    initialise(made, torch.Generator().manual_seed(0))
+    return made
+
+
+def give_gradients(parameters, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw():
+    mine, theirs = model(), model()
+    optimiser = make_optimiser(mine, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE)
+    named = dict(theirs.named_parameters())
+    matrices = {name for name, weight in named.items() if ".encoder.layer." in name and weight.ndim == 2}
+    assert len(matrices) == 2 * 6
+    plain = {name for name in named if "LayerNorm" in name or name.endswith("bias")}
+    decayed = set(named) - plain - matrices
+    muon = torch.optim.Muon(
+        [named[name] for name in sorted(matrices)], lr=MUON_RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw"
+    )
+    adamw = torch.optim.AdamW(
+        [
+            {"params": [named[name] for name in sorted(decayed)], "weight_decay": DECAY},
+            {"params": [named[name] for name in sorted(plain)], "weight_decay": 0.0},
+        ],
+        lr=RATE, betas=BETAS, eps=1e-6,
+    )  # fmt: skip
+    for step in range(3):
+        give_gradients(mine.parameters(), step)
+        give_gradients(theirs.parameters(), step)
+        for group in optimiser.param_groups:  # as the loop does
+            group["lr"] = RATE * group.get("rate", 1.0)
+        optimiser.step()
+        muon.step()
+        adamw.step()
+    for name, weight in mine.named_parameters():
+        torch.testing.assert_close(weight, named[name], rtol=1e-6, atol=1e-7, msg=name)
+
+
+def test_without_a_rate_of_their_own_matrices_take_the_learning_rate():
+    groups = make_optimiser(model(), RATE, DECAY, "muon").param_groups
+    assert [group["rate"] for group in groups if group.get(MATRICES)] == [1.0]
+
+
+def test_a_step_of_a_matrix_is_as_long_as_adamws_whatever_its_gradients_length():
+    lengths = []
+    for size in (1e-6, 1.0, 1e4):
+        made = model()
+        weight = made.bert.encoder.layer[0].intermediate["dense"].weight
+        before = weight.detach().clone()
+        optimiser = make_optimiser(made, RATE, 0.0, "muon")
+        give_gradients(made.parameters(), 0)
+        weight.grad.mul_(size)
+        optimiser.step()
+        lengths.append(float((weight.detach() - before).square().mean().sqrt()) / RATE)
+    assert lengths == pytest.approx([lengths[0]] * 3, rel=0.02) and 0.1 < lengths[0] < 0.3  # 0.2 in Liu et al.
+
+
+def test_positions_start_as_sinusoids_where_wanted_and_are_not_written_into_the_config():
+    config = BertConfig(50, 64, 2, 1, 128, positions_start="sinusoid")
+    assert "positions_start" not in config.as_dict()
+    made = BertForPretraining(config)
+    initialise(made, torch.Generator().manual_seed(0))
+    start = made.bert.embeddings.position_embeddings.weight
+    assert torch.equal(start, sinusoids(512, 64))
+    assert start.abs().max() <= SINUSOID_AMPLITUDE + 1e-6 and start.requires_grad
+    others = dict(made.named_parameters())
+    for name, weight in model().named_parameters():
+        if "position" not in name:
+            assert torch.equal(weight, others[name]), name  # all else is drawn the same
+
+
+@pytest.mark.parametrize("width", [5, 64])
+def test_sinusoids_of_neighbours_are_alike(width: int):
+    vectors = sinusoids(40, width)
+    assert vectors.shape == (40, width) and vectors[0, 1::2].tolist() == pytest.approx(
+        [SINUSOID_AMPLITUDE] * (width // 2)
+    )
+    assert float(vectors[3, 0]) == pytest.approx(SINUSOID_AMPLITUDE * math.sin(3), rel=1e-5)
+    near, far = (torch.cosine_similarity(vectors[10], vectors[other], dim=0) for other in (11, 30))
+    assert near > far
