@@ -26,11 +26,11 @@ def _forward(
     query: Tensor, key: Tensor, value: Tensor, starts: Tensor, starts_k: Tensor, longest: int, longest_k: int,
     dropout: float, causal: bool, debug: bool, **more: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    _check(query, key, value, starts, longest)
+    _check(query, key, value, (starts, longest), (starts_k, longest_k))
     seed = torch.randint(1 << 31, (2,)).to(torch.uint64)  # torch's own generator decides, as on a GPU
     context = torch.empty_like(query, memory_format=torch.contiguous_format)
     sums = query.new_empty((query.shape[1], len(query)), dtype=torch.float32)
-    for place, _, _, v, scores, kept in _sequences(query, key, value, starts, dropout, causal, seed):
+    for place, _, _, _, v, scores, kept in _sequences(query, key, value, starts, starts_k, dropout, causal, seed):
         context[place] = ((scores.softmax(-1) * kept) @ v).transpose(0, 1).to(context.dtype)
         sums[:, place] = scores.logsumexp(-1)
     return context, sums, seed, torch.empty((), dtype=torch.uint64), torch.empty(0, dtype=query.dtype)
@@ -42,33 +42,46 @@ def _backward(
     **more: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     gradients = tuple(torch.empty_like(part, memory_format=torch.contiguous_format) for part in (query, key, value))
-    for place, q, k, v, scores, kept in _sequences(query, key, value, starts, dropout, causal, seed):
+    for place, place_k, q, k, v, scores, kept in _sequences(query, key, value, starts, starts_k, dropout, causal, seed):
         weights, of_part = scores.softmax(-1), of_context[place].transpose(0, 1).float()
         of_weights = (of_part @ v.transpose(1, 2)) * kept
         of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * q.shape[-1] ** -0.5
         parts = of_scores @ k, of_scores.transpose(1, 2) @ q, (weights * kept).transpose(1, 2) @ of_part
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient[place] = part.transpose(0, 1).to(gradient.dtype)
+        for gradient, part, where in zip(gradients, parts, (place, place_k, place_k), strict=True):
+            gradient[where] = part.transpose(0, 1).to(gradient.dtype)
     return gradients
 
 
 def _sequences(
-    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, dropout: float, causal: bool, seed: Tensor
-) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor, Any]]:
-    """Of each sequence its place, q, k, v [heads, length, size], scores, and what dropout multiplies weights with."""
-    bounds, draw = starts.tolist(), torch.Generator().manual_seed(int(seed[0]))
-    for first, last in zip(bounds, bounds[1:], strict=False):
-        q, k, v = (part[first:last].transpose(0, 1).float() for part in (query, key, value))
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    starts: Tensor,
+    starts_k: Tensor,
+    dropout: float,
+    causal: bool,
+    seed: Tensor,
+) -> Iterator[tuple[slice, slice, Tensor, Tensor, Tensor, Tensor, Any]]:
+    """Of each sequence the places of queries and keys, q, k, v, scores, and what dropout multiplies weights with.
+
+    q, k and v are [heads, length, size].
+    """
+    draw = torch.Generator().manual_seed(int(seed[0]))
+    places, places_k = (list(map(slice, bounds, bounds[1:])) for bounds in (starts.tolist(), starts_k.tolist()))
+    for place, place_k in zip(places, places_k, strict=True):
+        q, k, v = (part[at].transpose(0, 1).float() for part, at in ((query, place), (key, place_k), (value, place_k)))
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(1, 2)
         if causal:
             scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
         kept = (torch.rand(scores.shape, generator=draw) >= dropout) / (1 - dropout) if dropout else 1.0
-        yield slice(first, last), q, k, v, scores, kept
+        yield place, place_k, q, k, v, scores, kept
 
 
-def _check(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int) -> None:
+def _check(query: Tensor, key: Tensor, value: Tensor, *layouts: tuple[Tensor, int]) -> None:
     """What the kernel refuses (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp)."""
     assert query.dtype in (torch.bfloat16, torch.float16) and query.dtype == key.dtype == value.dtype
-    assert query.shape == key.shape == value.shape and all(part.stride(-1) == 1 for part in (query, key, value))
-    assert starts.dtype == torch.int32 and starts.is_contiguous() and longest >= int(starts.diff().max())
+    assert query.shape[1:] == key.shape[1:] and key.shape == value.shape
+    assert all(part.stride(-1) == 1 for part in (query, key, value))
+    for starts, longest in layouts:
+        assert starts.dtype == torch.int32 and starts.is_contiguous() and longest >= int(starts.diff().max())
     assert query.shape[-1] % 8 == 0 and query.shape[-1] <= 256

@@ -39,7 +39,7 @@ def make_study(folder: Path) -> None:
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
-    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine, or ``attention``."""
+    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine or ``attention``."""
     attention = changes.pop("attention", "auto")
     machine = {name: changes.pop(name) for name in list(changes) if name in PretrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
