@@ -92,6 +92,7 @@ def gpu_step(
         tokens,
         job.length,
         job.predictions / job.steps / allocation.gpus,
+        rows=job.rows / job.steps / allocation.gpus if job.rows else None,
         pieces=math.ceil(tokens / max_tokens),
         compiled=job.stage == "pretrain",
     )

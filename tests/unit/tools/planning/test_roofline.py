@@ -67,6 +67,16 @@ def test_everything_better_is_faster():
     assert step_time(OF_BASE, H200).seconds < step_time(OF_BASE, H100).seconds
 
 
+def test_the_last_block_takes_what_its_rows_take():
+    """All rows are as none given; no rows leave the keys and values alone."""
+    every, none = (step_time(replace(OF_BASE, rows=rows), H100) for rows in (OF_BASE.tokens, 0))
+    assert every == step_time(OF_BASE, H100)
+    eleven = step_time(replace(OF_BASE, model=replace(BASE, num_hidden_layers=11)), H100)
+    assert none.products == pytest.approx(eleven.products + product_time(H100, 768, 1536, OF_BASE.tokens))
+    assert none.attention == pytest.approx(eleven.attention) and none.element_wise == pytest.approx(eleven.element_wise)
+    assert none.ideal < every.ideal
+
+
 def test_the_host_bounds_a_small_step():
     small = Work(BASE, 1000, 100, 150)
     assert step_time(small, H100).seconds == step_time(small, H100).host > 2 * step_time(small, H100).gpu
