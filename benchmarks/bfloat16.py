@@ -78,7 +78,7 @@ def train(side: str, steps: int) -> list[float]:
         stream=2 if side == NOISE else 1,
         distributed=Distributed(0, 1, CPU),
     )
-    for _ in loop.run(tensor_batches(batches, CPU)):
+    for _ in loop.run(tensor_batches(batches)):
         pass
     return [round(row["mlm_loss"], 5) for row in loop.rows]
 

@@ -257,11 +257,12 @@ def expected_rate(config: BertConfig, batches: list[Batch]) -> float | None:
     chip = datasheet(torch.cuda.get_device_name())
     if chip is None:
         return None
-    tokens, squares, predictions = (
-        statistics.mean(batch.flat.counts[name] for batch in batches) for name in ("tokens", "squares", "predictions")
+    tokens, squares, predictions, rows = (
+        statistics.mean(batch.flat.counts[name] for batch in batches)
+        for name in ("tokens", "squares", "predictions", "rows")
     )
     sizes = (config.hidden_size, config.num_hidden_layers, config.intermediate_size, config.vocab_size)
-    work = Work(ModelSizes(*sizes, config.max_position_embeddings), tokens, squares / tokens, predictions)
+    work = Work(ModelSizes(*sizes, config.max_position_embeddings), tokens, squares / tokens, predictions, rows)
     return tokens / step_time(work, chip).seconds
 
 

@@ -7,7 +7,7 @@ profile sets by ``config``. A single number of a single rule is overruled by ``s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -23,6 +23,15 @@ MINUTES_A_DAY = 1440
 # For the last seconds of a job: SIGURG, which everything but the training loop ignores, two minutes before its end.
 SIGNAL = "--signal=URG@120"
 WORTH_IT = 0.75  # twice as many GPUs are asked for where they take at most so much of the time
+# What sbatch and srun are asked for N GPUs on each node with, by the value of `gpu_request`; Snakemake's executor knows
+# the first two by itself. With gpus_per_task each process sees its own GPU alone.
+GPU_REQUESTS = {
+    "gpus": "--gres=gpu:{}",
+    "gres": "--gres=gpu:{}",
+    "gpus_per_node": "--gpus-per-node={}",
+    "gpus_per_task": "--gpus-per-task=1",
+}
+CHOICES: Mapping[str, Collection[str]] = {"gpu": CHIPS, "gpu_request": GPU_REQUESTS}  # keys of the cluster's
 LARGEST = "mnli"  # a task of a user's own, whose size is not known before it is fetched, counts as this one
 
 
@@ -39,6 +48,8 @@ class Cluster:
         pretraining_hours: one phase gets as many GPUs as it takes to end in that time.
         max_runtime: longest time that a job may ask for, minutes; a pretraining that takes longer is stopped with its
             checkpoint saved, and queued again.
+        gpu_request: how GPUs are asked for, a key of GPU_REQUESTS: ``gpus`` is ``--gpus`` for a job of one GPU and
+            ``--gres`` for more; the others are the option of Slurm that they are named like, for each job.
         partition, gpu_partition: where jobs without and with a GPU go; None leaves it to the cluster.
     """
 
@@ -48,6 +59,7 @@ class Cluster:
     gpu_teraflops: float = 100
     pretraining_hours: float = 8
     max_runtime: int = MINUTES_A_DAY
+    gpu_request: str = "gpus"
     partition: str | None = None
     gpu_partition: str | None = None
 
@@ -65,11 +77,13 @@ class Cluster:
                 raise PipelineError(
                     "unknown key in Snakemake's config", key, where="--config or profile", remedy=remedy
                 )
-            if key == "gpu":
-                if value not in CHIPS:
-                    remedy = f"use {', '.join(CHIPS)}, or give gpu_teraflops instead"
-                    raise PipelineError("unknown kind of GPU", value, where="--config gpu or profile", remedy=remedy)
-            elif not key.endswith("partition") and (not isinstance(value, int | float) or value <= 0):
+            known = CHOICES.get(key)
+            if known is not None and value not in known:
+                raise PipelineError(
+                    f"unknown {key}", value, where="--config or profile", remedy=f"use one of {', '.join(known)}"
+                )
+            number = known is None and not key.endswith("partition")
+            if number and (not isinstance(value, int | float) or value <= 0):
                 raise PipelineError(
                     f"{key} is not a number above 0", value, where="--config or profile", remedy="mend it"
                 )
@@ -105,12 +119,10 @@ class StudyResources:
         minutes = 60 * self._hours(self._phase(phase), nodes * gpus)
         held = 24 * self.parameters * gpus / 1e6  # MB: weights, moments and their copies of each process
         resources = self._on(self.cluster.gpu_partition, int(4000 * (1 + gpus) + held), 30 + int(2 * minutes))
-        resources |= {"slurm_extra": SIGNAL}
+        resources |= self._gpus(nodes * gpus, gpus, SIGNAL)
         if nodes * gpus == 1:
-            return resources | {"gpu": 1}
-        return resources | {
-            "nodes": nodes, "gres": f"gpu:{gpus}", "mpi": "srun", "tasks": nodes * gpus, "tasks_per_gpu": 0
-        }  # fmt: skip
+            return resources
+        return resources | {"nodes": nodes, "mpi": "srun", "tasks": nodes * gpus, "tasks_per_gpu": 0}
 
     def geometry(self, phase: str) -> tuple[int, int]:
         """Nodes and GPUs on each for one phase: powers of two, no more than sequences in a batch allow."""
@@ -124,11 +136,16 @@ class StudyResources:
         return math.ceil(total / gpus), gpus
 
     def launcher(self, phase: str, threads: int) -> str:
-        """What starts one process a GPU; empty for one. The executor hides a job's shape from it: said again here."""
+        """What starts one process a GPU; empty for one. The executor hides a job's shape from it: said again here.
+
+        When a process ends with an error, all end at once; when one ends well, it waits for the others.
+        """
         nodes, gpus = self.geometry(phase)
         if nodes * gpus == 1:
             return ""
-        return f"srun --nodes={nodes} --ntasks={nodes * gpus} --ntasks-per-node={gpus} --cpus-per-task={threads}"
+        shape = f"--nodes={nodes} --ntasks={nodes * gpus} --ntasks-per-node={gpus} --cpus-per-task={threads}"
+        request = GPU_REQUESTS[self.cluster.gpu_request].format(gpus)
+        return f"srun --kill-on-bad-exit=1 --wait=0 {shape} {request}"
 
     def finetuning(self, task: str) -> Resources:
         """Memory and time of all learning rates, epochs and batches of one task, on one GPU."""
@@ -142,7 +159,18 @@ class StudyResources:
     @property
     def on_gpu(self) -> Resources:
         """One GPU, where the GPUs are."""
-        return {"gpu": 1} | ({"slurm_partition": self.cluster.gpu_partition} if self.cluster.gpu_partition else {})
+        return self._gpus(1, 1, "") | (
+            {"slurm_partition": self.cluster.gpu_partition} if self.cluster.gpu_partition else {}
+        )
+
+    def _gpus(self, total: int, each_node: int, extra: str) -> Resources:
+        """How a job asks for GPUs, beside other options of sbatch."""
+        way = self.cluster.gpu_request
+        if way == "gpus" and total == 1:
+            return {"gpu": 1} | ({"slurm_extra": extra} if extra else {})
+        if way in ("gpus", "gres"):
+            return {"gres": f"gpu:{each_node}"} | ({"slurm_extra": extra} if extra else {})
+        return {"slurm_extra": f"{extra} {GPU_REQUESTS[way].format(each_node)}".strip()}
 
     def _phase(self, phase: str) -> JobEstimate:
         (job,) = self._jobs.pretrain(phase)

@@ -51,6 +51,9 @@ AFTER_A_STUDY = (
 REAL, BOTH = "tests/workflow/test_real_study.py", "test_after_snakemake_all_both_engines_have_nothing_to_do"
 EXPERIMENT = "test_an_experiment_runs_pretraining_and_what_follows"
 ELSEWHERE = {
+    "python -m pipeline_src doctor --gpu": (
+        "tests/unit/tools/test_doctor_gpu.py::test_on_a_cpu_all_of_it_runs_and_says_so"
+    ),
     "snakemake --cores 2 all": f"{REAL}::{BOTH}",
     "snakemake -n all": f"{REAL}::{BOTH}",
     "snakemake --profile slurm -n all": f"{REAL}::test_looking_changes_nothing",

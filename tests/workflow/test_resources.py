@@ -49,7 +49,9 @@ def test_a_larger_model_gets_more_gpus_and_memory(resources: ModuleType, base: d
     assert asked["nodes"] == nodes and asked["gres"] == "gpu:8" and asked["tasks"] == 8 * nodes
     assert asked["mem_mb"] > small.pretraining("short")["mem_mb"]
     assert asked["slurm_extra"] == "--signal=URG@120"
-    assert f"--nodes={nodes} --ntasks={8 * nodes} --ntasks-per-node=8" in large.launcher("short", threads=4)
+    launcher = large.launcher("short", threads=4)
+    assert launcher.startswith(f"srun --kill-on-bad-exit=1 --wait=0 --nodes={nodes} --ntasks={8 * nodes} ")
+    assert "--ntasks-per-node=8" in launcher and "--gres=gpu:8" in launcher
     assert large.finetuning("mnli")["mem_mb"] > small.finetuning("mnli")["mem_mb"]
 
 
@@ -90,7 +92,32 @@ def test_a_known_gpu_takes_what_the_roofline_model_says(resources: ModuleType, b
 
 
 @pytest.mark.parametrize(
-    "config", [{"gpus_per_nodes": 4}, {"max_nodes": 0}, {"gpu_teraflops": "fast"}, {"gpu": "quick"}]
+    ("way", "one", "many"),
+    [
+        ("gres", "--gres=gpu:1", "--gres=gpu:8"),
+        ("gpus_per_node", "--gpus-per-node=1", "--gpus-per-node=8"),
+        ("gpus_per_task", "--gpus-per-task=1", "--gpus-per-task=1"),
+    ],
+)
+def test_one_key_says_how_gpus_are_asked_for(
+    resources: ModuleType, base: dict[str, Any], way: str, one: str, many: str
+) -> None:
+    """As the executor turns resources into options: ``gres`` by itself, ``slurm_extra`` as it is."""
+
+    def options(asked: dict[str, Any]) -> str:
+        return (f"--gres={asked['gres']} " if "gres" in asked else "") + asked.get("slurm_extra", "")
+
+    plan = resources.StudyResources(Study(**base), resources.Cluster.of({"gpu_request": way}))
+    assert one in options(plan.on_gpu) and "gpu" not in plan.on_gpu
+    asked = plan.pretraining("short")
+    assert many in options(asked) and "--signal=URG@120" in options(asked) and "gpu" not in asked
+    assert plan.launcher("short", threads=1).endswith(many)
+    assert options(asked).count("gpu") == many.count("gpu")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"gpus_per_nodes": 4}, {"max_nodes": 0}, {"gpu_teraflops": "fast"}, {"gpu": "quick"}, {"gpu_request": "gpu"}],
 )
 def test_a_mistake_in_the_config_is_named(resources: ModuleType, config: dict[str, Any]) -> None:
     with pytest.raises(PipelineError, match=next(iter(config))):

@@ -18,9 +18,10 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.params.machine import Machine
 from pipeline_src.params.study import Study
 from pipeline_src.tools.doctor.finding import OK, WARNING, Finding
+from pipeline_src.tools.planning.hardware import Allocation
 from pipeline_src.tools.planning.jobs import Jobs
-from pipeline_src.tools.planning.model_sizes import ModelSizes
-from pipeline_src.tools.planning.roofline import StepTime, Work, step_time
+from pipeline_src.tools.planning.rates import gpu_step
+from pipeline_src.tools.planning.roofline import StepTime, Work
 from pipeline_src.training.datasheet import Chip, datasheet
 
 ROWS_CPU = 1024  # tokens that a CPU is tried with, where a GPU gets max_tokens of machine.yaml
@@ -105,11 +106,7 @@ class Accelerator:
         (job,) = Jobs(self.study, lambda _: None).pretrain("short")
         if not job.steps:
             return None
-        tokens = job.tokens / job.steps / gpus
-        pieces = -(-int(tokens) // self.machine.pretrain.max_tokens)
-        predictions = job.predictions / job.steps / gpus
-        work = Work(ModelSizes.of(self.study), tokens, job.length, predictions, max(1, pieces))
-        return work, step_time(work, self.chip, gpus)
+        return gpu_step(job, Allocation.on(self.chip, 1, gpus), self.machine.pretrain.max_tokens)
 
 
 def versions(_: Accelerator) -> Finding:

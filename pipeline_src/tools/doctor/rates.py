@@ -19,6 +19,7 @@ from pipeline_src.tools.doctor.finding import OK, WARNING, Finding
 from pipeline_src.tools.doctor.loader import loader_examples
 from pipeline_src.tools.planning.roofline import MEMORY, attention_rate, product_rate
 from pipeline_src.tools.planning.table import amount
+from pipeline_src.training.transfer import transfer
 
 ENOUGH = 0.75  # of what is expected: less is a warning
 WIDE = 8192  # rows and columns of a product as large as datasheets have in mind
@@ -105,7 +106,7 @@ def loader(accelerator: Accelerator, gpus: int) -> Finding:
         size = max(1, accelerator.study.pretrain.batch // gpus)
         cut, device = Cut(accelerator.machine.pretrain.max_tokens), accelerator.device
         began, tokens = time.perf_counter(), 0
-        for batch in tensor_batches(examples.batches(size, 1, 0, LOADED, cut), device):
+        for batch in transfer(tensor_batches(examples.batches(size, 1, 0, LOADED, cut)), device):
             tokens += sum(part.counts["tokens"] for part in batch)
             if time.perf_counter() - began > LOADING:
                 break

@@ -21,6 +21,7 @@ class JobEstimate:
         steps, width, inner, layers, entries: of training and its model.
         length: of the sequences that ``tokens`` are in: the sum of squared lengths over their sum.
         predictions: predicted tokens.
+        rows: tokens of which what the last block makes is read; 0 where all are.
     """
 
     stage: str
@@ -40,3 +41,4 @@ class JobEstimate:
     entries: int = 0
     length: float = 0.0
     predictions: float = 0.0
+    rows: float = 0.0

@@ -115,7 +115,8 @@ class Jobs:
         share = 1.0 if params.objective == "left_to_right" else self.study.mask_prob
         tokens = slots * fill_ratio(length)
         real_length = min(length, length * (fill_ratio(length) + 0.08))
-        flops = model.flops(tokens, real_length, share * tokens, _rows_read(share, tokens, real_length))
+        rows = _rows_read(share, tokens, real_length)
+        flops = model.flops(tokens, real_length, share * tokens, rows)
         done = Path(f"results/pretrain/{phase}.json")
         if self.size(f"models/pretrained/{phase}") and self.size(str(done)) and done.exists():
             cost = read_json(done).get("cost", {})
@@ -130,7 +131,7 @@ class Jobs:
             extra=CHECKPOINTS * MODEL_AND_MOMENTS * model.parameters,
             tokens=tokens, flops=flops,
             slot_flops=model.flops(slots, length, share * slots, _rows_read(share, slots, length)),
-            steps=steps, length=real_length, predictions=share * tokens, **model.of_a_job(),
+            steps=steps, length=real_length, predictions=share * tokens, rows=rows, **model.of_a_job(),
         )  # fmt: skip
 
     def finetune(self) -> Iterator[JobEstimate]:
@@ -172,6 +173,7 @@ class Jobs:
             written=job.written + PREDICTION * (size.labelled * weights + size.unlabelled),
             tokens=trained,
             length=length,
+            rows=trained / length if reads_first else 0.0,
             flops=flops,
             slot_flops=flops * recipe.max_length * size.sequences / mean,
             steps=sum(point.epochs * math.ceil(size.rows / point.batch) for point in points),

@@ -20,7 +20,7 @@ from pipeline_src.params.machine import USUAL
 from pipeline_src.tools.planning.hardware import Allocation
 from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.model_sizes import ModelSizes
-from pipeline_src.tools.planning.roofline import Work, by_size, step_time
+from pipeline_src.tools.planning.roofline import StepTime, Work, by_size, step_time
 
 MEASURED = LOGS / "rates.jsonl"
 LAST = 20  # runs of a stage that count
@@ -79,18 +79,24 @@ def _on_one_core(job: JobEstimate, _: Allocation) -> float:
 def _training(job: JobEstimate, allocation: Allocation) -> float:
     if not allocation.gpus:
         return job.flops / (by_size(THREAD, job.width) * allocation.cores**THREADS_TOGETHER)
-    if not job.steps:
-        return 0.0
+    return job.steps * gpu_step(job, allocation)[1].seconds if job.steps else 0.0
+
+
+def gpu_step(
+    job: JobEstimate, allocation: Allocation, max_tokens: int = USUAL.pretrain.max_tokens
+) -> tuple[Work, StepTime]:
+    """What each GPU does in a step of a training, in pieces of at most ``max_tokens``, and the time that it takes."""
     tokens = job.tokens / job.steps / allocation.gpus
     work = Work(
         ModelSizes(job.width, job.layers, job.inner, job.entries, POSITIONS),
         tokens,
         job.length,
         job.predictions / job.steps / allocation.gpus,
-        pieces=math.ceil(tokens / USUAL.pretrain.max_tokens),
+        rows=job.rows / job.steps / allocation.gpus if job.rows else None,
+        pieces=math.ceil(tokens / max_tokens),
         compiled=job.stage == "pretrain",
     )
-    return job.steps * step_time(work, allocation.chip, allocation.gpus).seconds
+    return work, step_time(work, allocation.chip, allocation.gpus)
 
 
 SECONDS: dict[str, Callable[[JobEstimate, Allocation], float]] = {

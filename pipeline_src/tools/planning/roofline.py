@@ -61,6 +61,7 @@ class Work:
         tokens: real ones.
         length: of a sequence: the sum of squared lengths over the sum of lengths.
         predictions: predicted tokens.
+        rows: tokens of which what the last block makes is read; None reads all.
         pieces: that its part of the batch is cut into.
         compiled: by torch.compile.
     """
@@ -69,6 +70,7 @@ class Work:
     tokens: float
     length: float
     predictions: float
+    rows: float | None = None
     pieces: int = 1
     compiled: bool = True
 
@@ -119,17 +121,20 @@ def step_time(work: Work, chip: Chip, gpus: int = 1, design: Design = BUILT) -> 
     width, inner, layers = model.hidden_size, model.intermediate_size, model.num_hidden_layers
     projections = [(width, 3 * width)] if design.fused else [(width, width)] * 3
     products = [*projections, (width, width), (width, inner), (inner, width)]
-    attended = 12 * layers * width * work.length * tokens  # FLOPs, as models/flops.py counts them
+    used = 1.0 if work.rows is None else work.rows / tokens  # of the last block, which makes keys and values of all
+    blocks = layers - 1 + used
+    keys_and_values = (1 - used) * product_time(chip, width, 2 * width, tokens)
+    attended = 12 * blocks * width * work.length * tokens  # FLOPs, as models/flops.py counts them
     transform = product_time(chip, width, width, work.predictions)
     scores = product_time(chip, width, model.vocab_size, work.predictions) / (1 if design.aligned else UNALIGNED)
     one = StepTime(
-        products=layers * sum(product_time(chip, *product, tokens) for product in products),
-        attention=attended / attention_rate(chip, work.length) + QKV * width * layers * tokens / bandwidth,
-        element_wise=(layers * _block_bytes(width, inner, design) + EMBEDDINGS * width) * tokens / bandwidth,
+        products=blocks * sum(product_time(chip, *product, tokens) for product in products) + keys_and_values,
+        attention=attended / attention_rate(chip, work.length) + QKV * width * blocks * tokens / bandwidth,
+        element_wise=(blocks * _block_bytes(width, inner, design) + EMBEDDINGS * width) * tokens / bandwidth,
         head=transform + scores + SCORES * model.vocab_size * work.predictions / bandwidth,
         parameters=(OPTIMISER + WEIGHTS * work.pieces) * model.parameters / bandwidth,
         host=HOST_STEP + (HOST_COMPILED if work.compiled else HOST_EAGER) * layers * work.pieces,
-        ideal=model.flops(tokens, work.length, work.predictions) / (chip.teraflops * 1e12),
+        ideal=model.flops(tokens, work.length, work.predictions, work.rows) / (chip.teraflops * 1e12),
     )
     return one if gpus == 1 else replace(one, exposed=_exposed(one, model, chip, gpus))
 

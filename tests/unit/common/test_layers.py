@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "report": set(),
     "tools": {
         *("sources", "tokenizer", "examples", "models", "pretraining", "statistics", "finetuning", "training"),
-        "report",
+        *("report", "tasks.files.spec"),
     },
 }
 LAYER_0 = ("common", "params")

@@ -3,9 +3,15 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
+from pipeline_src.params.study import check_study
+from pipeline_src.tools.planning.hardware import CHIPS, Allocation
+from pipeline_src.tools.planning.jobs import Jobs
 from pipeline_src.tools.planning.model_sizes import ModelSizes
+from pipeline_src.tools.planning.rates import gpu_step
 from pipeline_src.tools.planning.roofline import Design, Work, all_reduce_time, product_time, step_time
+from pipeline_src.tools.preset import preset_text
 from pipeline_src.training.datasheet import DATASHEET, datasheet
 
 BASE, LARGE = ModelSizes(768, 12, 3072, 30_522, 512), ModelSizes(1024, 24, 4096, 30_522, 512)
@@ -33,6 +39,21 @@ def test_it_gives_the_speeds_of_another_model_worked_out_by_hand(work, chip, gpu
     assert took.mfu == pytest.approx(mfu, rel=0.06)
 
 
+def test_the_estimates_in_the_docs_are_the_models(root):
+    """Of presets with the settings of machine.yaml as they come: tokens per second and GPU, and MFU."""
+    text = (root / "docs" / "gpu.md").read_text(encoding="utf-8")
+    rows = [line.strip("| \n").split(" | ") for line in text.splitlines() if line.startswith("| bert-")]
+    assert len(rows) == 4
+    for name, *cells in rows:
+        preset, length = name.split(", ")
+        study = check_study(yaml.safe_load(preset_text(preset)), preset)
+        (job,) = Jobs(study, lambda _: None).pretrain("short" if length == "128" else "long")
+        each = [(gpus, chip) for gpus in (1, 8) for chip in ("a100", "h100", "h200")]
+        for cell, (gpus, chip) in zip(cells, each, strict=True):
+            work, took = gpu_step(job, Allocation.on(CHIPS[chip], 1, gpus))
+            assert cell == f"{work.tokens / took.seconds / 1e3:.0f}k, {took.mfu:.0%}".replace("%", " %"), (name, chip)
+
+
 def test_wide_products_are_bound_by_arithmetic_and_narrow_ones_by_memory():
     wide, narrow = (product_time(H100, width, width, 10_000) for width in (4096, 64))
     assert wide == pytest.approx(6 * 4096**2 * 10_000 / (0.8 * 989e12))
@@ -44,6 +65,16 @@ def test_everything_better_is_faster():
     for change in ({"residual": 2}, {"fused": True}, {"aligned": True}):
         assert step_time(OF_BASE, H100, design=replace(SINGLE_RESIDUAL, **change)).seconds < before
     assert step_time(OF_BASE, H200).seconds < step_time(OF_BASE, H100).seconds
+
+
+def test_the_last_block_takes_what_its_rows_take():
+    """All rows are as none given; no rows leave the keys and values alone."""
+    every, none = (step_time(replace(OF_BASE, rows=rows), H100) for rows in (OF_BASE.tokens, 0))
+    assert every == step_time(OF_BASE, H100)
+    eleven = step_time(replace(OF_BASE, model=replace(BASE, num_hidden_layers=11)), H100)
+    assert none.products == pytest.approx(eleven.products + product_time(H100, 768, 1536, OF_BASE.tokens))
+    assert none.attention == pytest.approx(eleven.attention) and none.element_wise == pytest.approx(eleven.element_wise)
+    assert none.ideal < every.ideal
 
 
 def test_the_host_bounds_a_small_step():
