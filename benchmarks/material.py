@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pipeline_src.books.markdown import markdown_paragraphs
 from pipeline_src.books.plain_text import plain_paragraphs
-from pipeline_src.sources.catalogue import load_source, resolve
+from pipeline_src.sources.catalogue import resolve
+from pipeline_src.sources.corpus_source import load_corpus_source
 from pipeline_src.sources.fetch import obtain, place
 from pipeline_src.wikipedia.articles import why_not_an_article
 from pipeline_src.wikipedia.dump import Page, read_head, read_pages
@@ -28,7 +29,7 @@ MORE = Path(os.environ.get("BENCH_DATA", "../shared/data"))
 def _source(name: str, part: str | None = None) -> Path:
     folder = CACHE / name
     if not folder.exists():
-        source = resolve(name, load_source(name), part=part)
+        source = resolve(name, load_corpus_source(name), part=part)
         obtained = obtain(name, source)
         folder.mkdir(parents=True)
         place(name, source, obtained, folder)

@@ -12,17 +12,18 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ruamel.yaml import YAML
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline_src.__main__ import STAGES
+from pipeline_src.common import catalogue
 from pipeline_src.common.closure import closure, imported_files
 
 CODE = "pipeline_src/"
-CATALOGUES = "pipeline_src/catalogue"  # YAML files of which a stage names the keys it reads
+CATALOGUE = "pipeline_src/catalogue/"  # YAML files, of which a stage names those that it reads
+CATALOGUE_FOLDERS = ("SOURCES", "TASK_SOURCES", "TASK_SPECS")  # in pipeline_src/common/catalogue.py
 
 
 def stage_module(command: str) -> str | None:
@@ -51,9 +52,10 @@ def compare(root: Path, *, fix: bool = False) -> list[str]:
         if module is None:
             continue
         needed = closure(module, root)
-        unnamed = [file for file in catalogues(module, root) if file not in _declared(body)]
-        complaints += [f"{name}: reads {file}, which is neither in deps nor in params" for file in unnamed]
-        code = [str(dep) for dep in body.get("deps") or [] if _is_code(dep)]
+        deps = [str(dep) for dep in body.get("deps") or []]
+        unnamed = [folder for folder in catalogue_folders(module, root) if not any(d.startswith(folder) for d in deps)]
+        complaints += [f"{name}: reads {folder}, of which nothing is in its deps" for folder in unnamed]
+        code = [dep for dep in deps if _is_code(dep)]
         if code == needed:
             continue
         missing, beyond = sorted(set(needed) - set(code)), sorted(set(code) - set(needed))
@@ -70,34 +72,28 @@ def compare(root: Path, *, fix: bool = False) -> list[str]:
     return complaints
 
 
-def catalogues(module: str, root: Path) -> list[str]:
-    """Files of the catalogue that ``module`` or what it imports names in a string: data that it reads."""
-    known = {path.name: str(path.relative_to(root)) for path in (root / CATALOGUES).glob("*.yaml")}
-    texts = {text for file in imported_files(module, root) for text in _strings(root / file, frozenset(known))}
-    return sorted(known[text] for text in texts)
+def catalogue_folders(module: str, root: Path) -> list[str]:
+    """Folders of the catalogue that ``module`` or what it imports takes from ``common.catalogue``: what it reads."""
+    named = {name for file in imported_files(module, root) for name in _from_catalogue(root / file)}
+    return sorted(f"{CODE}{getattr(catalogue, name)}" for name in named if name in CATALOGUE_FOLDERS)
 
 
 def _is_code(dep: object) -> bool:
-    return str(dep).startswith(CODE) and not str(dep).startswith(f"{CATALOGUES}/")
+    return str(dep).startswith(CODE) and not str(dep).startswith(CATALOGUE)
 
 
 def _listed(files: list[str], sentence: str) -> list[str]:
     return [sentence % ", ".join(files)] if files else []
 
 
-def _declared(stage: Any) -> set[str]:
-    """Paths in a stage's deps, and parameter files of which it names keys."""
-    files = {file for entry in stage.get("params", []) if not isinstance(entry, str) for file in entry}
-    return {str(dep) for dep in stage.get("deps") or []} | files
-
-
 @cache
-def _strings(file: Path, names: frozenset[str]) -> set[str]:
-    """Which of ``names`` stand as a string in a module."""
+def _from_catalogue(file: Path) -> set[str]:
+    """What a module imports from ``common.catalogue``."""
     text = file.read_text(encoding="utf-8")
-    if not any(name in text for name in names):  # most modules: spares the parsing
+    if catalogue.__name__ not in text:  # most modules: spares the parsing
         return set()
-    return {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant) and node.value in names}
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    return {name.name for node in imports if node.module == catalogue.__name__ for name in node.names}
 
 
 def main() -> int:

@@ -42,7 +42,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
         by_task[task] = {"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)}
         submitted, without = submissions(scores)
         if twice := submitted.keys() & files.keys():
-            remedy = "give each evaluation set's `test` in tasks.yaml a name of its own to submit"
+            remedy = "give each evaluation set's `test` a name of its own to submit"
             raise PipelineError("two submissions have one name", min(twice), where=f"task {task}", remedy=remedy)
         files |= submitted
         missing |= {task: without} if without else {}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 
 import torch
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.members import member_names
+from pipeline_src.common.members import load_member
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.names import Names
-
-FOLDER = "architectures"
 
 
 @dataclass(frozen=True)
@@ -45,12 +41,7 @@ def load_architecture(name: str) -> Architecture:
     Raises:
         PipelineError: there is no such file.
     """
-    known = member_names(FOLDER)
-    if name not in known:
-        raise PipelineError(
-            "no such architecture", name, where=f"pipeline_src/{FOLDER}", remedy=f"give one of {', '.join(known)}"
-        )
-    architecture: Architecture = importlib.import_module(f"pipeline_src.{FOLDER}.{name}").ARCHITECTURE
+    architecture: Architecture = load_member("architectures", name)
     return architecture
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json, write_json
 from pipeline_src.common.members import member_names
-from pipeline_src.models.architecture import FOLDER, file_of, load_architecture
+from pipeline_src.models.architecture import file_of, load_architecture
 from pipeline_src.models.bert import HOW_IT_RUNS, INITIAL_STD, Bert, BertConfig
 from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, rename
 from pipeline_src.models.tensors import read_tensors
@@ -81,8 +81,8 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     if not isinstance(raw, dict):
         raise _not_bert(f"a {type(raw).__name__} in config.json", folder)
     model_type = str(raw.get("model_type", BERT.model_type))
-    if file_of(model_type) not in member_names(FOLDER):
-        raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names(FOLDER))}", folder)
+    if file_of(model_type) not in member_names("architectures"):
+        raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('architectures'))}", folder)
     kind = load_architecture(file_of(model_type)).config
     fixed = {**kind.names.fixed, "layer_norm_eps": (kind.layer_norm_eps,), "hidden_act": tuple(ACTIVATIONS)}
     for key, allowed in fixed.items():

@@ -11,7 +11,7 @@ class BooksParams(Block):
     """Which shelf, and how it is filtered.
 
     Attributes:
-        source: entry of ``sources.yaml`` that holds the books.
+        source: entry of ``catalogue/sources`` that holds the books.
         min_words: shorter books are dropped (counted as ``too_short``).
         sentences_per_document: where a file holds one sentence per line without book boundaries
             (BookCorpus as distributed), so many lines make one document.

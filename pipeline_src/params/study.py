@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
+from pipeline_src.common.catalogue import SOURCES, entry_names
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.base import Block
 from pipeline_src.params.books import BooksParams
@@ -21,7 +21,7 @@ from pipeline_src.params.pretrain import PretrainParams
 from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.tasks.files.spec import task_names
+from pipeline_src.tasks.files.spec import load_spec, task_names
 
 
 class Study(Block):
@@ -52,7 +52,18 @@ class Study(Block):
             raise ValueError(f"no task is called {unknown[0]!r}; there are {', '.join(task_names())}")
         if len(set(tasks)) != len(tasks):
             raise ValueError("each task may be listed once")
+        for task in tasks:
+            load_spec(task)  # an entry of one's own may be anything
         return tasks
+
+    @model_validator(mode="after")
+    def _sources_are_there(self) -> Study:
+        for key, name in (("wikipedia.dump", self.wikipedia.dump), ("books.source", self.books.source)):
+            if name not in (known := entry_names(SOURCES)):
+                raise ValueError(
+                    f"{key} names no file of pipeline_src/{SOURCES}: {name!r}; there are {', '.join(known)}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _blocks_fit_together(self) -> Study:
@@ -117,10 +128,5 @@ def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
 
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
-    """Turn plain values into a :class:`Study`; errors as in :func:`load_study`, and where tasks.yaml is no YAML."""
-    try:
-        task_names()
-    except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:  # an entry of one's own may be anything
-        remedy = "mend pipeline_src/catalogue/tasks.yaml, where each task is a mapping of keys, as docs/tasks.md shows"
-        raise PipelineError("the tasks cannot be read", "tasks.yaml", where=error, remedy=remedy) from None
+    """Turn plain values into a :class:`Study`; errors as in :func:`load_study`."""
     return check_block(Study, raw, path, complete=True)

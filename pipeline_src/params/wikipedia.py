@@ -11,7 +11,7 @@ class WikipediaParams(Block):
     """Which dump, which of its parts, and how they are filtered.
 
     Attributes:
-        dump: entry of ``sources.yaml`` that holds the dump.
+        dump: entry of ``catalogue/sources`` that holds the dump.
         date: date of the dump as Wikimedia writes it (``20260901``), for entries whose addresses need one.
         parts: parts of the dump, one job each; a name of letters, digits and ``-`` that the entry's addresses use.
         min_words: articles with fewer words of prose are dropped (counted as ``too_short``).

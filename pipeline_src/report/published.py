@@ -30,7 +30,7 @@ class Score:
     """A score with what must agree before two of them are compared.
 
     Attributes:
-        eval_set, metric: as tasks.yaml names them.
+        eval_set, metric: as catalogue/tasks names them.
         split: ``dev``, ``test``, ``test server``, or the name of a file that is none of these.
         synthetic: whether the data were made up.
         value: the score itself.

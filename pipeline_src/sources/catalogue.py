@@ -1,19 +1,17 @@
-"""The catalogue ``sources.yaml``, checked, and one entry of it with its date and part filled in."""
+"""An entry of the catalogue that says where data comes from, checked, and with its date and part filled in."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import PurePosixPath
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from pipeline_src.common.catalogue import HELP, read_entry
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.base import Block
 from pipeline_src.sources.checksums import Checksum
 
-CATALOGUE = Path(__file__).parents[1] / "catalogue" / "sources.yaml"
 SCHEMES = ("https", "file", "pypi")
 PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<member>.+)")
 
@@ -35,7 +33,7 @@ class Wheel(Block):
 
 
 class SourceFile(Block):
-    """One file of an entry; ``sources.yaml`` says at its top what each field means."""
+    """One file of an entry; ``catalogue/README.md`` says what each field means."""
 
     path: str
     url: str
@@ -93,31 +91,21 @@ class Source(Block):
         return self
 
 
-def load_source(name: str, catalogue: Path = CATALOGUE) -> Source:
-    """Read one entry.
+def load_source(folder: str, name: str) -> Source:
+    """Read one entry of a folder of the catalogue, ``catalogue/task_sources`` or another.
 
     Raises:
-        PipelineError: no such entry, or it is not written as the head of the catalogue says.
+        PipelineError: no such entry, or it is not written as the catalogue's README says.
     """
-    remedy = f"see the head of {catalogue.name}"
     try:
-        entries: Any = yaml.safe_load(catalogue.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PipelineError("the catalogue cannot be read", catalogue.name, where=error, remedy=remedy) from None
-    if not isinstance(entries, dict) or name not in entries:
-        known = ", ".join(entries) if isinstance(entries, dict) else "nothing"
-        raise PipelineError(
-            "no such source", name, where=catalogue.name, remedy=f"add an entry, or name one that is there: {known}"
-        )
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise PipelineError("a source is named in letters, digits, - and _", name, where=catalogue.name, remedy=remedy)
-    try:
-        return Source.model_validate(entries[name])
+        return Source.model_validate(read_entry(folder, name))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = ".".join(str(step) for step in (name, *first["loc"]))
         raise PipelineError(
-            "wrong entry in the catalogue", key, where=catalogue.name, remedy=f"{first['msg']}; {remedy}"
+            "wrong entry in the catalogue",
+            ".".join(str(step) for step in (name, *first["loc"])),
+            where=f"pipeline_src/{folder}/{name}.yaml",
+            remedy=f"{first['msg']}; see {HELP}",
         ) from None
 
 
@@ -125,7 +113,6 @@ def resolve(name: str, source: Source, *, date: str | None = None, part: str | N
     """Fill ``{date}``, ``{part}``, ``{path}`` and the named groups of the part into every path and address.
 
     The description may hold them too, but for ``{path}``.
-
 
     Raises:
         PipelineError: the part is not one of this entry's, or a date is needed and there is none.

@@ -6,13 +6,14 @@ from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import RAW_WIKIPEDIA
 from pipeline_src.common.progress import log
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.sources.catalogue import load_source, resolve
+from pipeline_src.sources.catalogue import resolve
+from pipeline_src.sources.corpus_source import load_corpus_source
 from pipeline_src.sources.fetch import obtain, place
 
 
 def run(wikipedia: WikipediaParams, part: str) -> None:
     """Fetch and verify one part of the dump into ``data/raw/wikipedia/<part>/``, with a ``source.json``."""
-    source = resolve(wikipedia.dump, load_source(wikipedia.dump), date=wikipedia.date, part=part)
+    source = resolve(wikipedia.dump, load_corpus_source(wikipedia.dump), date=wikipedia.date, part=part)
     obtained = obtain(wikipedia.dump, source)
     with atomic_directory(RAW_WIKIPEDIA / part) as folder:
         place(wikipedia.dump, source, obtained, folder)

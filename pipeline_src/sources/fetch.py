@@ -95,7 +95,7 @@ def _own_files(name: str, file: SourceFile) -> list[Obtained]:
     if not found:
         raise PipelineError(
             "your own file is not there", pattern, where=f"{name} in the catalogue",
-            remedy="put it there (from the project's root), or change the address in sources.yaml",
+            remedy="put it there (from the project's root), or change the address in the catalogue",
         )  # fmt: skip
     if glob.escape(pattern) == pattern:  # no wildcard: one file, under the name that the catalogue gives it
         _verify(name, file, found[0], Checksum.parse(file.checksum) if file.checksum else None, delete=False)
@@ -184,12 +184,12 @@ def _verify(name: str, file: SourceFile, path: Path, wanted: Checksum | None, *,
         return sums["sha256"]
     if wanted is None and file.bytes in (None, size):
         return sums["sha256"]
-    remedy = "fetch or make the file again, or mend its checksum in sources.yaml if it was changed on purpose"
+    remedy = "fetch or make the file again, or mend its checksum in the catalogue if it was changed on purpose"
     if delete:
         path.unlink()
         remedy = (
             "run the same command again; if it stays so, the publisher changed the file: look into it, then mend the "
-            "checksum in sources.yaml or the line in sources.lock. The download was deleted"
+            "checksum in the catalogue or the line in sources.lock. The download was deleted"
         )
     expected = wanted or f"{file.bytes:,} bytes"
     got = f"{wanted.algorithm}:{sums[wanted.algorithm]} ({size:,} bytes)" if wanted else f"{size:,} bytes"

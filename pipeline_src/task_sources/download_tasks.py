@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pipeline_src.common.catalogue import TASK_SOURCES
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import TASKS
@@ -29,11 +30,11 @@ def run(seed: int, task_source: str, tasks: Sequence[str]) -> None:
     Raises:
         PipelineError: no such ``task_source``, or a task cannot be had; ``data/tasks`` is then as it was.
     """
-    if task_source not in TASK_SOURCES:
+    if task_source not in WRITERS:
         raise PipelineError(
-            "no such task_source", task_source, where="params.yaml", remedy=f"use {' or '.join(TASK_SOURCES)}"
+            "no such task_source", task_source, where="params.yaml", remedy=f"use {' or '.join(WRITERS)}"
         )
-    TASK_SOURCES[task_source](seed, tasks)
+    WRITERS[task_source](seed, tasks)
     log.info("%d tasks (%s) in %s", len(tasks), task_source, TASKS)
 
 
@@ -55,7 +56,7 @@ def _synthetic(seed: int, tasks: Sequence[str]) -> None:
 
 
 def _official(seed: int, tasks: Sequence[str]) -> None:
-    obtained = _obtain({task: resolve(task, load_source(task)) for task in tasks})
+    obtained = _obtain({task: resolve(task, load_source(TASK_SOURCES, task)) for task in tasks})
     with atomic_directory(TASKS) as folder:
         for task, found in obtained.items():
             _place(task, found, folder)
@@ -66,10 +67,10 @@ Found = tuple[Source, list[Obtained]]
 
 def _own(task: str) -> Source:
     """The source of a task that has no synthetic form: files on this machine, or there is none to be had."""
-    source = resolve(task, load_source(task))
+    source = resolve(task, load_source(TASK_SOURCES, task))
     if any(file.scheme != "file" for file in source.files):
-        remedy = "set `task_source: official` in params.yaml, or give its source in sources.yaml file: addresses alone"
-        raise PipelineError("no synthetic form of this task", task, where="sources.yaml", remedy=remedy)
+        remedy = "set `task_source: official` in params.yaml, or give its source file: addresses alone"
+        raise PipelineError("no synthetic form of this task", task, where=f"pipeline_src/{TASK_SOURCES}", remedy=remedy)
     return source
 
 
@@ -82,4 +83,4 @@ def _place(task: str, found: Found, folder: Path) -> None:
     place(task, *found, folder / task, ARRANGE.get(task))
 
 
-TASK_SOURCES: dict[str, Callable[[int, Sequence[str]], None]] = {"synthetic": _synthetic, "official": _official}
+WRITERS: dict[str, Callable[[int, Sequence[str]], None]] = {"synthetic": _synthetic, "official": _official}

@@ -13,7 +13,8 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file
 from pipeline_src.params.study import check_study, load_study
-from pipeline_src.sources.catalogue import Source, load_source, resolve
+from pipeline_src.sources.catalogue import Source, resolve
+from pipeline_src.sources.corpus_source import load_corpus_source
 from pipeline_src.sources.fetch import published_list
 from pipeline_src.tools.yaml_editor import YamlEditor
 
@@ -24,7 +25,7 @@ GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")  # a named group of a part's regul
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
     parser.add_argument("--date", required=True, help="of the dump, such as 20260901")
-    parser.add_argument("--dump", default="enwiki", help="an entry of sources.yaml (default: enwiki)")
+    parser.add_argument("--dump", default="enwiki", help="an entry of catalogue/sources (default: enwiki)")
     parser.add_argument("--print", action="store_true", help="only say which parts there are, and change nothing")
 
 
@@ -53,7 +54,7 @@ def find_parts(name: str, date: str) -> list[str]:
     """
     if not re.fullmatch(r"\d{8}", date):
         raise PipelineError("not a date of a dump", date, where="--date", remedy="write year, month, day: 20260901")
-    source = load_source(name)
+    source = load_corpus_source(name)
     address = source.files[0].checksum_file
     if source.part is None or address is None or "{date}" not in source.files[0].path:
         raise PipelineError(

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.members import member_names
+from pipeline_src.common.members import load_member
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.training.loop import B, Objective
 
-FOLDER = "objectives"
 PAIRS = {"next_sentence": "next sentences", "sentence_order": "the order of sentences"}  # in words
 MODEL = "model."  # where an objective keeps the network whose parameters are stored under their own names
 
@@ -109,9 +106,5 @@ def load_objective(name: str) -> type[PretrainingObjective[Any]]:
     Raises:
         PipelineError: there is no such file.
     """
-    names = member_names(FOLDER)
-    if name not in names:
-        raise PipelineError(
-            "no such objective", name, where="pretrain.objective", remedy=f"give one of {', '.join(names)}"
-        )
-    return import_module(f"pipeline_src.{FOLDER}.{name}").OBJECTIVE
+    objective: type[PretrainingObjective[Any]] = load_member("objectives", name)
+    return objective

@@ -1,11 +1,14 @@
 """Fixtures that several packages' tests use."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline_src.common.files import write_json
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
 from pipeline_src.tokenizer_training.counting import count_words
 from pipeline_src.tokenizer_training.learn import learn_vocabulary
@@ -43,6 +46,17 @@ def documents() -> list[list[list[int]]]:
 @pytest.fixture
 def store(tmp_path, documents) -> TokenStore:
     return write_store(tmp_path, documents)
+
+
+@pytest.fixture
+def catalogue(tmp_path_factory: pytest.TempPathFactory, monkeypatch, root: Path) -> Iterator[Path]:
+    """A copy of the catalogue, read in its place, to which entries may be added."""
+    place = tmp_path_factory.mktemp("catalogue")
+    shutil.copytree(root / "pipeline_src/catalogue", place / "catalogue")
+    monkeypatch.setattr("pipeline_src.common.catalogue.ROOT", place)
+    load_spec.cache_clear()
+    yield place / "catalogue"
+    load_spec.cache_clear()
 
 
 TEXT = [

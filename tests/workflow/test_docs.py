@@ -172,7 +172,7 @@ def test_machine_yaml_as_it_is_shown() -> None:
 
 
 def test_every_folder_has_its_line() -> None:
-    folders = {path.parent.name for path in (ROOT / "pipeline_src").glob("*/*.*") if path.suffix in (".py", ".yaml")}
+    folders = {path.parent.name for path in (ROOT / "pipeline_src").glob("*/*.*") if path.suffix in (".py", ".md")}
     tree = _text("docs/house.md").partition("\npipeline_src/\n")[2].partition("```")[0]
     assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
     short = _text("README.md").partition("\npipeline_src/ ")[2].partition("\ndata/")[0]
@@ -191,7 +191,7 @@ def _rows(text: str) -> list[list[str]]:
 
 def test_a_task_of_ones_own_as_it_is_shown() -> None:
     text = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
-    task, source = (yaml.safe_load(block)["reviews"] for block in re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S))
+    task, source = (yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S))
     assert TaskSpec.model_validate({"name": "reviews", **task}).scores["reviews"].test
     assert Source.model_validate(source).files[0].scheme == "file"
 

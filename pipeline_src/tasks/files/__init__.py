@@ -1,1 +1,1 @@
-"""The tasks' data files: what tasks.yaml says of them, and readers of the official layouts."""
+"""The tasks' data files: what catalogue/tasks says of them, and readers of the official layouts."""

@@ -1,20 +1,18 @@
-"""What a task is, as ``tasks.yaml`` declares it: files, columns, labels and metrics. No torch here."""
+"""What a task is, as ``catalogue/tasks/<task>.yaml`` declares it: files, columns, labels and metrics. No torch here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from pipeline_src.common.catalogue import TASK_SPECS, entry_names, read_entry
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.base import Block
 
-DECLARATIONS = Path(__file__).parents[2] / "catalogue" / "tasks.yaml"
-TEST_REMEDY = f"give the evaluation set a `test` in {DECLARATIONS.name}"
+TEST_REMEDY = "give the evaluation set a `test` where the task is declared, in pipeline_src/catalogue/tasks"
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
 Column = int | str  # a header's name, or a number counted from 1 where the file has no header
 
@@ -98,7 +96,7 @@ OF_CLASSES, OF_NUMBERS = {"accuracy", "matthews"}, {"pearson", "spearman"}
 
 
 class TaskSpec(Block):
-    """A task of ``tasks.yaml``.
+    """A task of ``catalogue/tasks``.
 
     Attributes:
         name: its key there and its folder below data/tasks.
@@ -203,37 +201,22 @@ class TaskSpec(Block):
         return Layout(columns, header, self.labels, drop_short=False)  # a submission lacks no line
 
 
-@cache
-def load_specs(path: Path = DECLARATIONS) -> dict[str, TaskSpec]:
-    """Every declared task by name, in the file's order.
-
-    Raises:
-        PipelineError: a declaration has a wrong key or value; the task and the key are named.
-    """
-    specs = {}
-    for name, entry in yaml.safe_load(path.read_text(encoding="utf-8")).items():
-        try:
-            specs[name] = TaskSpec.model_validate({"name": name, **entry})
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            key = ".".join(str(step) for step in (name, *first["loc"]))
-            remedy = first["msg"].removeprefix("Value error, ")
-            raise PipelineError("task not declared well", key, where=path.name, remedy=remedy) from None
-    return specs
-
-
-def task_names() -> tuple[str, ...]:
+def task_names() -> list[str]:
     """Names of all declared tasks."""
-    return tuple(load_specs())
+    return entry_names(TASK_SPECS)
 
 
+@cache
 def load_spec(name: str) -> TaskSpec:
     """One task's declaration.
 
     Raises:
-        PipelineError: there is no such task.
+        PipelineError: there is no such task, or its declaration has a wrong key or value, which is named.
     """
-    specs = load_specs()
-    if name not in specs:
-        raise PipelineError("unknown task", name, remedy=f"choose one of {', '.join(specs)}")
-    return specs[name]
+    try:
+        return TaskSpec.model_validate({"name": name, **read_entry(TASK_SPECS, name)})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(step) for step in (name, *first["loc"]))
+        remedy = first["msg"].removeprefix("Value error, ")
+        raise PipelineError("task not declared well", key, where=f"pipeline_src/{TASK_SPECS}", remedy=remedy) from None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from pipeline_src.common.catalogue import SOURCES
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import TOKENS
@@ -58,7 +59,7 @@ class CorpusSizes:
 
     def dump(self, part: str) -> float:
         """Bytes of one part."""
-        found = self.size(f"data/raw/wikipedia/{part}") or self._catalogue(self.study.wikipedia.dump, part)
+        found = self.size(f"data/raw/wikipedia/{part}") or self._catalogue(SOURCES, self.study.wikipedia.dump, part)
         if found:
             return found
         name = self.study.wikipedia.dump
@@ -69,7 +70,7 @@ class CorpusSizes:
     def books(self) -> float:
         """Bytes of the books."""
         name = self.study.books.source
-        found = self.size("data/raw/books") or self._catalogue(name, None)
+        found = self.size("data/raw/books") or self._catalogue(SOURCES, name, None)
         if not found:
             self._note(f"{name}: nothing is there; {BOOKCORPUS / 1e9:.1f} GB, as BookCorpus has, assumed")
         return found or BOOKCORPUS
@@ -106,17 +107,17 @@ class CorpusSizes:
         estimate = STORED_EXAMPLE * drawn * (1 / lengths.short + 1 / lengths.long)
         return (not self.beside and self.size("data/examples")) or estimate
 
-    def download(self, name: str, part: str | None = None) -> float:
-        """Bytes that come over the wire for one entry of the catalogue: the whole wheel, where files lie in one."""
+    def download(self, folder: str, name: str, part: str | None = None) -> float:
+        """Bytes that come over the wire for an entry of a folder of the catalogue: a whole wheel, where it is one."""
         try:
-            source = self._source(name)
+            source = self._source(folder, name)
         except PipelineError:
             return 0
-        return (source.wheel.bytes or 0) if source.wheel else self._catalogue(name, part)
+        return (source.wheel.bytes or 0) if source.wheel else self._catalogue(folder, name, part)
 
-    def _catalogue(self, name: str, part: str | None) -> float:
+    def _catalogue(self, folder: str, name: str, part: str | None) -> float:
         """Bytes of an entry's files: as the catalogue says, of local ones as they lie there; 0 if one is not known."""
-        source = resolve(name, self._source(name), date=self.study.wikipedia.date, part=part)
+        source = resolve(name, self._source(folder, name), date=self.study.wikipedia.date, part=part)
         total = 0
         for file in source.files:
             if file.scheme == "file":

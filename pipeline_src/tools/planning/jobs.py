@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline_src.common.catalogue import SOURCES, TASK_SOURCES
 from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.params.study import Study
@@ -53,7 +54,7 @@ class Jobs:
         """One job per part."""
         for part in self.parts():
             written = self.corpus.dump(part)
-            wire = self.corpus.download(self.study.wikipedia.dump, part) or written
+            wire = self.corpus.download(SOURCES, self.study.wikipedia.dump, part) or written
             yield JobEstimate(
                 "download_wikipedia", part, wire, "B", read=wire, written=written, extra=_kept(wire, written)
             )
@@ -61,13 +62,13 @@ class Jobs:
     def download_books(self) -> Iterator[JobEstimate]:
         """One job; nothing comes over the wire for books of one's own."""
         written = self.corpus.books()
-        wire = self.corpus.download(self.study.books.source)
+        wire = self.corpus.download(SOURCES, self.study.books.source)
         yield JobEstimate("download_books", "all", wire, "B", read=wire, written=written, extra=_kept(wire, written))
 
     def download_tasks(self) -> Iterator[JobEstimate]:
         """One job for all tasks; synthetic ones are made, not fetched."""
         official = self.study.task_source == "official"
-        wire = sum(self.corpus.download(task) for task in self.study.tasks) if official else 0
+        wire = sum(self.corpus.download(TASK_SOURCES, task) for task in self.study.tasks) if official else 0
         written = self.size("data/tasks") or wire or 480_000 * len(self.study.tasks)  # as the sample's
         yield JobEstimate("download_tasks", "all", wire, "B", read=wire, written=written, extra=wire)
 

@@ -11,7 +11,6 @@ import yaml
 from pipeline_src import __main__ as command
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import check_study
-from pipeline_src.tasks.files.spec import load_specs
 from pipeline_src.tools.usage import STATUSES, WIDTH
 
 NOTHING_DONE = [  # in a folder where no stage has run
@@ -148,12 +147,13 @@ def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypat
     assert seen == {0, 2}
 
 
-@pytest.mark.parametrize("text", ["mine: [1", "mine:", "- mine", "mine: 1", "mine: {kind: nothing}", ""])
-def test_a_task_of_ones_own_written_wrongly(place, capsys, monkeypatch, text):
-    (place / "tasks.yaml").write_text(text)
-    monkeypatch.setattr("pipeline_src.params.study.task_names", lambda: list(load_specs(place / "tasks.yaml")))
+@pytest.mark.parametrize("text", ["kind: [1", "kind", "- kind", "1", "kind: nothing", ""])
+def test_a_task_of_ones_own_written_wrongly(place, catalogue, capsys, text):
+    (catalogue / "tasks/mine.yaml").write_text(text)
+    params = place / "params.yaml"
+    params.write_text(re.sub(r"(?m)^tasks: \[", "tasks: [mine, ", params.read_text()))
     status, shown = said("clean_books", capsys)
-    assert status == 2 and "task" in shown and "remedy: " in shown
+    assert status == 2 and "mine" in shown and "remedy: " in shown
 
 
 def test_the_systems_errors(place, capsys, monkeypatch):

@@ -12,7 +12,6 @@ from pipeline_src.common.files import read_json
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.report.table import HEADER, average_line, score_cells, text_table
-from pipeline_src.sources.catalogue import load_source
 from pipeline_src.task_sources import download_tasks
 from pipeline_src.tasks.files import spec as specs
 from pipeline_src.tasks.handlers import HANDLERS
@@ -20,21 +19,19 @@ from pipeline_src.tokenizer.wordpiece import build_tokenizer
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
 TASK = """
-reviews:
-  kind: classification
-  columns: {texts: [text], label: verdict}
-  labels: [bad, good]
-  train: train.SUFFIX
-  scores: {reviews: {title: Reviews, file: dev.SUFFIX, metrics: [accuracy, f1],
-                     test: {file: test.SUFFIX, submit: Reviews.tsv}}}
+kind: classification
+columns: {texts: [text], label: verdict}
+labels: [bad, good]
+train: train.SUFFIX
+scores: {reviews: {title: Reviews, file: dev.SUFFIX, metrics: [accuracy, f1],
+                   test: {file: test.SUFFIX, submit: Reviews.tsv}}}
 """
 SOURCE = """
-reviews:
-  description: Reviews of our own
-  licence: ours
-  citation: none
-  files:
-    - {path: ., url: "file:data/own/reviews/*"}
+description: Reviews of our own
+licence: ours
+citation: none
+files:
+  - {path: ., url: "file:data/own/reviews/*"}
 """
 TEXTS = ['a "good" film', "a bad film", "good 中国", "bad", "so good"]
 LABELS = ["good", "bad", "good", "bad", "good"]
@@ -55,14 +52,10 @@ def jsonl(labelled: bool) -> str:
 
 @pytest.mark.parametrize("task_source", ["synthetic", "official"])
 @pytest.mark.parametrize(("suffix", "content"), [("tsv", tsv), ("jsonl", jsonl)])
-def test_it_goes_all_the_way(project: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, content, task_source: str):
-    (project / "tasks.yaml").write_text(TASK.replace("SUFFIX", suffix))
-    (project / "sources.yaml").write_text(SOURCE)
-    declared = specs.load_specs(project / "tasks.yaml")
-    everything = {**specs.load_specs(), **declared}
-    monkeypatch.setattr(specs, "load_specs", lambda: everything)
-    monkeypatch.setattr(download_tasks, "load_source", lambda name: load_source(name, project / "sources.yaml"))
-    assert specs.task_names()[-1] == "reviews"
+def test_it_goes_all_the_way(project: Path, catalogue: Path, suffix: str, content, task_source: str):
+    (catalogue / "tasks/reviews.yaml").write_text(TASK.replace("SUFFIX", suffix))
+    (catalogue / "task_sources/reviews.yaml").write_text(SOURCE)
+    assert "reviews" in specs.task_names()
 
     own = project / "data/own/reviews"
     own.mkdir(parents=True)

@@ -19,8 +19,7 @@ from pipeline_src.evaluation.task_scores import EvalResult, TaskScores
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.task_sources.synthetic import write_task
-from pipeline_src.tasks.files import spec as specs
-from pipeline_src.tasks.files.spec import load_spec, load_specs
+from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.handlers import HANDLERS
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
@@ -156,6 +155,8 @@ def test_two_submissions_of_one_name_are_refused(study, monkeypatch):
     row = load_spec("rte").scores["rte"]
     row = row.model_copy(update={"test": row.test.model_copy(update={"submit": "CoLA.tsv"})})
     rte = load_spec("rte").model_copy(update={"scores": {"rte": row}})
-    monkeypatch.setattr(specs, "load_specs", lambda: {"cola": load_specs()["cola"], "rte": rte})
+    monkeypatch.setattr(
+        "pipeline_src.evaluation.evaluate.load_spec", lambda name: rte if name == "rte" else load_spec(name)
+    )
     with pytest.raises(PipelineError, match=r"two submissions have one name: CoLA.tsv[\s\S]*task rte"):
         evaluate(("cola", "rte"))

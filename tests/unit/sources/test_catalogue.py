@@ -5,25 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
+from pipeline_src.common.catalogue import SOURCES, TASK_SOURCES, entry_names
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.sources.catalogue import CATALOGUE, load_source, resolve
+from pipeline_src.sources.catalogue import load_source, resolve
+from pipeline_src.sources.corpus_source import load_corpus_source
 from pipeline_src.tasks.files.spec import task_names
 
-NAMES = list(yaml.safe_load(CATALOGUE.read_text(encoding="utf-8")))
-ENTRY = "description: d\n  licence: l\n  citation: c\n  files:\n    - "
+NAMES = [(folder, name) for folder in (SOURCES, TASK_SOURCES) for name in entry_names(folder)]
+ENTRY = "description: d\nlicence: l\ncitation: c\nfiles:\n  - "
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "sources.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_entry_is_well_formed_and_can_be_filled_in(name: str) -> None:
-    source = load_source(name)
+@pytest.mark.parametrize(("folder", "name"), NAMES)
+def test_every_entry_is_well_formed_and_can_be_filled_in(folder: str, name: str) -> None:
+    source = load_source(folder, name)
     filled = resolve(name, source, date="20260901", part=source.part_example)
     for file in filled.files:
         assert not set("{}") & set(file.path + file.url + "".join(file.mirrors) + (file.checksum_file or ""))
@@ -31,12 +26,12 @@ def test_every_entry_is_well_formed_and_can_be_filled_in(name: str) -> None:
             assert file.path == "diagnostic-full.tsv", "a new entry without a sum: look for one first"
 
 
-def test_every_task_has_an_entry_of_its_name() -> None:
-    assert set(task_names()) <= set(NAMES)
+def test_every_task_has_a_source_of_its_name() -> None:
+    assert task_names() == entry_names(TASK_SOURCES)
 
 
 def test_a_part_of_the_english_dump() -> None:
-    dump, index = resolve("enwiki", load_source("enwiki"), date="20260901", part="27-p70000000p71234567").files
+    dump, index = resolve("enwiki", load_corpus_source("enwiki"), date="20260901", part="27-p70000000p71234567").files
     name = "enwiki-20260901-pages-articles-multistream27.xml-p70000000p71234567.bz2"
     assert dump.path == name
     assert dump.url == f"https://dumps.wikimedia.org/enwiki/20260901/{name}"
@@ -46,20 +41,20 @@ def test_a_part_of_the_english_dump() -> None:
 
 
 def test_the_description_names_the_date() -> None:
-    source = resolve("enwiki", load_source("enwiki"), date="20260901", part="1-p1p41242")
+    source = resolve("enwiki", load_corpus_source("enwiki"), date="20260901", part="1-p1p41242")
     assert source.description.startswith("English Wikipedia, multistream dump of 20260901")
 
 
 def test_a_part_that_the_entry_does_not_have_and_a_date_that_is_missing() -> None:
     with pytest.raises(PipelineError, match=r"(?s)enwiki has no such part: all.*1-p1p41242"):
-        resolve("enwiki", load_source("enwiki"), date="20260901", part="all")
+        resolve("enwiki", load_corpus_source("enwiki"), date="20260901", part="all")
     with pytest.raises(PipelineError, match=r"(?s)simplewiki needs a date.*wikipedia\.date"):
-        resolve("simplewiki", load_source("simplewiki"), part="all")
+        resolve("simplewiki", load_corpus_source("simplewiki"), part="all")
 
 
 def test_an_unknown_name_lists_those_there() -> None:
-    with pytest.raises(PipelineError, match=r"(?s)no such source: enviki.*enwiki-sample"):
-        load_source("enviki")
+    with pytest.raises(PipelineError, match=r"(?s)no such entry in the catalogue: enviki.*enwiki-sample"):
+        load_corpus_source("enviki")
 
 
 @pytest.mark.parametrize(
@@ -75,14 +70,28 @@ def test_an_unknown_name_lists_those_there() -> None:
         (f"{{path: a, url: 'https://x/a', checksum: 'md5:{'0' * 32}', checksum_file: 'https://x/s'}}", "not both"),
     ],
 )
-def test_a_badly_written_entry_is_refused_by_name(tmp_path: Path, file: str, said: str) -> None:
+def test_a_badly_written_entry_is_refused_by_name(catalogue: Path, file: str, said: str) -> None:
+    (catalogue / "sources/mine.yaml").write_text(f"{ENTRY}{file}\n")
     with pytest.raises(PipelineError, match="wrong entry in the catalogue: mine") as caught:
-        load_source("mine", written(tmp_path, f"mine:\n  {ENTRY}{file}\n"))
+        load_corpus_source("mine")
     assert said in str(caught.value)
 
 
-def test_a_catalogue_that_is_not_yaml(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="cannot be read"):
-        load_source("mine", written(tmp_path, "mine: [\n"))
+@pytest.mark.parametrize("text", ["a: [", "a: [1\n", "\x00", "[" * 3000, "seed: 2026-13-45"])
+def test_an_entry_that_is_not_yaml(catalogue: Path, text: str) -> None:
+    (catalogue / "sources/mine.yaml").write_text(text)
+    with pytest.raises(PipelineError, match=r"cannot be read: mine\.yaml"):
+        load_corpus_source("mine")
+
+
+@pytest.mark.parametrize("text", ["", "- a", "a", "1"])
+def test_an_entry_that_is_no_mapping(catalogue: Path, text: str) -> None:
+    (catalogue / "sources/mine.yaml").write_text(text)
+    with pytest.raises(PipelineError, match=r"not a mapping of keys: mine\.yaml"):
+        load_corpus_source("mine")
+
+
+@pytest.mark.parametrize("name", ["my.shelf", "../sources/enwiki", "", "a b"])
+def test_the_name_of_an_entry(name: str) -> None:
     with pytest.raises(PipelineError, match="letters, digits"):
-        load_source("my.shelf", written(tmp_path, f"my.shelf:\n  {ENTRY}{{path: a, url: 'file:a'}}\n"))
+        load_corpus_source(name)

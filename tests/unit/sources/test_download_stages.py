@@ -11,7 +11,6 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources import download_books, download_wikipedia, fetch
-from pipeline_src.sources.catalogue import load_source
 from pipeline_src.task_sources import download_tasks, mrpc
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
@@ -58,28 +57,25 @@ def test_a_task_source_that_does_not_exist(project: Path) -> None:
 
 
 OWN = """
-mine:
-  description: Sentences of my own
-  licence: mine
-  citation: mine
-  files:
-    - {path: train.jsonl, url: "file:data/own/mine/train.jsonl"}
-    - {path: dev.jsonl, url: "file:data/own/mine/dev.jsonl"}
-theirs:
-  description: Sentences of theirs
-  licence: theirs
-  citation: theirs
-  files:
-    - {path: train.jsonl, url: "https://example.org/train.jsonl"}
+description: Sentences of my own
+licence: mine
+citation: mine
+files:
+  - {path: train.jsonl, url: "file:data/own/mine/train.jsonl"}
+  - {path: dev.jsonl, url: "file:data/own/mine/dev.jsonl"}
+"""
+THEIRS = """
+description: Sentences of theirs
+licence: theirs
+citation: theirs
+files:
+  - {path: train.jsonl, url: "https://example.org/train.jsonl"}
 """
 
 
 @pytest.mark.parametrize("task_source", ["synthetic", "official"])
-def test_a_task_of_ones_own_comes_from_its_files(
-    project: Path, monkeypatch: pytest.MonkeyPatch, task_source: str
-) -> None:
-    (project / "sources.yaml").write_text(OWN)
-    monkeypatch.setattr(download_tasks, "load_source", lambda name: load_source(name, project / "sources.yaml"))
+def test_a_task_of_ones_own_comes_from_its_files(project: Path, catalogue: Path, task_source: str) -> None:
+    (catalogue / "task_sources/mine.yaml").write_text(OWN)
     tasks = ["cola", "mine"] if task_source == "synthetic" else ["mine"]
     with pytest.raises(PipelineError, match=r"your own file is not there: data/own/mine/train\.jsonl"):
         download_tasks.run(seed=1, task_source=task_source, tasks=tasks)
@@ -93,14 +89,11 @@ def test_a_task_of_ones_own_comes_from_its_files(
     assert json.loads((project / "data/tasks/mine/source.json").read_text())["name"] == "mine"
 
 
-def test_a_task_without_synthetic_form_is_not_fetched_behind_ones_back(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (project / "sources.yaml").write_text(OWN)
-    monkeypatch.setattr(download_tasks, "load_source", lambda name: load_source(name, project / "sources.yaml"))
+def test_a_task_without_synthetic_form_is_not_fetched_behind_ones_back(project: Path, catalogue: Path) -> None:
+    (catalogue / "task_sources/theirs.yaml").write_text(THEIRS)
     with pytest.raises(PipelineError, match=r"(?s)no synthetic form of this task: theirs.*task_source: official"):
         download_tasks.run(seed=1, task_source="synthetic", tasks=["theirs"])
-    with pytest.raises(PipelineError, match=r"(?s)no such source: nobodys.*add an entry"):
+    with pytest.raises(PipelineError, match=r"(?s)no such entry in the catalogue: nobodys.*add nobodys.yaml"):
         download_tasks.run(seed=1, task_source="synthetic", tasks=["nobodys"])
 
 

