@@ -53,12 +53,12 @@ def take_them(compiler: str = "") -> None:
 
 
 def count_graphs() -> None:
-    """A program: compile as the stage does and take steps; print how many graphs there were after each, and breaks.
+    """A program: compile as the stage does and take steps; print which code was compiled, graphs by step, and breaks.
 
     Batches of other sizes each, as many as the first argument says, then the edges: every sequence full, one sequence
     alone, and one of which a single token is predicted.
     """
-    from torch._dynamo.utils import counters
+    from torch._dynamo.utils import counters, get_compilation_metrics
 
     take_them("aot_eager")
     objective = objective_of("masked", attention="flash", recompute="recompute" in sys.argv)()
@@ -68,7 +68,8 @@ def count_graphs() -> None:
     edges = [[make_batch(np.random.default_rng(1), np.array(lengths))] for lengths in ([LONGEST] * 4, [30], [6])]
     for _ in loop.run([*pretraining_batches(int(sys.argv[1])), *edges]):
         graphs.append(counters["stats"]["unique_graphs"])
-    print(json.dumps({"graphs": graphs, "breaks": counters["graph_break"]}))
+    parts = {f"line {each.co_firstlineno} of {each.co_filename}" for each in get_compilation_metrics() if each.co_name}
+    print(json.dumps({"parts": sorted(parts), "graphs": graphs, "breaks": counters["graph_break"]}))
 
 
 def train_together() -> None:

@@ -40,7 +40,6 @@ KERNELS = {  # types that an operator takes: on a GPU it refuses others, or lose
     "nll_loss_forward": EXACT,
     "mse_loss": EXACT,
     "native_layer_norm": EXACT,  # for its statistics
-    "linalg_vector_norm": EXACT,  # of the gradients
     "_fused_adamw_": EXACT,
 }
 # operators whose result, or its size, the host has to know

@@ -145,9 +145,10 @@ def pretraining() -> Iterator[Case]:
             yield Case(f"{name}, {back_end}", objective_of(name, attention=back_end), pretraining_batches)
     steady = objective_of("masked", recompute=True, attention_probs_dropout_prob=0.0)
     yield Case("masked, recomputed, no dropout on attention", steady, pretraining_batches)
+    shallow = objective_of("masked", num_hidden_layers=1)
     for optimiser in OPTIMISERS:
         for start in STARTS:
-            yield Case(f"masked, {optimiser}, {start}", objective_of("masked"), pretraining_batches, optimiser, start)
+            yield Case(f"masked, {optimiser}, {start}", shallow, pretraining_batches, optimiser, start)
 
 
 def objective_of(name: str, **changes: Any) -> Callable[[], Any]:
