@@ -20,6 +20,7 @@ from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights, save_model
 from pipeline_src.objectives.masked import Masked
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.training.loop import Term
@@ -108,9 +109,8 @@ def terms(ours: BertForPretraining, batch: Batch, predicted: Tensor, labels: Ten
     """The losses of tokens and of pairs, as training computes them."""
     objective = Masked(ours.bert.config, pairs=True)
     objective.model = ours
-    length = int(batch.cu_seqlens.diff().max())
-    inputs = TensorBatch(*batch.flat, predicted, labels, pair_label, length, {}, np.arange(len(pair_label)))
-    found = objective(inputs)
+    arrays = (tensor.numpy() for tensor in (*batch.flat, predicted, labels, pair_label))
+    found = objective(TensorBatch.of(PretrainingBatch(*arrays, examples=np.arange(len(pair_label)))))
     return [found["mlm"], found["nsp"]]
 
 
