@@ -240,7 +240,7 @@ class Loop(Generic[B]):
         """The micro-batches; where weights are gathered for each, the last one again until all have as many."""
         if sharding_of(self.objective) != FULL:
             return batch
-        return [*batch, *batch[-1:] * (self.distributed.largest(len(batch)) - len(batch))]
+        return [*batch, *([batch[-1]] * (self.distributed.largest(len(batch)) - len(batch)))]
 
     def _count_all(self, batch: Sequence[B]) -> dict[str, float]:
         """Counts over the whole batch on all processes; requests to stop and to save come the same way."""
