@@ -30,7 +30,7 @@ def documented(root: Path, torchrun: bool) -> list[str]:
     (line,) = (
         line for line in re.findall(r'^LAUNCH="(srun .*)" dvc', text, re.MULTILINE) if ("torchrun" in line) == torchrun
     )
-    words = [word.replace("$HEAD:29400", "127.0.0.1:29417") for word in line.split()]
+    words = [word.replace("NODE:29400", "127.0.0.1:29417") for word in line.split()]
     return ["2" if word == "8" else word for word in words]
 
 
