@@ -21,6 +21,7 @@ from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
 from pipeline_src.training.free_gpu import take_free_gpu
+from pipeline_src.training.joining import join
 from pipeline_src.training.network import choose_interface
 from pipeline_src.training.presence import Presence
 from pipeline_src.training.sharding import before_backward
@@ -139,7 +140,8 @@ def init_distributed() -> Iterator[Distributed]:
         return
     _hung_after()  # a mistake in it stops here
     device = _own_device(local_rank)
-    store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=STARTING))
+    shared, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=STARTING))
+    store = join(shared, rank, world_size, STARTING)
     choose_interface(store, rank, world_size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=STARTING)

@@ -15,7 +15,7 @@ from pipeline_src.pretraining.loading.batches import PretrainingExamples
 from pipeline_src.pretraining.loading.left_to_right import LeftToRight
 from pipeline_src.pretraining.loading.masking import MaskedLM
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
-from pipeline_src.training.distributed import single_process
+from pipeline_src.training.distributed import Distributed, single_process
 from tests.frames import bert_frames
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 60
@@ -70,3 +70,18 @@ def test_figures(tmp_path, store, monkeypatch, objective):
     assert figures["unigram_loss"] == pytest.approx(unigram_loss, rel=1e-5)
     assert figures["gap"] == pytest.approx(unigram_loss - mask_loss, abs=1e-5)
     assert "nsp_loss" not in figures
+
+
+@pytest.mark.parametrize("processes", [2, 3, 40])
+def test_each_process_measures_its_share_in_as_many_batches(tmp_path, store, monkeypatch, processes):
+    """As many, because each pass may gather weights; what does not count is measured for nothing."""
+    monkeypatch.setattr(validation, "PREDICTIONS_PER_BATCH", 16)
+    np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
+    examples = PretrainingExamples(tmp_path / "index.npy", store, OBJECTIVES["masked"], bert_frames(CLS, SEP), "none")
+    world = [Distributed(rank, processes, torch.device("cpu")) for rank in range(processes)]
+    shares = [list(validation._share(examples, process)) for process in world]
+    assert len({len(share) for share in shares}) == 1
+    measured = np.concatenate([batch.examples for share in shares for batch, counts in share if counts])
+    assert sorted(measured) == list(range(len(examples)))
+    alone = [batch.examples.tolist() for batch, _ in validation._share(examples, single_process())]
+    assert sorted(batch.examples.tolist() for share in shares for batch, counts in share if counts) == sorted(alone)
