@@ -30,7 +30,7 @@ from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.loop import Loop
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 
-LENGTH, SEQUENCES, ROW = 128, 8, 100
+LENGTH, SEQUENCES, ROW = 128, 4, 100
 LEARNING_RATE = 1e-3
 CPU = torch.device("cpu")
 EXACT, NOISE, WIDE, NARROW = "float32", "float32, other dropout", "bfloat16, float32 residual", "bfloat16"
