@@ -19,6 +19,7 @@ BREAK = "\ue007"  # a tag that ends a paragraph
 FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"  # before a PLACEHOLDER: the number of an unknown template's name
 BARE = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of nothing else is a formula on its own line
 OPENERS = " \t\n\"“‘'(["
+SPEAKS = 3  # words beside a pronunciation that speak of it: (which spells the phoneme /ʃ/)
 LONGEST_EMPTY = 60  # characters of brackets that may hold no more than such words
 CLOSERS = "\"”’')]»"
 STOPS = frozenset(".!?…。:;" + PLACEHOLDER)
@@ -61,12 +62,12 @@ def resolve_sounds(text: str) -> str:
 
 def _without_sounds(match: re.Match[str]) -> str:
     if SOUND not in match[0] and len(match[0]) > LONGEST_EMPTY:
-        return match[0]
+        return match[0]  # a long aside with a reference
     kept = ""
     for part in re.findall(r"[,;]?[^,;]*", match[0][1:-1]):
-        words = _SOUND.sub("", part).replace(GONE, "") if SOUND in part else part.replace(GONE, "")
-        if (SOUND not in part and GONE not in part) or not _EMPTY_PART.fullmatch(words.strip(" ,;")):
-            kept += words
+        words = (_SOUND.sub("", part) if SOUND in part else part).replace(GONE, "")
+        if words == part or not _EMPTY_PART.fullmatch(words.strip(" ,;")):
+            kept += words if len(words.split()) < SPEAKS else part.replace(GONE, "")
     return f"({kept.strip(' ,;')})"
 
 

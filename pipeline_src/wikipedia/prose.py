@@ -33,6 +33,8 @@ SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
 
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
 
+_MOVES = re.compile(r"\d{1,3}\.(?:\.\.)? ?\S{2,8} +(?:\S{2,8} +)?\d{1,3}\.(?:\.\.)? ?[a-hKQRBNO]")  # of chess: 1.e4 e5 2.Nf3
+
 # Every pattern starts only where a run starts, so that long runs take linear time; those that begin with one certain
 # character are several times faster than those that begin with one of a set.
 _SPACES = re.compile(r"  +")
@@ -187,6 +189,8 @@ def _kind(raw: str, line: str) -> str | None:
 
 
 def _is_prose(paragraph: str, lines: list[str]) -> bool:
+    if paragraph[:1].isdigit() and _MOVES.match(paragraph):
+        return False
     if len(paragraph) < SHORTEST or (len(paragraph) < SURE and not _WORD.search(paragraph)):
         return False
     if len(paragraph) < SURE:

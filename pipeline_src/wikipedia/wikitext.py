@@ -43,6 +43,7 @@ _LINE_BREAK = re.compile(r"<br[ /]*>", re.IGNORECASE)
 _POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad'''s: italics, then an apostrophe
 _ELISION = re.compile(r"'''(?<=[^\W\d_]''')(?=\w)([^'\n]{1,100})''(?!')")  # dell'''Iliade'': an apostrophe, italics
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
+ABBREVIATED = ("r. ", "c. ", "fl. ")  # which a page and its template may both bring
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
 _HEADING = re.compile(r"\n(={1,6})([^\n]*)")
 _BLANKS = dict.fromkeys("\r\u00ad\u200b\u200e\u200f\u2060\ufeff", "")  # the first ends lines, the others show nothing
@@ -77,6 +78,9 @@ def clean(
     text = cut_sections(text, siteinfo.sections, dropped)
     text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
     text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
+    for mark in ABBREVIATED:
+        if mark + mark in text:  # (r. {{reign|1066|1087}})
+            text = text.replace(mark + mark, mark)
     if "//" in text or "mailto:" in text:
         text = _BARE_ADDRESS.sub("", "".join(_EXTERNAL_LINK.split(text)))
     if "'''" in text:
