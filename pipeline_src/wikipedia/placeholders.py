@@ -36,10 +36,10 @@ _EMPTY_PART = re.compile(
 _LETTER = r"[^\W\u2e80-\u9fff]"  # of a script that sets words apart
 _WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")  # between two letters, which it keeps apart
 _NAMES = rf"[{FIRST_NAME}-{LAST_NAME}]"
-_AFTER_SENTENCE = re.compile(rf"(?<=[.!?…{re.escape(CLOSERS)}{GONE}])(?:{_NAMES}{PLACEHOLDER}{GONE}*+)++(?=\s|\Z)")
 _ENDED = re.compile(rf"[^\W_]{{3}}[.!?…][{re.escape(CLOSERS)}{GONE}]*\Z")
 NAMES = re.compile(_NAMES)
 MARKS = re.compile(rf"[{PLACEHOLDER}-{BREAK}{FIRST_NAME}-{LAST_NAME}]")
+_ALL = "".join(map(chr, range(ord(PLACEHOLDER), ord(BREAK) + 1)))
 _BRACKETS = str.maketrans("", "", "(),;[]{}|" + PLACEHOLDER + SOUND + SOUND_END)
 
 
@@ -73,14 +73,27 @@ def _without_sounds(match: re.Match[str]) -> str:
 
 def close_sentences(text: str) -> str:
     """Take out the holes of unknown templates between two sentences: ``It ended.{{x}} Then`` lost no part of one."""
-    return _AFTER_SENTENCE.sub(_between_sentences, text) if NAMES.search(text) else text
+    out: list[str] = []
+    done = 0
+    hole = text.find(PLACEHOLDER)
+    while hole >= 0:
+        start = end = hole - 1  # a run of holes, each after the number of its name
+        while FIRST_NAME <= text[end : end + 1] <= LAST_NAME and text[end + 1 : end + 2] == PLACEHOLDER:
+            end += 2
+            while text[end : end + 1] == GONE:
+                end += 1
+        if start >= 0 and end > hole and _between_sentences(text, start, end):
+            out += (text[done:start], GONE)
+            done = end
+        hole = text.find(PLACEHOLDER, max(end, hole + 1))
+    return "".join(out) + text[done:]
 
 
-def _between_sentences(match: re.Match[str]) -> str:
-    text, start, end = match.string, match.start(), match.end()
+def _between_sentences(text: str, start: int, end: int) -> bool:
+    if text[end : end + 1].strip() or not _ENDED.search(text, max(0, start - 12), start):
+        return False
     following = text[end : end + 40].lstrip(OPENERS)[:1]
-    ended = _ENDED.search(text, max(0, start - 12), start) and not (following.islower() or following.isdecimal())
-    return GONE if ended else match[0]
+    return not (following.islower() or following.isdecimal())
 
 
 def without_gone(line: str) -> str:
@@ -133,4 +146,4 @@ def split_exactly(paragraph: str, language: str) -> list[str]:
 
 def without_marks(text: str) -> str:
     """Take out marks that are left, such as those in the page itself."""
-    return text if text.isascii() else MARKS.sub("", text)
+    return MARKS.sub("", text) if any(mark in text for mark in _ALL) else text

@@ -76,7 +76,8 @@ def repair(text: str) -> str:
         text = text.replace('""', "")
     if "  " in text:
         text = _SPACES.sub(" ", text)
-    text = _LOOSE.sub("", text)
+    if " ," in text or " ." in text or " ;" in text or " :" in text:
+        text = _LOOSE.sub("", text)
     return _TWO_STOPS.sub(".", text) if ".." in text else text
 
 

@@ -51,6 +51,11 @@ class Templates:
         shown = handler(Arguments(spelt, rest if bar else None))
         return PLACEHOLDER if shown is None else shown
 
+    @property
+    def met_unknown(self) -> bool:
+        """Whether the page has templates that no table knows."""
+        return bool(self._numbers)
+
     def count(self, sentence: str) -> None:
         """Take down the unknown templates that left their holes in ``sentence``, which goes."""
         names = list(self._numbers)

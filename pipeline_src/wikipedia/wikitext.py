@@ -107,8 +107,11 @@ def clean(
             text = text.replace(blank, plain)
     if EQUALS in text or BAR in text:
         text = text.replace(EQUALS, "=").replace(BAR, "|")
-    prose = paragraphs(close_sentences(resolve_sounds(text)), dropped, siteinfo.language, templates.count)
-    mended = (mend(without_marks(paragraph)) for paragraph in prose)
+    text = resolve_sounds(text)
+    if templates.met_unknown:
+        text = close_sentences(text)
+    prose = paragraphs(text, dropped, siteinfo.language, templates.count)
+    mended = map(mend, without_marks("\n".join(prose)).split("\n"))
     return "\n".join(paragraph for paragraph in mended if is_whole(paragraph))
 
 
