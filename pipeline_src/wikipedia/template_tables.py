@@ -38,6 +38,11 @@ class TemplateTable:
         self._endings: dict[str, Handler] = {}
         self._found: dict[str, Handler | None] = {}
 
+    @property
+    def names(self) -> list[str]:
+        """The known names that are spelt out."""
+        return list(self._exact)
+
     def add(self, names: str, handler: Handler) -> None:
         """Take down templates that are not known yet: the first table counts."""
         for listed in names.split(","):
