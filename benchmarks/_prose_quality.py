@@ -31,18 +31,20 @@ INLINE = """b i u s em strong small big sub sup span div center blockquote abbr 
 UNKNOWN, FORMULA = "\x00", "\x02"  # stand for what the tree does not tell: what a template shows; a formula or code
 NOTHING = "\x03"  # stands for a template that is known to show no words
 # Families of templates that show no words: notes and sources, doubts of editors, anchors, blanks, boxes and notices.
+NAMES = r"""cite|citations?|harvid|sfn\w*|efn\w*|refn|refs?|reflist|rp|r|fn|nb|notes?|note ?tag|note label|
+    ref label|cref2?|cn|facts?|when|who|where|why|how|which|whom|by whom|according to whom|says who|clarify|vague|
+    dubious|specify|verify|full|check|weasel|peacock|pov|or|page needed|not in source|qualify evidence|quantify|syn|
+    what|huh|elaborate|vs|fv|dn|request quotation|anchors?|shortcut|clear|clr|-|main|see also|further|details|about|
+    for|hatnote|distinguish|redirect\d?|other uses|nbsp|nobreak space|spaces?|sp|thinsp|hairsp|zwsp|shy|wbr|br|
+    break|unicode|portal|portal bar|toc\w*|good article|featured article|multiple images?|listen|video|image|
+    wide image|location map|flag ?icon|legend|defaultsort|displaytitle|#tag:ref|ref-\w+|link \w+|use \w+ \w+|
+    engvar\w?|short description|refimprove|unreferenced|subscription required|registration required|dead ?link|
+    webarchive|wayback|cbignore|inflation-?\w*"""
+BEGINNINGS = r"""cite|citation|infobox|taxobox|geobox|navbox|sidebar|pp|efn|sfn|ref|expand|update|cleanup|quote box|
+    wik\w+|commons|campaignbox|use|bots|ipa|refn|anchor"""
+ENDINGS = "needed|inline|stub|infobox|sidebar|navbox|verification|source|statement|icon|taxobox|box"
 SHOWS_NOTHING = re.compile(
-    r"(?:cite|citation|citations|harvid|sfn\w*|efn\w*|refn|refs?|reflist|rp|r|fn|nb|notes?|note ?tag|note label|ref label|cref2?|"
-    r"cn|fact|facts|when|who|where|why|how|which|whom|by whom|according to whom|clarify|vague|dubious|specify|verify|full|"
-    r"check|weasel|peacock|pov|or|page needed|not in source|says who|qualify evidence|quantify|syn|what|huh|elaborate|"
-    r"request quotation|vs|fv|dn|anchors?|shortcut|clear|clr|-|main|see also|further|details|about|for|hatnote|distinguish|redirect\d?|other uses|"
-    r"nbsp|nobreak space|spaces?|sp|thinsp|hairsp|zwsp|shy|wbr|br|break|unicode|portal|portal bar|toc\w*|good article|featured article|"
-    r"multiple images?|listen|video|image|wide image|location map|flag ?icon|legend|defaultsort|displaytitle|#tag:ref|ref-\w+|link \w+|"
-    r"use \w+ \w+|engvar\w?|short description|refimprove|unreferenced|"
-    r"harvard citation needed|subscription required|registration required|dead ?link|webarchive|wayback|cbignore|inflation-?\w*)\??\Z|"
-    r"(?:cite|citation|infobox|taxobox|geobox|navbox|sidebar|pp|efn|sfn|ref|expand|update|cleanup|quote box|wik\w+|commons|"
-    r"campaignbox|use|bots|ipa|refn|anchor)\b(?!.*\bspan\b)|"
-    r".*(?:needed|inline|stub|infobox|sidebar|navbox|verification|source|statement|icon|taxobox|box)\??\Z"
+    rf"(?:{NAMES})\??\Z|(?:{BEGINNINGS})\b(?!.*\bspan\b)|.*(?:{ENDINGS})\??\Z".replace("\n    ", "")
 )
 BY_ITSELF = re.compile(f"(?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{NOTHING}|{FORMULA}|\\s)+")  # templates alone on their line
 CONTEXT = 24  # letters on each side of a template
@@ -239,7 +241,7 @@ def _text(node: nodes.Node, truth: Truth) -> str:
         for parameter in node.params:
             argument = _flat(parameter.value.nodes, truth)
             (truth.asides if quoted else truth.others).append(words(argument))
-        return NOTHING if _shows_nothing(node) else f"{UNKNOWN}{' '.join(str(node.name).split()).replace(LIST, '')}{UNKNOWN}"
+        return NOTHING if _shows_nothing(node) else f"{UNKNOWN}{' '.join(str(node.name).split())}{UNKNOWN}"
     if isinstance(node, nodes.Tag):
         return _tag(node, truth)
     return "" if isinstance(node, nodes.Comment) else f"{UNKNOWN}argument{UNKNOWN}"
@@ -248,7 +250,8 @@ def _text(node: nodes.Node, truth: Truth) -> str:
 def _shows_nothing(template: nodes.Template) -> bool:
     name = " ".join(str(template.name).replace("_", " ").split()).lower()
     if name == "coord":
-        return any("title" in str(parameter.value) and "inline" not in str(parameter.value) for parameter in template.params)
+        shown = [str(parameter.value) for parameter in template.params if "display" in str(parameter.name)]
+        return any("title" in where and "inline" not in where for where in shown)
     return SHOWS_NOTHING.match(name) is not None
 
 
@@ -289,7 +292,8 @@ class _Judge:
 
 def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, list[str]]]:
     """Score a cleaner's outputs for pages; also returns what it flagged, for reading: lines, paragraphs, marks."""
-    flagged: dict[str, list[str]] = {kind: [] for kind in ("non-prose", "headings", "lost", "markup", "holes", "missing")}
+    kinds = ("non-prose", "headings", "lost", "markup", "holes", "missing")
+    flagged: dict[str, list[str]] = {kind: [] for kind in kinds}
     totals: Counter[str] = Counter()
     for truth, output in zip(pages, outputs, strict=True):
         judge_page = _Judge(truth)

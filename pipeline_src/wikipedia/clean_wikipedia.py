@@ -30,7 +30,6 @@ from pipeline_src.wikipedia.dump import find_dump, read_head
 from pipeline_src.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.wikipedia.streams import split_ranges
 
-
 MOST_UNKNOWN = 100  # templates that the manifest lists
 
 

@@ -33,7 +33,8 @@ SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
 
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
 
-_MOVES = re.compile(r"\d{1,3}\.(?:\.\.)? ?\S{2,8} +(?:\S{2,8} +)?\d{1,3}\.(?:\.\.)? ?[a-hKQRBNO]")  # of chess: 1.e4 e5 2.Nf3
+# Moves of chess: 1.e4 e5 2.Nf3
+_MOVES = re.compile(r"\d{1,3}\.(?:\.\.)? ?\S{2,8} +(?:\S{2,8} +)?\d{1,3}\.(?:\.\.)? ?[a-hKQRBNO]")
 
 # Every pattern starts only where a run starts, so that long runs take linear time; those that begin with one certain
 # character are several times faster than those that begin with one of a set.
@@ -172,13 +173,19 @@ def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language
     """
     if not leading:
         return
-    if leading[-1] == ":" and len(split_exactly(leading, language)[-1].split()) >= FACT:
+    if leading[-1] == ":" and _says_something(split_exactly(leading, language)[-1]):
         return
     kept.pop()
     before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
     if len(before) >= SHORTEST:
         kept.append(before)
     dropped["lead-in"] += 1
+
+
+def _says_something(sentence: str) -> bool:
+    """Whether a sentence that ends in a colon is more than ``They are:`` or a label (``Total Fertility Rate:``)."""
+    said = sentence.split()
+    return len(said) >= FACT and 3 * sum(word[:1].isupper() for word in said) <= 2 * len(said)
 
 
 def _kind(raw: str, line: str) -> str | None:

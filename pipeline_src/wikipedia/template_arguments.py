@@ -57,7 +57,7 @@ class Arguments:
         return named.get(key)
 
     def says(self, key: str, *values: str) -> bool:
-        """Whether the argument of that name is one of ``values``, or there at all and not ``no`` where none is given."""
+        """Whether the argument of that name is one of ``values``; without any, whether it is given and not ``no``."""
         given = self.named.get(key, "").lower()
         return given in values if values else given not in ("", "no", "n", "off", "none")
 

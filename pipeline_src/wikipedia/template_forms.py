@@ -18,8 +18,8 @@ Part = str | tuple[str, ...] | list["Part"]  # text, the names of an argument, a
 def compile_form(form: str) -> Handler:
     """What shows ``form``; it shows a hole (None) where the template has no arguments at all, but needs one."""
     parts = _parse(form)
-    if len(parts) == 1 and isinstance(parts[0], str):
-        return lambda _arguments, text=parts[0]: text
+    if not any(isinstance(part, (tuple, list)) for part in parts):
+        return lambda _: form
     if form == "{last}":
         return _last
     if form == "{1}":

@@ -1,11 +1,11 @@
 """The known templates of a language, read from ``tables/<language>.yaml``.
 
-A table has four parts; each lists names in lower case between commas. ``infobox*`` stands for every name that begins
+A table has these parts; each lists names in lower case between commas. ``infobox*`` stands for every name that begins
 so, ``*-stub`` for every one that ends so.
 
 - ``nothing``: show no words in the sentence (references, maintenance, boxes beside the text);
 - ``shows``: a form (template_forms.py) and the templates that show it;
-- ``calls``: a function (template_functions.py), with what it is told after a blank, and the templates that it works out;
+- ``calls``: a function (template_functions.py), what it is told after a blank, and the templates that it works out;
 - ``breaks``: ``list``, ``quote`` and ``paragraph``: templates that end the paragraph;
 - ``computed``: show words that only the wiki's server knows: a hole, but none that a table could mend.
 
@@ -105,7 +105,8 @@ def _read(path: Path, table: TemplateTable) -> None:
 BREAKS: dict[str, Handler] = {
     "list": lambda _: "\n*\n",  # shows that the sentence before it announced a list
     # What leads up to a quotation often is half a sentence, so they stay one paragraph; it ends there.
-    "quote": lambda arguments: f"{text}\n\n" if (text := arguments.get("1") or arguments.get("text") or arguments.get(
-        "quote")) else GONE,
+    "quote": lambda arguments: (
+        f"{text}\n\n" if (text := arguments.get("1") or arguments.get("text") or arguments.get("quote")) else GONE
+    ),
     "paragraph": lambda _: "\n\n",
 }

@@ -47,10 +47,10 @@ def _unit(code: str) -> tuple[str, str, str] | None:
         if code.lower().startswith(scale) and not code[len(scale) : len(scale) + 1].isdigit():
             inner = _unit(code[len(scale) :])
             return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
-    words = THOUSANDS.get(code[0])
-    if words and code[1:].lower().startswith(COUNTED):
+    thousands = THOUSANDS.get(code[0])
+    if thousands and code[1:].lower().startswith(COUNTED):
         inner = _unit(code[1:])
-        return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
+        return inner and (f"{thousands} {inner[0]}", f"{thousands} {inner[2]}", f"{thousands} {inner[2]}")
     return None
 
 
@@ -107,7 +107,8 @@ def convert(arguments: Arguments) -> str | None:
     shown = _with_unit(text, unit, numbers, short=short, joined=joined)
     if len(codes) == 3 and (codes[0], codes[2]) in SMALLER and (second := _number(codes[1])) is not None:
         smaller = _unit(codes[2]) or unit
-        shown += ("-" if joined and not short else " ") + _with_unit(second, smaller, [second], short=short, joined=joined)
+        shown += "-" if joined and not short else " "
+        shown += _with_unit(second, smaller, [second], short=short, joined=joined)
     if named.get("adj") == "mid":
         shown += next((word for word in plain[position + 1 :] if word.startswith("-")), "")
     return _american(shown) if named.get("sp") == "us" else shown

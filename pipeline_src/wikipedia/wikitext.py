@@ -25,8 +25,10 @@ from pipeline_src.wikipedia.unit_templates import RAISED
 
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]{}|:\n]*\|)?([^\[\]{}|:\n]+)\]\]")
 # Prefixes of links to other wikis, and to this one's own pages about itself: [[wikt:word]] shows the word.
-_PROJECTS = frozenset("""w wikipedia wp project wikt wiktionary s wikisource q wikiquote b wikibooks n wikinews v wikiversity
-    voy wikivoyage c commons d wikidata m meta species wikispecies mw""".split())
+_PROJECTS = frozenset(
+    """w wikipedia wp project wikt wiktionary s wikisource q wikiquote b wikibooks n wikinews
+    v wikiversity voy wikivoyage c commons d wikidata m meta species wikispecies mw""".split()
+)
 _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?|ftp)?:?//|mailto:)[^\s\]\[<>\"]+[ \t]*([^\]\[\n]{0,400})\]", re.IGNORECASE)
 _BARE_ADDRESS = re.compile(r"https?://[^\s<>\[\]|)\"\ue000-\ue007]+")
 _ITEM = re.compile(r"<(?:li|dd|dt)\b[^<>\n]{0,600}>", re.IGNORECASE)

@@ -105,12 +105,12 @@ def test_a_page_without_id_is_refused(tmp_path: Path, broken: str) -> None:
         list(read_pages(path))
 
 
-@pytest.mark.parametrize("more", ["x", " \n garbage of some length that is no page at all", "<mediawiki>" + page(2) + TAIL])
+@pytest.mark.parametrize("more", ["x", " \n garbage of some length, no page at all", "<mediawiki>" + page(2) + TAIL])
 @pytest.mark.parametrize("pack", [bytes, bz2.compress])
 def test_what_stands_after_the_end_is_named(tmp_path: Path, more: str, pack) -> None:
     path = tmp_path / "dump"
     path.write_bytes(pack((HEAD + page(1) + TAIL + more).encode()))
-    with pytest.raises(PipelineError, match="after </mediawiki>: there is more|there is more[\\s\\S]*after </mediawiki>"):
+    with pytest.raises(PipelineError, match="there is more[\\s\\S]*after </mediawiki>"):
         list(read_pages(path))
     path.write_bytes(pack((HEAD + page(1) + TAIL + "\n" * 100_000).encode()))
     assert [read.id for read in read_pages(path)] == [1]
