@@ -87,8 +87,7 @@ def _verse(arguments: Arguments) -> str | None:
 
 def _sound(arguments: Arguments) -> str:
     """A pronunciation: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/."""
-    plain = arguments.plain
-    sounds = [argument for argument in plain if argument.lower() not in NOT_SOUNDS and ".og" not in argument]
+    sounds = [argument for argument in arguments.plain if argument.lower() not in NOT_SOUNDS and ".og" not in argument]
     if not any(sounds):
         return GONE
     name = arguments.name.lower()

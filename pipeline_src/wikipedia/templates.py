@@ -29,6 +29,7 @@ class Templates:
         self.unknown = unknown
         self._table = template_table(language)
         self._numbers: dict[str, int] = {}  # of the unknown templates
+        self._names: list[str] = []  # the same, by number
 
     def expand(self, body: str) -> str:
         """The words that ``{{body}}`` shows; a mark of placeholders.py where they are not known, or none.
@@ -43,7 +44,9 @@ class Templates:
         handler = self._table.find(name)
         if handler is None:
             name = _normal(name)
-            handler = self._table.find(name) or _parser_function(name, self._table)
+            handler = self._table.find(name)
+        if handler is None and ":" in name:
+            handler = _parser_function(name, self._table)
         if handler is None:
             if "\n" in body:
                 return BOX
@@ -58,11 +61,12 @@ class Templates:
 
     def count(self, sentence: str) -> None:
         """Take down the unknown templates that left their holes in ``sentence``, which goes."""
-        names = list(self._numbers)
+        if len(self._names) < len(self._numbers):
+            self._names = list(self._numbers)
         for mark in {character for character in sentence if FIRST_NAME <= character <= LAST_NAME}:
             number = ord(mark) - ord(FIRST_NAME)
-            if number < len(names):  # else the page itself holds this character
-                self.unknown[names[number]] += 1
+            if number < len(self._names):  # else the page itself holds this character
+                self.unknown[self._names[number]] += 1
 
     def _hole(self, name: str) -> str:
         number = self._numbers.setdefault(name[:LONGEST_NAME], min(len(self._numbers), MOST_NAMES))
@@ -71,7 +75,9 @@ class Templates:
 
 def _normal(name: str) -> str:
     """A template's name as its table spells it: without marks, comments' traces, underscores and its namespace."""
-    name = " ".join(MARKS.sub("", name).replace("_", " ").split())
+    name = " ".join((name if name.isascii() else MARKS.sub("", name)).replace("_", " ").split())
+    if ":" not in name:
+        return name
     for prefix in ("template:", "subst:", "safesubst:", "msg:", "msgnw:"):
         name = name.removeprefix(prefix).lstrip()
     return name
