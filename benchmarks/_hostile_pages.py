@@ -13,6 +13,9 @@ OPENERS = (
     "\n:", "\n ", "\n", " ", "  ", "\t", ", ", ",", ";", "; ,", "..", "a..", ". ", "a. ", " .", '"" ', '"', "<li>",
     "<sub>", "<sup>", "<br>", "<", ">", "</", "<!", "<!-", "</ref", "x <hiero>a</hiero>. X", "<gallery>", "<pre>",
     "__", "__A", "x~", "|", "{", "-", "mailto:", "//", "https://a", "\ue000", "\ue001", "\ue000(", "Mr. ", "ä", "İ",
+    "{{x}}", ".{{x}}", "a.{{x}} ", "({{x}}", "{{x\n}}", "{{cn}}", "({{cn}}", "a{{cn}}", "[[:a:", "\ue003",
+    "\ue004", "\ue007",
+    "\U000f0000\ue000", "<p>", "{{convert|1|to|", "1.e4 e5 ",
 )  # fmt: skip
 CLOSERS = ("}}", "}", "]]", "]", "|}", "-->", "</ref>", "</math>", "))", ")", "/>", "|}}", "}}}")
 
@@ -29,6 +32,11 @@ def pages() -> dict[str, str]:
         "nested tables": "\n{|\n|\n" * NESTED + "\n|}" * NESTED,
         "links in templates": "{{a [[b " * RUN + "}}" * RUN,
         "templates in links": "[[a {{b " * RUN + "]]" * RUN,
+        "many tables": "{|" * 10 * RUN,
+        "many tables after colons": (":" * 20 + "{|") * RUN,
+        "many unknown templates": "".join(f"a {{{{x{number}}}}} " for number in range(RUN // 2)),
+        "a template of many arguments": "They say {{nowrap|" + "1=a|" * RUN + "}} here.",
+        "a long number": "They say {{convert|" + "9" * RUN + "|km}} here.",
         "one long line": "The river runs north. " * RUN,
         "one long sentence": "the river runs north and " * RUN,
         "one long word": "a" * RUN * 10,

@@ -2,7 +2,8 @@
 
 The judge shares no code with the cleaner. It reads the tree of a page into units: paragraphs, which are prose, and
 headings, list lines, table cells, captions, references, template arguments and sections of sources, which are not.
-What a template or formula would show is unknown to it, so no n-gram runs across one.
+What a template or formula would show is unknown to it, so no n-gram runs across one. Where the tree has one amid a
+sentence, and the output has the words before and after it with nothing between them, words are missing.
 """
 
 from __future__ import annotations
@@ -28,6 +29,26 @@ QUOTES = {"quote", "blockquote", "cquote", "quotation", "bquote", "quote box"}  
 INLINE = """b i u s em strong small big sub sup span div center blockquote abbr cite font p q tt var ins del strike
     nowiki includeonly onlyinclude dfn samp kbd bdi poem section""".split()
 UNKNOWN, FORMULA = "\x00", "\x02"  # stand for what the tree does not tell: what a template shows; a formula or code
+NOTHING = "\x03"  # stands for a template that is known to show no words
+# Families of templates that show no words: notes and sources, doubts of editors, anchors, blanks, boxes and notices.
+NAMES = r"""cite|citations?|harvid|sfn\w*|efn\w*|refn|refs?|reflist|rp|r|fn|nb|notes?|note ?tag|note label|
+    ref label|cref2?|cn|facts?|when|who|where|why|how|which|whom|by whom|according to whom|says who|clarify|vague|
+    dubious|specify|verify|full|check|weasel|peacock|pov|or|page needed|not in source|qualify evidence|quantify|syn|
+    what|huh|elaborate|vs|fv|dn|request quotation|anchors?|shortcut|clear|clr|-|main|see also|further|details|about|
+    for|hatnote|distinguish|redirect\d?|other uses|nbsp|nobreak space|spaces?|sp|thinsp|hairsp|zwsp|shy|wbr|br|
+    break|unicode|portal|portal bar|toc\w*|good article|featured article|multiple images?|listen|video|image|
+    wide image|location map|flag ?icon|legend|defaultsort|displaytitle|#tag:ref|ref-\w+|link \w+|use \w+ \w+|
+    engvar\w?|short description|refimprove|unreferenced|subscription required|registration required|dead ?link|
+    webarchive|wayback|cbignore|inflation-?\w*"""
+BEGINNINGS = r"""cite|citation|infobox|taxobox|geobox|navbox|sidebar|pp|efn|sfn|ref|expand|update|cleanup|quote box|
+    wik\w+|commons|campaignbox|use|bots|ipa|refn|anchor"""
+ENDINGS = "needed|inline|stub|infobox|sidebar|navbox|verification|source|statement|icon|taxobox|box"
+SHOWS_NOTHING = re.compile(
+    rf"(?:{NAMES})\??\Z|(?:{BEGINNINGS})\b(?!.*\bspan\b)|.*(?:{ENDINGS})\??\Z".replace("\n    ", "")
+)
+BY_ITSELF = re.compile(f"(?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{NOTHING}|{FORMULA}|\\s)+")  # templates alone on their line
+CONTEXT = 24  # letters on each side of a template
+JOINED = 6  # fewest letters on both sides together that tell whether they were joined
 LIST = "\x01"  # at the start of a list line
 QUOTE_MARKS = re.compile(r"'{5}|'{2,3}")
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(]*[^\W\d_a-z])")
@@ -63,12 +84,14 @@ class Truth:
 
     Attributes:
         paragraphs: its prose, in order.
+        seams: for each template or formula amid a sentence its name, and the letters before and after it.
         asides: prose that may be kept or not: quotations in templates, lines shown as typed.
         headings: the words of each heading.
         others: list lines, cells, captions, references, template arguments, sections of sources.
     """
 
     paragraphs: list[Paragraph] = field(default_factory=list)
+    seams: list[tuple[str, str, str]] = field(default_factory=list)
     asides: list[list[str]] = field(default_factory=list)
     headings: list[list[str]] = field(default_factory=list)
     others: list[list[str]] = field(default_factory=list)
@@ -83,6 +106,8 @@ class Quality:
         non_prose_percent: share of the output's characters in lines that are not prose (:func:`is_prose`).
         headings: lines of the output that are a heading of the page.
         holes_per_mb: empty brackets, doubled or loose punctuation and spaces, as removed markup leaves them.
+        missing_per_mb: places in a sentence where a template or formula shows words, and the output joins what stands
+            before and after it. Templates count that are not of a family known to show nothing.
         ngrams_lost_percent: share of the 5-grams of the prose that the output lacks.
         paragraphs_lost_percent: share of the paragraphs with 15 words or more of which the output holds fewer than
             half of the 5-grams; sentences that may be left out (:class:`Paragraph`) do not count.
@@ -93,6 +118,7 @@ class Quality:
     non_prose_percent: float
     headings: int
     holes_per_mb: float
+    missing_per_mb: float
     ngrams_lost_percent: float
     paragraphs_lost_percent: float
     lead_ins_too_percent: float
@@ -143,17 +169,41 @@ def _read_lines(text: str, truth: Truth, end_matter: bool) -> None:
             block.append(bare)
             continue
         if block:
-            paragraph = _paragraph(" ".join(block))
+            text = " ".join(block)
+            paragraph = _paragraph(text)
             if end_matter:
                 truth.others.extend(paragraph.runs)
             else:
                 truth.paragraphs.append(paragraph)
+                while block and BY_ITSELF.fullmatch(block[-1]):  # a box or list below the paragraph
+                    block.pop()
+                truth.seams.extend(_seams(" ".join(block)))
             block = []
         if bare:
             (truth.asides if line[0] == " " else truth.others).append(words(bare))
 
 
+def _seams(text: str) -> Iterator[tuple[str, str, str]]:
+    """Each template or formula amid a sentence: what shows it, and the letters before and after it."""
+    parts = re.split(f"((?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{FORMULA})+)", text.replace(NOTHING, ""))
+    for place in range(1, len(parts), 2):
+        before, after = parts[place - 1], parts[place + 1]
+        if not before.strip() and place > 1 or not after.strip() and place + 2 < len(parts):
+            continue
+        between = not before.strip() or FULL_STOP.search(before.rstrip())
+        if between and not after.lstrip()[:1].islower():
+            continue  # a whole sentence, or a mark after one, for all the judge can tell
+        name = parts[place].replace(UNKNOWN, " ").replace(FORMULA, "formula").strip()
+        yield name, letters(before)[-CONTEXT:] or "\n", letters(after)[:CONTEXT] or "\n"
+
+
+def letters(text: str) -> str:
+    """``text`` without blanks and capitals, compatibility characters as plain ones; line breaks stay."""
+    return re.sub(r"[^\S\n]+", "", unicodedata.normalize("NFKC", text).lower())
+
+
 def _paragraph(text: str) -> Paragraph:
+    text = re.sub(f"{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{NOTHING}", UNKNOWN, text)
     sentences = SENTENCE_END.split(text)
     due = [sentence for sentence in sentences if FORMULA not in sentence]
     if due and due[-1] is sentences[-1] and not FULL_STOP.search(due[-1].rstrip(f" {UNKNOWN}")):
@@ -191,10 +241,18 @@ def _text(node: nodes.Node, truth: Truth) -> str:
         for parameter in node.params:
             argument = _flat(parameter.value.nodes, truth)
             (truth.asides if quoted else truth.others).append(words(argument))
-        return UNKNOWN
+        return NOTHING if _shows_nothing(node) else f"{UNKNOWN}{' '.join(str(node.name).split())}{UNKNOWN}"
     if isinstance(node, nodes.Tag):
         return _tag(node, truth)
-    return "" if isinstance(node, nodes.Comment) else UNKNOWN
+    return "" if isinstance(node, nodes.Comment) else f"{UNKNOWN}argument{UNKNOWN}"
+
+
+def _shows_nothing(template: nodes.Template) -> bool:
+    name = " ".join(str(template.name).replace("_", " ").split()).lower()
+    if name == "coord":
+        shown = [str(parameter.value) for parameter in template.params if "display" in str(parameter.name)]
+        return any("title" in where and "inline" not in where for where in shown)
+    return SHOWS_NOTHING.match(name) is not None
 
 
 def _tag(node: nodes.Tag, truth: Truth) -> str:
@@ -234,7 +292,8 @@ class _Judge:
 
 def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, list[str]]]:
     """Score a cleaner's outputs for pages; also returns what it flagged, for reading: lines, paragraphs, marks."""
-    flagged: dict[str, list[str]] = {"non-prose": [], "headings": [], "lost": [], "markup": [], "holes": []}
+    kinds = ("non-prose", "headings", "lost", "markup", "holes", "missing")
+    flagged: dict[str, list[str]] = {kind: [] for kind in kinds}
     totals: Counter[str] = Counter()
     for truth, output in zip(pages, outputs, strict=True):
         judge_page = _Judge(truth)
@@ -264,6 +323,10 @@ def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, li
                 totals["paragraphs"] += 1
                 if 2 * kept < grams:
                     flagged["lost"].append(" … ".join(" ".join(run) for run in paragraph.runs))
+        joined = f"\n{letters(output)}\n"
+        for name, before, after in truth.seams:
+            if len(before) + len(after) >= JOINED and before + after in joined:
+                flagged["missing"].append(f"{before} {{{{{name}}}}} {after}")
         totals["bytes"] += len(output.encode())
         for name, pattern in (("markup", MARKUP), ("holes", HOLES)):
             flagged[name] += [output[max(0, hit.start() - 30) : hit.end() + 30] for hit in pattern.finditer(output)]
@@ -273,6 +336,7 @@ def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, li
         non_prose_percent=100 * totals["non-prose"] / totals["characters"],
         headings=len(flagged["headings"]),
         holes_per_mb=len(flagged["holes"]) / megabytes,
+        missing_per_mb=len(flagged["missing"]) / megabytes,
         ngrams_lost_percent=100 * (1 - totals["kept"] / totals["grams"]),
         paragraphs_lost_percent=100 * len(flagged["lost"]) / totals["paragraphs"],
         lead_ins_too_percent=100 * totals["lost with all sentences"] / totals["paragraphs with all sentences"],

@@ -70,10 +70,15 @@ def _folders(parts: Sequence[str]) -> dict[str, Path]:
 
 
 def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
-    """One corpus part: documents, words, bytes, drops by reason; sentences and tokens of each split."""
+    """One corpus part: documents, words, bytes, drops by reason; sentences and tokens of each split.
+
+    Of Wikipedia also the templates that no table knows, with the sentences left out for each (wikipedia/templates.py).
+    """
     manifest = read_manifest(folder)
     part = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
     part["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}
+    if "unknown_templates" in manifest:
+        part["unknown_templates"] = manifest["unknown_templates"]
     return part | {split: tokens["parts"][split][name] for split in SPLITS}
 
 

@@ -25,10 +25,12 @@ from pipeline_src.common.paths import RAW_WIKIPEDIA, TEXT_WIKIPEDIA
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.corpus.documents import read_source, write_manifest
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.wikipedia.articles import Row, clean_range, shard_name
+from pipeline_src.wikipedia.articles import Row, clean_range, drop_repeated, shard_name
 from pipeline_src.wikipedia.dump import find_dump, read_head
 from pipeline_src.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.wikipedia.streams import split_ranges
+
+MOST_UNKNOWN = 100  # templates that the manifest lists
 
 
 def run(wikipedia: WikipediaParams, part: str) -> None:
@@ -45,12 +47,14 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
         with _progress(dump, ranges, folder):
             _run_beam(dump, ranges, siteinfo, folder.absolute(), wikipedia)
         rows = _collect(ranges, folder)
+        drop_repeated(rows, folder)
         corrupt = [{"byte": byte, "problem": problem} for row in rows for byte, problem in row["corrupt_streams"]]
         for stream in corrupt:
             log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", dump, *stream.values())
         counts: Counter[str] = sum((Counter(row["counts"]) for row in rows), Counter())
         dropped: Counter[str] = sum((Counter(row["dropped"]) for row in rows), Counter())
         lines: Counter[str] = sum((Counter(row["lines"]) for row in rows), Counter())
+        unknown: Counter[str] = sum((Counter(row["unknown_templates"]) for row in rows), Counter())
         if not counts["pages"]:
             raise PipelineError("the dump holds no pages", dump, remedy="use a pages-articles dump")
         manifest = write_manifest(
@@ -62,6 +66,7 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
             language=siteinfo.language,
             pages=counts["pages"],
             dropped_lines=dict(sorted(lines.items())),
+            unknown_templates=most_frequent(unknown),
             corrupt_streams=corrupt,
             sources=[{**source, "language": siteinfo.language} for source in read_source(RAW_WIKIPEDIA / part)],
         )
@@ -71,6 +76,12 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
                 remedy="lower wikipedia.min_words in params.yaml, or use a pages-articles dump",
             )  # fmt: skip
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
+
+
+def most_frequent(unknown: Counter[str]) -> dict[str, int]:
+    """The commonest unknown templates and the sentences left out for each, the most first."""
+    commonest = sorted(unknown.items(), key=lambda item: (-item[1], item[0]))[:MOST_UNKNOWN]
+    return dict(commonest)
 
 
 class CleanRange(beam.DoFn):  # type: ignore[misc]

@@ -15,6 +15,8 @@ from pipeline_src.wikipedia.streams import FETCH_AGAIN, broken, read_blocks
 
 HEAD_BYTES = 1 << 20  # <siteinfo> ends long before
 PAGE, PAGE_END, END = b"<page>", b"</page>", b"</mediawiki>"
+LONGEST_PAGE = 128 << 20  # bytes of XML; MediaWiki allows 2 MB of text to a page
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#039;": "'", "&amp;": "&"}
 ESCAPE = re.compile("|".join(ESCAPED))
 
@@ -100,7 +102,9 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
         PipelineError: the file is cut off or corrupt, or a page lacks its title, id or text.
     """
     own: int | None = None  # how many of the pending bytes are in the range; None while all are
-    pending = b""
+    pending = bytearray()
+    searched = 0  # bytes of pending that hold no end of a page
+    ended = False
     for block in read_blocks(path, start):
         if end is not None and block.stream >= end and own is None:
             own = len(pending)
@@ -111,7 +115,8 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
             if own is not None:
                 return
             damage.streams.append((block.stream, block.problem))
-            pending = b""  # nothing is joined across the hole
+            pending.clear()  # nothing is joined across the hole
+            searched = 0
             continue
         pending += block.data
         used = 0
@@ -119,19 +124,32 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
             begin = _find_page(pending, used)
             if own is not None and begin >= own:
                 return
-            close = pending.find(PAGE_END, begin)
+            ended = ended or END in pending[used:begin]
+            if ended:
+                break
+            close = pending.find(PAGE_END, max(begin, searched))
             if close < 0:
                 break
             used = close + len(PAGE_END)
-            yield parse_page(pending[begin:used], path)
+            yield parse_page(bytes(pending[begin:used]), path)
+        if begin < len(pending) and len(pending) - begin > LONGEST_PAGE:
+            raise PipelineError(
+                f"a page of more than {LONGEST_PAGE:,} bytes", f"{bytes(pending[begin : begin + 80])!r}", where=path,
+                remedy="use a pages-articles dump, which holds one revision of each page",
+            )  # fmt: skip
         keep = min(begin, max(used, len(pending) - len(END) - 20))
-        pending = pending[keep:]
+        if ended:
+            if more := bytes(pending[used:]).split(END, 1)[-1].strip():
+                raise broken(path, "after </mediawiki>", f"there is more: {more[:40]!r}")
+            keep = len(pending)
+        del pending[:keep]
+        searched = max(0, len(pending) - len(PAGE_END))
         own = None if own is None else own - keep
-    if PAGE in pending or END not in pending:
+    if PAGE in pending or not ended:
         raise broken(path, "at its end", "the XML stops before </mediawiki>")
 
 
-def _find_page(xml: bytes, position: int) -> int:
+def _find_page(xml: bytearray, position: int) -> int:
     """Where a page begins at or after ``position``, were it with half a tag at the very end; else the length."""
     begin = xml.find(PAGE, position)
     if begin >= 0:
@@ -147,7 +165,7 @@ def parse_page(xml: bytes, path: Path) -> Page:
     numbers = (identifier or "", _field(head, b"ns") or "0", _field(revision, b"id") or "0")
     opening = revision.find(b"<text")
     inside = revision.find(b">", opening) + 1
-    if title is None or not all(re.fullmatch("-?[0-9]+", number) for number in numbers) or opening < 0 or not inside:
+    if title is None or not all(_NUMBER.fullmatch(number) for number in numbers) or opening < 0 or not inside:
         raise PipelineError(
             "a page without title, id or text", title or identifier, where=f"{path}, {xml[:80]!r}",
             remedy=f"use an unchanged pages-articles dump; if this is one, {FETCH_AGAIN}",

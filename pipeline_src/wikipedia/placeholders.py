@@ -6,22 +6,40 @@ They are characters of Unicode's private use area, which mean nothing in a wiki'
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from pipeline_src.corpus.sentences import split_sentences
 
-PLACEHOLDER = "\ue000"  # a formula, a piece of code, a value that a template computes
+PLACEHOLDER = "\ue000"  # a hole: a formula, a piece of code, what an unknown template shows
 SOUND, SOUND_END = "\ue001", "\ue002"  # around a pronunciation, which goes where brackets hold it
-BARE = PLACEHOLDER + " \t,.;:()[]=+-–·&→"  # a line of nothing else is a formula on its own line
+GONE = "\ue003"  # something that shows no words stood here: a reference, a comment, a file
+BOX = "\ue004"  # an unknown template of several lines: a box where a line begins with it, else a hole
+EQUALS, BAR = "\ue005", "\ue006"  # {{=}} and {{!}}, which name and part no arguments
+BREAK = "\ue007"  # a tag that ends a paragraph
+FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"  # before a PLACEHOLDER: the number of an unknown template's name
+BARE = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of nothing else is a formula on its own line
+OPENERS = " \t\n\"“‘'(["
+SPEAKS = 3  # words beside a pronunciation that speak of it: (which spells the phoneme /ʃ/)
+LONGEST_EMPTY = 60  # characters of brackets that may hold no more than such words
 CLOSERS = "\"”’')]»"
 STOPS = frozenset(".!?…。:;" + PLACEHOLDER)
 REPLACED = frozenset("math ce chem hiero code pre syntaxhighlight source score poem timeline".split())
 
 # Every pattern stops at the next bracket, so that many brackets take linear time.
 _ASIDE = re.compile(rf"(?<=\s)\([^()\n{PLACEHOLDER}]*{PLACEHOLDER}[^()\n]*\)")
-_SPOKEN = re.compile(rf"\([^()\n{SOUND}]*{SOUND}[^()\n]*\)")
+_CLEARED = re.compile(rf"\([^()\n{SOUND}{GONE}]*[{SOUND}{GONE}][^()\n]*\)")  # brackets that something goes from
 _SOUND = re.compile(rf"{SOUND}[^{SOUND_END}\n]*{SOUND_END}")
-_EMPTY_PART = re.compile(r"(?:pronounced|pronunciation|pron|named|UK|US|or|and|also|locally|[^,;]*:)?", re.IGNORECASE)
-_MARKS = str.maketrans("", "", PLACEHOLDER + SOUND + SOUND_END)
+_EMPTY_PART = re.compile(
+    r"(?:pronounced(?: as)?|pronunciation|pron|named|listen|help|info|from|UK|US|or|and|also|locally|[^,;]*:)?",
+    re.IGNORECASE,
+)
+_LETTER = r"[^\W\u2e80-\u9fff]"  # of a script that sets words apart
+_WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")  # between two letters, which it keeps apart
+_NAMES = rf"[{FIRST_NAME}-{LAST_NAME}]"
+_ENDED = re.compile(rf"[^\W_]{{3}}[.!?…][{re.escape(CLOSERS)}{GONE}]*\Z")
+NAMES = re.compile(_NAMES)
+MARKS = re.compile(rf"[{PLACEHOLDER}-{BREAK}{FIRST_NAME}-{LAST_NAME}]")
+_ALL = "".join(map(chr, range(ord(PLACEHOLDER), ord(BREAK) + 1)))
 _BRACKETS = str.maketrans("", "", "(),;[]{}|" + PLACEHOLDER + SOUND + SOUND_END)
 
 
@@ -31,27 +49,70 @@ def sound(text: str) -> str:
 
 
 def resolve_sounds(text: str) -> str:
-    """Leave pronunciations out of brackets: ``(named /eɪ/, plural As)`` -> ``(plural As)``; elsewhere they stay."""
+    """Leave pronunciations out of brackets: ``(named /eɪ/, plural As)`` -> ``(plural As)``; elsewhere they stay.
+
+    What else goes from brackets takes with it the words that only led up to it: ``(listen {{audio}})``.
+    """
     if SOUND in text:
-        text = _SPOKEN.sub(_without_sounds, text).replace(SOUND, "").replace(SOUND_END, "")
+        text = _CLEARED.sub(_without_sounds, text).replace(SOUND, "").replace(SOUND_END, "")
+    elif GONE in text:
+        text = _CLEARED.sub(_without_sounds, text)
     return text
 
 
 def _without_sounds(match: re.Match[str]) -> str:
+    if SOUND not in match[0] and len(match[0]) > LONGEST_EMPTY:
+        return match[0]  # a long aside with a reference
     kept = ""
     for part in re.findall(r"[,;]?[^,;]*", match[0][1:-1]):
-        words = _SOUND.sub("", part)
-        if SOUND not in part or not _EMPTY_PART.fullmatch(words.strip(" ,;")):
-            kept += words
+        words = (_SOUND.sub("", part) if SOUND in part else part).replace(GONE, "")
+        if words == part or not _EMPTY_PART.fullmatch(words.strip(" ,;")):
+            kept += words if len(words.split()) < SPEAKS else part.replace(GONE, "")
     return f"({kept.strip(' ,;')})"
 
 
-def drop_broken(paragraph: str, language: str) -> tuple[str, int]:
+def close_sentences(text: str) -> str:
+    """Take out the holes of unknown templates between two sentences: ``It ended.{{x}} Then`` lost no part of one."""
+    out: list[str] = []
+    done = 0
+    hole = text.find(PLACEHOLDER)
+    while hole >= 0:
+        start = end = hole - 1  # a run of holes, each after the number of its name
+        while FIRST_NAME <= text[end : end + 1] <= LAST_NAME and text[end + 1 : end + 2] == PLACEHOLDER:
+            end += 2
+            while text[end : end + 1] == GONE:
+                end += 1
+        if start >= 0 and end > hole and _between_sentences(text, start, end):
+            out += (text[done:start], GONE)
+            done = end
+        hole = text.find(PLACEHOLDER, max(end, hole + 1))
+    return "".join(out) + text[done:]
+
+
+def _between_sentences(text: str, start: int, end: int) -> bool:
+    if text[end : end + 1].strip() or not _ENDED.search(text, max(0, start - 12), start):
+        return False
+    following = text[end : end + 40].lstrip(OPENERS)[:1]
+    return not (following.islower() or following.isdecimal())
+
+
+def without_gone(line: str) -> str:
+    """Close up where something without words stood; two letters beside it stay apart."""
+    return _WITHIN.sub(" ", line).replace(GONE, "") if GONE in line else line
+
+
+def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = lambda _: None) -> tuple[str, int]:
     """Leave out the sentences of ``paragraph`` with a placeholder outside brackets; also tells how many they were.
 
-    What a mark within such a sentence split off (an open bracket, a small letter at its start) goes too.
+    What a mark within such a sentence split off (an open bracket, a small letter at its start) goes too. ``count`` is
+    given each sentence and each aside in brackets that goes.
     """
-    paragraph = _ASIDE.sub("", paragraph)
+
+    def aside(match: re.Match[str]) -> str:
+        count(match[0])
+        return ""
+
+    paragraph = _ASIDE.sub(aside, paragraph)
     if PLACEHOLDER not in paragraph:
         return paragraph, 0
     sentences = split_exactly(paragraph, language)
@@ -64,7 +125,9 @@ def drop_broken(paragraph: str, language: str) -> tuple[str, int]:
             or sentence.rstrip(CLOSERS + " ")[-1:] not in STOPS
             or (torn and sentence[0].islower())
         )
-        if not torn:
+        if torn:
+            count(sentence)
+        else:
             kept.append(sentence)
     return "".join(kept).rstrip(), len(sentences) - len(kept)
 
@@ -83,4 +146,4 @@ def split_exactly(paragraph: str, language: str) -> list[str]:
 
 def without_marks(text: str) -> str:
     """Take out marks that are left, such as those in the page itself."""
-    return text.translate(_MARKS) if PLACEHOLDER in text or SOUND in text or SOUND_END in text else text
+    return MARKS.sub("", text) if any(mark in text for mark in _ALL) else text

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 
-from pipeline_src.wikipedia.placeholders import BARE, CLOSERS, PLACEHOLDER, STOPS, drop_broken
+from pipeline_src.wikipedia.placeholders import (
+    BARE,
+    BOX,
+    BREAK,
+    CLOSERS,
+    GONE,
+    NAMES,
+    PLACEHOLDER,
+    STOPS,
+    drop_broken,
+    split_exactly,
+    without_gone,
+)
 
 SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of tables
 SURE = 120  # characters from which a line counts as prose even without a full stop
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
 ROUNDS = 4  # of mending a paragraph: each hole closed may show another
-INTERRUPTIONS = frozenset(("formula", "list", "table"))
+INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
+FACT = 8  # words of a sentence that says something although it ends in a colon
 COMPLETE = frozenset(".!?…。" + CLOSERS)
+ANNOUNCED = COMPLETE | frozenset(":")
 SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
 
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
+
+# Moves of chess: 1.e4 e5 2.Nf3
+_MOVES = re.compile(r"\d{1,3}\.(?:\.\.)? ?\S{2,8} +(?:\S{2,8} +)?\d{1,3}\.(?:\.\.)? ?[a-hKQRBNO]")
 
 # Every pattern starts only where a run starts, so that long runs take linear time; those that begin with one certain
 # character are several times faster than those that begin with one of a set.
 _SPACES = re.compile(r"  +")
 _AFTER_OPENING = re.compile(r"\((?=[ ,;:])[ ,;:]++")
 _EMPTY = re.compile(r"\((?: ?[–—/-] ?)?\)")
-_PRONOUNCED = re.compile(r"\((?:pronounced|pronunciation|pronounced as|IPA|listen|help|info|or|and|from)[:,;]?\)")
 _COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
 _TWO_STOPS = re.compile(r"\.\.(?<=[^.\s]\.\.)(?= [A-Z0-9]|\n|\Z)")  # Sr.{{ref}}. Then
 _LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
@@ -52,7 +69,7 @@ def repair(text: str) -> str:
     if "(" in text:
         text = _AFTER_OPENING.sub("(", text)
         text = ")".join([part.rstrip(" ,;:") for part in text.split(")")[:-1]] + [text[text.rfind(")") + 1 :]])
-        text = _PRONOUNCED.sub("", _EMPTY.sub("", text))
+        text = _EMPTY.sub("", text)
     if "[" in text:
         text = _FOOTNOTE.sub("", text).replace("[]", "").replace("[ ]", "")
     text = _SEMICOLONS.sub("; ", _COMMAS.sub(", ", text))
@@ -60,31 +77,40 @@ def repair(text: str) -> str:
         text = text.replace('""', "")
     if "  " in text:
         text = _SPACES.sub(" ", text)
-    text = _LOOSE.sub("", text)
+    if " ," in text or " ." in text or " ;" in text or " :" in text:
+        text = _LOOSE.sub("", text)
     return _TWO_STOPS.sub(".", text) if ".." in text else text
 
 
-def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[str]:
+def paragraphs(
+    text: str, dropped: Counter[str], language: str = "en", count: Callable[[str], None] = lambda _: None
+) -> list[str]:
     """The paragraphs of ``text`` that are prose; what the other lines were is counted in ``dropped``.
 
     As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only leads up to a
     list, table or formula (``They are:``) goes with it, and so does the rest of a sentence after one (``where x is
-    the mass.``) and every sentence with a placeholder in it.
+    the mass.``) and every sentence with a placeholder in it. ``count`` is given what goes for a placeholder.
     """
+
+    def finish(block: list[str], broken_off: bool) -> str:
+        return _finish(block, broken_off, dropped, language, count)
+
     kept: list[str] = []
     block: list[str] = []
     broken_off = False  # whether a list, table or formula stood here last
     leading = ""  # the last paragraph kept, while nothing has followed it, if it may announce what follows
-    for raw in [*text.split("\n"), ""]:
+    for raw in _lines(text):
         line = raw.strip()
+        if GONE in line:
+            line = without_gone(line).strip()
         kind = _kind(raw, line) if line else "blank"
         if kind is None:
             block.append(line)
             continue
         if block:
-            if kind in INTERRUPTIONS and block[-1][-1] not in COMPLETE:
+            if kind in INTERRUPTIONS and block[-1][-1] not in ANNOUNCED:
                 block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
-            paragraph = _finish(block, broken_off, dropped, language)
+            paragraph = finish(block, broken_off)
             if paragraph:
                 kept.append(paragraph)
                 leading = paragraph if paragraph[-1] not in COMPLETE else ""
@@ -103,7 +129,29 @@ def paragraphs(text: str, dropped: Counter[str], language: str = "en") -> list[s
     return kept
 
 
-def _finish(block: list[str], broken_off: bool, dropped: Counter[str], language: str) -> str:
+def _lines(text: str) -> Iterator[str]:
+    """The lines of ``text`` and a blank one; a tag that ends a paragraph ends the line, but within a list or table."""
+    for raw in text.split("\n"):
+        if BOX in raw:
+            start = raw.lstrip(f" \t{GONE}")
+            if start[:1] == BOX:
+                raw = GONE + start.lstrip(f" \t{GONE}{BOX}")
+            raw = raw.replace(BOX, PLACEHOLDER)
+        if BREAK in raw:
+            if raw.lstrip(f" \t{GONE}{BREAK}")[:1] in NOT_PROSE:
+                yield raw.replace(BREAK, " ").lstrip()
+            else:
+                for piece in raw.split(BREAK):
+                    yield piece.strip()
+                    yield ""
+            continue
+        yield raw
+    yield ""
+
+
+def _finish(
+    block: list[str], broken_off: bool, dropped: Counter[str], language: str, count: Callable[[str], None]
+) -> str:
     """The paragraph that the lines of ``block`` make, without its broken sentences; '' where it is not prose."""
     paragraph = " ".join(block).lstrip(" ,;:)")  # what followed a formula
     if not _is_prose(paragraph, block):
@@ -112,31 +160,45 @@ def _finish(block: list[str], broken_off: bool, dropped: Counter[str], language:
     rest_of_sentence = broken_off and paragraph[0].islower()
     if not rest_of_sentence and PLACEHOLDER not in paragraph:
         return paragraph
-    paragraph, sentences = drop_broken(PLACEHOLDER + paragraph if rest_of_sentence else paragraph, language)
+    paragraph, sentences = drop_broken(PLACEHOLDER * rest_of_sentence + paragraph, language, count)
     if sentences:
         dropped["gap"] += sentences
     return paragraph if len(paragraph) >= SHORTEST else ""
 
 
 def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language: str) -> None:
-    """Take the last sentence of the last paragraph back if it announces (``leading``) what is left out."""
-    if leading:
-        kept.pop()
-        before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
-        if len(before) >= SHORTEST:
-            kept.append(before)
-        dropped["lead-in"] += 1
+    """Take the last sentence of the last paragraph back if it only announces (``leading``) what is left out.
+
+    One that ends in a colon and says something by itself stays: ``Three died in prison, while the others were freed:``
+    """
+    if not leading:
+        return
+    if leading[-1] == ":" and _says_something(split_exactly(leading, language)[-1]):
+        return
+    kept.pop()
+    before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
+    if len(before) >= SHORTEST:
+        kept.append(before)
+    dropped["lead-in"] += 1
+
+
+def _says_something(sentence: str) -> bool:
+    """Whether a sentence that ends in a colon is more than ``They are:`` or a label (``Total Fertility Rate:``)."""
+    said = sentence.split()
+    return len(said) >= FACT and 3 * sum(word[:1].isupper() for word in said) <= 2 * len(said)
 
 
 def _kind(raw: str, line: str) -> str | None:
     if raw[0] == " " and len(line) < SURE:
         return "preformatted"  # a line that begins with a space is shown as typed: code, verse
-    if line[0] == PLACEHOLDER and not line.strip(BARE):
-        return "formula"
+    if PLACEHOLDER in line and not (bare := NAMES.sub("", line)).strip(BARE):
+        return "formula" if bare == line else "template"
     return NOT_PROSE.get(line[0])
 
 
 def _is_prose(paragraph: str, lines: list[str]) -> bool:
+    if paragraph[:1].isdigit() and _MOVES.match(paragraph):
+        return False
     if len(paragraph) < SHORTEST or (len(paragraph) < SURE and not _WORD.search(paragraph)):
         return False
     if len(paragraph) < SURE:

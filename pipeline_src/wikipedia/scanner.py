@@ -6,24 +6,26 @@ import re
 from collections.abc import Callable
 
 from pipeline_src.wikipedia.formulas import code_text, formula_text
-from pipeline_src.wikipedia.placeholders import PLACEHOLDER, REPLACED
+from pipeline_src.wikipedia.placeholders import GONE, PLACEHOLDER, REPLACED
 
 # Elements whose content is not prose. ``nowiki`` is here too: its content is text, whatever it looks like.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
     maplink templatestyles section inputbox pre code table indicator poem categorytree dynamicpagelist nowiki
     noinclude""".split()
 _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
-_PLAIN_REFERENCE = re.compile(r"<ref[^<>]*?(?:/>|>[^<]*</ref>)")  # most elements are these: cut at C's speed
+# Most elements are these: cut at C's speed, without a mark where nothing would look at it.
+_PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
+_BEFORE_TABLE = f" \t:{GONE}"
 DEEPEST = 8  # unclosed delimiters that one closing delimiter may jump over
 
 
 def drop_elements(text: str) -> str:
     """Leave out comments and the elements of :data:`OPAQUE` with their content.
 
-    Formulas and code stay where they are short enough to read as text; else they leave a placeholder
-    (placeholders.py).
+    Formulas and code stay where they are short enough to read as text; else they leave a hole, and whatever shows no
+    words the mark that something stood there (placeholders.py).
 
     An opener that is never closed loses its tag alone; an unclosed comment runs to the end, as in MediaWiki. Each
     closing tag is searched for at most once after it is known to be absent, hence linear time.
@@ -44,6 +46,11 @@ def drop_elements(text: str) -> str:
             if end < 0:
                 return "".join(out)
             done = end + 3
+            if start and text[start - 1] == "\n":
+                if text[done : done + 1] == "\n":
+                    done += 1  # a line that holds a comment alone is no line
+                else:
+                    out.append(GONE)
             continue
         name = match[1].lower()
         tag_end = -1 if ">" in absent else text.find(">", match.end())
@@ -53,6 +60,7 @@ def drop_elements(text: str) -> str:
             continue
         done = tag_end + 1
         if text[tag_end - 1] == "/" or name in absent:
+            out.append(GONE)
             continue
         closer = f"</{name}"
         end = text.find(closer, tag_end)
@@ -71,6 +79,8 @@ def drop_elements(text: str) -> str:
             out.append(code_text(text[done:end]))
         elif name in REPLACED:
             out.append(PLACEHOLDER)
+        else:
+            out.append(GONE)
         done = text.find(">", end) + 1
         if not done:
             absent.add(">")
@@ -93,7 +103,7 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
         mark = text[start]
         if mark == "{":
             if text[end - 1] == "|":
-                if text[text.rfind("\n", 0, start) + 1 : start].strip(" \t:"):
+                if not _begins_line(text, start):
                     continue  # a table begins a line; elsewhere {| is text
                 current.append(text[done:start])
                 stack.append((current, "|"))
@@ -139,6 +149,13 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
             done = end
     current.append(text[done:])
     return _unwind(stack, current)
+
+
+def _begins_line(text: str, position: int) -> bool:
+    """Whether only blanks, colons and what shows nothing stand before ``position`` on its line."""
+    while position and text[position - 1] in _BEFORE_TABLE:
+        position -= 1
+    return not position or text[position - 1] == "\n"
 
 
 def _unwind(stack: list[tuple[list[str], str]], rest: list[str]) -> str:

@@ -2,86 +2,166 @@
 
 from __future__ import annotations
 
-from pipeline_src.wikipedia.placeholders import PLACEHOLDER
+import csv
+import re
+from functools import cache
+from pathlib import Path
 
-SCALES = {"e3": "thousand ", "e6": "million ", "e9": "billion ", "e12": "trillion "}
+from pipeline_src.wikipedia.template_arguments import Arguments
+
+UNITS = Path(__file__).parent / "tables" / "units.tsv"
+SCALES = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
+THOUSANDS = {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
+COUNTED = ("oilbbl", "bbl", "cuft", "usgal", "impgal", "gal", "acre", "ft3")  # {{convert|2|Moilbbl/d}}
 RAISED = str.maketrans("0123456789+−–-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
-UNITS = {
-    "km2": "km²", "sqkm": "km²", "sqmi": "sq mi", "m2": "m²", "m3": "m³", "km3": "km³", "cm3": "cm³", "ft2": "sq ft",
-    "sqft": "sq ft", "acre": "acres", "c": "°C", "f": "°F", "degc": "°C", "degf": "°F", "k": "K", "cuft": "cu ft",
-    "cumi": "cu mi", "cuin": "cu in", "e6sqkm": "million km²", "kph": "km/h", "lbs": "lb", "foot": "feet", "l": "L",
-    "c-change": "°C", "f-change": "°F", "oilbbl": "barrels", "oilbbl/d": "barrels per day",
-    "musgal": "million US gallons", "usgal": "US gallons", "cuyd": "cu yd", "long ton": "long tons",
-    "short ton": "short tons", "mile": "miles", "year": "years",
+# What stands between two numbers: beside units that are spelt out, and beside symbols.
+BETWEEN = {
+    "to": ("to", "to"), "-": ("–", "–"), "–": ("–", "–"), "to(-)": ("to", "–"), "and": ("and", "and"),
+    "and(-)": ("and", "–"), "&": ("and", "&"), "or": ("or", "or"), "by": ("by", "by"), "by(x)": ("by", "×"),
+    "x": ("by", "×"), "×": ("by", "×"), "xx": ("×", "×"), "+/-": ("±", "±"), "±": ("±", "±"), ",": (",", ","),
+    "to about": ("to about", "to about"), "and about": ("and about", "and about"), "to roughly": ("to roughly",) * 2,
 }  # fmt: skip
-JOINERS = {
-    "to": "to",
-    "-": "–",
-    "–": "–",
-    "and": "and",
-    "by": "by",
-    "x": "×",
-    "or": "or",
-    "to(-)": "to",
-    "and(-)": "and",
-    "to about": "to about",
-    "+/-": "±",
-}
+TIGHT = frozenset("–,")  # stand beside a number without a blank
+SMALLER = {
+    ("ft", "in"), ("yd", "ft"), ("mi", "yd"), ("mi", "ft"), ("mi", "ch"), ("mi", "chain"), ("mi", "furlong"),
+    ("lb", "oz"), ("st", "lb"), ("stone", "lb"), ("mi", "chains"), ("LT", "cwt"), ("long ton", "long cwt"),
+    ("foot", "in"), ("ton", "cwt"),
+}  # fmt: skip
+_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?\Z", re.IGNORECASE)
+_FRACTION = re.compile(r"(?:(\d+)[+ -])?(\d+)(?:/|//|⁄)(\d+)\Z")
 
 
-def fraction(_: str, arguments: list[str]) -> str:
-    """{{frac|2|1|3}} -> 2 1/3."""
-    if len(arguments) == 3:
-        return f"{arguments[0]} {arguments[1]}/{arguments[2]}"
-    return "/".join(arguments) if len(arguments) == 2 else "1/" + arguments[0] if arguments else ""
+@cache
+def units() -> dict[str, tuple[str, str, str]]:
+    """Symbol, name of one and name of many of each unit of {{convert}}, by its code."""
+    with open(UNITS, encoding="utf-8", newline="") as file:
+        return {row["code"]: (row["symbol"], row["one"], row["many"]) for row in csv.DictReader(file, delimiter="\t")}
 
 
-def convert(_: str, arguments: list[str]) -> str:
-    """{{convert|5|to|7|km|mi}} -> 5 to 7 km; the converted value is left out."""
-    words: list[str] = []
-    for argument in arguments:
-        low = argument.lower()
-        if argument[:1].isdigit() or argument[:2].lstrip("-−+.")[:1].isdigit():
-            if words and words[-1] not in JOINERS.values():
-                break  # {{convert|100|km|0}}: digits to round to, or a second unit
-            words.append(_grouped(argument))
-        elif low in JOINERS and words and words[-1] not in JOINERS.values():
-            words.append(JOINERS[low])
-        elif argument:
-            words.append(_unit(argument))
-            break
-    feet = arguments[1:2] == ["ft"] and arguments[3:4] == ["in"]  # {{convert|5|ft|6|in}}
-    return " ".join(words) + (f" {arguments[2]} in" if feet else "")
-
-
-def _grouped(number: str) -> str:
-    """Commas between thousands, as {{convert}} shows them: 640081.87 -> 640,081.87."""
-    whole, point, rest = number.partition(".")
-    return f"{int(whole):,}{point}{rest}" if len(whole) > 3 and whole.isdecimal() else number
-
-
-def _unit(name: str) -> str:
-    low = name.lower()
+def _unit(code: str) -> tuple[str, str, str] | None:
+    table = units()
+    found = table.get(code) or table.get(code.lower())
+    if found or not code:
+        return found
     for scale, words in SCALES.items():
-        if low.startswith(scale) and low not in UNITS and not low[len(scale) :][:1].isdigit():
-            return words + UNITS.get(low[len(scale) :], name[len(scale) :])
-    return UNITS.get(low, name)
+        if code.lower().startswith(scale) and not code[len(scale) : len(scale) + 1].isdigit():
+            inner = _unit(code[len(scale) :])
+            return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
+    thousands = THOUSANDS.get(code[0])
+    if thousands and code[1:].lower().startswith(COUNTED):
+        inner = _unit(code[1:])
+        return inner and (f"{thousands} {inner[0]}", f"{thousands} {inner[2]}", f"{thousands} {inner[2]}")
+    return None
 
 
-def power_of_ten(_: str, arguments: list[str]) -> str:
+def _number(text: str) -> str | None:
+    """A number as it is shown: 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2; None for anything else."""
+    text = text.replace(" ", "")
+    if _NUMBER.match(text):
+        return grouped(text) if "e" not in text.lower() else _power(text)
+    part = _FRACTION.match(text.replace("//", "/"))
+    return (f"{part[1]} " if part[1] else "") + f"{part[2]}/{part[3]}" if part else None
+
+
+def _power(text: str) -> str:
+    mantissa, _, exponent = text.lower().partition("e")
+    return f"{grouped(mantissa)}×10{exponent.lstrip('+').translate(RAISED)}"
+
+
+def grouped(number: str) -> str:
+    """Commas between thousands: 640081.87 -> 640,081.87."""
+    whole, point, rest = number.partition(".")
+    return f"{int(whole):,}{point}{rest}" if 3 < len(whole) < 100 and whole.isdecimal() else number
+
+
+def convert(arguments: Arguments) -> str | None:
+    """{{convert|5|to|7|km|mi}} -> 5 to 7 kilometres; {{cvt|5|km}} -> 5 km. What it is converted to is left out."""
+    plain, named = arguments.plain, arguments.named
+    if named.get("disp", "") in ("out", "output only", "output number only", "number", "unit", "u2", "x") or named.get(
+        "spell"
+    ):
+        return None
+    short = named.get("abbr") in ("on", "in", "y", "yes", "values") or (
+        arguments.name.lower() == "cvt" and named.get("abbr") not in ("off", "none")
+    )
+    joined = named.get("adj") in ("on", "mid", "1", "flip")
+    numbers: list[str] = []
+    position = 0
+    while position < len(plain):
+        number = _number(plain[position])
+        if number is None:
+            return None
+        numbers.append(number)
+        position += 1
+        joiner = BETWEEN.get(plain[position].strip().lower()) if position < len(plain) else None
+        if joiner is None:
+            break
+        word = joiner[short]
+        numbers.append(word if word in TIGHT else f" {word} ")
+        position += 1
+    codes = plain[position : position + 3]
+    unit = _unit(codes[0]) if codes else None
+    if unit is None:
+        return None
+    text = "".join(numbers).replace(",", ", ") if "," in numbers else "".join(numbers)
+    shown = _with_unit(text, unit, numbers, short=short, joined=joined)
+    if len(codes) == 3 and (codes[0], codes[2]) in SMALLER and (second := _number(codes[1])) is not None:
+        smaller = _unit(codes[2]) or unit
+        shown += "-" if joined and not short else " "
+        shown += _with_unit(second, smaller, [second], short=short, joined=joined)
+    if named.get("adj") == "mid":
+        shown += next((word for word in plain[position + 1 :] if word.startswith("-")), "")
+    return _american(shown) if named.get("sp") == "us" else shown
+
+
+def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, short: bool, joined: bool) -> str:
+    symbol, one, many = unit
+    if short:
+        return f"{text}{symbol}" if symbol.startswith("/") else f"{text} {symbol}"
+    if joined and one[:1] != "°":
+        return f"{text}-{one.replace(' ', '-')}"
+    alone = numbers == ["1"] or ("/" in numbers[-1] and " " not in numbers[-1])
+    return f"{text} {one if alone else many}"
+
+
+def _american(text: str) -> str:
+    return text.replace("metre", "meter").replace("litre", "liter").replace("tonnes", "metric tons")
+
+
+def fraction(arguments: Arguments) -> str | None:
+    """{{frac|2|1|3}} -> 2 1/3."""
+    parts = arguments.plain
+    if len(parts) == 3:
+        return f"{parts[0]} {parts[1]}/{parts[2]}".strip()
+    return "/".join(parts) if len(parts) == 2 else f"1/{parts[0]}" if parts else None
+
+
+def gaps(arguments: Arguments) -> str | None:
+    """{{gaps|12|345|678}} -> 12 345 678; its groups stand apart."""
+    number = " ".join(arguments.plain)
+    power = arguments.named.get("e", "")
+    shown = number + (f"×10{power.translate(RAISED)}" if power else "")
+    unit = arguments.named.get("u") or arguments.named.get("ul")
+    return (f"{shown} {unit}" if unit else shown) or None
+
+
+def power_of_ten(arguments: Arguments) -> str | None:
     """{{e|24}} -> ×10²⁴."""
-    return "×10" + arguments[0].translate(RAISED) if arguments else ""
+    power = arguments.get("1")
+    return "×10" + power.translate(RAISED) if power else None
 
 
-def value(_: str, raw: list[str]) -> str:
-    """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C."""
-    named = {
-        key.strip(): value.strip() for key, equals, value in (argument.partition("=") for argument in raw) if equals
-    }
-    number = next((argument.strip() for argument in raw if "=" not in argument), "")
-    if not number or "(" in number:
-        return PLACEHOLDER
-    power = "×10" + named["e"].translate(RAISED) if named.get("e") else ""
+def value(arguments: Arguments) -> str | None:
+    """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2."""
+    named = arguments.named
+    parts = [part for part in arguments.plain if part]
+    if not 1 <= len(parts) <= 2 or any("(" in part for part in parts) or named.get("end") or named.get("p"):
+        return None
+    comma = named.get("fmt", "") == "commas" or "," in parts[0]
+    number = "±".join(grouped(part.replace(",", "")) if comma else part for part in parts)
+    power = f"×10{named['e'].translate(RAISED)}" if named.get("e") else ""
+    if power and len(parts) == 2:
+        number = f"({number})"
     unit = named.get("u") or named.get("ul") or ""
     per = named.get("up") or named.get("upl")
     return f"{number}{power} {unit}".strip() + (f"/{per}" if per else "")

@@ -6,53 +6,83 @@ import re
 from collections import Counter
 from html import unescape
 
-from pipeline_src.wikipedia.placeholders import PLACEHOLDER, resolve_sounds, without_marks
+from pipeline_src.wikipedia.languages import LANGUAGES
+from pipeline_src.wikipedia.placeholders import (
+    BAR,
+    BREAK,
+    EQUALS,
+    GONE,
+    PLACEHOLDER,
+    close_sentences,
+    resolve_sounds,
+    without_marks,
+)
 from pipeline_src.wikipedia.prose import is_whole, mend, paragraphs
 from pipeline_src.wikipedia.scanner import drop_elements, resolve
 from pipeline_src.wikipedia.siteinfo import ENGLISH, SiteInfo
-from pipeline_src.wikipedia.templates import expand
+from pipeline_src.wikipedia.templates import Templates
 from pipeline_src.wikipedia.unit_templates import RAISED
 
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]{}|:\n]*\|)?([^\[\]{}|:\n]+)\]\]")
-_LANGUAGE_LINK = re.compile(r"[a-z]{2,3}(?:-[a-z-]+)?:\S")  # [[de:Erde]]: the same article elsewhere
-_PROJECT = re.compile(r":?(?:[a-z]{1,3}|wikt|wiktionary|wikisource|commons|[Ww]ikipedia):(?=\S)")  # [[wikt:word]]
+# Prefixes of links to other wikis, and to this one's own pages about itself: [[wikt:word]] shows the word.
+_PROJECTS = frozenset(
+    """w wikipedia wp project wikt wiktionary s wikisource q wikiquote b wikibooks n wikinews
+    v wikiversity voy wikivoyage c commons d wikidata m meta species wikispecies mw""".split()
+)
 _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?|ftp)?:?//|mailto:)[^\s\]\[<>\"]+[ \t]*([^\]\[\n]{0,400})\]", re.IGNORECASE)
-_BARE_ADDRESS = re.compile(r"https?://[^\s<>\[\]|)\"]+")
+_BARE_ADDRESS = re.compile(r"https?://[^\s<>\[\]|)\"\ue000-\ue007]+")
 _ITEM = re.compile(r"<(?:li|dd|dt)\b[^<>\n]{0,600}>", re.IGNORECASE)
 _LIST_END = re.compile(r"</(?:ol|ul|dl)\b", re.IGNORECASE)
 _POWER = re.compile(r"<sup>([0-9+−–-]{1,6})</sup>")
 _BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")  # the letter before it was a template
+_BLOCK = re.compile(
+    r"</?(?:p|blockquote|div|center|h[1-6]|hr|section|article|aside|table|tr|td|th|caption)\b[^<>\n]{0,600}>",
+    re.IGNORECASE,
+)
+_FOOTNOTE = re.compile(r"<sup>[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")  # written by hand: word<sup>1</sup>and
 _TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]{0,20}\b[^<>\n]{0,600}>")
-_BREAK = re.compile(r"<br[ /]*>", re.IGNORECASE)
+_LINE_BREAK = re.compile(r"<br[ /]*>", re.IGNORECASE)
 _POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad'''s: italics, then an apostrophe
 _ELISION = re.compile(r"'''(?<=[^\W\d_]''')(?=\w)([^'\n]{1,100})''(?!')")  # dell'''Iliade'': an apostrophe, italics
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
+ABBREVIATED = ("r. ", "c. ", "fl. ")  # which a page and its template may both bring
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
 _HEADING = re.compile(r"\n(={1,6})([^\n]*)")
-_BLANKS = {"\r": "", "\u200b": "", "\u200e": "", "\ufeff": ""}
+_BLANKS = dict.fromkeys("\r\u00ad\u200b\u200e\u200f\u2060\ufeff", "")  # the first ends lines, the others show nothing
 _BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")  # the latter break lines
 
 
-def clean(text: str, siteinfo: SiteInfo = ENGLISH, dropped: Counter[str] | None = None) -> str:
+def clean(
+    text: str,
+    siteinfo: SiteInfo = ENGLISH,
+    dropped: Counter[str] | None = None,
+    unknown: Counter[str] | None = None,
+) -> str:
     """Turn the wikitext of one page into prose.
 
     Lists, tables, headings, references, captions, categories, formulas and galleries go, and so do whole sections
-    without prose; templates that are part of a sentence are expanded. Never raises; takes time linear in ``text``.
+    without prose; templates that are part of a sentence are shown as readers see them, and where that is not known,
+    the sentence goes (templates.py). Never raises; takes time linear in ``text``.
 
     Args:
         text: wikitext as the editor typed it (the XML's escapes already undone), without lone surrogates.
         siteinfo: the wiki it comes from.
         dropped: is given the number of sections and lines left out, by reason.
+        unknown: is given the number of sentences and asides left out for each unknown template, by its name.
 
     Returns:
         Paragraphs of prose, one a line, without blank lines; '' where the page has none.
     """
     dropped = Counter() if dropped is None else dropped
+    templates = Templates(siteinfo.language, Counter() if unknown is None else unknown)
     if "<" in text:
         text = drop_elements(text)
     text = cut_sections(text, siteinfo.sections, dropped)
     text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
-    text = resolve(text, lambda body: link_text(body, siteinfo.hidden), expand)
+    text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
+    for mark in ABBREVIATED:
+        if mark + mark in text:  # (r. {{reign|1066|1087}})
+            text = text.replace(mark + mark, mark)
     if "//" in text or "mailto:" in text:
         text = _BARE_ADDRESS.sub("", "".join(_EXTERNAL_LINK.split(text)))
     if "'''" in text:
@@ -64,20 +94,26 @@ def clean(text: str, siteinfo: SiteInfo = ENGLISH, dropped: Counter[str] | None 
     if "&" in text:
         text = unescape(text).replace("''", '"')
     if "<sup>" in text:
+        text = _FOOTNOTE.sub(GONE, text)
         text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
     if "<" in text:
         if "<li" in text or "<dd" in text or "<dt" in text:
             text = _LIST_END.sub(r"\n\g<0>", _ITEM.sub("\n* ", text))
         if "<sub>" in text:
             text = _BASELESS.sub(PLACEHOLDER, text)
-        text = _TAG.sub("", _BREAK.sub(" ", text))
+        text = _TAG.sub("", _BLOCK.sub(BREAK, _LINE_BREAK.sub(" ", text)))
     if "__" in text:
         text = _SWITCH.sub("", text)
     for blank, plain in _BLANKS.items():
         if blank in text:
             text = text.replace(blank, plain)
-    prose = paragraphs(resolve_sounds(text), dropped, siteinfo.language)
-    mended = (mend(without_marks(paragraph)) for paragraph in prose)
+    if EQUALS in text or BAR in text:
+        text = text.replace(EQUALS, "=").replace(BAR, "|")
+    text = resolve_sounds(text)
+    if templates.met_unknown:
+        text = close_sentences(text)
+    prose = paragraphs(text, dropped, siteinfo.language, templates.count)
+    mended = map(mend, without_marks("\n".join(prose)).split("\n"))
     return "\n".join(paragraph for paragraph in mended if is_whole(paragraph))
 
 
@@ -89,16 +125,25 @@ def _elision(match: re.Match[str]) -> str:
 def link_text(body: str, hidden: frozenset[str]) -> str:
     """The words that ``[[body]]`` shows: its label, else its target; '' for files, categories and other languages."""
     target, bar, _ = body.partition("|")
-    prefix, colon, _ = target.partition(":")
+    prefix, colon, rest = target.partition(":")
     if colon:
-        if prefix.strip().lower() in hidden or (_LANGUAGE_LINK.match(target) and not bar):
-            return ""
+        prefix = prefix.strip(f" {GONE}").lower()
+        if prefix in hidden or (not bar and prefix in LANGUAGES and rest[:1].strip()):
+            return GONE
         if not bar:
-            return _PROJECT.sub("", target)
+            if not prefix:  # [[:Category:Rivers]] shows the whole name, [[:de:Erde]] too
+                prefix, colon, after = rest.partition(":")
+                return after if colon and _is_elsewhere(prefix) and after.strip() else rest
+            return rest if _is_elsewhere(prefix) and rest.strip() else target
     if "\n\n" in body:
         return body  # an opener without its closer met a stray closer: this is text, not a link
     label = body[body.rfind("|") + 1 :] if bar else target
     return label or target.lstrip(":")
+
+
+def _is_elsewhere(prefix: str) -> bool:
+    prefix = prefix.strip().lower()
+    return prefix in _PROJECTS or prefix in LANGUAGES
 
 
 def cut_sections(text: str, titles: frozenset[str], dropped: Counter[str]) -> str:
@@ -108,7 +153,7 @@ def cut_sections(text: str, titles: frozenset[str], dropped: Counter[str]) -> st
     cut_level = 0
     text = f"\n{text}"  # so that every heading follows a line break
     for match in _HEADING.finditer(text):
-        line = match[2].rstrip()
+        line = match[2].replace(GONE, "").rstrip()
         level = min(len(match[1]), len(line) - len(line.rstrip("=")))
         if level == 0:
             continue

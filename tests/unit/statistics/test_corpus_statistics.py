@@ -39,7 +39,9 @@ def study(tmp_path, monkeypatch):
         documents = [
             Document(f"{part}:{n}", "", "\n".join(sentence(first + 10 * n + i) for i in range(6))) for n in range(30)
         ]
-        write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {"redirect": 2}, dropped_lines={"list": 7})
+        more = {"unknown_templates": {"odd": 3, "other": 1}} if part != "books" else {}
+        shards = [write_shard(folder / "x.jsonl", documents)]
+        write_manifest(folder, shards, {"redirect": 2}, dropped_lines={"list": 7}, **more)
     vocabulary = VocabularyParams(entries=100, alphabet=30)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     tokens.run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
@@ -69,6 +71,7 @@ def test_every_stage_is_counted(study):
     part = found["parts"]["wikipedia-a"]
     assert part["documents"] == part["train"]["documents"] + part["validation"]["documents"] == 30
     assert (part["dropped"], part["dropped_inside"]) == ({"redirect": 2}, {"list": 7})
+    assert list(part["unknown_templates"].items()) == [("odd", 3), ("other", 1)]
     assert part["train"]["sentences"] == 6 * part["train"]["documents"]
     assert found["vocabulary"]["entries"] > 90
     short = found["examples"]["short"]

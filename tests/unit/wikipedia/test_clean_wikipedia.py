@@ -153,6 +153,28 @@ def test_bad_input_is_one_clear_error_and_keeps_earlier_output(root: Path, data:
     assert [path.name for path in out.parent.iterdir()] == ["a"]
 
 
+def test_an_article_that_stands_twice_is_kept_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [HEAD, *(page(number, f"Page {number}. {PROSE}") for number in (1, 2, 1, 3, 2)), TAIL]
+    out = put(root, b"".join(bz2.compress(piece.encode()) for piece in pieces))
+    split = stage.split_ranges
+    for size in (1, 1 << 20):  # each in a range of its own, all in one
+        monkeypatch.setattr(stage, "split_ranges", lambda path, size=size: split(path, size))
+        run()
+        assert [document.id for document in read_documents(out)] == ["testwiki:1", "testwiki:2", "testwiki:3"]
+        manifest = read_manifest(out)
+        assert (manifest["documents"], manifest["dropped"]) == (3, {"repeated": 2})
+        assert manifest["words"] == sum(document.words for document in read_documents(out))
+
+
+def test_unknown_templates_are_listed_by_the_sentences_they_cost(root: Path) -> None:
+    texts = ["It is {{odd}} here.", "It is {{Odd|x}} here. {{odd_one}} is there, and {{odd}} is too.", "{{odd}}"]
+    out = put(root, bz2.compress((HEAD + "".join(page(n, f"{PROSE} {text}") for n, text in enumerate(texts))
+                                  + TAIL).encode()))  # fmt: skip
+    run()
+    assert list(read_manifest(out)["unknown_templates"].items()) == [("odd", 4), ("odd one", 1)]
+    assert {document.text for document in read_documents(out)} == {PROSE}
+
+
 def test_a_full_disk_reaches_the_caller_as_such(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = put(root, bz2.compress((HEAD + page(1) + TAIL).encode()))
 

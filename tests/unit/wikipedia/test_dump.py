@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import time
 from pathlib import Path
 
 import pytest
@@ -96,12 +97,40 @@ def test_what_is_not_a_dump_is_refused(tmp_path: Path, content: bytes) -> None:
         read_head(path)
 
 
-@pytest.mark.parametrize("broken", ["", "<id>x1</id>", "<id>²</id>", "<id>1</id><ns>a</ns>"])
+@pytest.mark.parametrize("broken", ["", "<id>x1</id>", "<id>²</id>", "<id>1</id><ns>a</ns>", f"<id>{'9' * 5_000}</id>"])
 def test_a_page_without_id_is_refused(tmp_path: Path, broken: str) -> None:
     path = tmp_path / "dump.xml"
     path.write_text(HEAD + page(1).replace("<ns>0</ns><id>1</id>", broken) + TAIL)
     with pytest.raises(PipelineError, match="a page without title, id or text"):
         list(read_pages(path))
+
+
+@pytest.mark.parametrize("more", ["x", " \n garbage of some length, no page at all", "<mediawiki>" + page(2) + TAIL])
+@pytest.mark.parametrize("pack", [bytes, bz2.compress])
+def test_what_stands_after_the_end_is_named(tmp_path: Path, more: str, pack) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(pack((HEAD + page(1) + TAIL + more).encode()))
+    with pytest.raises(PipelineError, match="there is more[\\s\\S]*after </mediawiki>"):
+        list(read_pages(path))
+    path.write_bytes(pack((HEAD + page(1) + TAIL + "\n" * 100_000).encode()))
+    assert [read.id for read in read_pages(path)] == [1]
+
+
+def test_a_page_without_an_end_meets_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline_src.wikipedia.dump.LONGEST_PAGE", 1 << 20)
+    path = tmp_path / "dump"
+    path.write_bytes(bz2.compress((HEAD + page(1)[:-30] + "a" * (16 << 20)).encode()))
+    with pytest.raises(PipelineError, match="a page of more than 1,048,576 bytes"):
+        list(read_pages(path))
+
+
+def test_a_long_page_in_small_blocks_takes_linear_time(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml"  # plain: read in blocks of 64 kB
+    path.write_text(HEAD + page(1, "a" * (24 << 20)) + TAIL)
+    start = time.process_time()
+    (read,) = read_pages(path)
+    assert len(read.text) == 24 << 20
+    assert time.process_time() - start < 2.5  # 5 s where each block was searched and copied from the page's start
 
 
 def test_find_dump_wants_exactly_one_full_file(tmp_path: Path) -> None:

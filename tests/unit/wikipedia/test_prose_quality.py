@@ -65,3 +65,26 @@ def test_marks_are_seen(mark: str) -> None:
 )
 def test_holes_are_seen(hole: str) -> None:
     assert score(f"{PROSE} {hole} so on.").holes_per_mb > 0
+
+
+LOST = (
+    f"{FIRST[:-1]} of {{{{odd|somewhere}}}} beyond the bridge.\n\n{SECOND}{{{{citation needed}}}} It froze.\n\n{THIRD}"
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "missing"),
+    [
+        ("of somewhere beyond the bridge.", 0),
+        ("of beyond the bridge.", 1),  # no mark stands beside the place
+        ("of – beyond the bridge.", 0),
+    ],
+)
+def test_words_missing_in_a_sentence_are_seen(seen: str, missing: int) -> None:
+    output = f"{FIRST[:-1]} {seen}\n{SECOND} It froze.\n{THIRD}"
+    quality = judge([read_truth(LOST)], [output])[0]
+    assert quality.missing_per_mb == pytest.approx(missing * 1e6 / len(output.encode()))
+
+
+def test_a_dropped_sentence_has_no_words_missing() -> None:
+    assert judge([read_truth(LOST)], [f"{SECOND} It froze.\n{THIRD}"])[0].missing_per_mb == 0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pipeline_src.wikipedia.wikitext import clean
 
 PLAIN = "The river runs north through two counties before it meets the sea."
-FORBIDDEN = ("{{", "}}", "[[", "]]", "{|", "|}", "==", "''", "<!--", "<ref", "\ue000", "\ue001", "\ue002")
+FORBIDDEN = ("{{", "}}", "[[", "]]", "{|", "|}", "==", "''", "<!--", "<ref", *map(chr, range(0xE000, 0xE008)))
 MARKS = [
     "{{", "}}", "{{{", "}}}", "[[", "]]", "{|", "|}", "\n{|", "\n|-", "\n|", "|", "==", "\n== ", "==\n", "\n* ", "\n:",
     "\n#", "\n;", "\n ", "\n\n", "\n", "<ref>", "</ref>", "<ref name=a/>", "<ref ", "<!--", "-->", "'''", "''", "'",
@@ -17,6 +17,8 @@ MARKS = [
     "</sub>", "<sup>2</sup>", "<gallery>", "</gallery>", "<REF>", "[[File:a.jpg|thumb|", "[[Category:", "[[de:",
     "[[:Category:", "{{convert|5|km", "{{lang|x|", "{{IPA|/a/", "{{IPAc-en|a", "{{as of|", "{{frac|", "{{quote|",
     "{{nowrap|", "{{ordered list|", "{{val|", "{{!}}", "{{=}}", "{{'}}", "{{coord|",
+    "{{odd|", "{{odd}}", "{{cn}}", "{{reign|", "{{sclass|", "<p>", "</blockquote>", "\ue003", "\ue004",
+    "\ue005", "\ue006", "\ue007",
     "{{chem|", "{{e|", "<math>\\frac</math>", "l'''a''", "__TOC__", "(", ")", ",", ";", ":", "=", "{", "}", "<", ">",
     "*", "#", '""', '"', ".", " ", "  ", "\u00a0", "\t", "\r", "~", "\ue000", "\ue001", "\ue002", "İ", "$", "!", "–",
 ]  # fmt: skip
