@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import check_name
 
 SOURCES = "catalogue/sources"  # where a corpus comes from
 TASK_SOURCES = "catalogue/task_sources"  # where a task's official files come from
@@ -32,10 +32,10 @@ def read_entry(folder: str, name: str) -> dict[str, Any]:
         PipelineError: the name is no entry's, or the file is not YAML or not a mapping of keys.
     """
     where = f"pipeline_src/{folder}"
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise PipelineError(
-            "an entry of the catalogue is named in letters, digits, - and _", name, where=where, remedy=f"see {HELP}"
-        )
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise PipelineError("not a name for an entry of the catalogue", where=where, remedy=str(error)) from None
     path = ROOT / folder / f"{name}.yaml"
     try:
         entry: Any = yaml.safe_load(path.read_text(encoding="utf-8"))

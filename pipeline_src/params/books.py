@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from pipeline_src.common.names import Name
 from pipeline_src.params.base import Block
 
 
@@ -21,7 +22,7 @@ class BooksParams(Block):
             similarity as MinHash estimates it) is dropped; null keeps all but exact copies.
     """
 
-    source: str
+    source: Name
     min_words: int = Field(default=0, ge=0)
     sentences_per_document: int = Field(default=1000, ge=2)
     encoding: str | None = None

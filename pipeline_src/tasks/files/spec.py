@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline_src.common.catalogue import TASK_SPECS, entry_names, read_entry
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import FileName, FilePath, Name
 from pipeline_src.params.base import Block
 
 TEST_REMEDY = "give the evaluation set a `test` where the task is declared, in pipeline_src/catalogue/tasks"
@@ -48,8 +49,8 @@ class TestSpec(Block):
 
     __test__ = False  # pytest: no test case
 
-    file: str
-    submit: str
+    file: FilePath
+    submit: FileName
     columns: Columns | None = None
     header: bool | None = None
 
@@ -66,8 +67,8 @@ class EvalSetSpec(Block):
         test: the file of the same kind that has no labels, where there is one.
     """
 
-    title: str
-    file: str
+    title: str = Field(min_length=1)
+    file: FilePath
     metrics: tuple[Metric, ...] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] | None = None
@@ -112,10 +113,10 @@ class TaskSpec(Block):
         format: how a file of tagged words is written, a name in ``conll.FORMATS`` (tagging alone).
     """
 
-    name: str
+    name: Name
     kind: Literal["classification", "choice", "span", "tagging"]
-    train: str = "train.tsv"
-    scores: dict[str, EvalSetSpec] = Field(min_length=1)
+    train: FilePath = "train.tsv"
+    scores: dict[Name, EvalSetSpec] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
