@@ -19,7 +19,7 @@ class BooksParams(Block):
         encoding: of text files (a name that Python knows, such as ``cp1252``); null finds it out.
         text_column: name of the column that holds the text, in JSONL and Parquet.
         near_duplicates: a book whose 5-word shingles overlap an earlier one's by at least this much (Jaccard
-            similarity as MinHash estimates it) is dropped; null keeps all but exact copies.
+            similarity) is dropped; null keeps all but exact copies.
     """
 
     source: Name
