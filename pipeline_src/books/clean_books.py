@@ -122,12 +122,18 @@ class _Shelf:
 
 
 def clean_piece(piece: Piece, params: BooksParams) -> Cleaned:
-    """Clean one piece; errors as in :func:`encodings.decode` where it is a file."""
+    """Clean one piece; a file that is no text, or whose encoding cannot be told, is dropped or an error by params."""
     dropped: Counter[str] = Counter()
     encoding = None
     text = piece.text
     if text is None:
-        text, encoding = decode(piece.path.read_bytes(), piece.path, params.encoding)
+        try:
+            text, encoding = decode(piece.path.read_bytes(), piece.path, params.encoding)
+        except PipelineError as error:
+            if params.undecodable == "error":
+                raise
+            log.warning("%s: dropped: %s (%s)", piece.path, error.what, error.where)
+            return Cleaned(Document(piece.id, piece.title, ""), "undecodable", dropped, None, piece.sentences)
     if piece.sentences:
         text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
     else:
