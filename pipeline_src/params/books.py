@@ -27,8 +27,8 @@ class BooksParams(Block):
     """
 
     source: Name
-    min_words: int = Field(default=0, ge=0)
-    sentences_per_document: int = Field(default=1000, ge=2)
+    min_words: int = Field(default=0, ge=0, le=1_000_000_000)
+    sentences_per_document: int = Field(default=1000, ge=2, le=10_000_000)
     encoding: str | None = None
     undecodable: Literal["drop", "error"] = "drop"
     text_column: str = Field(default="text", min_length=1)

@@ -17,8 +17,10 @@ def _several(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-Numbers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_several), Field(min_length=1)]
-Rates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_several), Field(min_length=1)]
+Numbers = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_several), Field(min_length=1)
+]
+Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], BeforeValidator(_several), Field(min_length=1)]
 
 
 class Recipe(Block):

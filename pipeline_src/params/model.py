@@ -30,8 +30,8 @@ class ModelParams(Block):
     architecture: str = "bert"
     layers: int = Field(ge=1, le=200)
     hidden: int = Field(ge=8, le=16_384)
-    heads: int | None = Field(default=None, ge=1)
-    feed_forward: int | None = Field(default=None, ge=1)
+    heads: int | None = Field(default=None, ge=1, le=16_384)
+    feed_forward: int | None = Field(default=None, ge=1, le=262_144)
     positions: int = Field(default=512, ge=8, le=8192)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)

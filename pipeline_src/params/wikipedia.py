@@ -22,7 +22,7 @@ class WikipediaParams(Block):
     dump: Name
     date: str | None = Field(default=None, pattern=r"^\d{8}$")
     parts: tuple[Name, ...] = Field(min_length=1)
-    min_words: int = Field(default=0, ge=0)
+    min_words: int = Field(default=0, ge=0, le=1_000_000_000)
     beam_args: tuple[str, ...] = ()
 
     @field_validator("date", mode="before")
