@@ -29,6 +29,7 @@ MOST_ASCII = 0.5  # bytes beyond ASCII for each ASCII letter
 SAMPLE = 20_000  # bytes of words that are not ASCII, on which the older encodings are compared
 FEWEST = 100  # such bytes that tell one script from another
 MESSIEST, AS_GOOD, SURE_LEAD = 0.35, 0.05, 0.1  # of charset-normalizer's chaos, chaos, coherence (0 to 1)
+NO_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"}  # that Python knows
 HEAD = 5_000  # bytes in which a file may name its encoding
 BLOCK = 1 << 20  # bytes read at a time where a file is streamed
 
@@ -44,8 +45,10 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]")
 def check_encoding(declared: str | None) -> None:
     """Raise a PipelineError where ``declared`` is no name of an encoding that Python knows."""
     try:
-        "a".encode(declared or "utf-8")
-    except LookupError:
+        if (declared or "utf-8").lower().replace("_", "-") in NO_TEXT or "a".encode(declared or "utf-8") == b"":
+            raise LookupError
+        b"a".decode(declared or "utf-8", "replace")
+    except (LookupError, ValueError):
         raise PipelineError(
             "no such encoding", declared, where="books.encoding in params.yaml",
             remedy="use a name that Python knows, such as utf-8, cp1252 or utf-16, or null to find it out",

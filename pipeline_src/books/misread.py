@@ -11,6 +11,7 @@ import unicodedata
 
 _FOREIGN = re.compile("[^\x00-\x7f]")
 _APOSTROPHES = frozenset("’ʼ´")
+_CLOSERS = frozenset(",.;?!")
 _BETWEEN_LETTERS = frozenset("’ʼ´·—–…\xa0\xad‐‑")  # don’t, col·lega
 _OPENERS = frozenset("“‘„‚«‹¿¡")
 _AFTER_CEDILLA = frozenset("aouàáâãóôõúûøœ")
@@ -36,6 +37,9 @@ def _is_misread(text: str, place: int) -> bool:
     if ord(character) in _BOXES or character in "\ufffdﬁﬂ":
         return True
     if category[0] == "L":
+        begins_a_capital = after.isupper() and not before.isalpha() and text[place + 2 : place + 3].islower()
+        if (character.isupper() and begins_a_capital) or (before in _CLOSERS and not after.isalpha()):
+            return True  # ÒCome here,Ó where quotation marks stood
         return _is_misread_letter(before, character, after)
     if character in _OPENERS:
         return before.isalnum() or after.isspace()
@@ -46,6 +50,8 @@ def _is_misread(text: str, place: int) -> bool:
 
 def _is_misread_letter(before: str, letter: str, after: str) -> bool:
     if before.isdigit() or after.isdigit():
+        return True
+    if letter == "ı":  # of Turkish, whose code pages are no candidates
         return True
     if letter in "ƒªº":
         return before.isalpha() and after.isalpha()

@@ -59,6 +59,17 @@ def shown(text: object, most: int = LONGEST) -> str:
     return spelled if len(spelled) <= most else f"{spelled[:most]}…"
 
 
+def shown_text(text: object, most: int = 300) -> str:
+    """A library's words, without line ends and control codes."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))[:most]
+
+
+def as_text(text: str) -> str:
+    """Anybody's words as one line of Markdown that shows them: no HTML, no cell of a table, no control codes."""
+    safe = shown_text(text.replace("&", "&amp;") if "<" in text else text, most=len(text) * 5)
+    return safe.replace("<", "&lt;").replace("|", r"\|")
+
+
 def _whole_number(value: Any) -> Any:
     """A number as it stands in a path: what else Python reads as one (`` 1``, ``1_0``, ``true``) has two spellings."""
     if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value)):

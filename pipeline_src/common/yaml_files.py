@@ -14,7 +14,7 @@ import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from pipeline_src.common.names import shown
+from pipeline_src.common.names import shown, shown_text
 
 LARGEST = 1_000_000  # characters
 MOST = 100_000  # values, those behind aliases counted each time
@@ -94,8 +94,3 @@ def _in_one_line(error: yaml.YAMLError | YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
     return shown_text(problem) + (f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "")
-
-
-def shown_text(text: object) -> str:
-    """A library's words, without line ends and control codes."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text))[:300]

@@ -92,6 +92,8 @@ class Layout:
     drop_short: bool
 
 
+LARGEST = 1e9  # of a regression's values
+
 # What can be computed for a classification; metrics.py has the functions.
 OF_CLASSES, OF_NUMBERS = {"accuracy", "matthews"}, {"pearson", "spearman"}
 
@@ -137,6 +139,13 @@ class TaskSpec(Block):
                 raise ValueError("tagging needs labels, and one text column and a label, counted from 1")
         if (self.kind == "choice") != bool(self.columns and self.columns.choices):
             raise ValueError("choices belong to the kind `choice`, which needs them")
+        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1 or not all(self.labels):
+            raise ValueError("labels are two or more, each listed once and none empty")
+        if self.range is not None and not (-LARGEST <= self.range[0] < self.range[1] <= LARGEST):
+            raise ValueError(f"a range is two numbers, the lower one first, of at most {LARGEST:g}")
+        names = [eval_set.test.submit for eval_set in self.scores.values() if eval_set.test is not None]
+        if len(set(names)) != len(names):
+            raise ValueError("two evaluation sets submit under one name")
         return self
 
     @model_validator(mode="after")

@@ -122,7 +122,7 @@ def test_no_text_is_read_wrongly(text: str, encoding: str) -> None:
 def test_a_declared_encoding_must_be_one() -> None:
     check_encoding(None)
     check_encoding("latin-1")
-    for wrong in ("utf-9", "base64"):
+    for wrong in ("utf-9", "base64", "idna", "undefined", "punycode", "utf-8\0"):
         with pytest.raises(PipelineError, match=f"no such encoding: {wrong}"):
             check_encoding(wrong)
     assert decode("\ufeffcafé".encode(), BOOK, "UTF8") == ("café", "utf-8")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline_src.common.names import check_file_name, check_name, check_path, shown
+from pipeline_src.common.names import as_text, check_file_name, check_name, check_path, shown
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources.catalogue import SourceFile
@@ -106,3 +106,10 @@ def test_no_command_of_dvc_yaml_holds_a_value_that_dvc_does_not_quote(root: Path
 def test_what_was_given_is_shown_without_its_control_codes() -> None:
     assert shown("\x1b[31mred") == r"'\x1b[31mred'"
     assert shown("ü") == "'ü'" and len(shown("a" * 5000)) < 120
+
+
+@given(st.text(max_size=40))
+@settings(max_examples=60)
+def test_anybodys_words_are_one_cell_of_a_table(text: str) -> None:
+    cell = as_text(f"{text}<script>|\x1b[1m")
+    assert "<" not in cell and cell.isprintable() and not re.search(r"(?<!\\)\|", cell)
