@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks._replies import reply, replying
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.sources import https
-from tests.unit.sources.replies import reply, replying
 
 CHUNKED = {"Transfer_Encoding": "chunked"}
 
