@@ -112,6 +112,15 @@ class Source(Block):
     wheel: Wheel | None = None
     files: tuple[SourceFile, ...] = Field(min_length=1)
 
+    @field_validator("part")
+    @classmethod
+    def _is_expression(cls, part: str | None) -> str | None:
+        try:
+            re.compile(part or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"a part is a regular expression: {error}") from None
+        return part
+
     @model_validator(mode="after")
     def _files_lie_apart(self) -> Source:
         paths = [path for file in self.files for path in file.unpack or {file.path: ""} if path != "."]

