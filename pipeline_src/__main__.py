@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import write_json
+from pipeline_src.common.names import check_name, shown
 from pipeline_src.tools.usage import mistake, not_installed, overview
 
 
@@ -187,8 +188,10 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     stage = STAGES[name]
     study = load_study()
     for key, value in items.items():  # they become the names of files
-        if not value or not value.replace("-", "").replace("_", "").isalnum():
-            raise PipelineError("not a name", repr(value), where=f"--{key}", remedy="use letters, digits, - and _")
+        try:
+            check_name(value)
+        except ValueError as error:
+            raise PipelineError("not a name", shown(value), where=f"--{key}", remedy=str(error)) from None
     item = "-".join(items.values()) or "all"
     rank = place()[0]
     if rank:  # one of several processes that train together: the first one alone speaks

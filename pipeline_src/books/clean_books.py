@@ -9,12 +9,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pipeline_src.books.encodings import check_encoding, decode
 from pipeline_src.books.markdown import markdown_paragraphs
-from pipeline_src.books.near_duplicates import Copies, digest, normal_words, signature
+from pipeline_src.books.near_duplicates import Copies, Shingles, digest, normal_words, shingle
 from pipeline_src.books.plain_text import plain_paragraphs
 from pipeline_src.books.shelf import Piece, count_others, find_books, read_shelf, suffix_of
 from pipeline_src.common.errors import PipelineError
@@ -39,8 +36,8 @@ class Cleaned:
         dropped: what was left out within it, by reason.
         encoding: of its file, where it is a whole file.
         sentences: as in :class:`Piece`.
-        words: :func:`duplicates.digest` of its words.
-        shingles: :func:`duplicates.signature` of its words, where near copies are looked for.
+        words: :func:`near_duplicates.digest` of its words.
+        shingles: of its words, where near copies are looked for.
     """
 
     document: Document
@@ -49,7 +46,7 @@ class Cleaned:
     encoding: str | None
     sentences: int
     words: bytes = b""
-    shingles: NDArray[np.uint32] | None = None
+    shingles: Shingles | None = None
 
 
 def run(books: BooksParams) -> None:
@@ -125,12 +122,18 @@ class _Shelf:
 
 
 def clean_piece(piece: Piece, params: BooksParams) -> Cleaned:
-    """Clean one piece; errors as in :func:`encodings.decode` where it is a file."""
+    """Clean one piece; a file that is no text, or whose encoding cannot be told, is dropped or an error by params."""
     dropped: Counter[str] = Counter()
     encoding = None
     text = piece.text
     if text is None:
-        text, encoding = decode(piece.path.read_bytes(), piece.path, params.encoding)
+        try:
+            text, encoding = decode(piece.path.read_bytes(), piece.path, params.encoding)
+        except PipelineError as error:
+            if params.undecodable == "error":
+                raise
+            log.warning("%s: dropped: %s (%s)", piece.path, error.what, error.where)
+            return Cleaned(Document(piece.id, piece.title, ""), "undecodable", dropped, None, piece.sentences)
     if piece.sentences:
         text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
     else:
@@ -139,7 +142,7 @@ def clean_piece(piece: Piece, params: BooksParams) -> Cleaned:
     words = normal_words(text)
     if why_not := "empty" if not words else "too_short" if len(text.split()) < params.min_words else "":
         return Cleaned(Document(piece.id, piece.title, ""), why_not, dropped, encoding, piece.sentences)
-    shingles = signature(words) if params.near_duplicates else None
+    shingles = shingle(words) if params.near_duplicates else None
     document = Document(piece.id, piece.title, text)
     return Cleaned(document, "", dropped, encoding, piece.sentences, digest(words), shingles)
 

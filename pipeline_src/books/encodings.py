@@ -12,23 +12,32 @@ from pathlib import Path
 
 from charset_normalizer import CharsetMatch, from_bytes
 
+from pipeline_src.books.misread import share_misread
 from pipeline_src.common.errors import PipelineError
 
 MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
          (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
 # Those in which books are found. Where most letters are ASCII, no other script is in question.
-LATIN = ["cp1252", "cp1250", "iso8859_2", "mac_roman", "cp437", "cp850"]
-OTHER = ["cp1251", "koi8_r", "cp1253", "cp932", "euc_jp", "gb18030", "big5", "cp949"]
+WESTERN = ["cp1252", "mac_roman", "cp850", "cp437"]
+LATIN = [*WESTERN, "cp1250", "iso8859_2", "cp852", "mac_latin2"]
+OTHER = ["cp1251", "koi8_r", "iso8859_5", "cp866", "mac_cyrillic", "cp1253", "cp932", "euc_jp", "gb18030", "big5",
+         "cp949"]  # fmt: skip
+NEARLY_ASCII = 0.01  # letters beyond ASCII for each ASCII letter, below which a text is of a Western language
+CLEAR = 0.02  # share of misread characters by which one encoding must be better than another
+MOST_MISREAD = 0.1
 MOST_ASCII = 0.5  # bytes beyond ASCII for each ASCII letter
 SAMPLE = 20_000  # bytes of words that are not ASCII, on which the older encodings are compared
 FEWEST = 100  # such bytes that tell one script from another
 MESSIEST, AS_GOOD, SURE_LEAD = 0.35, 0.05, 0.1  # of charset-normalizer's chaos, chaos, coherence (0 to 1)
+NO_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"}  # that Python knows
+HEAD = 5_000  # bytes in which a file may name its encoding
 BLOCK = 1 << 20  # bytes read at a time where a file is streamed
 
 _FOREIGN_WORD = re.compile(rb"[^\x00-\x20]*[\x80-\xff][^\x00-\x20]*")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _FOREIGN = re.compile(rb"[\x80-\xff]")
 _TYPESET = re.compile(rb"[\x85\x91-\x97\xa0-\xff]*")  # the marks of cp1252 that books use, and Latin-1
+_SAID = re.compile(rb"^Character set encoding:[ \t]*([\w.-]{1,40})", re.I | re.M)
 _WRONG = re.compile("[\udc80-\udcff]")
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
@@ -36,8 +45,10 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]")
 def check_encoding(declared: str | None) -> None:
     """Raise a PipelineError where ``declared`` is no name of an encoding that Python knows."""
     try:
-        "a".encode(declared or "utf-8")
-    except LookupError:
+        if (declared or "utf-8").lower().replace("_", "-") in NO_TEXT or "a".encode(declared or "utf-8") == b"":
+            raise LookupError
+        b"a".decode(declared or "utf-8", "replace")
+    except (LookupError, ValueError):
         raise PipelineError(
             "no such encoding", declared, where="books.encoding in params.yaml",
             remedy="use a name that Python knows, such as utf-8, cp1252 or utf-16, or null to find it out",
@@ -123,25 +134,64 @@ def _older_encoding(data: bytes, path: Path, offset: int) -> str:
             where=f"byte {offset:,} (0x{data[offset]:02x}); {wrong:,} wrong bytes, {right:,} right characters",
             remedy=f"fetch it again, or drop wrong bytes: `iconv -c -f UTF-8 -t UTF-8 {path.name} > new{path.suffix}`",
         )  # fmt: skip
-    foreign = len(_FOREIGN.findall(data))
-    latin = foreign <= MOST_ASCII * len(_ASCII_LETTER.findall(data))
+    foreign, letters = len(_FOREIGN.findall(data)), len(_ASCII_LETTER.findall(data))
+    latin = foreign <= MOST_ASCII * letters
     sample = b" ".join(_FOREIGN_WORD.findall(data))[:SAMPLE]
+    candidates = LATIN if latin else OTHER
+    if (said := _said(data)) in candidates:  # by the file itself, and borne out by its text
+        candidates = [said]
+    plausible = _plausible(sample, candidates)
+    if plausible and latin and (len(_readings(sample, plausible)) == 1 or _is_western(data, plausible[0], letters)):
+        return plausible[0]
+    if plausible and (latin or foreign >= FEWEST) and (sure := _most_like_a_language(sample, plausible, latin)):
+        return sure
+    raise PipelineError(
+        "the encoding of a book cannot be told", path,
+        where=f"byte {offset:,} (0x{data[offset]:02x}) is not UTF-8; it may be {', '.join(plausible) or 'no text'}",
+        remedy=_remedy(path, plausible[0] if plausible else "WINDOWS-1252"),
+    )  # fmt: skip
+
+
+def _said(data: bytes) -> str | None:
+    """The encoding that Project Gutenberg's frame names; what calls itself Latin-1 or ASCII is cp1252."""
+    found = _SAID.search(data[:HEAD])
+    try:
+        name = codecs.lookup(found[1].decode("ascii")).name if found else None
+    except LookupError:
+        return None
+    return "cp1252" if name in ("iso8859-1", "ascii") else name and name.replace("-", "_")
+
+
+def _plausible(sample: bytes, candidates: list[str]) -> list[str]:
+    """Those that misread the fewest characters, best first, equals in their order; none where all misread many."""
+    shares = {name: share_misread(sample.decode(name, "replace")) for name in candidates}
+    best = min(shares.values())
+    good = [name for name, share in shares.items() if best <= MOST_MISREAD and share <= best + CLEAR]
+    return sorted(good, key=lambda name: round(shares[name], 2))
+
+
+def _is_western(data: bytes, encoding: str, letters: int) -> bool:
+    """Whether a text has so few letters beyond ASCII that no other language than a Western one is in question."""
+    foreign = b"".join(_FOREIGN.findall(data)).decode(encoding, "replace")
+    return encoding in WESTERN and sum(map(str.isalpha, foreign)) <= NEARLY_ASCII * letters
+
+
+def _readings(sample: bytes, names: list[str]) -> set[str]:
+    return {sample.decode(name, "replace") for name in names}
+
+
+def _most_like_a_language(sample: bytes, names: list[str], latin: bool) -> str | None:
+    """The one whose text reads like a language, by charset-normalizer's judgement."""
     matches = from_bytes(
-        sample, steps=1, chunk_size=len(sample), threshold=MESSIEST, cp_isolation=LATIN if latin else OTHER,
+        sample, steps=1, chunk_size=len(sample), threshold=MESSIEST, cp_isolation=names,
         preemptive_behaviour=False, enable_fallback=False,
     )  # fmt: skip
     best = min((match.chaos for match in matches), default=0.0)
     good = [match for match in matches if match.chaos <= best + AS_GOOD]
-    names = [name for match in good for name in match.could_be_from_charset]
-    if latin and "cp1252" in names and _TYPESET.fullmatch(b"".join(_FOREIGN.findall(sample))):
+    known = {name for match in good for name in match.could_be_from_charset}
+    if latin and "cp1252" in known and _TYPESET.fullmatch(b"".join(_FOREIGN.findall(sample))):
         return "cp1252"  # by far the most frequent of its kind
-    if (latin or foreign >= FEWEST) and (sure := _clear_winner(good)):
-        return sure
-    raise PipelineError(
-        "the encoding of a book cannot be told", path,
-        where=f"byte {offset:,} (0x{data[offset]:02x}) is not UTF-8; it may be {', '.join(names) or 'no text at all'}",
-        remedy=_remedy(path, names[0] if names else "WINDOWS-1252"),
-    )  # fmt: skip
+    return _clear_winner(good)
 
 
 def _clear_winner(matches: list[CharsetMatch]) -> str | None:

@@ -1,12 +1,17 @@
 """Copies of a book: the same words, or nearly the same ones (MinHash over 5-word shingles: Broder 1997).
 
-Words are compared in lower case and without punctuation, so that typesetting does not count.
+Words are compared in lower case and without punctuation, so that typesetting does not count. The signatures find
+candidates; the shingles themselves decide.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -15,7 +20,8 @@ from numpy.typing import NDArray
 
 SHINGLE = 5  # words
 PERMUTATIONS, SEED = 128, 1
-RECALL = 0.99  # share of pairs right at the threshold that the index must find
+RECALL = 0.99999  # share of pairs right at the threshold that the index must find
+FAR = 0.25  # six standard errors of an estimate by 128 hashes
 _MARKS = bytes(code for code in range(128) if not chr(code).isalnum() and not chr(code).isspace())
 _TYPOGRAPHIC = "‘’“”–—…"
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, of irregular bits (Knuth, The Art of Computer Programming 3, 6.4)
@@ -34,16 +40,29 @@ def digest(words: list[bytes]) -> bytes:
     return blake2b(b" ".join(words), digest_size=16).digest()
 
 
-def signature(words: list[bytes]) -> NDArray[np.uint32] | None:
-    """The MinHash of a text, uint32 [128]; None where it is too short to have a shingle."""
+@dataclass(frozen=True)
+class Shingles:
+    """The shingles of one text.
+
+    Attributes:
+        all: the hash of each, ascending, none twice: uint32 [shingles].
+        lowest: the MinHash: uint32 [128].
+    """
+
+    all: NDArray[np.uint32]
+    lowest: NDArray[np.uint32]
+
+
+def shingle(words: list[bytes]) -> Shingles | None:
+    """The shingles of a text; None where it is too short to have one."""
     if len(words) < SHINGLE:
         return None
     a, b = _permutations()
-    shingles = shingle_hashes(words)
+    hashes = np.unique(shingle_hashes(words))
     lowest = np.empty(PERMUTATIONS, np.uint32)
     for number in range(PERMUTATIONS):  # one long pass each is five times as fast as MinHash.update_batch
-        lowest[number] = (shingles * a[number] + b[number]).min()
-    return lowest
+        lowest[number] = (hashes * a[number] + b[number]).min()
+    return Shingles(hashes, lowest)
 
 
 def shingle_hashes(words: list[bytes]) -> NDArray[np.uint32]:
@@ -62,45 +81,65 @@ def _permutations() -> NDArray[np.uint32]:
 
 
 class Copies:
-    """The books seen so far, by what they say; holds about 8 kB a book, never its text.
+    """The books seen so far, by what they say: about 8 kB of memory a book, and 4 bytes a word in a temporary file.
 
     Args:
         threshold: Jaccard similarity of shingles (0 to 1) from which two books are near copies; None asks for exact
             copies alone.
+        folder: where the temporary file goes; None for the machine's own place.
     """
 
-    def __init__(self, threshold: float | None) -> None:
+    def __init__(self, threshold: float | None, folder: Path | None = None) -> None:
         self.threshold = threshold
         self._exact: dict[bytes, str] = {}
         self._near = MinHashLSH(num_perm=PERMUTATIONS, params=bands(threshold)) if threshold else None
-        self._signatures: dict[str, MinHash] = {}
+        self._kept: dict[str, tuple[MinHash, int, int]] = {}  # signature, and where in the file its shingles lie
+        self._shingles = tempfile.TemporaryFile(dir=folder) if threshold else None
 
-    def find(self, name: str, words: bytes, shingles: NDArray[np.uint32] | None) -> tuple[str, str] | None:
+    def find(self, name: str, words: bytes, shingles: Shingles | None) -> tuple[str, str] | None:
         """The reason to drop a book and the earlier one that it copies; None for a new one, which is then known.
 
         Args:
             name: its id.
             words: its :func:`digest`.
-            shingles: its :func:`signature`.
+            shingles: its :func:`shingle`.
         """
         if words in self._exact:
             return "duplicate", self._exact[words]
         if self._near is not None and shingles is not None:
-            minhash = MinHash(hashvalues=shingles, seed=SEED, scheme=_SCHEME, permutations=_permutations())
-            like = {other: minhash.jaccard(self._signatures[other]) for other in self._near.query(minhash)}
+            minhash = MinHash(hashvalues=shingles.lowest, seed=SEED, scheme=_SCHEME, permutations=_permutations())
+            like = {other: self._similarity(minhash, shingles, other) for other in self._near.query(minhash)}
             nearest = min(like, key=lambda other: (-like[other], other), default=None)
             if nearest is not None and like[nearest] >= (self.threshold or 0):
                 return "near_duplicate", nearest
             self._near.insert(name, minhash)
-            self._signatures[name] = minhash
+            self._keep(name, minhash, shingles)
         self._exact[words] = name
         return None
+
+    def _similarity(self, minhash: MinHash, shingles: Shingles, other: str) -> float:
+        """The Jaccard similarity with a known book: exact, unless the signatures are far below the threshold."""
+        signature, start, count = self._kept[other]
+        estimate = minhash.jaccard(signature)
+        if estimate < (self.threshold or 0) - FAR:
+            return float(estimate)
+        assert self._shingles is not None
+        self._shingles.seek(start)
+        theirs = np.frombuffer(self._shingles.read(4 * count), np.uint32)
+        shared = len(np.intersect1d(shingles.all, theirs, assume_unique=True))
+        return shared / (len(shingles.all) + count - shared)
+
+    def _keep(self, name: str, minhash: MinHash, shingles: Shingles) -> None:
+        assert self._shingles is not None
+        start = self._shingles.seek(0, os.SEEK_END)
+        self._shingles.write(shingles.all.tobytes())
+        self._kept[name] = minhash, start, len(shingles.all)
 
 
 def bands(threshold: float) -> tuple[int, int]:
     """Bands of the index and rows of each: as few bands as find a pair at the threshold with chance ``RECALL``.
 
-    What they find besides is sorted out by the whole signatures.
+    What they find besides is sorted out by the shingles.
     """
     for rows in range(PERMUTATIONS // 2, 0, -1):
         count = PERMUTATIONS // rows

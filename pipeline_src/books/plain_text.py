@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from pipeline_src.books.hyphens import Hyphens
+from pipeline_src.books.matter import CONTENTS, why_matter, without_marks
 from pipeline_src.corpus.sentences import split_sentences
 
 _FRAME_START = re.compile(
@@ -35,6 +37,7 @@ _SPEECH_END = frozenset(".!?:;,\"”’')]—-…")
 _SENTENCE_END = frozenset(".!?\"”’')…")
 _CLOSED = _SENTENCE_END | frozenset(":]")  # after which a small letter does not go on with the sentence
 FRONT, FRONT_MIN = 0.05, 2_000  # share of a book, and characters, in which front matter is looked for
+SAMPLE = 20_000  # characters that tell whether sentences begin with capitals
 UNWRAPPED = 120  # characters; a longer line was not broken by hand
 FULL = 45  # characters; a line as long as this was broken off because it was full
 LIST_LINES = 100  # a list of sentences has at least so many lines
@@ -46,21 +49,32 @@ LIST_SENTENCES = 1.5  # and at most so many sentences to a line; a paragraph has
 def plain_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
     """The paragraphs of a book, each on one line; what else it held is counted in ``dropped`` by reason."""
     text = _inside_frame(text, dropped)
+    hyphens = Hyphens(text)
+    capitals = _has_capitals(text)
     kept: list[str] = []
     position = 0
     open_end = ""  # the last paragraph, where it stops in the middle of a sentence: a stray blank line
-    for block in _BLANK_LINES.split(_ILLUSTRATION.sub("", text)):
+    listing = False  # whether a list of chapters is under way
+    for block in _BLANK_LINES.split(without_marks(_ILLUSTRATION.sub("", text))):
         position += len(block)
+        place = position / max(1, len(text))
         for lines in _split_block(block):
-            paragraph = _join(lines)
+            if matter := why_matter(lines, listing=listing, place=place):
+                dropped[matter] += 1
+                continue
+            paragraph = _join(lines, hyphens)
             if not paragraph:
                 continue
-            if open_end and paragraph[0].islower():
-                paragraph = f"{open_end} {paragraph}"
+            goes_on = paragraph[0].islower()
+            if goes_on and not open_end and capitals and kept:
+                open_end = kept.pop()  # “Is it?” / he asked.
+            if open_end and goes_on:
+                paragraph = _joined(open_end, paragraph, hyphens)
             elif open_end:
                 _keep(open_end, kept, dropped)
             open_end = ""
             reason = _why_not_prose(paragraph, in_front=position < max(FRONT * len(text), FRONT_MIN))
+            listing = CONTENTS.fullmatch(paragraph) is not None or (listing and reason is not None)
             if reason:
                 dropped[reason] += 1
             elif paragraph[-1] in _CLOSED:
@@ -70,6 +84,12 @@ def plain_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
     if open_end:
         _keep(open_end, kept, dropped)
     return kept
+
+
+def _has_capitals(text: str) -> bool:
+    """Whether sentences begin with capitals; BookCorpus has none."""
+    middle = text[len(text) // 2 :][:SAMPLE]
+    return 500 * sum(map(str.isupper, middle)) >= len(middle)
 
 
 def _keep(paragraph: str, kept: list[str], dropped: Counter[str]) -> None:
@@ -116,7 +136,7 @@ def _split_block(block: str) -> list[list[str]]:
     unwrapped = max(map(len, lines), default=0) > UNWRAPPED and _mostly_whole(lines)
     indented = [line[0] in " \t" for line in lines]
     if not unwrapped and not 0 < sum(indented) <= len(lines) / 2:
-        return [lines]
+        return [lines] if lines else []
     paragraphs: list[list[str]] = []
     last = ""
     for line, begins in zip(lines, indented, strict=True):
@@ -143,13 +163,20 @@ def _is_heading(text: str) -> bool:
     return _HEADING.fullmatch(text) is not None or not any(letter.islower() for letter in text)
 
 
-def _join(lines: list[str]) -> str:
+def _join(lines: list[str], hyphens: Hyphens) -> str:
     text = ""
     for line in lines:
-        line = " ".join(line.split())
-        broken = len(text) > 1 and text[-1] == "-" and text[-2].isalpha()  # every-⏎day
-        text += line if broken or not text else f" {line}"
+        text = _joined(text, " ".join(line.split()), hyphens)
     return text.replace("_", "")  # Gutenberg's italics
+
+
+def _joined(text: str, line: str, hyphens: Hyphens) -> str:
+    """A line put behind a text; a word broken between them is made whole, with its hyphen where it has one."""
+    if not text:
+        return line
+    if len(text) > 1 and text[-1] == "-" and text[-2].isalpha():
+        return (text if hyphens.belongs(text, line) else text[:-1]) + line
+    return f"{text} {line}"
 
 
 def _why_not_prose(paragraph: str, in_front: bool) -> str | None:

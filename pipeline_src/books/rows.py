@@ -50,7 +50,14 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
                 "a row without text", f"{text_column} is {json.dumps(text, default=str)[:80]}", where=where,
                 remedy="leave such rows out of the file, or name another column as books.text_column in params.yaml",
             )  # fmt: skip
-        yield Row(number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS))
+        row = Row(number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS))
+        try:
+            f"{row.text}{row.title}{row.id}".encode()
+        except UnicodeEncodeError as error:
+            raise PipelineError(
+                "half a character", ascii(error.object[error.start]), where=where, remedy="mend or remove that row"
+            ) from None
+        yield row
 
 
 def _first(record: dict[str, Any], names: Iterable[str]) -> str:
@@ -69,6 +76,8 @@ def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 where = f"{path}:{number}"
                 try:
                     record = json.loads(line.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
+                except RecursionError:
+                    raise PipelineError("nested too deeply", where=where, remedy="mend or remove that line") from None
                 except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are
                     raise PipelineError("not JSON", error, where=where, remedy="mend or remove that line") from None
                 if not isinstance(record, dict):
@@ -94,6 +103,10 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
             if text_column not in there:
                 raise _no_column(path, text_column, there)
             columns = [name for name in (text_column, *TITLES, *IDS) if name in there]
+            if there.count(text_column) > 1:
+                raise PipelineError(
+                    "two columns of one name", text_column, where=path, remedy="rename or leave out one of them"
+                )
             rows = max(1, file.metadata.num_rows)
             size = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
             batch = max(1, min(1 << 16, BATCH * rows // max(1, size)))
@@ -101,7 +114,7 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
                 for record in table.to_pylist():
                     yield f"{path}, row {number}", record
                     number += 1
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
         raise PipelineError(
             "not a Parquet file, or a damaged one",
             error,

@@ -16,6 +16,7 @@ from pipeline_src.books.encodings import BLOCK, MARKS, decode_blocks, find_encod
 from pipeline_src.books.plain_text import LIST_LINES, SENTENCE_MOST, blank_lines_part, is_sentence_list
 from pipeline_src.books.rows import ROW_READERS, Row, read_rows
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import list_folder
 
 BOOK_SUFFIXES = (".txt", ".md")
 SUFFIXES = (*BOOK_SUFFIXES, *ROW_READERS)
@@ -72,7 +73,12 @@ def count_others(folder: Path) -> int:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.name[0] != "." and path.is_file())
+    for name in list_folder(folder):
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            yield from _files(path)
+        elif name[0] != "." and path.is_file():
+            yield path
 
 
 def suffix_of(path: Path) -> str:

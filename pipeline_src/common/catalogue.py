@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import check_name
+from pipeline_src.common.yaml_files import parse_yaml
 
 SOURCES = "catalogue/sources"  # where a corpus comes from
 TASK_SOURCES = "catalogue/task_sources"  # where a task's official files come from
@@ -32,19 +31,19 @@ def read_entry(folder: str, name: str) -> dict[str, Any]:
         PipelineError: the name is no entry's, or the file is not YAML or not a mapping of keys.
     """
     where = f"pipeline_src/{folder}"
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise PipelineError(
-            "an entry of the catalogue is named in letters, digits, - and _", name, where=where, remedy=f"see {HELP}"
-        )
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise PipelineError("not a name for an entry of the catalogue", where=where, remedy=str(error)) from None
     path = ROOT / folder / f"{name}.yaml"
     try:
-        entry: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        entry: Any = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PipelineError(
             "no such entry in the catalogue", name, where=where,
             remedy=f"add {name}.yaml there, or name one that is there: {', '.join(entry_names(folder))}",
         ) from None  # fmt: skip
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         raise PipelineError(
             "an entry of the catalogue cannot be read", f"{name}.yaml: {error}", where=where, remedy=f"see {HELP}"
         ) from None

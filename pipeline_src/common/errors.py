@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+LONGEST = 2_000  # characters of each part of an error
+
 
 class PipelineError(Exception):
     """A mistake in the input, the parameters or the machine that the user can mend.
@@ -22,13 +24,25 @@ class PipelineError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        text = self.what if self.value is None else f"{self.what}: {self.value}"
+        text = self.what if self.value is None else f"{self.what}: {_printable(self.value)}"
         if self.where is not None:
-            text += f"\n  where:  {self.where}"
-        return f"{text}\n  remedy: {self.remedy}"
+            text += f"\n  where:  {_printable(self.where)}"
+        return f"{text}\n  remedy: {_printable(self.remedy)}"
 
     def __reduce__(self) -> tuple[Any, ...]:  # crosses process pools and Beam workers unchanged
         return _rebuild, (self.what, self.value, self.where, self.remedy)
+
+
+def _printable(said: object) -> str:
+    """What came from outside, without codes that a terminal would obey and characters that it cannot write; cut."""
+    text = str(said)
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def _rebuild(what: str, value: object, where: object, remedy: str) -> PipelineError:

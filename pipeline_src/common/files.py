@@ -71,10 +71,25 @@ def read_json(path: str | Path) -> Any:
         raise PipelineError(
             "file not found", path, remedy="run the stage that makes it, or `dvc pull` to fetch it"
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise PipelineError(
             "not a JSON file", path, where=error, remedy="delete it and run its stage again, or fetch it again"
         ) from None
+
+
+def list_folder(folder: str | Path) -> list[str]:
+    """The names in a folder, sorted.
+
+    Raises:
+        PipelineError: it cannot be read; ``glob`` and ``rglob`` would pass over it without a word.
+    """
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise PipelineError(
+            "a folder cannot be read", folder, where=error.strerror,
+            remedy="give yourself the right to read it (`chmod u+rx`), or take it away",
+        ) from None  # fmt: skip
 
 
 def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:

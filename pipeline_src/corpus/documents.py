@@ -80,6 +80,8 @@ def read_source(raw: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     about = read_json(path)
+    if not isinstance(about, dict):
+        raise PipelineError("not a record of a source", path, remedy=f"take it away, or {REMEDY}")
     known = {"name": "name", "title": "description", "licence": "licence", "citation": "citation"}
     return [{key: str(about.get(said, "unknown")) for key, said in known.items()}]
 

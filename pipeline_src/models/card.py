@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from pipeline_src.common.names import as_text
+
 UNKNOWN = "other"  # Hugging Face's word for a licence that is none of its list
 
 
@@ -125,7 +127,7 @@ def _measured(figures: Mapping[str, Mapping[str, float]]) -> str:
 def _licence(licence: str) -> str:
     if licence == UNKNOWN:
         return "None is stated for the weights. Those of the data stand above, where they are known."
-    return licence
+    return as_text(licence)
 
 
 def _loading(huggingface_class: str) -> str:
@@ -142,7 +144,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     if not rows:
         return ""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(as_text(str(cell)) for cell in line)} |" for line in lines)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
+from pipeline_src.common.names import Name, Number
 from pipeline_src.params.base import Block
 
 Frozen = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
@@ -16,8 +17,10 @@ def _several(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-Numbers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_several), Field(min_length=1)]
-Rates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_several), Field(min_length=1)]
+Numbers = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_several), Field(min_length=1)
+]
+Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], BeforeValidator(_several), Field(min_length=1)]
 
 
 class Recipe(Block):
@@ -53,10 +56,17 @@ class FinetuneParams(Block):
     """
 
     model: str = "models/pretrained/long"
-    restarts: tuple[int, ...] = Field(default=(1,), min_length=1)
+    restarts: tuple[Number, ...] = Field(default=(1,), min_length=1)
     default: Recipe = Recipe()
-    tasks: dict[str, Recipe] = {}
+    tasks: dict[Name, Recipe] = {}
     random_baseline: bool = False
     bilstm: bool = False
     warmup_share: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
+
+    @field_validator("restarts")
+    @classmethod
+    def _listed_once(cls, restarts: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(restarts)) != len(restarts):
+            raise ValueError("each restart may be listed once")
+        return restarts

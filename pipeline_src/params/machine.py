@@ -26,7 +26,7 @@ class TrainingMachine(Block):
     """
 
     threads: int = Field(default=1, ge=1, le=1024)
-    max_tokens: int = Field(default=16_384, ge=1)
+    max_tokens: int = Field(default=16_384, ge=1, le=1_000_000_000)
     recompute: bool = False
 
 

@@ -32,8 +32,8 @@ class ModelParams(Block):
     architecture: str = "bert"
     layers: int = Field(ge=1, le=200)
     hidden: int = Field(ge=8, le=16_384)
-    heads: int | None = Field(default=None, ge=1)
-    feed_forward: int | None = Field(default=None, ge=1)
+    heads: int | None = Field(default=None, ge=1, le=16_384)
+    feed_forward: int | None = Field(default=None, ge=1, le=262_144)
     positions: int = Field(default=512, ge=8, le=8192)
     positions_start: Literal["learned", "sinusoid"] = "learned"
     dropout: float = Field(default=0.1, ge=0, lt=1)

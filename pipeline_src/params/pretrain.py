@@ -23,7 +23,7 @@ class Masking(Block):
     mask: float = Field(default=0.8, ge=0, le=1)
     random: float = Field(default=0.1, ge=0, le=1)
     keep: float = Field(default=0.1, ge=0, le=1)
-    max_predictions: int | None = Field(default=None, ge=1)
+    max_predictions: int | None = Field(default=None, ge=1, le=8192)
     whole_word: bool = False
     dynamic: bool = False
 
@@ -40,8 +40,8 @@ class Steps(Block):
     A phase of 0 steps hands on the model that it starts from.
     """
 
-    short: int = Field(ge=0)
-    long: int = Field(ge=0)
+    short: int = Field(ge=0, le=1_000_000_000)
+    long: int = Field(ge=0, le=1_000_000_000)
 
     @model_validator(mode="after")
     def _something_is_learnt(self) -> Steps:
@@ -78,19 +78,19 @@ class PretrainParams(Block):
 
     steps: Steps
     objective: str = "masked"
-    batch: int = Field(default=256, ge=1)
+    batch: int = Field(default=256, ge=1, le=10_000_000)
     optimiser: Literal["adamw", "bert_adam", "lamb", "muon"] = "adamw"
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
     muon_learning_rate: float | None = Field(default=None, gt=0, le=1)
-    warmup: int = Field(default=10_000, ge=0)
+    warmup: int = Field(default=10_000, ge=0, le=1_000_000_000)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     epsilon: float = Field(default=1e-6, gt=0, le=1)
     clip: float | None = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
-    evaluate_every: int | None = Field(default=None, ge=1)
+    evaluate_every: int | None = Field(default=None, ge=1, le=1_000_000_000)
     keep_steps: tuple[int, ...] = ()
     masking: Masking = Masking()
-    curve_points: int = Field(default=100, ge=2)
+    curve_points: int = Field(default=100, ge=2, le=100_000)
 
     @field_validator("objective")
     @classmethod

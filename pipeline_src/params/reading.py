@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import shown
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.params.base import Block
 
 B = TypeVar("B", bound=Block)
@@ -25,13 +26,15 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         PipelineError: the file is missing, is not YAML, or holds something else.
     """
     try:
-        raw: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        raw: Any = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PipelineError(
             "no study here", path, remedy="run from the project's root, or `python -m pipeline_src preset sample`"
         ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a thirteenth month, a number of a mile, [[[[…
-        raise PipelineError("not a YAML file", path, where=error, remedy="mend the line named above") from None
+    except ValueError as error:
+        raise PipelineError(
+            "not a YAML file that can be read", path, where=error, remedy="mend what is named above"
+        ) from None
     if not isinstance(raw, dict):
         if Path(path).name == "params.yaml":
             raise PipelineError("not a study", path, remedy="`python -m pipeline_src preset sample` writes one")
@@ -71,7 +74,7 @@ def check_block(block: type[B], raw: dict[str, Any], path: str | Path, complete:
         remedy = f"add {', '.join(map(str, missing))}"
     else:
         first = mistakes[0]
-        given = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+        given = "" if isinstance(first["input"], dict) else f" = {shown(first['input'])}"
         key = _dotted(first) or f"the {block.__name__.lower()} as a whole"
         what, value, named = "value not allowed", f"{key}{given}", 1
         remedy = first["msg"].removeprefix("Value error, ")

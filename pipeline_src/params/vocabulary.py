@@ -23,8 +23,8 @@ class VocabularyParams(Block):
 
     entries: int = Field(ge=100, le=1_000_000)
     lowercase: bool = True
-    min_count: int = Field(default=2, ge=1)
-    alphabet: int = Field(default=1000, ge=26)
+    min_count: int = Field(default=2, ge=1, le=1_000_000_000)
+    alphabet: int = Field(default=1000, ge=26, le=1_000_000)
     unused: int = Field(default=0, ge=0, le=60_000)
     longest_word: int = Field(default=100, ge=1, le=10_000)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
+from pipeline_src.common.names import Name
 from pipeline_src.params.base import Block
 
 
@@ -13,15 +14,15 @@ class WikipediaParams(Block):
     Attributes:
         dump: entry of ``catalogue/sources`` that holds the dump.
         date: date of the dump as Wikimedia writes it (``20260901``), for entries whose addresses need one.
-        parts: parts of the dump, one job each; a name of letters, digits and ``-`` that the entry's addresses use.
+        parts: parts of the dump, one job each; a name (``common.names``) that the entry's addresses use.
         min_words: articles with fewer words of prose are dropped (counted as ``too_short``).
         beam_args: handed verbatim to Beam's ``PipelineOptions``, such as ``["--runner=FlinkRunner"]``.
     """
 
-    dump: str
+    dump: Name
     date: str | None = Field(default=None, pattern=r"^\d{8}$")
-    parts: tuple[str, ...] = Field(min_length=1)
-    min_words: int = Field(default=0, ge=0)
+    parts: tuple[Name, ...] = Field(min_length=1)
+    min_words: int = Field(default=0, ge=0, le=1_000_000_000)
     beam_args: tuple[str, ...] = ()
 
     @field_validator("date", mode="before")
@@ -31,10 +32,7 @@ class WikipediaParams(Block):
 
     @field_validator("parts")
     @classmethod
-    def _plain_names(cls, parts: tuple[str, ...]) -> tuple[str, ...]:
-        for part in parts:
-            if not part.replace("-", "").isalnum():
-                raise ValueError(f"a part is named in letters, digits and '-', not {part!r}")
+    def _listed_once(cls, parts: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(parts)) != len(parts):
             raise ValueError("each part may be listed once")
         return parts

@@ -21,6 +21,7 @@ matplotlib.rcParams.update(
         "svg.hashsalt": "report",
         "font.family": "sans-serif",
         "font.size": 9.5,
+        "text.parse_math": False,  # a dollar in a title is a dollar
         "text.color": INK,
         "axes.labelcolor": INK,
         "axes.edgecolor": INK,

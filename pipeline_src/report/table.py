@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.files import read_json
+from pipeline_src.common.names import as_text
 from pipeline_src.report.results import GLUE_AVERAGE, RESULTS, glue_average, in_average, is_synthetic
 from pipeline_src.report.traced import JsonRef
 
@@ -99,6 +100,7 @@ def own_titles(scores: dict[str, Any]) -> list[str]:
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table whose columns also line up in a terminal; numbers to the right."""
+    rows = [[as_text(cell) for cell in row] for row in rows]
     widths = [max(len(str(row[column])) for row in [header, *rows]) for column in range(len(header))]
     numeric = [
         bool(rows) and all(row[column][:1].isdigit() or row[column][:1] in "-–" for row in rows)

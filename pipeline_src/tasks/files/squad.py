@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
+from pipeline_src.common.names import shown
 from pipeline_src.tasks.files.reading import FETCH_AGAIN
 from pipeline_src.tasks.files.spec import TaskSpec
 
@@ -98,7 +99,12 @@ def _example(spec: TaskSpec, question: dict[str, Any], context: str, test: bool)
 def _typed(value: Any, kind: Any) -> Any:
     """The value, if it is of that type; true and false are no numbers."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{value!r} is not {KINDS[kind]}")
+        raise TypeError(f"{shown(value)} is not {KINDS[kind]}")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"half a character in {shown(value)}") from None
     return value
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import check_name
 from pipeline_src.params.study import Study, check_study
 
 FOLDER = Path("workflow/ablations")
@@ -80,6 +81,10 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
     study = check_study(params)
     experiments = []
     for experiment, change in declared.pop("experiments").items():
+        try:
+            check_name(str(experiment))
+        except ValueError as error:
+            raise PipelineError("not a name for an experiment", where=path, remedy=str(error)) from None
         changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
         changed = check_study(apply(changes, params), f"{path}, {experiment}")
         kept = changed.model_dump(mode="json", exclude=AFTER_PRETRAINING)

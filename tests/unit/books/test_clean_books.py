@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,8 @@ from pipeline_src.books.plain_text import is_sentence_list, plain_paragraphs
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.params.books import BooksParams
+from pipeline_src.sources.catalogue import SourceFile
+from pipeline_src.sources.fetch import _own_files
 
 SAMPLE = Path(__file__).parents[4] / "shared/data/layout_samples/bookcorpus_plain_text_1.0.0_dummy_data.zip"
 SPEECHES = "\n\n".join(f"**SPEAKER {n}**  \nLine one of speech {n},  \nline two of it." for n in range(12))
@@ -81,7 +84,7 @@ def test_a_gutenberg_text_loses_frame_headings_and_hard_line_ends() -> None:
         "It was a dark night, and the every-day noises of the street had quite died away.",
         '"Who is there?" he asked.',
     ]
-    assert dropped == {"frame": 1, "heading": 5, "front matter": 1}
+    assert dropped == {"frame": 1, "heading": 4, "front matter": 1, "table of contents": 1}
 
 
 def test_indented_first_lines_and_long_lines_begin_paragraphs() -> None:
@@ -193,13 +196,16 @@ def test_drops_are_counted_and_ids_are_the_names_of_the_files(shelf: Path) -> No
     assert [document.id for document in read_documents(stage.TEXT_BOOKS)] == ["books:play", "books:tale-again"]
 
 
-def test_a_book_that_cannot_be_decoded_is_named_and_earlier_output_stays(shelf: Path) -> None:
+@pytest.mark.parametrize(
+    "content", [("thé " * 30).encode("cp437"), b"a book\0", b"\xff" * 99, "ä".encode() * 9 + b"\xe4"]
+)
+def test_a_book_that_cannot_be_decoded_is_dropped_or_named(shelf: Path, content: bytes) -> None:
     (shelf / "a.txt").write_text("A sentence of the first book stands here.")
-    run()
+    (shelf / "b.txt").write_bytes(content)
+    assert run()["dropped"] == {"undecodable": 1}
     before = (stage.TEXT_BOOKS / "books-00000.jsonl").read_bytes()
-    (shelf / "b.txt").write_bytes(("thé " * 30).encode("cp437"))
-    with pytest.raises(PipelineError, match=r"cannot be told: .*b\.txt[\s\S]*byte 2 \(0x82\)[\s\S]*iconv"):
-        run()
+    with pytest.raises(PipelineError, match=r"b\.txt[\s\S]*byte"):
+        run(undecodable="error")
     assert (stage.TEXT_BOOKS / "books-00000.jsonl").read_bytes() == before
     assert [path.name for path in stage.TEXT_BOOKS.parent.iterdir()] == ["books"]
 
@@ -266,6 +272,8 @@ def test_one_sentence_a_row_is_no_document_a_row(shelf: Path, suffix: str) -> No
             gzip.compress(b'{"text": "A book."}\n' * 500, mtime=0)[:-10],
             r"damaged gzip file[\s\S]*a\.jsonl\.gz",
         ),
+        ("a.jsonl", b'{"text": "\\ud800"}\n', r"half a character[\s\S]*a\.jsonl:1"),
+        ("a.jsonl", b'{"text": ' + b"[" * 20000, r"nested too deeply|not JSON"),
         ("a.parquet", b"PAR1 no parquet", r"not a Parquet file[\s\S]*a\.parquet"),
     ],
 )
@@ -328,3 +336,21 @@ def test_bookcorpus_as_distributed(shelf: Path) -> None:
     manifest = run(sentences_per_document=50)
     assert set(manifest["pseudo_documents"]) == {"books_large_p1", "books_large_p2"}
     assert all("\n" in document.text for document in read_documents(stage.TEXT_BOOKS))
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shelf / "a.txt").write_text("A book that can be read.")
+    (shelf / "closed").mkdir()
+    listdir = os.listdir
+
+    def refused(path: object) -> list[str]:
+        if str(path).rstrip("/").endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return listdir(path)
+
+    monkeypatch.setattr("os.listdir", refused)
+    with pytest.raises(PipelineError, match=r"a folder cannot be read: .*closed[\s\S]*Permission denied"):
+        run()
+    source = SourceFile(path=".", url=f"file:{shelf}/**/*")
+    with pytest.raises(PipelineError, match="a folder cannot be read"):
+        _own_files("own-books", source)

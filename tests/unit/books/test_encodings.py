@@ -16,6 +16,8 @@ from pipeline_src.common.errors import PipelineError
 BOOK = Path("book.txt")
 ENGLISH = "The old man’s café stood by the river. “Come in,” he said — but nobody came… "
 GERMAN = "Die Straße führte über die Brücke; während er ging, hörte er ein Geräusch. Müde, aber fröhlich. "
+FRENCH = "Il était une fois, près de la forêt, une pauvre fille très âgée à qui l’on donnait du pain. Ça, c’était où ? "
+CZECH = "Když jsem přišel večer domů, dveře byly zavřené a nikdo mi nechtěl otevřít. Čekal jsem tedy déšť a žízeň. "
 POLISH = "Było to późną wiosną, gdy słońce świeciło już bardzo mocno. Żółte kwiaty rosły wszędzie. "
 RUSSIAN = "В начале июля, в чрезвычайно жаркое время, под вечер, один молодой человек вышел на улицу. "
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
@@ -30,6 +32,15 @@ CHINESE = "话说天下大势，分久必合，合久必分。周末七国分争
         (ENGLISH, "mac-roman"),
         ("A single café in a book of plain letters. " + "More of it. " * 100, "cp1252"),
         (GERMAN, "cp1252"),
+        ("It cost £4 4s., or £5 at the café in Köln; a façade, à propos. " + "More of it. " * 60, "cp1252"),
+        ("It cost £4 4s., or £5 at the café in Köln; a façade, à propos. " + "More of it. " * 60, "mac-roman"),
+        ("Character set encoding: ISO-8859-1\n\nIt cost £4. " + "More of it. " * 60, "cp1252"),
+        (FRENCH.replace("’", "'"), "cp1252"),
+        (FRENCH, "mac-roman"),
+        (CZECH, "cp852"),
+        (RUSSIAN, "iso8859-5"),
+        (RUSSIAN, "mac-cyrillic"),
+        (RUSSIAN, "cp866"),
         (POLISH, "cp1250"),
         (POLISH, "iso8859-2"),
         (RUSSIAN, "cp1251"),
@@ -58,6 +69,7 @@ def test_line_ends_become_one_kind() -> None:
     ("data", "declared", "message"),
     [
         (ENGLISH.encode() * 9 + b"\xe9 gone", None, r"damaged UTF-8: book\.txt[\s\S]*byte 792 \(0xe9\); 1 wrong byte"),
+        (("thé " * 30).encode("cp437")[:-1] + b"\xff", None, "cannot be told"),
         (
             ("thé " * 30).encode("cp437"),
             None,
@@ -78,11 +90,40 @@ def test_what_cannot_be_told_is_an_error(data: bytes, declared: str | None, mess
         decode(data, BOOK, declared)
 
 
+TYPED = str.maketrans("’“”—…", '\'""-.')
+ENCODINGS = [
+    "cp1252",
+    "mac-roman",
+    "cp850",
+    "cp437",
+    "cp1250",
+    "cp852",
+    "cp1251",
+    "koi8-r",
+    "iso8859-5",
+    "mac-cyrillic",
+]
+
+
+@pytest.mark.parametrize("text", [ENGLISH, GERMAN, FRENCH, POLISH, CZECH, RUSSIAN])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_no_text_is_read_wrongly(text: str, encoding: str) -> None:
+    text = text.translate(TYPED) * 20  # old encodings have no typographic marks
+    try:
+        data = text.encode(encoding)
+    except UnicodeEncodeError:
+        return  # never written in it
+    try:
+        assert decode(data, BOOK, None)[0] == text
+    except PipelineError as error:
+        assert "cannot be told" in str(error)
+
+
 def test_a_declared_encoding_must_be_one() -> None:
     check_encoding(None)
     check_encoding("latin-1")
-    for wrong in ("utf-9", "base64"):
-        with pytest.raises(PipelineError, match=f"no such encoding: {wrong}"):
+    for wrong in ("utf-9", "base64", "idna", "undefined", "punycode", "utf-8\0"):
+        with pytest.raises(PipelineError, match=f"no such encoding: {wrong[:5]}"):
             check_encoding(wrong)
     assert decode("\ufeffcafé".encode(), BOOK, "UTF8") == ("café", "utf-8")
     assert decode("café".encode("latin-1"), BOOK, "latin-1") == ("café", "iso8859-1")

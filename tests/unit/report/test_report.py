@@ -12,6 +12,7 @@ import pytest
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import cost, report
+from pipeline_src.report.drawing import new_axes, svg
 from pipeline_src.report.figures import validation_curve
 from pipeline_src.report.headline import headline
 from pipeline_src.report.results import GLUE_AVERAGE, glue_average, read_results, summarise
@@ -249,3 +250,10 @@ def test_hashes_are_shown_only_of_these_results(results):
     shown = ["results/scores.json", "results/corpus.json", "data/tokens"]
     assert [output.value["path"] for output in data_hashes()] == shown
     assert "5d41402abc.dir" in page_of(results)
+
+
+def test_a_dollar_in_a_title_is_a_dollar_and_the_page_runs_no_script(results):
+    axes = new_axes()
+    axes.set(title="Cost in $ and US$ \\frac")
+    assert "US$" in svg(axes, "dollar", "a dollar")
+    assert "Content-Security-Policy" in page_of(results) and "default-src &#39;none&#39;" not in page_of(results)

@@ -69,6 +69,16 @@ def test_an_unknown_name_lists_those_there() -> None:
         ("{path: a, url: 'https://x/a', excerpts: {../b: {begins: b, ends: e}}}", "stays below its folder"),
         ("{path: a, url: 'https://x/a', excerpts: {b: {begins: '(', ends: e}}}", "no regular expression"),
         ("{path: a, url: 'https://x/a', excerpts: {b: {begins: b, ends: e}}, unpack: {b: c}}", "not both"),
+        ("{path: a, url: 'https://x/a', mirrors: ['http://x/a']}", "https://HOST/PATH"),
+        ("{path: a, url: 'https://x/a', mirrors: ['file:///etc/hostname']}", "https://HOST/PATH"),
+        ("{path: a, url: 'https://x/a', checksum_file: 'http://x/sums'}", "https://HOST/PATH"),
+        ("{path: a, url: 'https://[::1'}", "https://HOST/PATH"),
+        ("{path: a, url: 'https://x/{0}'}", "https://HOST/PATH"),
+        ("{path: a, url: 'https://x/{path:>9999999999}'}", "https://HOST/PATH"),
+        ("{path: a, url: 'https://x/ü'}", "https://HOST/PATH"),
+        ("{path: a.zip, url: 'https://x/a.zip', unpack: {}}", "at least 1 item"),
+        ("{path: a, url: 'https://x/a'}\n  - {path: a, url: 'https://x/b'}", "two files of one path"),
+        ("{path: a, url: 'https://x/a'}\n  - {path: a/b, url: 'https://x/b'}", "two files of one path"),
         ("{path: a, url: 'pypi:a/b'}", "NAME==VERSION"),
         (f"{{path: a, url: 'https://x/a', checksum: 'md5:{'0' * 32}', checksum_file: 'https://x/s'}}", "not both"),
     ],
@@ -98,3 +108,9 @@ def test_an_entry_that_is_no_mapping(catalogue: Path, text: str) -> None:
 def test_the_name_of_an_entry(name: str) -> None:
     with pytest.raises(PipelineError, match="letters, digits"):
         load_corpus_source(name)
+
+
+def test_the_parts_of_an_entry_are_a_regular_expression(catalogue: Path) -> None:
+    (catalogue / "sources/mine.yaml").write_text(f"part: '*'\n{ENTRY}{{path: a, url: 'https://x/a'}}\n")
+    with pytest.raises(PipelineError, match="regular expression"):
+        load_corpus_source("mine")

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import digests
 from pipeline_src.sources import checksums
-from pipeline_src.sources.checksums import Checksum, find_in_list
+from pipeline_src.sources.checksums import Checksum, find_in_list, recorded
 
 
 @given(st.sampled_from(sorted(checksums.DIGITS)), st.binary())
@@ -53,3 +54,10 @@ def test_jobs_side_by_side_lose_no_line_of_the_record(project: Path) -> None:
     assert sorted(held["entry"]) == sorted(f"file-{number}" for number in range(40))
     assert checksums.recorded("entry", "file-7") == Checksum("sha256", "0" * 64)
     assert checksums.recorded("entry", "other") is None
+
+
+@pytest.mark.parametrize("text", ["[]", "5", '{"x": []}', '{"x": {"a": 5}}', '{"x": {"a": "short"}}', "[" * 9000])
+def test_a_record_of_another_shape_is_one_error(project: Path, text: str) -> None:
+    Path("sources.lock").write_text(text)
+    with pytest.raises(PipelineError, match=r"sources\.lock"):
+        recorded("x", "a")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tasks.files.reading import LONG, READERS, SHORT
-from pipeline_src.tasks.files.spec import TaskSpec, load_spec
+from pipeline_src.tasks.files.reading import LONG, READERS, SHORT, read_columns
+from pipeline_src.tasks.files.spec import Columns, Layout, TaskSpec, load_spec
 from pipeline_src.tasks.handlers import HANDLERS
 
 HEADER = "sentence\tlabel\n"
@@ -269,3 +272,44 @@ def test_choices_are_read_from_every_format(tmp_path: Path):
 def test_bad_json_names_the_place(tmp_path: Path, text: str, message: str):
     with pytest.raises(PipelineError, match=message):
         read("squad1", write(tmp_path / "dev.json", text))
+
+
+def test_a_label_of_another_name_is_named_in_lines_of_json(tmp_path: Path):
+    path = tmp_path / "all.jsonl"
+    path.write_text('{"text": "a", "gold": "1"}\n')
+    for drop_short in (True, False):
+        layout = Layout(Columns(texts=("text",), label="label"), True, ("0", "1"), drop_short)
+        with pytest.raises(PipelineError, match="column.*: label"):
+            list(read_columns("mine", path, layout))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.jsonl", '{"text": "\\ud800", "label": "1"}', "half a character"),
+        ("a.jsonl", "[" * 20000, "nested too deeply|not JSON"),
+        ("a.jsonl", '{"text": ' + "1" * 5000 + "x}", "not JSON"),
+        ("a.csv", "text,label\n" + "a" * 140000 + ",1\n", "a field is too long"),
+        ("a.csv", 'text,label\n"a,1\n', "a quote is not closed"),
+    ],
+)
+def test_what_a_reader_cannot_take_is_one_error(tmp_path: Path, name: str, content: str, said: str):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(PipelineError, match=said):
+        list(
+            read_columns("mine", tmp_path / name, Layout(Columns(texts=("text",), label="label"), True, ("1",), False))
+        )
+
+
+@given(st.sampled_from([".tsv", ".csv", ".jsonl"]), st.one_of(st.binary(max_size=60), st.text(max_size=40).map(
+    lambda text: b"text\tlabel\n" + text.encode("utf-8", "replace"))))  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_any_bytes_are_rows_or_one_error(suffix: str, content: bytes):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"a{suffix}")
+        path.write_bytes(content)
+        try:
+            rows = list(read_columns("mine", path, Layout(Columns(texts=("text",), label="label"), True, ("1",), True)))
+        except PipelineError:
+            return
+        assert rows and all(set(fields) == {"text", "label"} for _, fields in rows)

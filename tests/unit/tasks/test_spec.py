@@ -3,10 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.evaluation.submissions import GLUE
-from pipeline_src.tasks.files.spec import load_spec, task_names
+from pipeline_src.tasks.files.spec import TaskSpec, load_spec, task_names
 
 
 def test_fourteen_tasks_fill_seventeen_rows():
@@ -65,9 +66,9 @@ def test_unknown_task_and_set_say_what_there_is():
         ("{kind: classification, labels: [x]}", "tables need columns"),
         ("{kind: choice, columns: {texts: [a], label: b}}", "choices belong"),
         ("{kind: tagging, columns: {texts: [1], label: 2}}", "labels or a range"),
-        ("{kind: tagging, labels: [O], columns: {texts: [word], label: tag}}", "counted from 1"),
-        ("{kind: tagging, labels: [O], columns: {texts: [1, 2], label: 3}}", "one text column"),
-        ("{kind: tagging, labels: [O], format: xml, columns: {texts: [1], label: 2}}", "mine.format"),
+        ("{kind: tagging, labels: [O, B-X], columns: {texts: [word], label: tag}}", "counted from 1"),
+        ("{kind: tagging, labels: [O, B-X], columns: {texts: [1, 2], label: 3}}", "one text column"),
+        ("{kind: tagging, labels: [O, B-X], format: xml, columns: {texts: [1], label: 2}}", "mine.format"),
         ("{kind: classification, labels: [x, y], columns: {texts: [a]}}", "columns need a label"),
         ("{kind: classification, labels: [x, y], header: false, columns: {texts: [a], label: 2}}", "numbers counted"),
         ("{kind: classification, range: [0, 1], columns: {texts: [a], label: b}}", "pearson, spearman"),
@@ -83,7 +84,24 @@ def test_a_wrong_declaration_names_the_key(catalogue: Path, entry: str, key: str
 def test_words_without_tags_are_no_test_file(catalogue: Path):
     test = "test: {file: test.txt, columns: {texts: [1]}, submit: mine.txt}"
     scores = f"scores: {{mine: {{title: Mine, file: dev.txt, metrics: [accuracy], {test}}}}}"
-    entry = f"{{kind: tagging, labels: [O], columns: {{texts: [1], label: 2}}, {scores}}}\n"
+    entry = f"{{kind: tagging, labels: [O, B-X], columns: {{texts: [1], label: 2}}, {scores}}}\n"
     (catalogue / "tasks/mine.yaml").write_text(entry)
     with pytest.raises(PipelineError, match="takes no test file"):
         load_spec("mine")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"labels": ["bad", "bad"]}, "listed once"),
+        ({"labels": ["only"]}, "two or more"),
+        ({"labels": [], "range": [3, 3]}, "the lower one first"),
+        ({"labels": [], "range": [float("-inf"), float("inf")]}, "of at most"),
+        ({"scores": {"": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"]}}}, "a name is of"),
+    ],
+)
+def test_what_no_task_can_be(change: dict, said: str):
+    score = {"title": "x", "file": "a.tsv", "metrics": ["pearson" if "range" in change else "accuracy"]}
+    task = {"name": "mine", "kind": "classification", "columns": {"texts": [1], "label": 2}, "labels": ["a", "b"]}
+    with pytest.raises(ValidationError, match=said):
+        TaskSpec.model_validate(task | {"scores": {"mine": score}} | change)

@@ -1,0 +1,115 @@
+"""Names from outside: one rule, whatever they become."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipeline_src.common.names import as_text, check_file_name, check_name, check_path, shown
+from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.sources.catalogue import SourceFile
+from pipeline_src.tasks.files.spec import EvalSetSpec, TaskSpec
+
+SCORE = {"title": "Mine", "file": "dev.tsv", "metrics": ["accuracy"]}
+TASK = {"name": "mine", "kind": "classification", "columns": {"texts": [1], "label": 2}, "labels": ["a", "b"]}
+HOSTILE = st.one_of(
+    st.text(max_size=12),
+    st.from_regex(r"[A-Za-z0-9/.;$`'\"| -]{1,12}", fullmatch=True),
+    st.lists(st.sampled_from(["..", ".", "", "a", "-rf", "~", "a.tsv"]), max_size=4).map("/".join),
+)
+
+
+@given(text=HOSTILE)
+@settings(max_examples=200)
+def test_a_name_is_one_component_and_means_nothing_to_a_shell(text: str) -> None:
+    try:
+        check_name(text)
+    except ValueError as error:
+        assert str(error).isprintable()
+        return
+    assert shlex.quote(text) == text and Path(text).name == text and text[0] != "-"
+
+
+@given(text=HOSTILE)
+@settings(max_examples=200)
+def test_a_path_stays_below_its_folder(text: str) -> None:
+    for check in (check_path, check_file_name):
+        try:
+            check(text)
+        except ValueError as error:
+            assert str(error).isprintable()
+            continue
+        inside = (Path("/folder") / text).resolve()
+        assert inside.is_relative_to("/folder") and inside != Path("/folder")
+        assert check is check_path or inside.parent == Path("/folder")
+
+
+@given(text=HOSTILE)
+@settings(max_examples=60)
+def test_every_name_of_a_study_is_held_to_it(text: str) -> None:
+    """Parts, tasks, rows, submissions, files of tasks and of sources, restarts."""
+    table = {
+        check_name: [
+            lambda: WikipediaParams(dump="x", parts=(text,)),
+            lambda: WikipediaParams(dump=text, parts=("a",)),
+            lambda: FinetuneParams(tasks={text: {}}),
+            lambda: TaskSpec.model_validate(TASK | {"scores": {text: SCORE}}),
+        ],
+        check_path: [
+            lambda: TaskSpec.model_validate(TASK | {"train": text, "scores": {"mine": SCORE}}),
+            lambda: EvalSetSpec.model_validate(SCORE | {"file": text}),
+            lambda: EvalSetSpec.model_validate(SCORE | {"test": {"file": text, "submit": "a.tsv"}}),
+            lambda: SourceFile(path=text, url="https://a.example/a"),
+            lambda: SourceFile(path="a.zip", url="https://a.example/a", unpack={text: "a"}),
+        ],
+        check_file_name: [lambda: EvalSetSpec.model_validate(SCORE | {"test": {"file": "a.tsv", "submit": text}})],
+    }
+    for check, uses in table.items():
+        try:
+            check(text)
+            good = True
+        except ValueError:
+            good = False
+        for use in uses:
+            try:
+                use()
+                accepted = True
+            except ValidationError:
+                accepted = False
+            assert accepted == good, (check, text)
+
+
+@pytest.mark.parametrize("restart", [-1, "1; touch x", " 1", "1_0", "01", True, 1.5, 2**31, "../1"])
+def test_a_restart_is_a_number_as_it_stands_in_a_path(restart: object) -> None:
+    with pytest.raises(ValidationError):
+        FinetuneParams(restarts=(restart,))
+    assert FinetuneParams(restarts=("2", 1)).restarts == (2, 1)
+    with pytest.raises(ValidationError, match="listed once"):
+        FinetuneParams(restarts=(1, "1"))
+
+
+def test_no_command_of_dvc_yaml_holds_a_value_that_dvc_does_not_quote(root: Path) -> None:
+    """DVC quotes where a whole mapping is put into a command, and there alone."""
+    for name, stage in yaml.safe_load((root / "dvc.yaml").read_text())["stages"].items():
+        assert set(re.findall(r"\$\{[^}]*\}", stage["cmd"])) <= {"${item}"}, name
+        assert "$" not in stage["cmd"].replace("${item}", "").replace("$LAUNCH", ""), name
+
+
+def test_what_was_given_is_shown_without_its_control_codes() -> None:
+    assert shown("\x1b[31mred") == r"'\x1b[31mred'"
+    assert shown("ü") == "'ü'" and len(shown("a" * 5000)) < 120
+
+
+@given(st.text(max_size=40))
+@settings(max_examples=60)
+def test_anybodys_words_are_one_cell_of_a_table(text: str) -> None:
+    cell = as_text(f"{text}<script>|\x1b[1m")
+    assert "<" not in cell and cell.isprintable() and not re.search(r"(?<!\\)\|", cell)

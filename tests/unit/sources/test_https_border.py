@@ -1,0 +1,119 @@
+"""Replies that are not the file: refused in one error, with nothing left behind, and never pinned."""
+
+from __future__ import annotations
+
+import tempfile
+import urllib.request
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks._replies import reply, replying
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.sources import https
+
+CHUNKED = {"Transfer_Encoding": "chunked"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (reply(body=b"<html>", Content_Length="6", Content_Type="text/html; charset=utf-8"), "HTML"),
+        (reply(Content_Length="0"), "empty"),
+        (reply("204 No Content"), "HTTP 204"),
+        (reply("201 Created", b"ab", Content_Length="2"), "HTTP 201"),
+        (reply("206 Partial Content", b"b", Content_Length="1", Content_Range="bytes 1-1/2"), "not asked for"),
+        (reply(body=b"ab", Content_Length="2", Content_Encoding="gzip"), "compressed"),
+        (reply(body=b"cut off"), "neither length"),
+        (reply(body=b"ab", Content_Length="abc"), "not a length"),
+        (reply(body=b"ab", Content_Length="9" * 5000), "not a length|line"),
+        (reply(body=b"ab", Content_Length="2, 2"), "not a length"),
+        (reply(body=b"ab", Content_Length="9"), "ended at byte 2 of 9"),
+        (reply(body=b"-5\r\nabcde\r\n0\r\n\r\n", **CHUNKED), "."),
+        (reply(body=b"5\r\nab", **CHUNKED), "IncompleteRead"),
+        (reply("404 \x1b[31mred"), r"HTTP 404 +\[31mred"),
+        (reply("503 Busy", Retry_After="²"), "HTTP 503"),
+        (b"\x00" * 100, "."),
+        (b"", "."),
+    ],
+)
+def test_what_is_not_the_file_leaves_nothing(tmp_path: Path, sent: bytes, said: str) -> None:
+    with replying([sent]) as address, pytest.raises(PipelineError, match=said) as caught:
+        https.download([address], tmp_path / "a", checked=False)
+    assert "\x1b" not in str(caught.value) and not (tmp_path / "a").exists()
+
+
+def test_a_file_that_changes_between_attempts_is_not_spliced(tmp_path: Path) -> None:
+    old = reply(body=b"old" * 30000, Content_Length="100000", ETag='"1"')
+    rest = reply("206 Partial Content", b"new" * 3000, Content_Length="10000", Content_Range="bytes 0-9/10")
+    new = reply(body=b"new", Content_Length="3", ETag='"2"')
+    with replying([old, new]) as address:
+        https.download([address], tmp_path / "a", checked=False)
+    assert (tmp_path / "a").read_bytes() == b"new" and len(list(tmp_path.iterdir())) == 1
+    with replying([old, rest]) as address, pytest.raises(PipelineError, match="not asked for"):
+        https.download([address], tmp_path / "b", checked=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_the_edition_is_asked_for_and_without_one_nothing_goes_on(web, tmp_path: Path) -> None:
+    (tmp_path / "a.partial").write_bytes(b"x" * 10)
+    web.files["/a"] = b"whole"
+    https.download([web.url("/a")], tmp_path / "a", checked=False)
+    assert (tmp_path / "a").read_bytes() == b"whole" and web.asked == [("/a", None)]
+
+
+def test_a_body_longer_than_the_catalogue_says_is_stopped(tmp_path: Path) -> None:
+    for sent in (reply(body=b"x" * 300_000), reply(body=b"x" * 300_000, Content_Length="300000")):
+        with replying([sent]) as address, pytest.raises(PipelineError, match="more than the 1,000"):
+            https.download([address], tmp_path / "a", size=1000)
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_body_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https, "WINDOW", 0.0)
+    with replying([reply(body=b"x" * 10, Content_Length="1000")]) as address:
+        with pytest.raises(PipelineError, match=r"bytes in 0 s \(4 attempts\)"):
+            https.download([address], tmp_path / "a")
+
+
+@pytest.mark.parametrize("url", ["https://[::1", "https://exämple.org/a", "https://a b/", f"https://{'a' * 300}.org/"])
+def test_what_is_no_address(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(PipelineError, match="download failed"):
+        https.download([url], tmp_path / "a")
+
+
+def test_https_does_not_lead_to_http() -> None:
+    request = urllib.request.Request("https://a.example/")
+    for elsewhere in ("http://a.example/", "ftp://a.example/", "file:///etc/hostname"):
+        with pytest.raises(https._Final, match="redirected"):
+            https._StayOnHttps().redirect_request(request, None, 302, "Found", {}, elsewhere)
+    assert https._StayOnHttps().redirect_request(request, None, 302, "Found", {}, "https://b.example/")
+
+
+HEADERS = st.dictionaries(
+    st.sampled_from(
+        "Content_Length Content_Range Content_Type Content_Encoding Transfer_Encoding ETag Retry_After Location".split()
+    ),
+    st.one_of(
+        st.sampled_from(
+            ["0", "3", "-1", "chunked", "gzip", "text/html", "bytes 0-2/3", '"x"', "ftp://x/", "1, 2", "²"]
+        ),
+        st.text(st.characters(max_codepoint=255, exclude_characters="\r\n"), max_size=8),
+    ),
+    max_size=4,
+)
+
+
+@given(st.sampled_from([200, 201, 204, 206, 301, 302, 304, 404, 416, 503, 99, 1000]), HEADERS, st.binary(max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_any_reply_is_the_file_or_one_error(status: int, headers: dict[str, str], body: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder, replying([reply(f"{status} X", body, **headers)]) as address:
+        try:
+            https.download([address], Path(folder, "a"), checked=False)
+        except PipelineError:
+            assert not Path(folder, "a").exists()
+        else:
+            assert Path(folder, "a").read_bytes() and status == 200

@@ -1,0 +1,68 @@
+"""Names that are commands or paths elsewhere, put into params.yaml and handed to each engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+COMMANDS = ["a; touch touched", "' $(touch touched) `touch touched` '"]
+ELSEWHERE = ["../../../notes", "../../own/books", "../../../docs", "../../../checkpoints", ".."]
+
+
+@pytest.fixture(scope="module")
+def clone(fresh_clone: Callable[[str], Project]) -> Project:
+    """A fresh study with files of its owner's in places that stages never write to."""
+    project = fresh_clone("test")
+    for folder in ("notes", "data/own/books", "checkpoints"):
+        (project.path / folder).mkdir(parents=True, exist_ok=True)
+        (project.path / folder / "mine.txt").write_text("mine\n")
+    return project
+
+
+def refused(project: Project, *command: str) -> str:
+    """Runs a command that must fail; what it said. Nothing was run by a shell, and nothing of the owner's is gone."""
+    done = project.run(*command, check=False)
+    assert done.returncode, done.stdout
+    assert not (project.path / "touched").exists()
+    for path in ("notes/mine.txt", "data/own/books/mine.txt", "checkpoints/mine.txt", "docs/house.md"):
+        assert (project.path / path).exists(), path
+    assert not (project.path / "data/raw/wikipedia").exists() or not any(
+        (project.path / "data/raw/wikipedia").iterdir()
+    )
+    return done.stdout
+
+
+def test_a_part_is_neither_a_command_nor_a_path(clone: Project) -> None:
+    params = (clone.path / "params.yaml").read_text()
+    parts = next(line for line in params.splitlines() if line.startswith("  parts:"))
+    try:
+        clone.edit("params.yaml", parts, f"  parts: {json.dumps(COMMANDS[:1])}")
+        assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
+        clone.edit("params.yaml", json.dumps(COMMANDS[:1]), json.dumps(COMMANDS))
+        said = refused(clone, "dvc", "repro", "--keep-going", "download_wikipedia")
+        assert "value not allowed: wikipedia.parts" in said
+        clone.edit("params.yaml", json.dumps(COMMANDS), json.dumps(ELSEWHERE[:1]))
+        assert "is ignored by .dvcignore" in refused(clone, "dvc", "repro", "download_wikipedia")
+    finally:
+        (clone.path / "params.yaml").write_text(params)
+
+
+def test_a_restart_of_an_experiment_is_no_command(clone: Project) -> None:
+    clone.run("git", "config", "user.name", "a")
+    clone.run("git", "config", "user.email", "a@example.org")
+    said = refused(clone, "dvc", "exp", "run", "-S", 'finetune.restarts=["1; touch touched"]', "finetune")
+    assert "touch touched" in said or "failed" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ELSEWHERE)
+def test_dvc_clears_nothing_outside_the_folders_of_stages(clone: Project, part: str) -> None:
+    setting = f"wikipedia.parts={json.dumps([part])}"
+    refused(clone, "dvc", "exp", "run", "-S", setting, "download_wikipedia")
+    clone.run("git", "checkout", "-q", "params.yaml")
