@@ -36,8 +36,8 @@ def parse_yaml(text: str) -> Any:
         theirs = YAML(typ="safe", pure=True).load(text)
         for key, one, other in _differences(ours, theirs, ""):
             raise ValueError(
-                f"{shown_text(key) or 'the whole'} is {shown(one)} in YAML 1.1 and {shown(other)} in YAML 1.2: write a "
-                "text in quotes, a number without leading zeros, and true or false"
+                f"{shown_text(key) or 'the whole'} is {shown(one)} in YAML 1.1 and {shown(other)} in YAML 1.2: "
+                "write a text in quotes, a number without leading zeros, and true or false"
             )
     except RecursionError:
         raise ValueError("nested too deeply") from None

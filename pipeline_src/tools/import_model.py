@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json
+from pipeline_src.common.names import shown
 from pipeline_src.common.progress import log
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import write_card
@@ -61,6 +62,7 @@ def main(arguments: argparse.Namespace) -> None:
     else:
         raise PipelineError("no model here", source, remedy="give a folder, or a checkpoint's path without .index")
     kept, parts = complete(tensors, config, source)
+    refuse_unbounded(kept, source)
     vocabulary = read_vocabulary(folder)
     if len(vocabulary) > config.vocab_size:
         raise PipelineError(
@@ -111,6 +113,17 @@ def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -
     return kept, parts
 
 
+def refuse_unbounded(tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Stop at a weight that is NaN or infinite: everything computed with it would be NaN.
+
+    Raises:
+        PipelineError: there is one; its tensor is named.
+    """
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise PipelineError("weights that are NaN or infinite", name, where=source, remedy="fetch the model again")
+
+
 def read_vocabulary(folder: Path) -> list[str]:
     """The entries of ``vocab.txt``, or else of a WordPiece ``tokenizer.json``, in the order of their ids.
 
@@ -119,7 +132,10 @@ def read_vocabulary(folder: Path) -> list[str]:
     """
     path = folder / "vocab.txt"
     if path.exists():
-        lines = path.read_bytes().decode("utf-8").split("\n")  # entries may hold other line ends of Unicode
+        try:
+            lines = path.read_bytes().decode("utf-8").split("\n")  # entries may hold other line ends of Unicode
+        except UnicodeDecodeError as error:
+            raise PipelineError("not UTF-8", path, where=f"byte {error.start:,}", remedy="fetch it again") from None
         vocabulary = [line.removesuffix("\r") for line in lines]
         vocabulary = vocabulary[:-1] if vocabulary[-1] == "" else vocabulary
     else:
@@ -147,7 +163,12 @@ def find_case(folder: Path, vocabulary: list[str]) -> bool:
     """
     path = folder / "tokenizer_config.json"
     said = read_json(path) if path.exists() else {}
-    lowercase = said.get("do_lower_case")
+    lowercase = said.get("do_lower_case") if isinstance(said, dict) else said
+    if lowercase is not None and not isinstance(lowercase, bool):
+        raise PipelineError(
+            "neither true nor false", f"do_lower_case: {shown(lowercase)}", where=path,
+            remedy="mend it there, or fetch the model again",
+        )  # fmt: skip
     if lowercase is None:
         words = (entry for entry in vocabulary if not (entry.startswith("[") and entry.endswith("]")))
         lowercase = all(word == word.lower() for word in words)

@@ -1,6 +1,7 @@
 """Foreign folders become this project's: weights, tokenizer, config, card; parts that are missing are said."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -175,3 +176,15 @@ def test_a_checkpoint_of_google(folder, model, call, tmp_path, monkeypatch):
     again = BertForPretraining(load_config(tmp_path / "made"))
     load_weights(again, tmp_path / "made")
     assert torch.equal(again.bert.pooler.dense.bias, model.bert.pooler.dense.bias)
+
+
+def test_what_would_be_imported_wrongly_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "false"}')
+    with pytest.raises(PipelineError, match="neither true nor false: do_lower_case: 'false'"):
+        import_model.find_case(tmp_path, ["a"])
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
+    with pytest.raises(PipelineError, match="not UTF-8"):
+        import_model.read_vocabulary(tmp_path)
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(PipelineError, match="NaN or infinite: weight"):
+            import_model.refuse_unbounded({"weight": torch.tensor([1.0, wrong])}, tmp_path)
