@@ -39,7 +39,8 @@ NAMES = r"""cite|citations?|harvid|sfn\w*|efn\w*|refn|refs?|reflist|rp|r|fn|nb|n
     break|unicode|portal|portal bar|toc\w*|good article|featured article|multiple images?|listen|video|image|
     wide image|location map|flag ?icon|legend|defaultsort|displaytitle|#tag:ref|ref-\w+|link \w+|use \w+ \w+|
     engvar\w?|short description|refimprove|unreferenced|subscription required|registration required|dead ?link|
-    webarchive|wayback|cbignore|inflation-?\w*"""
+    webarchive|wayback|cbignore|inflation-?\w*|
+    citazione necessaria|senza fonte|chiarire"""
 BEGINNINGS = r"""cite|citation|infobox|taxobox|geobox|navbox|sidebar|pp|efn|sfn|ref|expand|update|cleanup|quote box|
     wik\w+|commons|campaignbox|use|bots|ipa|refn|anchor"""
 ENDINGS = "needed|inline|stub|infobox|sidebar|navbox|verification|source|statement|icon|taxobox|box"

@@ -25,9 +25,13 @@ def compile_form(form: str) -> Handler:
     if form == "{1}":
         return _first
 
+    needed = any(isinstance(part, tuple) for part in parts)
+
     def show(arguments: Arguments) -> str | None:
+        if needed and arguments.raw is None:
+            return None
         text = _show(parts, arguments, optional=False)
-        return (text or GONE) if arguments.raw is not None and text is not None else None
+        return None if text is None else text or GONE
 
     return show
 

@@ -137,6 +137,7 @@ def test_what_shows_nothing_vanishes(name: str) -> None:
         ("fr", "du {{s|XX}} et du {{XXe siècle}}", "du XXe siècle et du XXe siècle"),
         ("fr", "{{unité|5|km}} et {{nobr|a b}}", "5 km et a b"),
         ("it", "{{formatnum:365.25}} e {{tutto attaccato|a b}}", "365.25 e a b"),
+        ("it", "vero{{citazione necessaria}}, {{citazione necessaria|certo}}", "vero, certo"),
         ("de", "{{enS|themes}}", "englisch themes"),
         ("ru", "{{lang-en|word}}", "англ. word"),
         ("es", "{{siglo|XX}}", "siglo XX"),
