@@ -2,6 +2,7 @@
 
 import errno
 import json
+import signal
 import sys
 import types
 
@@ -109,7 +110,10 @@ def test_a_stage_that_was_stopped_goes_on_in_its_log(study, monkeypatch, capsys)
         raise Interrupted("stopped by SIGTERM after step 5")
 
     with_stage(monkeypatch, stopped)
+    handler = signal.getsignal(signal.SIGTERM)
     assert command.main(["clean_books"]) == Interrupted.STATUS
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN  # a launcher that ends all cannot change the status
+    signal.signal(signal.SIGTERM, handler)
     with_stage(monkeypatch, lambda **_: None)
     assert command.main(["clean_books"]) == 0
     log = (study / "logs/clean_books/all.log").read_text()
