@@ -20,7 +20,7 @@ def take_free_gpu(gpus: int) -> int:
     Args:
         gpus: how many this process sees.
     """
-    if gpus == 1:
+    if gpus <= 1:
         return 0
     visible = os.environ.get(VISIBLE, "").split(",")
     names = visible if len(visible) == gpus else [str(number) for number in range(gpus)]

@@ -75,7 +75,8 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, m
         run("short", attention="flash")
     monkeypatch.setattr(prepare, "choose", None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
     with pytest.raises(PipelineError, match="this GPU has no bfloat16: Tesla T4"):
