@@ -8,9 +8,6 @@ its folder.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, BeforeValidator, Field
 
 LONGEST = 100  # characters: several of them make one file's name, which holds 255 bytes
 
@@ -68,16 +65,3 @@ def as_text(text: str) -> str:
     """Anybody's words as one line of Markdown that shows them: no HTML, no cell of a table, no control codes."""
     safe = shown_text(text.replace("&", "&amp;") if "<" in text else text, most=len(text) * 5)
     return safe.replace("<", "&lt;").replace("|", r"\|")
-
-
-def _whole_number(value: Any) -> Any:
-    """A number as it stands in a path: what else Python reads as one (`` 1``, ``1_0``, ``true``) has two spellings."""
-    if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value)):
-        raise ValueError(f"a number of digits alone, unlike {shown(value)}")
-    return value
-
-
-Name = Annotated[str, AfterValidator(check_name)]
-FileName = Annotated[str, AfterValidator(check_file_name)]
-FilePath = Annotated[str, AfterValidator(check_path)]
-Number = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, lt=2**31)]  # of a restart

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline_src.common.names import Name
 from pipeline_src.params.base import Block
+from pipeline_src.params.names import Name
 
 
 class BooksParams(Block):

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from pipeline_src.common.names import Name, Number
 from pipeline_src.params.base import Block
+from pipeline_src.params.names import Name, Number
 
 Frozen = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from pipeline_src.common.names import Name
 from pipeline_src.params.base import Block
+from pipeline_src.params.names import Name
 
 
 class WikipediaParams(Block):

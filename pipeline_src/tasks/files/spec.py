@@ -10,8 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline_src.common.catalogue import TASK_SPECS, entry_names, read_entry
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.names import FileName, FilePath, Name
 from pipeline_src.params.base import Block
+from pipeline_src.params.names import FileName, FilePath, Name
 
 TEST_REMEDY = "give the evaluation set a `test` where the task is declared, in pipeline_src/catalogue/tasks"
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]

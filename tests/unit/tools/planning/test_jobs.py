@@ -71,6 +71,7 @@ def test_a_real_training_of_the_readme_is_met(study_of):
     """
     study = study_of(
         "sample",
+        vocabulary={"entries": 8192},
         examples={"lengths": {"short": 128, "long": 512}},
         pretrain={"steps": {"short": 5400, "long": 300}},
     )
