@@ -60,5 +60,7 @@ def test_the_status_of_a_stage_that_was_stopped(monkeypatch, capsys):
         raise Interrupted("pretraining, short stopped by SIGTERM after step 5; its checkpoint is saved")
 
     monkeypatch.setattr("pipeline_src.__main__.run_stage", stopped)
+    handler = signal.getsignal(signal.SIGTERM)
     assert main(["pretrain", "--phase", "short"]) == Interrupted.STATUS == 75
+    signal.signal(signal.SIGTERM, handler)  # ignored from there on, as the process is to end
     assert "run the same command again to go on" in capsys.readouterr().err
