@@ -19,6 +19,7 @@ from pipeline_src.params.machine import Machine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.task_sources.synthetic import write_task
 from pipeline_src.tasks.files.spec import load_spec
+from tests.unit.old_gpu import show_an_old_gpu
 
 MODEL = ModelParams(layers=1, hidden=64)  # the study's own; of what is fine-tuned its architecture alone counts
 
@@ -104,11 +105,7 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, m
     monkeypatch.setattr(trainer, "Loop", None)  # not come to
     with pytest.raises(PipelineError, match="this attention needs a GPU: flash, on cpu"):
         run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2", machine=Machine(attention="flash"))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    show_an_old_gpu(monkeypatch)
     with pytest.raises(PipelineError, match="this GPU has no bfloat16: Tesla T4"):
         run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2")
 

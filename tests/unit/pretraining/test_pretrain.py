@@ -16,6 +16,7 @@ from pipeline_src.models.bert import INITIAL_STD, BertConfig
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import PretrainParams, Steps
 from pipeline_src.pretraining import finish, prepare
+from tests.unit.old_gpu import show_an_old_gpu
 from tests.unit.pretraining.small import EXAMPLES
 from tests.unit.pretraining.small import train_phase as run
 
@@ -74,11 +75,7 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, m
     with pytest.raises(PipelineError, match="this attention needs a GPU: flash, on cpu"):
         run("short", attention="flash")
     monkeypatch.setattr(prepare, "choose", None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    show_an_old_gpu(monkeypatch)
     with pytest.raises(PipelineError, match="this GPU has no bfloat16: Tesla T4"):
         run("short")
 
