@@ -245,7 +245,7 @@ def write_study(path: Path, bridge: Path, declared: str, params: str) -> None:
     (path / "params.yaml").write_text(params)
     (path / "workflow/Snakefile").write_text(snakefile(yaml.safe_load(declared)["stages"], bridge))
     shutil.copy(bridge / "profiles/default/config.yaml", path / "workflow/profiles/default/config.yaml")
-    of_any_study, _, _ = (bridge.parent / ".dvcignore").read_text().partition("\n\n")  # the rest names our folders
+    _, _, of_any_study = (bridge.parent / ".dvcignore").read_text().partition("\n\n")  # the rest names our folders
     (path / ".dvcignore").write_text(of_any_study)
     (path / ".dvc/config").write_text("[core]\n    analytics = false\n")
     (path / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,17 @@ def test_a_part_is_neither_a_command_nor_a_path(clone: Project) -> None:
         assert "is ignored by .dvcignore" in refused(clone, "dvc", "repro", "download_wikipedia")
     finally:
         (clone.path / "params.yaml").write_text(params)
+
+
+def test_what_engines_and_python_leave_in_a_folder_is_no_part_of_it(clone: Project) -> None:
+    """Where it counted, a killed study recorded other hashes, and importing a module made its stage stale."""
+    left = ["models/pretrained/long/.snakemake_timestamp", "pipeline_src/corpus/__pycache__/tokenize.cpython-311.pyc"]
+    left += ["models/pretrained/.long.partial", "data/raw/books/.gitignore"]
+    parts = ["models/pretrained/long/config.json", "pipeline_src/corpus/tokenize.py", "data/raw/books/a.txt"]
+    said = clone.dvc("check-ignore", "--details", "--non-matching", *left, *parts)
+    patterns = dict(reversed(line.split("\t")) for line in said.splitlines())
+    ignored = {path for path, pattern in patterns.items() if pattern != "::" and not re.match(r".*:\d+:!", pattern)}
+    assert ignored == set(left)
 
 
 def test_a_restart_of_an_experiment_is_no_command(clone: Project) -> None:
