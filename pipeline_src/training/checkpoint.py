@@ -1,22 +1,26 @@
 """Checkpoints: all that a training needs to go on, so that one killed at any moment ends as one never stopped.
 
 ``checkpoints/<phase>/<fingerprint>/step-<N>/`` holds weights and moments, and ``state.json`` with the identity of the
-training, the loop's state and the checksum of the tensors. A folder takes its name only when it is whole; damage that
-comes later is found by the checksum. Where the data stands and what dropout draws are functions of seed and step, so
-need no keeping.
+training, the loop's state, the checksum of the tensors and one of all this. A folder takes its name only when it is
+whole; damage that comes later is found by the checksums. Where the data stands and what dropout draws are functions of
+seed and step, so need no keeping.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import google_crc32c
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
@@ -34,6 +38,9 @@ from pipeline_src.training.state import STATE, WEIGHT, Parameters, checksum, res
 ROOT = Path(os.environ.get("PIPELINE_CHECKPOINTS", CHECKPOINTS))  # elsewhere, a killed `dvc exp run --temp` goes on
 TENSORS = "tensors.safetensors"
 KINDS = (WEIGHT, *MOMENTS)
+NAME = re.compile(r"step-[0-9]{8,}")
+OWN_SUM = "checksum_of_the_rest"  # of state.json itself
+IN_USE = ".in-use"  # beside the checkpoints of a training; locked while it runs
 KEEP = 2  # newest checkpoints of one training; the best by validation loss is kept besides
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"  # between checkpoints; decides nothing of the result, so no parameter
 
@@ -70,6 +77,7 @@ class Checkpoints:
         self.folder = self.phase / fingerprint(self.identity)
         self._saved = time.monotonic()
         self._pause = 60 * _minutes()
+        self._in_use: IO[str] | None = None
 
     def due(self) -> bool:
         """Whether the last one is older than ``$PIPELINE_CHECKPOINT_MINUTES`` (10 where it is not set)."""
@@ -108,7 +116,7 @@ class Checkpoints:
                 "validation": validation,
                 "checksum": checksum(folder / TENSORS),
             }
-            write_json(folder / STATE, content)
+            write_json(folder / STATE, content | {OWN_SUM: _own_sum(content)})
         steps = _steps(self.folder)
         kept = {*steps[-KEEP:], self._best(steps)}
         for step in steps:
@@ -121,9 +129,11 @@ class Checkpoints:
         A damaged one is passed over with a warning. Checkpoints of another identity are named with what differs.
 
         Raises:
-            PipelineError: a checkpoint in this training's folder is of another identity, or the processes do not all
-                see the same checkpoint.
+            PipelineError: a checkpoint in this training's folder is of another identity, the processes do not all see
+                the same checkpoint, or the same training runs already.
         """
+        if self.distributed.is_main and self._in_use is None:
+            self._in_use = _lock(self.folder / IN_USE)
         step, content = self._newest()
         self._agree(step, content)
         if content is None:
@@ -176,9 +186,9 @@ class Checkpoints:
         losses = {}
         for step in steps:
             try:
-                loss = read_json(self._path(step) / STATE)["validation"]
-            except (PipelineError, KeyError):
-                continue  # damaged
+                loss = _read_state(self._path(step))["validation"]
+            except Damaged:
+                continue
             if loss is not None:
                 losses[step] = loss
         return min(losses, key=losses.__getitem__) if losses else None
@@ -188,13 +198,15 @@ class Checkpoints:
 
     def _check(self, path: Path) -> dict[str, Any]:
         """What ``state.json`` of a checkpoint says, whose tensors are as written and whose identity is this one."""
+        content = _read_state(path)
         try:
-            content = read_json(path / STATE)
             whole = checksum(path / TENSORS) == content["checksum"]
-        except (PipelineError, OSError, KeyError) as error:
+        except OSError as error:
             raise Damaged(str(error).splitlines()[0]) from None
         if not whole:
             raise Damaged("the tensors have another checksum than was written")
+        if path != self._path(content["state"]["step"]):
+            raise Damaged(f"it is of step {content['state']['step']:,}, by what it says of itself")
         if content["identity"] != self.identity:
             raise PipelineError(
                 "a checkpoint of other parameters", difference(content["identity"], self.identity), where=path,
@@ -207,9 +219,11 @@ class Checkpoints:
         for folder in sorted(self.phase.glob("*")):
             steps = _steps(folder)
             if folder != self.folder and steps:
-                path = folder / f"step-{steps[-1]:08d}" / STATE
-                identity = read_json(path).get("identity") if path.exists() else None
-                differs = difference(identity, self.identity) if identity else "damaged, or of an older version"
+                try:
+                    identity = _read_state(folder / f"step-{steps[-1]:08d}")["identity"]
+                    differs = difference(identity, self.identity)
+                except Damaged:
+                    differs = "damaged, or of an older version"
                 yield f"{folder}, step {steps[-1]:,}: {differs} (delete it if that training is not to go on)"
 
 
@@ -217,9 +231,51 @@ class Damaged(Exception):
     """A checkpoint is not as it was written."""
 
 
+def _read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself.
+
+    Raises:
+        Damaged: it cannot be read, or is not as it was written.
+    """
+    try:
+        content = read_json(path / STATE)
+    except (PipelineError, OSError) as error:
+        raise Damaged(str(error).splitlines()[0]) from None
+    if not isinstance(content, dict) or content.pop(OWN_SUM, None) != _own_sum(content):
+        raise Damaged(f"{STATE} has another checksum than was written")
+    return content
+
+
+def _own_sum(content: Any) -> int:
+    """CRC-32C of JSON values, whatever the layout of their file."""
+    return int(google_crc32c.value(json.dumps(content, sort_keys=True).encode()))
+
+
 def _steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints in a folder, ascending."""
-    return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
+    """Steps of the checkpoints in a folder, ascending; copies under other names are none."""
+    return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*") if NAME.fullmatch(path.name))
+
+
+def _lock(path: Path) -> IO[str]:
+    """An open file that is locked until it is closed, or its process ends however it does.
+
+    Raises:
+        PipelineError: another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, "w", encoding="utf-8")  # noqa: SIM115  # held as long as the training
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise PipelineError(
+            "the same training runs already",
+            path.parent,
+            remedy="wait for it, or stop it; this one would go on from it",
+        ) from None
+    except OSError as error:  # a disk without locks
+        log.warning("%s cannot be locked (%s): start this training only once", path.parent, error.strerror)
+    return file
 
 
 def _minutes() -> float:
@@ -227,7 +283,7 @@ def _minutes() -> float:
     try:
         minutes = float(wanted)
     except ValueError:
-        minutes = -1
-    if minutes < 0:
+        minutes = math.nan
+    if not minutes >= 0:  # nor NaN
         raise PipelineError("not a number of minutes", wanted, where=f"${MINUTES}", remedy="set it to 0 or more")
     return minutes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import google_crc32c
@@ -95,17 +95,30 @@ def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
     """
     folder.mkdir()
     save_file(moments, folder / TENSORS)
-    sums = {name: checksum(path) for name, path in ((TENSORS, folder / TENSORS), (WEIGHTS, folder.parent / WEIGHTS))}
-    write_json(folder / STATE, {"step": step, "sums": sums})
+    write_json(folder / STATE, {"step": step, "sums": {name: checksum(path) for name, path in _summed(folder)}})
+
+
+def _summed(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Name and path of what is under a checksum."""
+    yield TENSORS, folder / TENSORS
+    yield WEIGHTS, folder.parent / WEIGHTS
 
 
 def load_state(folder: Path, parameters: Parameters, optimiser: Optimizer) -> int:
     """Fill the optimiser from ``folder`` and return the number of steps taken.
 
     Raises:
-        PipelineError: the state is missing, damaged or belongs to another model.
+        PipelineError: the state, or a weight beside it, is missing, damaged or belongs to another model.
     """
     remedy = "run the phase before again, or `dvc pull` its output"
-    step = int(read_json(folder / STATE)["step"])
+    try:
+        state = read_json(folder / STATE)
+        step, sums = int(state["step"]), dict(state["sums"])
+        found = {name: checksum(path) for name, path in _summed(folder)}
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise PipelineError("no training state to read", error, where=folder, remedy=remedy) from None
+    if found != sums:
+        damaged = sorted(name for name in found if found[name] != sums.get(name))
+        raise PipelineError("not as it was written", ", ".join(damaged), where=folder, remedy=remedy)
     restore_tensors(folder / TENSORS, parameters, optimiser, MOMENTS, step, remedy)
     return step

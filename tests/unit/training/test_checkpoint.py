@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.pretraining import monitor
-from pipeline_src.training import loop
+from pipeline_src.training import checkpoint, loop
 from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.identity import difference, fingerprint
@@ -30,6 +31,15 @@ def outputs(folder: Path) -> dict[str, str]:
     """Every output of the first phase, by hash."""
     paths = [*(folder / "models").rglob("*"), *(folder / "results").rglob("*")]
     return {str(path.relative_to(folder)): hash_file(path) for path in paths if path.is_file()}
+
+
+@cache
+def undisturbed() -> dict[str, str]:
+    """Outputs of nine steps that nothing stopped, taken away again; every study here is the same."""
+    run("short", short=9)
+    found = outputs(Path.cwd())
+    shutil.rmtree("models"), shutil.rmtree("results")
+    return found
 
 
 def stop_after(monkeypatch, step: int) -> None:
@@ -47,7 +57,7 @@ def stop_after(monkeypatch, step: int) -> None:
 def test_a_training_that_goes_on_ends_bit_for_bit_alike(study, monkeypatch):
     changes = {"short": 30, "evaluate_every": 7, "curve_points": 10, "keep_steps": (3, 14, 20)}
     run("short", **changes)
-    undisturbed = outputs(study)
+    expected = outputs(study)
     shutil.rmtree("models"), shutil.rmtree("results")
     for step in (13, 15, 29):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -55,16 +65,14 @@ def test_a_training_that_goes_on_ends_bit_for_bit_alike(study, monkeypatch):
             run("short", **changes)
         assert not os.path.exists("models/pretrained/short") and not os.path.exists("results")
     run("short", **changes)
-    assert outputs(study) == undisturbed
+    assert outputs(study) == expected
     tracked = Path("logs/dvclive/short/plots/metrics/loss.tsv").read_text().split()[2::2]
     assert tracked == [str(row) for row in sorted({*range(4, 31, 4), 7, 14, 21, 28, 30})]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGURG, signal.SIGINT])
 def test_a_signal_stops_after_the_step_and_is_no_loss(study, monkeypatch, number):
-    run("short", short=9)
-    undisturbed = outputs(study)
-    shutil.rmtree("models"), shutil.rmtree("results")
+    expected = undisturbed()
     take = loop.Loop._take
 
     def signalled(self, pieces):
@@ -79,7 +87,7 @@ def test_a_signal_stops_after_the_step_and_is_no_loss(study, monkeypatch, number
         assert signal.getsignal(number) not in (None, signalled)
     assert sorted(path.name for path in Path("checkpoints/short").glob("*/step-*")) == ["step-00000005"]
     run("short", short=9)
-    assert outputs(study) == undisturbed
+    assert outputs(study) == expected
     assert not list(Path("checkpoints/short").iterdir())  # nothing was measured, so nothing is best
 
 
@@ -141,18 +149,71 @@ def test_the_newest_two_and_the_best_are_kept(study, monkeypatch):
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
 @pytest.mark.parametrize("how", [damage, Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:100])])
 def test_from_a_damaged_checkpoint_it_goes_back_to_the_one_before(study, monkeypatch, caplog, name, how):
-    run("short", short=9)
-    undisturbed = outputs(study)
-    shutil.rmtree("models"), shutil.rmtree("results")
+    expected = undisturbed()
     folder = interrupted(5, monkeypatch)
-    if (name, how) == ("state.json", damage):
-        pytest.skip("a byte changed in JSON may still be JSON; what it says is not summed")
     how(folder / "step-00000005" / name)
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("short", short=9)
     assert "checkpoint of step 5 is damaged" in caplog.text and "the checkpoint of step 4" in caplog.text
-    assert outputs(study) == undisturbed
+    assert outputs(study) == expected
+
+
+def changed(path: Path, **values) -> None:
+    """Change what a JSON file says, as a flipped bit may."""
+    write_json(path, read_json(path) | values)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda path: changed(path / "state.json", state=read_json(path / "state.json")["state"] | {"step": 7}),
+        lambda path: changed(path / "state.json", validation=0.1),
+        lambda path: write_json(path / "state.json", []),
+        lambda path: path.rename(path.with_name("step-00000099")),
+        lambda path: shutil.copytree(path, path.with_name("step-00000006 (copy)")),
+        lambda path: path.with_name("step-x").mkdir(),
+    ],
+    ids=["step", "loss", "list", "renamed", "copy", "name"],
+)
+def test_nothing_a_checkpoint_says_can_change_unseen(study, monkeypatch, how):
+    expected = undisturbed()
+    how(interrupted(5, monkeypatch) / "step-00000005")
+    run("short", short=9)
+    assert outputs(study) == expected
+
+
+def test_another_training_s_damaged_checkpoint_stops_nobody(study, monkeypatch, caplog):
+    path = interrupted(5, monkeypatch) / "step-00000005/state.json"
+    path.write_text("{")
+    logging.getLogger("pipeline_src").propagate = True
+    with caplog.at_level(logging.INFO):
+        run("short", short=9, mask_prob=0.2)
+    assert "damaged, or of an older version" in caplog.text
+
+
+def test_the_same_training_does_not_run_twice_at_once(study, monkeypatch):
+    folder = interrupted(5, monkeypatch)
+    holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held'); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, folder / ".in-use"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(PipelineError, match="the same training runs already"):
+            run("short", short=9)
+        other.communicate(b"\n")
+    run("short", short=9)
+
+
+def test_a_phase_goes_on_from_whole_weights_and_moments_alone(study):
+    run("short", short=4)
+    for name in ("model.safetensors", "training_state/optimiser.safetensors"):
+        path = Path("models/pretrained/short") / name
+        whole = path.read_bytes()
+        damage(path)
+        with pytest.raises(PipelineError, match=f"not as it was written: {Path(name).name}"):
+            run("long", short=4)
+        path.write_bytes(whole)
 
 
 def test_checkpoints_of_other_parameters_are_named_and_not_used(study, monkeypatch, caplog):
@@ -186,9 +247,9 @@ def test_other_data_is_another_training(study, monkeypatch, caplog):
 def test_another_machine_goes_on_and_says_so(study, monkeypatch, caplog):
     folder = interrupted(5, monkeypatch)
     path = folder / "step-00000005" / "state.json"
-    state = read_json(path)
+    state = checkpoint._read_state(path.parent)
     state["machine"]["torch"] = "2.0"
-    write_json(path, state)
+    write_json(path, state | {checkpoint.OWN_SUM: checkpoint._own_sum(state)})
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("short", short=9)
@@ -202,7 +263,7 @@ def test_differences_are_named_by_key():
 
 
 def test_minutes_between_checkpoints_are_checked(study, monkeypatch):
-    for wrong in ("soon", "-1"):
+    for wrong in ("soon", "-1", "nan"):
         monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", wrong)
         with pytest.raises(PipelineError, match="not a number of minutes"):
             Checkpoints("short", {}, {}, single_process())
