@@ -39,10 +39,10 @@ test: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)
 	pytest -n $(CORES) --dist worksteal -m "not slow"
 
-# one worker more than cores: the tests on Slurm mostly wait
+# more workers than cores: the tests on Slurm mostly wait
 test-slow: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)
-	pytest -n $$(($(CORES) + 1)) --dist loadfile --no-loadscope-reorder -m slow
+	pytest -n $$(($(CORES) + 2)) --dist loadfile --no-loadscope-reorder -m slow
 
 lint: $(VENV)/test-installed
 	@mkdir -p $(XDG_CACHE_HOME)

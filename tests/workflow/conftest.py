@@ -322,6 +322,15 @@ def fresh_clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return make
 
 
+@pytest.fixture(scope="session")
+def finished_study(fresh_clone: Callable[[str], Project]) -> Project:
+    """The project's own study under the `test` preset, run by Snakemake and committed to git. Work on a copy of it."""
+    project = replace(fresh_clone("test"), programs=True)
+    project.snakemake()
+    project.commit()
+    return replace(project, programs=False)
+
+
 def _left_out(root: Path, folder: str, names: list[str]) -> set[str]:
     """What the stages made, at the root alone: packages of the code may bear the same names."""
     if Path(folder) in (root, root / ".dvc"):

@@ -1,4 +1,4 @@
-"""Two of the paper's ablations in a fresh clone, by the one command that runs them, at the scale of the `test` preset.
+"""Two of the paper's ablations after a study, by the one command that runs them, at the scale of the `test` preset.
 
 Both fine-tune from models that one pretraining left on its way (figure 5). Then the study is shared with a second
 clone through a folder.
@@ -19,27 +19,19 @@ import yaml
 if TYPE_CHECKING:
     from conftest import Project
 
-PRESET, TASKS = "test", "[rte]"
-NEEDED = ".dvc/config .dvc/.gitignore .dvcignore .gitignore Makefile dvc.yaml params.yaml pipeline_src workflow slurm"
+TASKS = "[rte]"
 EARLY, LATE = "figure5-masked-003", "figure5-masked-040"
 STEPS = {EARLY: 1, LATE: 12}  # of 30
 KEPT = {"short": {1, 2, 3, 6, 12, 18}, "long": {24}}
 
 
 @pytest.fixture(scope="module")
-def ablated(root: Path, tmp_path_factory: pytest.TempPathFactory, project_class: type[Project]) -> Iterator[Project]:
-    """A clone that never ran anything, after both experiments, the later one applied."""
-    path = tmp_path_factory.mktemp("clone") / "study"
-    for name in NEEDED.split():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        if (root / name).is_dir() and not (root / name).is_symlink():
-            shutil.copytree(root / name, path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(root / name, path / name, follow_symlinks=False)
-    project = project_class(path, tmp_path_factory.mktemp("home"))
-    project.run("python", "-m", "pipeline_src", "preset", PRESET)
+def ablated(finished_study: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """A study that both experiments follow, as `make ablations` has it, the later one applied."""
+    project = finished_study.copy(tmp_path_factory.mktemp("ablated") / "study")
     project.edit("params.yaml", "tasks: [rte, squad2, swag]", f"tasks: {TASKS}")
-    project.run("git", "init", "-q", "-b", "main")
+    for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
+        shutil.rmtree(project.path / "results/predictions" / left)
     project.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
     project.commit()
     said = project.run("python", "-m", "pipeline_src", "ablations", "figure5", "--only", EARLY, LATE).stdout

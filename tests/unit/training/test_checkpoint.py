@@ -91,6 +91,7 @@ def test_a_signal_stops_after_the_step_and_is_no_loss(study, monkeypatch, number
     assert not list(Path("checkpoints/short").iterdir())  # nothing was measured, so nothing is best
 
 
+@pytest.mark.slow
 def test_twenty_kills_change_no_bit(tmp_path):
     """SIGKILL at twenty random moments of one training, with a checkpoint after every step."""
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
