@@ -36,7 +36,10 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextmanager
 def atomic_directory(path: str | Path) -> Iterator[Path]:
-    """Yield an empty temporary neighbour of ``path``; it replaces ``path`` only when the block ends without error."""
+    """Yield an empty temporary neighbour of ``path``; it replaces ``path`` only when the block ends without error.
+
+    Its files may then be read and written by whom the umask allows; safetensors' are their owner's alone.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
@@ -44,6 +47,10 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     partial.mkdir()
     try:
         yield partial
+        allowed = partial.stat().st_mode & 0o666
+        for file in partial.rglob("*"):
+            if file.is_file() and not file.is_symlink():
+                file.chmod(allowed)
         if path.exists():
             shutil.rmtree(path)
         os.replace(partial, path)

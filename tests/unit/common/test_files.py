@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import stat
 
 import pytest
 
@@ -62,3 +63,15 @@ def test_an_error_crosses_processes_unchanged():
         == str(error)
         == "bad page: 7\n  where:  dump.xml:3\n  remedy: fetch it again"
     )
+
+
+def test_files_of_a_folder_follow_the_umask(tmp_path):
+    """safetensors writes for the owner alone; colleagues on a shared disk are to read the model."""
+    before = os.umask(0o027)
+    try:
+        with atomic_directory(tmp_path / "made") as partial:
+            (partial / "inner").mkdir()
+            (partial / "inner/model").touch(0o600)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "made/inner/model").stat().st_mode) == 0o640

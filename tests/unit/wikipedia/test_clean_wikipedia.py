@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import errno
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,3 +217,11 @@ def test_an_italian_dump_by_its_own_siteinfo(root: Path) -> None:
     text = "\n".join(document.text for document in read_documents(out))
     assert not any(mark in text for mark in ("{{", "}}", "[[", "]]", "{|", "|}", "==", "<ref", "File:", "Categoria:"))
     assert manifest["words"] > 400_000
+
+
+def test_a_warning_that_nobody_can_act_on_is_not_shown():
+    def shown(text: str) -> bool:
+        return bool(logging.getLogger().filter(logging.LogRecord("root", logging.WARNING, "", 0, text, None, None)))
+
+    assert not shown("apitools not found, and bigquery client libraries are not available")
+    assert shown("something else not found")
