@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.common.checksum import checksum
 from pipeline_src.common.closure import code_checksum
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.tasks.files.spec import TaskSpec
-from pipeline_src.training.state import checksum
 
 OF_OTHERS = {"restarts", "default", "tasks", "model"}  # not this task's alone, or said otherwise
 

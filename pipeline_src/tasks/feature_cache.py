@@ -19,12 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_src.common.checksum import checksum
 from pipeline_src.common.closure import code_checksum
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.common.paths import FEATURES
 from pipeline_src.tasks.features import Features, TokenFeatures
 from pipeline_src.tasks.windows import SpanFeatures
 
+ABOUT = "about.json"
 KEPT = 24  # of one task, the newest
 LAYOUTS: dict[str, type[Features]] = {layout.__name__: layout for layout in (Features, SpanFeatures, TokenFeatures)}
 CODE = "pipeline_src.tasks.handlers"  # the module whose code makes features
@@ -41,7 +44,8 @@ def cached(task: str, decides: dict[str, Any], make: Callable[[Counter[str]], Fe
     """
     identity = json.dumps([decides, code_checksum(CODE)], sort_keys=True)
     folder = FEATURES / task / hashlib.sha256(identity.encode()).hexdigest()[:16]
-    if not (folder / "about.json").exists():
+    if not _is_whole(folder):
+        shutil.rmtree(folder, ignore_errors=True)
         dropped: Counter[str] = Counter()
         write(folder, make(dropped), dropped)
         others = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
@@ -55,24 +59,37 @@ def write(folder: Path, features: Features, dropped: Counter[str]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     about: dict[str, Any] = {"layout": type(features).__name__}
-    for field in fields(features):
-        value = getattr(features, field.name)
-        if isinstance(value, np.ndarray):
-            np.save(partial / f"{field.name}.npy", value)
-        else:
-            about[field.name] = value
-    write_json(partial / "about.json", about | {"counts": dict(Counter(features.counts) + dropped)})
+    sums = {}
     try:
+        for field in fields(features):
+            value = getattr(features, field.name)
+            if isinstance(value, np.ndarray):
+                np.save(partial / f"{field.name}.npy", value)
+                sums[field.name] = checksum(partial / f"{field.name}.npy")
+            else:
+                about[field.name] = value
+        counts = dict(Counter(features.counts) + dropped)
+        write_json(partial / ABOUT, about | {"counts": counts, "sums": sums})
         os.rename(partial, folder)
     except OSError:
-        shutil.rmtree(partial, ignore_errors=True)
-        if not folder.is_dir():
+        if not folder.is_dir():  # nor has another process made it
             raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load(folder: Path) -> Features:
     """Features of a folder; their arrays are mapped, not read."""
-    about = read_json(folder / "about.json")
+    about = read_json(folder / ABOUT)
     layout = LAYOUTS[about.pop("layout")]
-    arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about.pop("sums")}
     return layout(**arrays, **about)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether features lie here as they were written."""
+    try:
+        sums = read_json(folder / ABOUT)["sums"]
+        return all(checksum(folder / f"{name}.npy") == value for name, value in sums.items())
+    except (PipelineError, OSError, AttributeError, KeyError, TypeError):
+        return False

@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
+from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.paths import CHECKPOINTS
@@ -33,7 +34,7 @@ from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.identity import difference, fingerprint
 from pipeline_src.training.loop import TrainState
 from pipeline_src.training.optimiser import MOMENTS
-from pipeline_src.training.state import STATE, WEIGHT, Parameters, checksum, restore_tensors, tensors_of
+from pipeline_src.training.state import STATE, WEIGHT, Parameters, restore_tensors, tensors_of
 
 ROOT = Path(os.environ.get("PIPELINE_CHECKPOINTS", CHECKPOINTS))  # elsewhere, a killed `dvc exp run --temp` goes on
 TENSORS = "tensors.safetensors"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-import google_crc32c
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.training.optimiser import MOMENTS, step_count
@@ -20,7 +20,6 @@ from pipeline_src.training.sharding import part_of, whole_on_host
 WEIGHTS = "model.safetensors"
 STATE, TENSORS = "state.json", "optimiser.safetensors"
 WEIGHT = "weight"  # beside the moments, where weights are kept too
-READ_AT_ONCE = 1 << 24  # bytes
 Parameters = Mapping[str, nn.Parameter]  # by the names they are stored under
 
 
@@ -74,15 +73,6 @@ def restore_tensors(
                 state["step"] = step_count(optimiser, parameter, step)
     except (FileNotFoundError, SafetensorError, OSError) as error:
         raise PipelineError("no training state to read", error, where=path, remedy=remedy) from None
-
-
-def checksum(path: Path) -> int:
-    """CRC-32C of a file: tells damage, at several GB/s."""
-    running = google_crc32c.Checksum()
-    with open(path, "rb") as file:
-        while content := file.read(READ_AT_ONCE):
-            running.update(content)
-    return int.from_bytes(running.digest(), "big")
 
 
 def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:

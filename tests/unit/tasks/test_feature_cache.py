@@ -82,3 +82,27 @@ def test_old_ones_go(monkeypatch):
     for number in range(6):
         cache.cached("rte", {"file": number}, lambda dropped: small())
     assert len(list((cache.FEATURES / "rte").iterdir())) == 3
+
+
+@pytest.mark.parametrize("name", ["ids.npy", "about.json"])
+@pytest.mark.parametrize("how", ["bit", "cut", "gone"])
+def test_damaged_ones_are_made_anew(tmp_path, name, how):
+    cache.cached("rte", {}, lambda dropped: small())
+    (path,) = tmp_path.glob(f"data/features/rte/*/{name}")
+    content = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-9] if how == "cut" else content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    again = cache.cached("rte", {}, lambda dropped: small())
+    np.testing.assert_array_equal(again.ids, small().ids)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        cache.cached("rte", {}, lambda dropped: small())
+    assert not list(tmp_path.glob("data/features/rte/*")) and not list(tmp_path.glob("data/features/rte/.*"))
