@@ -30,6 +30,7 @@ from engine_api import (
     around_execution,
     directory,
     has_forced_jobs,
+    let_clocks_differ,
     lock_repo,
     logger,
     silence_missing_metadata,
@@ -117,6 +118,7 @@ class Dag:
         self._asked: set[str] = set()
         self._notes: dict[str, str] | None = None
         self._read_at = _versions()
+        let_clocks_differ()
         try:
             self._pipeline = _read(Repo("."), may_mend=not workflow.output_settings.dryrun)
             self._groups = self._pipeline.groups

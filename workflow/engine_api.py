@@ -50,15 +50,16 @@ from dvc.utils.serialize import dump_yaml, load_yaml
 from dvc_data.hashfile.hash import hash_file
 from dvc_data.hashfile.tree import Tree
 from dvc_objects.errors import ObjectFormatError
+from snakemake.dag import DAG
 from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
 __all__ = [
     "VERSIONS", "DvcException", "LockError", "ObjectFormatError", "ParamsDependency", "PipelineStage", "Repo",
     "WorkflowError", "ancient", "around_execution", "cached_files", "declared_stages", "directory", "executes",
-    "experiment_lock", "files_in_use", "has_forced_jobs", "is_elsewhere", "lock_repo", "logger", "params_of",
-    "read_lock_file", "record_of", "recorded_run", "resolve", "run_with_outputs_of", "silence_missing_metadata",
-    "true_hash", "write_lock_file",
+    "experiment_lock", "files_in_use", "has_forced_jobs", "is_elsewhere", "let_clocks_differ", "lock_repo", "logger",
+    "params_of", "read_lock_file", "record_of", "recorded_run", "resolve", "run_with_outputs_of",
+    "silence_missing_metadata", "true_hash", "write_lock_file",
 ]  # fmt: skip
 
 
@@ -101,6 +102,18 @@ def has_forced_jobs(workflow: Any) -> bool:
 def silence_missing_metadata(workflow: Any) -> None:
     """Keep Snakemake from listing the rules of which it has no records after ``-n``: DVC has them."""
     workflow.log_metadata_info = lambda attribute, description: None
+
+
+def let_clocks_differ() -> None:
+    """Keep Snakemake from deleting what a job has made because an input is dated later.
+
+    A disk's or an earlier machine's clock may have been ahead. What is stale is decided by content.
+    """
+
+    async def accept(dag: DAG, job: Any, expanded_output: Any) -> None:
+        return
+
+    DAG.check_output_mtime = accept
 
 
 # -- what dvc.yaml declares ---------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import pytest
 PARAMETERS = {  # a function or method -> names of its parameters
     "snakemake.workflow:Workflow.execute": "self executor_plugin executor_settings scheduler_plugin scheduler_settings "
     "greedy_scheduler_settings updated_files",
+    "snakemake.dag:DAG.check_output_mtime": "self job expanded_output",
     "snakemake.workflow:Workflow.log_metadata_info": "self metadata_attr description",
     "snakemake.exceptions:WorkflowError": "args lineno snakefile rule",
     "snakemake.io:ancient": "value",

@@ -446,6 +446,16 @@ def test_both_sides_of_a_merge_in_dvc_lock_are_left_to_the_user(study: Project, 
     assert study.ran() == []
 
 
+def test_inputs_dated_in_the_future_cost_no_output(study: Project) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    ahead = time.time() + 3 * 3600
+    for path in [*study.path.glob("data/**/*"), *study.path.glob("toy/*")]:
+        os.utime(path, (ahead, ahead))
+    study.snakemake()
+    assert set(study.ran()) == FROM_PRETRAIN
+    assert study.nothing_to_do()
+
+
 def test_a_failure_keeps_what_was_finished(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
     said = study.snakemake("--keep-going", check=False, TOY_FAIL="finetune@cola-1")
