@@ -159,21 +159,22 @@ class State:
         """Whether input that another stage makes was written again after this stage had finished.
 
         Snakemake touches the outputs of a group of jobs once all of them have ended, in any order: where the maker of
-        a file ended in this run too, the stamps say which of both was first.
+        a file ended in this run too, the stamps say which of both was first. A date in the future is that of a clock
+        that was ahead, before this run.
         """
         done = stamp_of(stage.name).stat().st_mtime_ns
         for dep in stage.deps:
             made = self.pipeline.outputs_behind(self.pipeline.path(dep))
             earlier = tuple(_below(out) for out in made if self._made_before(out, done))
             files = [name for name in self._files(dep) if not _below(name).startswith(earlier)]
-            if made and any(os.stat(name).st_mtime_ns > done for name in files):
+            if made and any(done < os.stat(name).st_mtime_ns <= time.time_ns() for name in files):
                 return True
         return False
 
-    def _made_before(self, out: str, time: int) -> bool:
+    def _made_before(self, out: str, end: int) -> bool:
         """Whether the stage that makes an output ended in this run, and by that time."""
         stamp = stamp_of(self.pipeline.makers[out].name)
-        return stamp.exists() and stamp.stat().st_mtime_ns <= time
+        return stamp.exists() and stamp.stat().st_mtime_ns <= end
 
     def _files(self, dep: Any) -> list[str]:
         """Files of a dependency, as DVC sees them (``.dvcignore`` holds)."""
