@@ -16,6 +16,7 @@ from pipeline_src.pretraining.monitor import Monitor
 from pipeline_src.pretraining.phase import Phase
 from pipeline_src.pretraining.prepare import Training, prepare
 from pipeline_src.training.distributed import init_distributed
+from pipeline_src.training.memory import give_large_blocks_back
 from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
 
 
@@ -38,6 +39,7 @@ def run(
         Interrupted: a signal requested a stop; where training was is saved.
     """
     params = Phase(phase, seed, mask_prob, model, pretrain, machine)
+    give_large_blocks_back()
     torch.set_num_threads(machine.pretrain.threads)
     with catch_stop_requests() as stop_request, init_distributed() as distributed:
         training = prepare(params, distributed, stop_request)

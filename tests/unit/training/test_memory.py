@@ -1,0 +1,34 @@
+"""Memory of a long training, in a process of its own: the heap keeps what other tests left in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import random, sys
+import torch
+from pipeline_src.training.memory import give_large_blocks_back
+
+if sys.argv[1] == "given back":
+    give_large_blocks_back()
+draw, kept = random.Random(1), []
+for step in range(120):  # blocks of activations beside small ones that stay, as rows of a curve do
+    blocks = []
+    for _ in range(8):
+        blocks.append(torch.ones(draw.randrange(7 << 18, 7 << 19)))
+        kept.append(torch.ones(1 << 12))
+    del blocks
+with open("/proc/self/status") as status:
+    print(next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) // 1024)
+"""
+
+
+def test_what_is_freed_goes_back(root: Path) -> None:
+    taken = {}
+    for how in ("kept", "given back"):
+        said = subprocess.run([sys.executable, "-c", PROGRAM, how], cwd=root, capture_output=True, text=True, check=True)
+        taken[how] = int(said.stdout)
+    print(taken)
+    assert taken["given back"] < taken["kept"] - 50
