@@ -28,7 +28,8 @@ with open("/proc/self/status") as status:
 def test_what_is_freed_goes_back(root: Path) -> None:
     taken = {}
     for how in ("kept", "given back"):
-        said = subprocess.run([sys.executable, "-c", PROGRAM, how], cwd=root, capture_output=True, text=True, check=True)
+        command = [sys.executable, "-c", PROGRAM, how]
+        said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
         taken[how] = int(said.stdout)
     print(taken)
     assert taken["given back"] < taken["kept"] - 50
