@@ -17,6 +17,7 @@ from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.model import ModelParams
+from pipeline_src.params.objectives import ObjectivesParams
 from pipeline_src.params.pretrain import PretrainParams
 from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
@@ -40,6 +41,7 @@ class Study(Block):
     examples: ExamplesParams
     model: ModelParams
     pretrain: PretrainParams
+    objectives: ObjectivesParams
     task_source: Literal["synthetic", "official"]
     tasks: tuple[str, ...] = Field(min_length=1)
     finetune: FinetuneParams
