@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -44,10 +44,14 @@ class BertConfig:
         positions_start: see :class:`pipeline_src.params.model.ModelParams`; not saved.
         names: what the encoder and its parts are called elsewhere; the same for every config of an architecture.
         layer_norm_eps: likewise.
+        initial_cut: deviations at which initial weights are cut; None cuts none. Likewise.
+        head_bias: whether the head of masked words has biases below its decoder's. Likewise.
     """
 
     names: ClassVar[Names] = BERT
     layer_norm_eps: ClassVar[float] = LAYER_NORM_EPS
+    initial_cut: ClassVar[float | None] = 2.0  # google-research/bert
+    head_bias: ClassVar[bool] = True
     vocab_size: int
     hidden_size: int
     num_hidden_layers: int
@@ -89,6 +93,16 @@ class BertConfig:
         return training_flops(self, work)
 
     @property
+    def embedding_width(self) -> int:
+        """Width of a token's embedding, and of what the head of masked words multiplies by them."""
+        return self.hidden_size
+
+    @property
+    def longest_input(self) -> int:
+        """Tokens, marks included."""
+        return self.max_position_embeddings
+
+    @property
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
@@ -128,6 +142,11 @@ class Embeddings(nn.Module):
             self.word_embeddings(ids) + self.position_embeddings(layout.position) + self.token_type_embeddings(segments)
         )
         return self.dropout(self.LayerNorm(total))
+
+    def adjust_initial_weights(self) -> None:
+        """After weights are drawn: positions as sinusoids, where they start so."""
+        if self.positions_start == "sinusoid":
+            self.position_embeddings.weight.copy_(sinusoids(*self.position_embeddings.weight.shape))
 
 
 class SelfAttention(nn.Module):
@@ -216,8 +235,9 @@ class Encoder(nn.Module):
 
     def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
-        for number, block in enumerate(self.layer, 1):
-            read = rows if number == len(self.layer) else None
+        blocks = self.blocks()
+        for number, block in enumerate(blocks, 1):
+            read = rows if number == len(blocks) else None
             if self.recompute and torch.is_grad_enabled():
                 hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)  # dropout is drawn the same again
             else:
@@ -227,9 +247,13 @@ class Encoder(nn.Module):
     def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T, H] -> itself and what each block makes of it, as many [T, H] as blocks and one; nothing is recomputed."""
         states = [hidden]
-        for block in self.layer:
+        for block in self.blocks():
             states.append(block(states[-1], layout))
         return states
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """In the order in which they run."""
+        return list(self.layer)
 
 
 class Pooler(nn.Module):
@@ -304,6 +328,13 @@ class Bert(nn.Module):
         return layout.last if self.config.is_decoder else layout.first
 
 
+@runtime_checkable
+class StartsOtherwise(Protocol):
+    """A part whose initial weights are not all as :func:`initialise` draws them."""
+
+    def adjust_initial_weights(self) -> None: ...  # noqa: D102
+
+
 def sinusoids(positions: int, width: int) -> Tensor:
     """Sines and cosines of each position at wavelengths that grow with the column (Vaswani et al. 2017, section 3.5).
 
@@ -318,15 +349,19 @@ def sinusoids(positions: int, width: int) -> Tensor:
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Weights from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert).
+    """Weights from a normal distribution, cut at two deviations in BERT, biases 0, LayerNorm 1 (google-research/bert).
 
-    Those of an LSTM, which google-research/bert has none of, from a uniform one.
+    Those of an LSTM, which google-research/bert has none of, from a uniform one. A part with a method
+    ``adjust_initial_weights`` changes its own at the end.
     """
+    cut = next((part.config.initial_cut for part in module.modules() if isinstance(part, Bert)), BertConfig.initial_cut)
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.trunc_normal_(
-                part.weight, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD, generator=generator
-            )
+            if cut is None:
+                nn.init.normal_(part.weight, std=INITIAL_STD, generator=generator)
+            else:
+                most = cut * INITIAL_STD
+                nn.init.trunc_normal_(part.weight, std=INITIAL_STD, a=-most, b=most, generator=generator)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):
@@ -334,7 +369,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         if isinstance(part, nn.LSTM):
             for weight in part.parameters():  # as torch does it
                 nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)
-    for part in module.modules():
-        if isinstance(part, Embeddings) and part.positions_start == "sinusoid":
-            with torch.no_grad():
-                part.position_embeddings.weight.copy_(sinusoids(*part.position_embeddings.weight.shape))
+    with torch.no_grad():
+        for part in module.modules():
+            if isinstance(part, StartsOtherwise):
+                part.adjust_initial_weights()

@@ -11,17 +11,20 @@ from pipeline_src.models.linear_cross_entropy import aligned_scores, linear_cros
 
 
 class MaskedLMHead(nn.Module):
-    """Predicts the tokens at given places; its decoder is the embedding matrix (google-research/bert)."""
+    """Predicts the tokens at given places; its decoder is the embedding matrix (google-research/bert).
+
+    Where embeddings are narrower than the encoder, so is all that follows the first layer.
+    """
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
         super().__init__()
         self.transform = nn.ModuleDict(
             {
-                "dense": nn.Linear(config.hidden_size, config.hidden_size),
-                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps),
+                "dense": nn.Linear(config.hidden_size, config.embedding_width, bias=config.head_bias),
+                "LayerNorm": nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps, bias=config.head_bias),
             }
         )
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.decoder = nn.Linear(config.embedding_width, config.vocab_size)
         self.tie(embedding)
         self.approximate = config.gelu
 

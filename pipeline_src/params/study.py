@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline_src.common.catalogue import SOURCES, entry_names
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.members import stated
 from pipeline_src.params.base import Block
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.corpus import CorpusParams
@@ -79,6 +80,13 @@ class Study(Block):
             raise ValueError(
                 "pretrain.objective: left_to_right goes without sentence pairs, since its first mark sees nothing; "
                 "set examples.pairs: none"
+            )
+        name, objective = self.model.architecture, self.pretrain.objective
+        refused = stated("architectures", name, "REFUSED_OBJECTIVES", {})
+        if objective in refused:
+            raise ValueError(
+                f"model.architecture: {name} does not learn pretrain.objective: {objective}, "
+                f"since {refused[objective]}; set one of the two otherwise"
             )
         cap = self.pretrain.masking.max_predictions
         if cap is not None and cap < self.mask_prob * lengths.long:

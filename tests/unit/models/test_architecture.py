@@ -131,9 +131,9 @@ def test_parameters_are_counted_without_memory(size, count):
 
 
 def test_an_unknown_architecture_is_refused_with_what_there_is(shifted):
-    with pytest.raises(PipelineError, match="no such architecture: robert[\\s\\S]*give one of bert, shifted"):
+    with pytest.raises(PipelineError, match="no such architecture: robert[\\s\\S]*give one of .*bert, .*shifted"):
         load_architecture("robert")
-    with pytest.raises(ValueError, match="no architecture is called 'robert'; there are bert, shifted"):
+    with pytest.raises(ValueError, match="no architecture is called 'robert'; there are .*bert, .*shifted"):
         ModelParams(architecture="robert", layers=1, hidden=64)
 
 
