@@ -57,6 +57,8 @@ class Case:
 CASES = {
     "roberta": Case("roberta"),
     "roberta, padded with 1": Case("roberta", {"pad_token_id": 1}),
+    "electra": Case("electra", {"embedding_size": 16}),
+    "electra, as wide": Case("electra", {"embedding_size": 32}),
 }
 
 

@@ -14,7 +14,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.params.pretrain import Masking
-from pipeline_src.pretraining.loading.corruption import CORRUPTIONS, Corruption
+from pipeline_src.pretraining.loading.corruption import Corruption, corruption_of
 from pipeline_src.tokenizer.frame import Frames, read_frames
 from pipeline_src.tokenizer.token_store import TokenStore
 from pipeline_src.training.cutting import cut_evenly
@@ -164,12 +164,12 @@ def open_examples(
         phase, split: which.
         tokenizer: of the vocabulary that their tokens are of.
         mask_prob, masking, seed: how to mask, where the objective masks.
-        objective: a key of ``corruption.CORRUPTIONS``.
+        objective: ``pretrain.objective``.
 
     Raises:
         PipelineError: there is no such index, or the tokens are damaged.
     """
-    corruption = CORRUPTIONS[objective](tokenizer, mask_prob, masking, seed)
+    corruption = corruption_of(objective)(tokenizer, mask_prob, masking, seed)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json")["pairs"]
     store = TokenStore(TOKENS, split)
