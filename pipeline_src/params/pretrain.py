@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from pipeline_src.common.members import member_names
 from pipeline_src.params.base import Block
 
-NO_TEACHER = "workflow/no-teacher"  # a path that is there, for the stages of pretraining depend on it
+NO_TEACHER = "pipeline_src/catalogue/no-teacher"  # a path that is there, for the stages of pretraining depend on it
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -75,7 +75,7 @@ class PretrainParams(Block):
             (paper, figure 5).
         masking: what happens to the tokens chosen for prediction.
         teacher: folder of the pretrained model that ``distilled`` and ``layers`` learn from, of the study's vocabulary;
-            ``workflow/no-teacher``, which says so, where there is none.
+            ``pipeline_src/catalogue/no-teacher``, which says so, where there is none.
         curve_points: rows in the loss curves of both phases together; each is the mean of as many steps.
     """
 

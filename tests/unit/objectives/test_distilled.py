@@ -148,7 +148,7 @@ def test_teachers_are_refused_before_anything_is_trained(study):
         assert not Path("checkpoints").exists() and not Path("models").exists()
 
     refused("no teacher here: elsewhere", teacher="elsewhere")
-    refused("no teacher here: workflow/no-teacher", teacher="workflow/no-teacher")
+    refused("no teacher here: pipeline_src/catalogue/no-teacher", teacher="pipeline_src/catalogue/no-teacher")
     refused("the teacher takes shorter sequences: 32 tokens", positions=48)
     raw = read_json("teacher/config.json")
     write_json(study / "teacher/config.json", raw | {"model_type": "roberta", "layer_norm_eps": 1e-5})

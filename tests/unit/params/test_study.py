@@ -111,7 +111,10 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
     [
         ({"pretrain.objective": "replaced"}, "a narrower generator cannot share those of model.architecture: bert"),
         ({"pretrain.objective": "distilled"}, "pretrain.objective: distilled needs the folder of a pretrained model"),
-        ({"pretrain.teacher": "models/x"}, "pretrain.objective: masked has no teacher; set it to workflow/no-teacher"),
+        (
+            {"pretrain.teacher": "models/x"},
+            "pretrain.objective: masked has no teacher; set it to pipeline_src",
+        ),
         ({"model.embedding": 64}, "model.embedding (64): the embeddings of model.architecture: bert are as wide"),
     ],
 )
