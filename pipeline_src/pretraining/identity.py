@@ -36,6 +36,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         "mask_prob": phase.mask_prob,
         "model": phase.model.model_dump(),
         "pretrain": phase.pretrain.model_dump(),
+        "objective": phase.own.model_dump(),
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
         "code": code_checksum(CODE, loaded),
     }

@@ -103,7 +103,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     )
     config = replace(config, attention=choose(phase.machine.attention, distributed.device, config.head_size))
     sharding = phase.machine.pretrain.sharding if distributed.world_size > 1 else NONE
-    objective = empty_objective(kind, config, examples.pairs, distributed.device, sharding)
+    objective = empty_objective(kind, config, examples.pairs, phase.own, distributed.device, sharding)
     optimiser = make_optimiser(
         objective,
         params.learning_rate,
@@ -128,7 +128,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         log.info("going on from the checkpoint of step %d", checkpoint.state.step)
     length = read_json(EXAMPLES / "manifest.json")[phase.name]["length"]
     compute = ComputeTracker(
-        config,
+        objective,
         distributed.device,
         checkpoint.compute if checkpoint else None,
         parameters=size,
@@ -137,7 +137,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     )
     if distributed.device.type == "cuda":
         left = phase.last - (checkpoint.state.step if checkpoint else phase.first)
-        flops_left = left * flops_of_a_step(phase, config, length)
+        flops_left = left * flops_of_a_step(phase, objective, length)
         if choose_compile(phase.machine.compile, flops_left, compute.peak.flops * distributed.world_size):
             compile_parts(objective)
     loop = make_loop(phase, objective, optimiser, distributed, checkpoint, stop_request, checkpoints.due, compute)
@@ -146,12 +146,12 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     )
 
 
-def flops_of_a_step(phase: Phase, config: BertConfig, length: int) -> float:
+def flops_of_a_step(phase: Phase, objective: PretrainingObjective[Any], length: int) -> float:
     """Of a batch whose sequences are all as long as they may be: at most as many as a step takes."""
     tokens = phase.pretrain.batch * length
-    predictions = tokens if config.is_decoder else round(phase.mask_prob * tokens)
+    predictions = tokens if objective.causal else round(phase.mask_prob * tokens)
     rows = min(tokens, predictions + phase.pretrain.batch)
-    return config.training_flops(
+    return objective.training_flops(
         Workload(phase.pretrain.batch, tokens, tokens * length, predictions, rows, rows * length)
     )
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from pipeline_src.common.progress import log
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.heads import BertForMaskedLM, BertForPretraining
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import PretrainingBatch, PretrainingExamples, open_examples
 from pipeline_src.pretraining.mask_probes import MaskProbes
@@ -33,7 +33,10 @@ TOKENS_PER_BATCH, PREDICTIONS_PER_BATCH = 16_384, 4_096  # at most; scores of ev
 
 @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
 def measure_validation(
-    model: BertForPretraining, examples: PretrainingExamples, train_counts: np.ndarray, distributed: Distributed
+    model: BertForPretraining | BertForMaskedLM,
+    examples: PretrainingExamples,
+    train_counts: np.ndarray,
+    distributed: Distributed,
 ) -> dict[str, float]:
     """Losses and accuracies on all validation examples, beside what the simplest predictors reach.
 
@@ -49,14 +52,15 @@ def measure_validation(
     Returns:
         ``mlm_loss`` (nats) and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` over those the model saw as
         [MASK] (left to right: all but marks), and there too ``unigram_loss``, the cross-entropy of add-one unigram
-        counts of the training text, and ``gap``, their difference. Where examples
-        are pairs, ``nsp_accuracy`` beside ``nsp_majority``, the share of its larger class, and ``nsp_loss``.
+        counts of the training text, and ``gap``, their difference. Where examples are pairs and the model judges
+        them, ``nsp_accuracy`` beside ``nsp_majority``, the share of its larger class, and ``nsp_loss``.
     """
     model.eval()
     device = distributed.device
     unigram = -np.log((train_counts + 1) / (train_counts.sum() + len(train_counts)))
     sums = dict.fromkeys(SUMS, 0.0)
-    for batch, counts in _share(examples, distributed):
+    judges_pairs = False
+    for batch, counts in shared_batches(examples, distributed):
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             words, pairs = model(
                 *(
@@ -65,14 +69,17 @@ def measure_validation(
                 ),
                 batch.max_seqlen,
             )
+        judges_pairs = pairs is not None
         if not counts:
             continue
         unseen = examples.corruption.unseen(batch.ids[batch.predicted], batch.labels)
         losses, right = _judged(words, batch.labels)
-        pair_losses, pairs_right = _judged(pairs, batch.pair_label)
-        here = (len(losses), losses.sum(), right.sum(), unseen.sum(), losses[unseen].sum())
-        here += (unigram[batch.labels][unseen].sum(), pair_losses.sum(), pairs_right.sum(), batch.pair_label.sum())
-        for name, number in zip(SUMS, here, strict=True):
+        here = [len(losses), losses.sum(), right.sum(), unseen.sum(), losses[unseen].sum()]
+        here.append(unigram[batch.labels][unseen].sum())
+        if pairs is not None:
+            pair_losses, pairs_right = _judged(pairs, batch.pair_label)
+            here += [pair_losses.sum(), pairs_right.sum(), batch.pair_label.sum()]
+        for name, number in zip(SUMS, here, strict=False):
             sums[name] += float(number)
     sums = dict(zip(SUMS, distributed.all_reduce(list(sums.values())), strict=True))
     mlm_loss = _mean(sums["losses"], sums["predictions"])
@@ -87,7 +94,7 @@ def measure_validation(
         "examples": len(examples),
         "predictions": int(sums["predictions"]),
     }
-    if examples.has_pairs:
+    if examples.has_pairs and judges_pairs:
         share = sums["random_pairs"] / len(examples)
         figures["nsp_loss"] = sums["pair_losses"] / len(examples)
         figures["nsp_accuracy"] = sums["pairs_right"] / len(examples)
@@ -95,7 +102,7 @@ def measure_validation(
     return figures
 
 
-def _share(examples: PretrainingExamples, distributed: Distributed) -> Iterator[tuple[PretrainingBatch, bool]]:
+def shared_batches(examples: PretrainingExamples, distributed: Distributed) -> Iterator[tuple[PretrainingBatch, bool]]:
     """This process's batches, each with whether it counts: all processes take as many, some take one for nothing."""
     max_seqlen = examples.lengths().max(keepdims=True)
     most = int(examples.corruption.predictions(max_seqlen)[0])

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 from pipeline_src.common.members import load_member
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.flops import Workload
+from pipeline_src.params.base import Block
+from pipeline_src.params.objectives import NoParams
 from pipeline_src.training.loop import B, Objective
 
 PAIRS = {"next_sentence": "next sentences", "sentence_order": "the order of sentences"}  # in words
@@ -41,22 +44,23 @@ class PretrainingObjective(Objective[B]):
     Args:
         config: sizes of the encoder.
         pairs: what is learnt of an example's two segments, as ``examples.pairs`` has it.
+        own: the block ``objectives.<name>`` of params.yaml.
 
     Attributes:
         terms: of the loss, by name, with their weights; ``weights`` are those of the terms that this run has.
         validation_columns: figures of :meth:`measure` that stand in the curve; by the first, a loss, the best
             checkpoint is found.
         causal: whether a token sees those before it and itself alone.
-        config, pairs: as given.
+        config, pairs, own: as given.
     """
 
     terms: ClassVar[Mapping[str, float]]
     validation_columns: ClassVar[Sequence[str]]
     causal: ClassVar[bool]
 
-    def __init__(self, config: BertConfig, pairs: str) -> None:
+    def __init__(self, config: BertConfig, pairs: str, own: Block | None = None) -> None:
         super().__init__()
-        self.config, self.pairs = config, pairs
+        self.config, self.pairs, self.own = config, pairs, NoParams() if own is None else own
 
     @property
     def has_pairs(self) -> bool:
@@ -94,6 +98,10 @@ class PretrainingObjective(Objective[B]):
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
     ) -> Tensor:
         """Scores of every entry of the vocabulary at the places ``predicted`` [P, entries]; arguments as ``Bert``'s."""
+
+    def training_flops(self, work: Workload) -> int:
+        """Floating-point operations of training, of every model that runs; the encoder's own unless said otherwise."""
+        return self.config.training_flops(work)
 
     def stored(self) -> Mapping[str, nn.Parameter]:
         """The parameters that checkpoints hold, by name: all that the objective has."""

@@ -13,12 +13,17 @@ from pipeline_src.common.files import write_json
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.machine import Machine, PretrainingMachine
 from pipeline_src.params.model import ModelParams
+from pipeline_src.params.objectives import ObjectivesParams
 from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.pretraining import pretrain
 from pipeline_src.pretraining.monitor import Monitor
 from pipeline_src.tokenizer.token_store import TokenWriter
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
+WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
+    "masked": {},
+    "replaced": {"objective": "replaced", "architecture": "electra", "embedding": 16},
+}
 EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
 
 
@@ -39,8 +44,11 @@ def make_study(folder: Path) -> None:
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
-    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine or ``attention``."""
-    attention = changes.pop("attention", "auto")
+    """Train one phase.
+
+    ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine, or ``objectives`` or ``attention``.
+    """
+    attention, objectives = changes.pop("attention", "auto"), changes.pop("objectives", {})
     machine = {name: changes.pop(name) for name in list(changes) if name in PretrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
     sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
@@ -57,6 +65,7 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         mask_prob=mask_prob,
         model=ModelParams(**{"layers": 1, "hidden": 64, "positions": 32} | sizes),
         pretrain=PretrainParams(**params | changes),
+        objectives=ObjectivesParams(**objectives),
         phase=phase,
         machine=Machine(attention=attention, pretrain=PretrainingMachine(**{"threads": 1} | machine)),
     )
