@@ -58,7 +58,9 @@ ELECTRA = Names(
         (r"^bert\.pooler\.dense\.", "sequence_summary.summary."),
         (r"^bert\.", "electra."),
     ),
-    saved_sequence=((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense.")),
+    saved_tasks={
+        "sequence": ((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense."))
+    },
 )
 
 

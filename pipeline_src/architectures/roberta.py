@@ -48,7 +48,9 @@ ROBERTA = Names(
         (r"^cls\.predictions\.transform\.LayerNorm\.", "lm_head.layer_norm."),
         (r"^bert\.", "roberta."),
     ),
-    saved_sequence=((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense.")),
+    saved_tasks={
+        "sequence": ((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense."))
+    },
 )
 
 

@@ -92,6 +92,16 @@ class BertConfig:
         """Floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
         return training_flops(self, work)
 
+    @classmethod
+    def understood(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """The values of a ``config.json``, by our names, with those spelt out that transformers says otherwise."""
+        return raw
+
+    @property
+    def head_scale(self) -> float:
+        """What the initial weights of the head of masked words are multiplied by."""
+        return 1.0
+
     @property
     def embedding_width(self) -> int:
         """Width of a token's embedding, and of what the head of masked words multiplies by them."""
@@ -322,6 +332,10 @@ class Bert(nn.Module):
     def pool(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
         """Hidden states [T, H] -> one vector per sequence [B, H]."""
         return self.pooler(hidden.index_select(0, self.pooled(layout)))
+
+    def task_tokens(self, hidden: Tensor) -> Tensor:
+        """Hidden states [T, H] -> what the output layer of a task reads of each token [T, H]."""
+        return hidden
 
     def pooled(self, layout: PackedLayout) -> Tensor:
         """The token that stands for each sequence, int64 [B]."""

@@ -31,7 +31,11 @@ class MaskedLMHead(nn.Module):
         )
         self.decoder = nn.Linear(config.embedding_width, config.vocab_size)
         self.tie(embedding)
-        self.approximate = config.gelu
+        self.approximate, self.scale = config.gelu, config.head_scale
+
+    def adjust_initial_weights(self) -> None:
+        """After weights are drawn: the first layer's, where they start smaller."""
+        self.transform["dense"].weight.mul_(self.scale)
 
     def tie(self, embedding: nn.Embedding) -> None:
         """Make the decoder's matrix the embedding's."""

@@ -90,7 +90,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
         raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('architectures'))}", folder)
     kind = load_architecture(file_of(model_type)).config
     ours = {theirs: key for key, theirs in kind.names.keys.items()}
-    raw = {ours.get(key, key): value for key, value in raw.items()}
+    raw = kind.understood({ours.get(str(key), str(key)): value for key, value in raw.items()})
     fixed = {**kind.names.fixed, "layer_norm_eps": (kind.layer_norm_eps,), "hidden_act": tuple(ACTIVATIONS)}
     for key, allowed in fixed.items():
         if raw.get(key, allowed[0]) not in allowed:

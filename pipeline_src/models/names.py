@@ -52,7 +52,7 @@ class Names:
             missing.
         loaded: names in a folder, of any class and age -> ours.
         saved: ours -> names in a folder.
-        saved_sequence: the same for a model of the class for sequences, before ``saved``.
+        loaded_tasks, saved_tasks: use of a model -> what comes before ``loaded`` and ``saved`` for its class alone.
         buffers: names in a folder that are no parameters.
         tied: our names of a matrix that is not stored, and of the one that it is.
         tensorflow: names in a checkpoint of Google's -> ours.
@@ -68,7 +68,8 @@ class Names:
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     loaded: Rules = ()
     saved: Rules = ()
-    saved_sequence: Rules = ()
+    loaded_tasks: Mapping[str, Rules] = field(default_factory=dict)
+    saved_tasks: Mapping[str, Rules] = field(default_factory=dict)
     buffers: str = r"\.position_ids$"  # 0, 1, 2, ...: saved by transformers before 4.31
     tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
     tensorflow: Rules = ()
@@ -80,8 +81,14 @@ class Names:
 
     def in_folder(self, name: str, huggingface_class: str) -> str:
         """What one of our parameters is called in a folder of that class."""
-        is_sequence = huggingface_class == self.classes["sequence"]
-        return rename(name, (*self.saved_sequence, *self.saved) if is_sequence else self.saved)
+        return rename(name, (*self._of_class(self.saved_tasks, huggingface_class), *self.saved))
+
+    def of_folder(self, name: str, huggingface_class: str | None) -> str:
+        """Our name of what is called ``name`` in a folder of that class; None where nothing says which."""
+        return rename(name, (*self._of_class(self.loaded_tasks, huggingface_class), *self.loaded))
+
+    def _of_class(self, tasks: Mapping[str, Rules], huggingface_class: str | None) -> Rules:
+        return next((rules for use, rules in tasks.items() if self.classes[use] == huggingface_class), ())
 
 
 BERT = Names(

@@ -31,8 +31,9 @@ from pipeline_src.tools.open_model import open_model
 transformers = pytest.importorskip("transformers")
 ENTRIES, POSITIONS = 97, 48
 LENGTHS = (40, 7, 23, 23)
+PAIR_LABEL = torch.tensor([0, 1, 1, 0])
 PREDICTED = (1, 5)  # places in each sequence
-CUT_STD = 0.88  # of a normal distribution cut at two deviations; transformers cuts none
+CUT_STD = 0.88  # of a normal distribution cut at two deviations; transformers cuts ModernBERT's alone
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ class Case:
 CASES = {
     "roberta": Case("roberta"),
     "roberta, padded with 1": Case("roberta", {"pad_token_id": 1}),
+    "modernbert": Case("modernbert", {"num_hidden_layers": 4, "local_attention": 8}),
+    "albert": Case("albert", {"embedding_size": 16, "hidden_act": "gelu_tanh"}),
+    "distilbert": Case("distilbert"),
     "electra": Case("electra", {"embedding_size": 16}),
     "electra, as wide": Case("electra", {"embedding_size": 32}),
 }
@@ -153,15 +157,22 @@ def test_hidden_states_scores_loss_and_gradients(pair):
 
     pair.ours.zero_grad(), pair.theirs.zero_grad()
     rows = RowsInUse.of(*rows_of(pair))
-    hidden, _ = pair.ours.bert(*pair.flat, None, rows)
+    hidden, pooled = pair.ours.bert(*pair.flat, None, rows)
     places = torch.searchsorted(rows.index, pair.predicted)
     of_words, _ = pair.ours.cls["predictions"].loss(hidden[places], pair.labels)
-    (of_words / len(pair.labels)).backward()
-    scores = pair.theirs(**pair.padded).logits
+    found_loss = of_words / len(pair.labels)
+    outputs = pair.theirs(**pair.padded)
+    scores = outputs.get("logits", outputs.get("prediction_logits"))
     loss = nn.functional.cross_entropy(scores[pair.keep][pair.predicted], pair.labels)
+    if "sop_logits" in outputs:
+        order = pair.ours.cls["seq_relationship"](pooled)
+        close(order, outputs.sop_logits, "order")
+        found_loss = found_loss + nn.functional.cross_entropy(order, PAIR_LABEL)
+        loss = loss + nn.functional.cross_entropy(outputs.sop_logits, PAIR_LABEL)
+    found_loss.backward()
     loss.backward()
     close(pair.ours(*pair.flat, pair.predicted)[0], scores[pair.keep][pair.predicted], "scores")
-    close(of_words / len(pair.labels), loss, "loss")
+    close(found_loss, loss, "loss")
     gradients = pair.gradients
     for name, parameter in pair.ours.named_parameters():
         if parameter.grad is not None:
@@ -211,6 +222,9 @@ def test_a_model_of_a_task_is_theirs(case, head, tmp_path):
     outputs = reference(input_ids=ids)
     spans = [outputs.start_logits, outputs.end_logits] if head == "span" else []
     close(found, torch.stack(spans, -1).flatten(0, 1) if spans else outputs.logits.flatten(0, -2))
+    again = BertForTask(config, head, 2)
+    load_weights(again, tmp_path)
+    assert all(torch.equal(one, two) for one, two in zip(ours.parameters(), again.parameters(), strict=True))
 
 
 def test_initial_weights_are_drawn_as_the_original_draws_them(pair):
@@ -221,9 +235,11 @@ def test_initial_weights_are_drawn_as_the_original_draws_them(pair):
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     fresh = dict(type(pair.theirs)(pair.theirs.config).named_parameters())
     names, cut = pair.ours.bert.config.names, pair.ours.bert.config.initial_cut
+    cut_there = hasattr(pair.theirs.config, "initializer_cutoff_factor")
     for name, parameter in one.named_parameters():
         reference = fresh.get(names.in_folder(name, type(pair.theirs).__name__))
         if reference is None or parameter.numel() < 1000:
             continue
-        assert abs(parameter.std() / reference.std() - (CUT_STD if cut else 1)) < 0.1, name
+        expected = CUT_STD if cut and not cut_there else 1
+        assert abs(parameter.std() / reference.std() - expected) < 0.1, name
         assert (parameter.abs().max() <= 2 * INITIAL_STD + 1e-9) == bool(cut), name

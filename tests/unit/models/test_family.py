@@ -7,6 +7,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline_src.common.errors import PipelineError
@@ -80,7 +81,9 @@ def test_the_arithmetic_it_counts_is_what_torch_counts(name):
 
 def uncounted(model: BertForPretraining, sequences: int) -> int:
     """A pooler's forward pass, whose scores have no loss here."""
-    return sum(2 * part.weight.numel() * sequences for part in model.bert.pooler.modules() if hasattr(part, "weight"))
+    return sum(
+        2 * part.weight.numel() * sequences for part in model.bert.pooler.modules() if isinstance(part, nn.Linear)
+    )
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -101,3 +104,12 @@ def test_it_learns_from_left_to_right_or_says_why_not(name):
     """A causal model that transformers has no class for could not be exported."""
     refused = "left_to_right" in stated("architectures", name, "REFUSED_OBJECTIVES", {})
     assert refused != ("left_to_right" in load_architecture(name).names.classes)
+
+
+@pytest.mark.parametrize("lengths", [[9, 5], [64, 65, 300], [70, 90]])
+def test_local_attention_counts_pairs_within_the_window(lengths):
+    config = load_architecture("modernbert").config.from_params(ModelParams(layers=2, hidden=64), 97)
+    places = [torch.arange(length) for length in lengths]
+    pairs = sum(int(((at[:, None] - at).abs() <= 64).sum()) for at in places)
+    work = Workload(len(lengths), sum(lengths), sum(length**2 for length in lengths))
+    assert config.local_pairs(work) == pairs
