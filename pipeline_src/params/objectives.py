@@ -68,6 +68,7 @@ class ObjectivesParams(Block):
     left_to_right: NoParams = NoParams()
     replaced: ReplacedParams = ReplacedParams()
     distilled: DistilledParams = DistilledParams()
+    layers: NoParams = NoParams()
 
     def of(self, objective: str) -> Block:
         """The block of one objective; an empty one where it has none here."""

@@ -127,7 +127,7 @@ def shared_batches(examples: PretrainingExamples, distributed: Distributed) -> I
     """This process's batches, each with whether it counts: all processes take as many, some take one for nothing."""
     max_seqlen = examples.lengths().max(keepdims=True)
     most = int(examples.corruption.predictions(max_seqlen)[0])
-    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), PREDICTIONS_PER_BATCH // most))
+    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), PREDICTIONS_PER_BATCH // max(1, most)))
     total = -(-len(examples) // size)
     for number in range(
         distributed.rank, -(-total // distributed.world_size) * distributed.world_size, distributed.world_size

@@ -13,7 +13,6 @@ import torch
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
-from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.distillation import spread_layers
 from pipeline_src.models.flops import Workload
@@ -22,7 +21,7 @@ from pipeline_src.objectives.distilled import Distilled
 from pipeline_src.params.objectives import DistilledParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
-from tests.unit.pretraining.small import EXAMPLES, WAYS, make_study, make_teacher, train_phase
+from tests.unit.pretraining.small import WAYS, train_phase
 
 
 def config(layers: int = 2, **changes) -> BertConfig:
@@ -111,22 +110,6 @@ def test_a_teacher_that_does_not_fit_is_one_clear_error(teacher, own, said):
 def test_a_wider_teacher_teaches_scores_alone(batch):
     objective = build(config(hidden_size=64), config(), start="random", cosine=0)
     assert objective(batch)["kl"].loss > 0
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("study")
-    make_study(folder)
-    make_teacher(folder)
-    return folder
-
-
-@pytest.fixture
-def study(made, tmp_path, monkeypatch) -> Path:
-    folder = shutil.copytree(made, tmp_path / "study")
-    monkeypatch.chdir(folder)
-    plan_examples(seed=1, examples=EXAMPLES)
-    return folder
 
 
 def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study):

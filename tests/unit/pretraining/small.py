@@ -27,6 +27,7 @@ from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
     "masked": {},
     "distilled": {"objective": "distilled", "teacher": "teacher"},
+    "layers": {"objective": "layers", "teacher": "teacher", "heads": 1},
     "replaced": {"objective": "replaced", "architecture": "electra", "embedding": 16},
 }
 EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
