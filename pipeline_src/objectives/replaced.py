@@ -137,7 +137,7 @@ class Replaced(PretrainingObjective[TensorBatch]):
         assert batch.draws is not None
         layout = PackedLayout.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         rows = RowsInUse.of(batch.rows, batch.row_starts, batch.max_rows)
-        hidden = self.generator.bert.encode(batch.ids, batch.segments, layout, rows)
+        hidden = self.generator.bert.decode(batch.ids, batch.segments, layout, rows)
         hidden = hidden.index_select(0, batch.predicted_rows)
         loss, right, drawn = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.draws)
         seen, other = batch.ids.index_copy(0, batch.predicted, drawn), drawn != batch.labels

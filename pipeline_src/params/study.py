@@ -83,6 +83,10 @@ class Study(Block):
             )
         name, objective = self.model.architecture, self.pretrain.objective
         refused = stated("architectures", name, "REFUSED_OBJECTIVES", {})
+        if self.examples.pairs != "none" and (reason := stated("architectures", name, "REFUSED_PAIRS", "")):
+            raise ValueError(
+                f"model.architecture: {name} goes without sentence pairs, since {reason}; set examples.pairs: none"
+            )
         if objective in refused:
             raise ValueError(
                 f"model.architecture: {name} does not learn pretrain.objective: {objective}, "
