@@ -82,4 +82,4 @@ class BertForTask(nn.Module):
         hidden = self.bert.encode(ids, segments, layout)
         if self.bilstm is not None:
             hidden = self.bilstm(hidden, layout, lengths)
-        return self.bert.pool(hidden, layout) if self.head in POOLED else hidden
+        return self.bert.pool(hidden, layout) if self.head in POOLED else self.bert.task_tokens(hidden)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +14,25 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.dropout import dropout as drop
 from pipeline_src.models.packed_layout import PackedLayout
 
-BackEnd = Callable[[Tensor, Tensor, Tensor, PackedLayout, float, bool, PackedLayout], Tensor]
+
+class Window(NamedTuple):
+    """What a query sees of its sequence (Beltagy et al. 2020, Longformer, section 3.1).
+
+    Attributes:
+        reach: tokens to each side.
+        places: of the queries, each in its sequence, int64 [R].
+    """
+
+    reach: int
+    places: Tensor
+
+
+BackEnd = Callable[[Tensor, Tensor, Tensor, PackedLayout, float, bool, PackedLayout, Window | None], Tensor]
 
 WHERE = "machine.yaml, attention"
 AMPERE = (8, 0)  # compute capability of the first GPUs that have the kernel, and bfloat16
 MOST_WEIGHTS = 1 << 19  # attention weights at once in `runs`: 2 MB
+BANDS = 4  # reaches of a window in a sequence beyond which it is cut
 LEAST_WEIGHTS = 6000  # on average; with fewer, calls take longer than what they compute
 
 
@@ -29,6 +45,7 @@ def attention(
     causal: bool = False,
     back_end: str = "auto",
     queries: PackedLayout | None = None,
+    window: Window | None = None,
 ) -> Tensor:
     """Scaled dot-product attention of each sequence with itself (Vaswani et al. 2017, section 3.2.1).
 
@@ -40,13 +57,14 @@ def attention(
         causal: whether a token sees those before it and itself alone.
         back_end: a key of ``BACK_ENDS`` that runs on this device, see :func:`choose`; or ``auto``.
         queries: where the queries of each sequence lie, where not every token is one; not with ``causal``.
+        window: what a query sees, where not the whole sequence; not with ``causal``.
 
     Returns:
         [R, heads, head size].
     """
     if back_end == "auto":
         back_end = choose(back_end, query.device, query.shape[-1])
-    return BACK_ENDS[back_end](query, key, value, layout, dropout, causal, queries or layout)
+    return BACK_ENDS[back_end](query, key, value, layout, dropout, causal, queries or layout, window)
 
 
 def choose(wanted: str, device: torch.device, head_size: int) -> str:
@@ -98,10 +116,14 @@ def padded(
     dropout: float,
     causal: bool,
     queries: PackedLayout,
+    window: Window | None = None,
 ) -> Tensor:
     """Through [B, heads, L, head size] rectangles, on any device."""
     # With padding at the end, a causal mask alone already hides it from every token.
     mask = None if layout.keep is None or causal else layout.keep[:, None, None, :]
+    if window is not None and layout.max_seqlen > window.reach + 1:
+        near = _near(queries.pad(window.places), layout.max_seqlen, window.reach)[:, None]
+        mask = near if mask is None else near & mask
     query = queries.pad(query).transpose(1, 2)
     key, value = (layout.pad(flat).transpose(1, 2) for flat in (key, value))
     context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
@@ -116,6 +138,7 @@ def runs(
     dropout: float,
     causal: bool,
     queries: PackedLayout,
+    window: Window | None = None,
 ) -> Tensor:
     """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
 
@@ -124,21 +147,56 @@ def runs(
     _, heads, size = query.shape
     equal = layout.runs(queries, MOST_WEIGHTS // heads)
     if heads * sum(count * asked * length for count, asked, length in equal) < LEAST_WEIGHTS * len(equal):
-        return padded(query, key, value, layout, dropout, causal, queries)
+        return padded(query, key, value, layout, dropout, causal, queries, window)
     asked_of, tokens_of = ([run[0] * run[part] for run in equal] for part in (1, 2))
     split = (query.split(asked_of), key.split(tokens_of), value.split(tokens_of))
+    places = None if window is None or queries is layout else window.places.split(asked_of)
     contexts = []
-    for (count, _, length), *flat in zip(equal, *split, strict=True):
+    for number, ((count, asked, length), *flat) in enumerate(zip(equal, *split, strict=True)):
         q, k, v = (part.view(count, -1, heads, size).transpose(1, 2) for part in flat)
+        mask = None
+        if window is not None and length > window.reach + 1:
+            if places is not None:
+                mask = _near(places[number].view(count, asked), length, window.reach)[:, None]
+            elif length > BANDS * window.reach and not dropout:
+                contexts.append(_banded(q, k, v, window.reach).transpose(1, 2).reshape(-1, heads, size))
+                continue
+            else:
+                mask = _band(length, window.reach)
         if dropout:  # torch's own goes this way too, with more passes over the weights and slower dropout
             scores = (q * size**-0.5) @ k.transpose(2, 3)
             if causal:
                 scores = scores + torch.full((length, length), -torch.inf, device=scores.device).triu(1)
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -torch.inf)
             context = drop(scores.softmax(-1), dropout) @ v
         else:
-            context = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            context = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
+
+
+def _near(places: Tensor, length: int, reach: int) -> Tensor:
+    """Places of queries [B, R] -> whether each sees each of ``length`` tokens, bool [B, R, length]."""
+    return (places[..., None] - torch.arange(length, device=places.device)).abs() <= reach
+
+
+@lru_cache(maxsize=256)
+def _band(length: int, reach: int) -> Tensor:
+    """As :func:`_near`, of all tokens of a sequence: bool [length, length]."""
+    return _near(torch.arange(length), length, reach)
+
+
+def _banded(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
+    """Local attention of long sequences, [B, heads, L, size], without most of the pairs that see nothing."""
+    length, contexts = query.shape[2], []
+    for start in range(0, length, 2 * reach):
+        end, first = min(length, start + 2 * reach), max(0, start - reach)
+        seen = slice(first, min(length, end + reach))
+        mask = _band(length, reach)[start:end, seen]
+        context = F.scaled_dot_product_attention(query[:, :, start:end], key[:, :, seen], value[:, :, seen], mask)
+        contexts.append(context)
+    return torch.cat(contexts, 2)
 
 
 def flash(
@@ -149,6 +207,7 @@ def flash(
     dropout: float,
     causal: bool,
     queries: PackedLayout,
+    window: Window | None = None,
 ) -> Tensor:
     """Through the flash kernel for sequences laid end to end (Dao 2023), which draws dropout as it goes.
 
@@ -156,6 +215,9 @@ def flash(
     is, since what torch offers above it either has no dropout (``varlen_attn``) or goes through nested tensors, which
     take the host four times as long and which the compiler cannot cut into the parts that several processes share.
     """
+    if window is not None and queries is not layout:  # the kernel takes queries for the last of their sequence
+        return padded(query, key, value, layout, dropout, causal, queries, window)
+    reach = {} if window is None else {"window_size_left": window.reach, "window_size_right": window.reach}
     half = query.dtype if query.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
     context = torch.ops.aten._flash_attention_forward(
         query.to(half),
@@ -168,6 +230,7 @@ def flash(
         dropout,
         causal,
         False,  # no mask for debugging
+        **reach,
     )[0]
     return context.to(query.dtype)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -44,10 +44,14 @@ class BertConfig:
         positions_start: see :class:`pipeline_src.params.model.ModelParams`; not saved.
         names: what the encoder and its parts are called elsewhere; the same for every config of an architecture.
         layer_norm_eps: likewise.
+        initial_cut: deviations at which initial weights are cut; None cuts none. Likewise.
+        head_bias: whether the head of masked words has biases below its decoder's. Likewise.
     """
 
     names: ClassVar[Names] = BERT
     layer_norm_eps: ClassVar[float] = LAYER_NORM_EPS
+    initial_cut: ClassVar[float | None] = 2.0  # google-research/bert
+    head_bias: ClassVar[bool] = True
     vocab_size: int
     hidden_size: int
     num_hidden_layers: int
@@ -87,6 +91,26 @@ class BertConfig:
     def training_flops(self, work: Workload) -> int:
         """Floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
         return training_flops(self, work)
+
+    @classmethod
+    def understood(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """The values of a ``config.json``, by our names, with those spelt out that transformers says otherwise."""
+        return raw
+
+    @property
+    def head_scale(self) -> float:
+        """What the initial weights of the head of masked words are multiplied by."""
+        return 1.0
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of a token's embedding, and of what the head of masked words multiplies by them."""
+        return self.hidden_size
+
+    @property
+    def longest_input(self) -> int:
+        """Tokens, marks included."""
+        return self.max_position_embeddings
 
     @property
     def head_size(self) -> int:
@@ -128,6 +152,11 @@ class Embeddings(nn.Module):
             self.word_embeddings(ids) + self.position_embeddings(layout.position) + self.token_type_embeddings(segments)
         )
         return self.dropout(self.LayerNorm(total))
+
+    def adjust_initial_weights(self) -> None:
+        """After weights are drawn: positions as sinusoids, where they start so."""
+        if self.positions_start == "sinusoid":
+            self.position_embeddings.weight.copy_(sinusoids(*self.position_embeddings.weight.shape))
 
 
 class SelfAttention(nn.Module):
@@ -216,8 +245,14 @@ class Encoder(nn.Module):
 
     def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
-        for number, block in enumerate(self.layer, 1):
-            read = rows if number == len(self.layer) else None
+        return self.through(self.blocks(), hidden, layout, rows)
+
+    def through(
+        self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None
+    ) -> Tensor:
+        """As :meth:`forward`, by these blocks alone."""
+        for number, block in enumerate(blocks, 1):
+            read = rows if number == len(blocks) else None
             if self.recompute and torch.is_grad_enabled():
                 hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)  # dropout is drawn the same again
             else:
@@ -227,9 +262,13 @@ class Encoder(nn.Module):
     def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T, H] -> itself and what each block makes of it, as many [T, H] as blocks and one; nothing is recomputed."""
         states = [hidden]
-        for block in self.layer:
+        for block in self.blocks():
             states.append(block(states[-1], layout))
         return states
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """In the order in which they run."""
+        return list(self.layer)
 
 
 class Pooler(nn.Module):
@@ -269,6 +308,7 @@ class Bert(nn.Module):
         cu_seqlens: Tensor,
         max_seqlen: int | None = None,
         rows: RowsInUse | None = None,
+        decoded: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
@@ -279,17 +319,22 @@ class Bert(nn.Module):
             max_seqlen: tokens of the longest sequence, where known; see :meth:`PackedLayout.of`.
             rows: of which the last layer's states are read, the first of each sequence among them; None for all. The
                 others' are not computed. Not with a causal mask, whose pooler reads the last.
+            decoded: give what the head of masked words reads, see :meth:`decode`.
 
         Returns:
             Hidden states of the last layer [T, H], or [R, H] of the rows in use, and pooled vectors [B, H].
         """
         layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
-        hidden = self.encode(ids, segments, layout, rows)
+        hidden = (self.decode if decoded else self.encode)(ids, segments, layout, rows)
         return hidden, self.pool(hidden, layout if rows is None else rows.layout)
 
     def encode(self, ids: Tensor, segments: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
         """[T] ids and segments -> hidden states of the last layer [T, H], or [R, H] of the rows in use."""
         return self.encoder(self.embeddings(ids, segments, layout), layout, rows)
+
+    def decode(self, ids: Tensor, segments: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """What the head of masked words reads, [T, H] or [R, H]; BERT's is what :meth:`encode` gives."""
+        return self.encode(ids, segments, layout, rows)
 
     def states(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T] ids and segments -> embeddings and hidden states of each layer, [T, H] each."""
@@ -299,9 +344,20 @@ class Bert(nn.Module):
         """Hidden states [T, H] -> one vector per sequence [B, H]."""
         return self.pooler(hidden.index_select(0, self.pooled(layout)))
 
+    def task_tokens(self, hidden: Tensor) -> Tensor:
+        """Hidden states [T, H] -> what the output layer of a task reads of each token [T, H]."""
+        return hidden
+
     def pooled(self, layout: PackedLayout) -> Tensor:
         """The token that stands for each sequence, int64 [B]."""
         return layout.last if self.config.is_decoder else layout.first
+
+
+@runtime_checkable
+class StartsOtherwise(Protocol):
+    """A part whose initial weights are not all as :func:`initialise` draws them."""
+
+    def adjust_initial_weights(self) -> None: ...  # noqa: D102
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -318,15 +374,19 @@ def sinusoids(positions: int, width: int) -> Tensor:
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Weights from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert).
+    """Weights from a normal distribution, cut at two deviations in BERT, biases 0, LayerNorm 1 (google-research/bert).
 
-    Those of an LSTM, which google-research/bert has none of, from a uniform one.
+    Those of an LSTM, which google-research/bert has none of, from a uniform one. A part with a method
+    ``adjust_initial_weights`` changes its own at the end.
     """
+    cut = next((part.config.initial_cut for part in module.modules() if isinstance(part, Bert)), BertConfig.initial_cut)
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.trunc_normal_(
-                part.weight, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD, generator=generator
-            )
+            if cut is None:
+                nn.init.normal_(part.weight, std=INITIAL_STD, generator=generator)
+            else:
+                most = cut * INITIAL_STD
+                nn.init.trunc_normal_(part.weight, std=INITIAL_STD, a=-most, b=most, generator=generator)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):
@@ -334,7 +394,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         if isinstance(part, nn.LSTM):
             for weight in part.parameters():  # as torch does it
                 nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)
-    for part in module.modules():
-        if isinstance(part, Embeddings) and part.positions_start == "sinusoid":
-            with torch.no_grad():
-                part.position_embeddings.weight.copy_(sinusoids(*part.position_embeddings.weight.shape))
+    with torch.no_grad():
+        for part in module.modules():
+            if isinstance(part, StartsOtherwise):
+                part.adjust_initial_weights()

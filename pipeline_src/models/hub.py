@@ -17,10 +17,11 @@ from pipeline_src.common.files import atomic_file, read_json, write_json
 from pipeline_src.common.members import member_names
 from pipeline_src.models.architecture import file_of, load_architecture
 from pipeline_src.models.bert import INITIAL_STD, NOT_SAVED, Bert, BertConfig
-from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, rename
+from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS
 from pipeline_src.models.tensors import read_tensors
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
+MAY_BE_ZERO = ("pad_token_id", "type_vocab_size")  # of the whole numbers in a config
 CARD = "README.md"  # where people and Hugging Face's hub look for it
 
 
@@ -54,19 +55,22 @@ def save_model(
 def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, huggingface_class: str) -> None:
     """Write ``config.json`` and ``model.safetensors``, arguments as in :func:`save_model`."""
     names = config.names
-    write_json(
-        folder / "config.json",
-        {
-            **config.as_dict(),
-            "hidden_act": SAVED_ACTIVATIONS[config.hidden_act],
-            "layer_norm_eps": config.layer_norm_eps,
-            "initializer_range": INITIAL_STD,
-            "pad_token_id": 0,
-            "model_type": names.model_type,
-            "architectures": [huggingface_class],
-        },
-    )
-    kept = {rename(name, names.saved): tensor.contiguous() for name, tensor in tensors.items() if name != names.tied[0]}
+    values = {
+        "pad_token_id": 0,
+        **config.as_dict(),
+        "hidden_act": SAVED_ACTIVATIONS[config.hidden_act],
+        "layer_norm_eps": config.layer_norm_eps,
+        "initializer_range": INITIAL_STD,
+        "model_type": names.model_type,
+        "architectures": [huggingface_class],
+        **names.written,
+    }
+    write_json(folder / "config.json", {names.keys.get(key, key): value for key, value in values.items()})
+    kept = {
+        names.in_folder(name, huggingface_class): tensor.contiguous()
+        for name, tensor in tensors.items()
+        if name != names.tied[0]
+    }
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -85,6 +89,8 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     if file_of(model_type) not in member_names("architectures"):
         raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('architectures'))}", folder)
     kind = load_architecture(file_of(model_type)).config
+    ours = {theirs: key for key, theirs in kind.names.keys.items()}
+    raw = kind.understood({ours.get(str(key), str(key)): value for key, value in raw.items()})
     fixed = {**kind.names.fixed, "layer_norm_eps": (kind.layer_norm_eps,), "hidden_act": tuple(ACTIVATIONS)}
     for key, allowed in fixed.items():
         if raw.get(key, allowed[0]) not in allowed:
@@ -105,7 +111,8 @@ def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: obj
         PipelineError: a size is missing or impossible.
     """
     for name in (field.name for field in fields(kind) if field.type == "int"):
-        if name in values and not (type(values[name]) is int and values[name] > 0):
+        least = 0 if name in MAY_BE_ZERO else 1
+        if name in values and not (type(values[name]) is int and values[name] >= least):
             raise _not_bert(f"{name} is {values[name]!r}", where)
     try:
         config = kind(**values)

@@ -46,10 +46,13 @@ class Names:
         paper: its citation, as Markdown.
         classes: use of a model, such as the keys of PIPELINES -> Hugging Face's class.
         output_layers: kind of task -> name of its output layer.
+        keys: our name of a value in ``config.json`` -> that there, where they differ.
+        written: key of ``config.json`` -> value; what transformers has to be told of this encoder and cannot differ.
         fixed: key of ``config.json`` -> the values this encoder can be; the first is the one meant where the key is
             missing.
         loaded: names in a folder, of any class and age -> ours.
         saved: ours -> names in a folder.
+        loaded_tasks, saved_tasks: use of a model -> what comes before ``loaded`` and ``saved`` for its class alone.
         buffers: names in a folder that are no parameters.
         tied: our names of a matrix that is not stored, and of the one that it is.
         tensorflow: names in a checkpoint of Google's -> ours.
@@ -60,9 +63,13 @@ class Names:
     paper: str
     classes: Mapping[str, str]
     output_layers: Mapping[str, str]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, object] = field(default_factory=dict)
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     loaded: Rules = ()
     saved: Rules = ()
+    loaded_tasks: Mapping[str, Rules] = field(default_factory=dict)
+    saved_tasks: Mapping[str, Rules] = field(default_factory=dict)
     buffers: str = r"\.position_ids$"  # 0, 1, 2, ...: saved by transformers before 4.31
     tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
     tensorflow: Rules = ()
@@ -71,6 +78,17 @@ class Names:
         """Hugging Face's kind of task for one of its classes, where it has one."""
         uses = [use for use, known in self.classes.items() if known == huggingface_class]
         return next((PIPELINES[use] for use in uses if use in PIPELINES), None)
+
+    def in_folder(self, name: str, huggingface_class: str) -> str:
+        """What one of our parameters is called in a folder of that class."""
+        return rename(name, (*self._of_class(self.saved_tasks, huggingface_class), *self.saved))
+
+    def of_folder(self, name: str, huggingface_class: str | None) -> str:
+        """Our name of what is called ``name`` in a folder of that class; None where nothing says which."""
+        return rename(name, (*self._of_class(self.loaded_tasks, huggingface_class), *self.loaded))
+
+    def _of_class(self, tasks: Mapping[str, Rules], huggingface_class: str | None) -> Rules:
+        return next((rules for use, rules in tasks.items() if self.classes[use] == huggingface_class), ())
 
 
 BERT = Names(

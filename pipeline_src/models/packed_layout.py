@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -20,6 +20,7 @@ class PackedLayout:
         padded: place of each token in a [B x L] rectangle, int64 [T].
         keep: True where the rectangle holds a token, bool [B, L]; None when every sequence has length L.
         sequences, max_seqlen: B and L.
+        tables: what an encoder computes of the positions once for all its layers, by a name of its own.
     """
 
     cu_seqlens: Tensor
@@ -29,6 +30,7 @@ class PackedLayout:
     keep: Tensor | None
     sequences: int
     max_seqlen: int
+    tables: dict[object, tuple[Tensor, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def first(self) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.models.names import Names, rename
+from pipeline_src.models.names import Names
 
 
 def read_tensors(folder: Path, names: Names) -> dict[str, Tensor]:
@@ -28,8 +28,12 @@ def read_tensors(folder: Path, names: Names) -> dict[str, Tensor]:
             own.
     """
     stored = _read_files(folder)
+    config = folder / "config.json"
+    classes = (read_json(config) if config.exists() else {}).get("architectures") or [None]
     tensors = {
-        rename(name, names.loaded): tensor for name, tensor in stored.items() if not re.search(names.buffers, name)
+        names.of_folder(name, classes[0]): tensor
+        for name, tensor in stored.items()
+        if not re.search(names.buffers, name)
     }
     copy, kept = names.tied
     decoder, words = tensors.pop(copy, None), tensors.get(kept)

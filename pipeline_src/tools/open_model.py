@@ -43,7 +43,7 @@ class Opened(Generic[Model]):
     @property
     def max_seqlen(self) -> int:
         """Tokens that fit beside the marks around a text."""
-        return self.config.max_position_embeddings - self.frame.size
+        return self.config.longest_input - self.frame.size
 
     def pack(self, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
         """Ids, segments and starts, as the encoder takes them, of texts given as ids; adds the marks."""

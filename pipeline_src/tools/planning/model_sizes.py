@@ -12,13 +12,18 @@ FORWARD = 1 / 3  # of a training step's arithmetic
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """The four sizes that :func:`training_flops` asks for, and positions."""
+    """The sizes that :func:`training_flops` asks for, and positions."""
 
     hidden_size: int
     num_hidden_layers: int
     intermediate_size: int
     vocab_size: int
     positions: int
+
+    @property
+    def embedding_width(self) -> int:
+        """As wide as the encoder: planning knows BERT's shape alone."""
+        return self.hidden_size
 
     @classmethod
     def of(cls, study: Study) -> ModelSizes:

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models import attention as module
-from pipeline_src.models.attention import BACK_ENDS, attention, choose
-from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.models.attention import BACK_ENDS, Window, attention, choose
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from tests.flash_on_cpu import flash_on_cpu
 
 LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
@@ -199,3 +199,25 @@ def test_queries_of_some_tokens_see_all_of_their_sequence(flash_kernels, monkeyp
     torch.testing.assert_close(
         found, every[places], rtol=2e-2 if back_end == "flash" else 1e-5, atol=1e-2 if back_end == "flash" else 1e-6
     )
+
+
+@pytest.mark.parametrize("back_end", ["runs", "padded"])
+@pytest.mark.parametrize("dropout", [0.0, 1e-6], ids=["fused", "with dropout"])
+def test_a_window_hides_what_is_further_away(back_end, dropout):
+    """All tokens as queries, where long sequences are cut, and some of them; a rate that drops nothing shows."""
+
+    lengths, reach = torch.tensor([50, 50, 9, 3]), 4
+    layout = PackedLayout.of(torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), int(lengths.sum()))
+    query, key, value = torch.randn(3, int(lengths.sum()), 2, 8, generator=torch.Generator().manual_seed(1))
+    sequence = torch.repeat_interleave(torch.arange(4), lengths)
+    seen = (sequence[:, None] == sequence) & ((layout.position[:, None] - layout.position).abs() <= reach)
+    scores = torch.einsum("qhd,khd->hqk", query, key) / 8**0.5
+    expected = torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), value)
+    every = Window(reach, layout.position)
+    found = attention(query, key, value, layout, dropout, back_end=back_end, window=every)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    places = torch.tensor([0, 30, 50, 99, 100, 105, 110])
+    rows = RowsInUse.of(places, torch.tensor([0, 2, 4, 6, 7]))
+    asked = Window(reach, layout.position[places])
+    some = attention(query[places], key, value, layout, dropout, back_end=back_end, queries=rows.layout, window=asked)
+    torch.testing.assert_close(some, expected[places], rtol=1e-4, atol=1e-5)

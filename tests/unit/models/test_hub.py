@@ -137,8 +137,8 @@ def test_our_names_are_read_as_themselves_and_come_back_from_what_is_saved(model
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model_type": "roberta"}, "model_type is roberta, not bert"),
-        ({"model_type": "distilbert"}, "model_type is distilbert"),
+        ({"model_type": "gpt2"}, "model_type is gpt2, not"),
+        ({"model_type": "x-mod"}, "model_type is x-mod"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is relative_key"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05"),
         ({"hidden_act": "relu"}, "hidden_act is relu"),

@@ -1,0 +1,249 @@
+"""Every other encoder of the family beside its class in transformers: same weights, same outputs, same gradients."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from argparse import Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.models.architecture import load_architecture, make_encoder
+from pipeline_src.models.bert import INITIAL_STD, BertConfig, initialise
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.hub import TOKENIZER_FILES, load_config, load_weights, save_model
+from pipeline_src.models.names import ENCODER
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.tools.embed import embed
+from pipeline_src.tools.fill_mask import USED, fill_mask
+from pipeline_src.tools.import_model import main
+from pipeline_src.tools.open_model import open_model
+
+transformers = pytest.importorskip("transformers")
+ENTRIES, POSITIONS = 97, 48
+LENGTHS = (40, 7, 23, 23)
+PAIR_LABEL = torch.tensor([0, 1, 1, 0])
+PREDICTED = (1, 5)  # places in each sequence
+CUT_STD = 0.88  # of a normal distribution cut at two deviations; transformers cuts ModernBERT's alone
+
+
+@dataclass(frozen=True)
+class Case:
+    """A member at a tiny size.
+
+    Attributes:
+        architecture: file of ``architectures/``.
+        changes: of the config beyond the sizes.
+    """
+
+    architecture: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    def config(self) -> BertConfig:
+        kind = load_architecture(self.architecture).config
+        sizes = {"vocab_size": ENTRIES, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+        sizes |= {"intermediate_size": 64, "max_position_embeddings": POSITIONS, "hidden_dropout_prob": 0.0}
+        return kind(**(sizes | self.changes))
+
+
+CASES = {
+    "roberta": Case("roberta"),
+    "roberta, padded with 1": Case("roberta", {"pad_token_id": 1}),
+    "modernbert": Case("modernbert", {"num_hidden_layers": 4, "local_attention": 8}),
+    "albert": Case("albert", {"embedding_size": 16, "hidden_act": "gelu_tanh"}),
+    "distilbert": Case("distilbert"),
+    "deberta": Case("deberta"),
+    "deberta, beyond its table": Case("deberta", {"max_position_embeddings": 16}),
+    "deberta-v2, wide buckets": Case("deberta_v2", {"position_buckets": 4}),
+    "deberta-v2, a bucket each": Case("deberta_v2"),
+    "electra": Case("electra", {"embedding_size": 16}),
+    "electra, as wide": Case("electra", {"embedding_size": 32}),
+}
+
+
+def close(found: Tensor, expected: Tensor, what: str = "") -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{what}: {text}")
+
+
+def shake(model: nn.Module) -> nn.Module:
+    """Initial weights with biases and LayerNorms moved too, or a swapped one would not show."""
+    generator = torch.Generator().manual_seed(3)
+    initialise(model, generator)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return model.eval()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model of ours and the one that transformers makes of it, saved; and a batch as each takes it."""
+
+    ours: BertForPretraining
+    theirs: Any
+    folder: Path
+    ids: Tensor
+    keep: Tensor
+    segments: Tensor
+    predicted: Tensor
+    labels: Tensor
+
+    @property
+    def cu_seqlens(self) -> Tensor:
+        return torch.tensor([0, *LENGTHS]).cumsum(0)
+
+    @property
+    def flat(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.ids[self.keep], self.segments[self.keep], self.cu_seqlens
+
+    @property
+    def padded(self) -> dict[str, Tensor]:
+        padded = {"input_ids": self.ids, "attention_mask": self.keep.long()}
+        return padded | ({"token_type_ids": self.segments} if self.ours.bert.config.type_vocab_size > 1 else {})
+
+    @property
+    def gradients(self) -> dict[str, Tensor | None]:
+        """Of their parameters, by our names."""
+        names = self.ours.bert.config.names
+        folder = {names.in_folder(name, type(self.theirs).__name__): name for name, _ in self.ours.named_parameters()}
+        return {folder[name]: parameter.grad for name, parameter in self.theirs.named_parameters()}
+
+
+def save(folder: Path, model: nn.Module, config: BertConfig, huggingface_class: str) -> Path:
+    (folder / "v").mkdir()
+    save_tokenizer(folder / "v", [*SPECIAL_TOKENS, *"abcdefghij"], lowercase=True)
+    save_model(folder, model, config, huggingface_class, folder / "v")
+    return folder
+
+
+def theirs(folder: Path, huggingface_class: str, **more: Any) -> Any:
+    """The saved model as transformers loads it: every parameter of theirs is found."""
+    kind = getattr(transformers, huggingface_class)
+    model, info = kind.from_pretrained(folder, output_loading_info=True, attn_implementation="eager", **more)
+    assert not info["missing_keys"] and not info["mismatched_keys"], info
+    return model.eval()
+
+
+@pytest.fixture(scope="module", params=CASES.values(), ids=CASES)
+def pair(request, tmp_path_factory) -> Pair:
+    config = request.param.config()
+    ours = shake(BertForPretraining(config))
+    huggingface_class = config.names.classes["pretraining"]
+    folder = save(tmp_path_factory.mktemp("model"), ours, config, huggingface_class)
+    generator = torch.Generator().manual_seed(1)
+    length = max(LENGTHS)
+    keep = torch.arange(length) < torch.tensor(LENGTHS)[:, None]
+    pad = getattr(config, "pad_token_id", 0)
+    ids = torch.randint(5, ENTRIES, keep.shape, generator=generator).masked_fill(~keep, pad)
+    segments = (torch.arange(length) >= 5).long().expand(len(LENGTHS), -1)
+    predicted = (torch.tensor([0, *LENGTHS[:-1]]).cumsum(0)[:, None] + torch.tensor(PREDICTED)).ravel()
+    labels = torch.randint(5, ENTRIES, (len(predicted),), generator=generator)
+    return Pair(ours, theirs(folder, huggingface_class), folder, ids, keep, segments, predicted, labels)
+
+
+def test_hidden_states_scores_loss_and_gradients(pair):
+    layout = PackedLayout.of(pair.cu_seqlens, sum(LENGTHS))
+    ids, segments, _ = pair.flat
+    expected = pair.theirs.base_model(**pair.padded, output_hidden_states=True)
+    found = pair.ours.bert.states(ids, segments, layout)
+    assert len(found) == len(expected.hidden_states)
+    for number, (one, two) in enumerate(zip(found[1:], expected.hidden_states[1:], strict=True)):
+        close(one, two[pair.keep], f"layer {number}")
+
+    pair.ours.zero_grad(), pair.theirs.zero_grad()
+    rows = RowsInUse.of(*rows_of(pair))
+    hidden, pooled = pair.ours.bert(*pair.flat, None, rows, decoded=True)
+    places = torch.searchsorted(rows.index, pair.predicted)
+    of_words, _ = pair.ours.cls["predictions"].loss(hidden[places], pair.labels)
+    found_loss = of_words / len(pair.labels)
+    outputs = pair.theirs(**pair.padded)
+    scores = outputs.get("logits", outputs.get("prediction_logits"))
+    loss = nn.functional.cross_entropy(scores[pair.keep][pair.predicted], pair.labels)
+    if "sop_logits" in outputs:
+        order = pair.ours.cls["seq_relationship"](pooled)
+        close(order, outputs.sop_logits, "order")
+        found_loss = found_loss + nn.functional.cross_entropy(order, PAIR_LABEL)
+        loss = loss + nn.functional.cross_entropy(outputs.sop_logits, PAIR_LABEL)
+    found_loss.backward()
+    loss.backward()
+    close(pair.ours(*pair.flat, pair.predicted)[0], scores[pair.keep][pair.predicted], "scores")
+    close(found_loss, loss, "loss")
+    gradients = pair.gradients
+    for name, parameter in pair.ours.named_parameters():
+        if parameter.grad is not None:
+            close(parameter.grad, gradients.pop(name), name)
+    assert not any(left is not None and left.any() for left in gradients.values()), gradients.keys()
+
+
+def rows_of(pair: Pair) -> tuple[Tensor, Tensor]:
+    """The predicted places and the first of each sequence, and where each sequence's begin among them."""
+    index = torch.cat([pair.predicted, pair.cu_seqlens[:-1]]).unique()
+    return index, torch.searchsorted(index, pair.cu_seqlens)
+
+
+def test_a_saved_model_is_loaded_by_the_auto_classes_and_comes_back_bit_for_bit(pair):
+    expected, _ = pair.ours(*pair.flat, pair.predicted)
+    words = transformers.AutoModelForMaskedLM.from_pretrained(pair.folder).eval()
+    close(expected, words(**pair.padded).logits[pair.keep][pair.predicted])
+    encoder = transformers.AutoModel.from_pretrained(pair.folder).eval()
+    hidden, _ = pair.ours.bert(*pair.flat)
+    close(hidden, encoder(**pair.padded).last_hidden_state[pair.keep])
+    again = BertForPretraining(load_config(pair.folder))
+    load_weights(again, pair.folder)
+    for (name, one), (_, two) in zip(pair.ours.named_parameters(), again.named_parameters(), strict=True):
+        assert torch.equal(one, two), name
+    assert load_config(pair.folder).as_dict() == pair.ours.bert.config.as_dict()
+
+
+def test_a_folder_of_theirs_fills_masks_and_embeds_here(pair, tmp_path):
+    pair.theirs.save_pretrained(tmp_path / "theirs")
+    for name in TOKENIZER_FILES:
+        shutil.copyfile(pair.folder / name, tmp_path / "theirs" / name)
+    main(Namespace(source=tmp_path / "theirs", destination=tmp_path / "made", lowercase=True))
+    own, made = (open_model(folder, BertForPretraining, USED, "no head") for folder in (pair.folder, tmp_path / "made"))
+    assert fill_mask(made, "a [MASK] b", 3) == fill_mask(own, "a [MASK] b", 3)
+    one, two = (open_model(folder, make_encoder, ENCODER, "") for folder in (pair.folder, tmp_path / "made"))
+    assert np.array_equal(*(next(embed(opened, ["a b c"]))[1] for opened in (one, two)))
+
+
+@pytest.mark.parametrize("head", ["sequence", "span", "token"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_model_of_a_task_is_theirs(case, head, tmp_path):
+    config = case.config()
+    ours = shake(BertForTask(config, head, 2))
+    reference = theirs(save(tmp_path, ours, config, config.names.classes[head]), config.names.classes[head])
+    ids = torch.randint(5, ENTRIES, (2, 9), generator=torch.Generator().manual_seed(2))
+    found = ours(ids.ravel(), ids.ravel() * 0, torch.tensor([0, 9, 18]))
+    outputs = reference(input_ids=ids)
+    spans = [outputs.start_logits, outputs.end_logits] if head == "span" else []
+    close(found, torch.stack(spans, -1).flatten(0, 1) if spans else outputs.logits.flatten(0, -2))
+    again = BertForTask(config, head, 2)
+    load_weights(again, tmp_path)
+    assert all(torch.equal(one, two) for one, two in zip(ours.parameters(), again.parameters(), strict=True))
+
+
+def test_initial_weights_are_drawn_as_the_original_draws_them(pair):
+    """Of their class's own spread, and cut where the original cuts."""
+    one, two = (BertForPretraining(pair.ours.bert.config) for _ in range(2))
+    for model in (one, two):
+        initialise(model, torch.Generator().manual_seed(0))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    fresh = dict(type(pair.theirs)(pair.theirs.config).named_parameters())
+    names, cut = pair.ours.bert.config.names, pair.ours.bert.config.initial_cut
+    cut_there = hasattr(pair.theirs.config, "initializer_cutoff_factor")
+    for name, parameter in one.named_parameters():
+        reference = fresh.get(names.in_folder(name, type(pair.theirs).__name__))
+        if reference is None or parameter.numel() < 1000:
+            continue
+        expected = CUT_STD if cut and not cut_there else 1
+        assert abs(parameter.std() / reference.std() - expected) < 0.1, name
+        assert (parameter.abs().max() <= 2 * INITIAL_STD + 1e-9) == bool(cut), name

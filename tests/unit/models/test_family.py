@@ -1,0 +1,133 @@
+"""What every encoder of the family must do: count right, be trained by the stages, be refused where it must."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.common.members import member_names, stated
+from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.finetuning.finetune import run as finetune
+from pipeline_src.models.architecture import load_architecture
+from pipeline_src.models.deberta import DebertaModel
+from pipeline_src.models.flops import Workload
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.packed_layout import RowsInUse
+from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.model import ModelParams
+from pipeline_src.params.study import check_study
+from pipeline_src.task_sources.synthetic import write_task
+from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
+
+FAMILY = [name for name in member_names("architectures") if name != "bert"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Path:
+    """A folder with what a small pretraining and a small fine-tuning read."""
+    folder = tmp_path_factory.mktemp("family")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        make_study(folder)
+        build_examples(seed=1, examples=EXAMPLES)
+        write_task("sst2", Path("data/tasks/sst2"), seed=1)
+    return folder
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_it_is_pretrained_by_the_stage_with_the_same_bytes_twice_and_fine_tuned(inputs, name, monkeypatch):
+    monkeypatch.chdir(inputs)
+    stored = []
+    for _ in range(2):
+        train_phase("short", short=3, architecture=name, layers=2, hidden=32, heads=2)
+        stored.append(Path("models/pretrained/short/model.safetensors").read_bytes())
+    assert stored[0] == stored[1]
+    figures = read_json("results/pretrain/short.json")
+    assert figures["steps"] == 3 and np.isfinite(figures["validation"]["mlm_loss"])
+    study = ModelParams(architecture=name, layers=2, hidden=32, heads=2)
+    recipe = Recipe(learning_rates=1e-3, epochs=1, batches=256, max_length=16)
+    params = FinetuneParams(model="models/pretrained/short", default=recipe, random_baseline=False)
+    finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")
+    names = load_architecture(name).names
+    raw = read_json("models/finetuned/sst2/1/config.json")
+    assert (raw["model_type"], raw["architectures"]) == (names.model_type, [names.classes["sequence"]])
+    weights = load_file("models/finetuned/sst2/1/model.safetensors")
+    assert not any(key.startswith(("bert.", "cls.")) for key in weights)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_arithmetic_it_counts_is_what_torch_counts(name):
+    """Sequences of one length, with some rows of the last block in use."""
+    sequences, length, asked = 6, 16, 5
+    params = ModelParams(architecture=name, layers=3, hidden=48, heads=4, positions=24, dropout=0)
+    config = load_architecture(name).config.from_params(params, 97)
+    model = BertForPretraining(config)
+    ids, starts = torch.arange(sequences * length) % 97, torch.arange(sequences + 1)
+    places = (starts[:-1, None] * length + torch.arange(asked) * 2).flatten()
+    rows = RowsInUse.of(places, starts * asked)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        hidden, _ = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows, decoded=True)
+        model.cls["predictions"](hidden).sum().backward()
+    read = len(places)
+    work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
+    beside = uncounted(model, sequences) + of_positions(model, work, length)
+    assert counter.get_total_flops() - beside == config.training_flops(work)
+
+
+def of_positions(model: BertForPretraining, work: Workload, length: int) -> int:
+    """Disentangled attention alone: projecting distances, and the products that are made beside those that are read."""
+    if not isinstance(model.bert, DebertaModel):
+        return 0
+    layers, width, distances = model.bert.config.num_hidden_layers, model.bert.config.hidden_size, 2 * length - 1
+    projected = 12 * width**2 * distances * (layers + 1)  # the last block runs twice
+    spare = [distances * asked - pairs for asked, pairs in ((work.tokens, work.squares), (work.rows, work.row_pairs))]
+    keys = distances * work.tokens - work.row_pairs
+    return projected + 6 * width * (2 * spare[0] * (layers - 1) + 2 * (spare[1] + keys))
+
+
+def uncounted(model: BertForPretraining, sequences: int) -> int:
+    """A pooler's forward pass, whose scores have no loss here."""
+    return sum(
+        2 * part.weight.numel() * sequences for part in model.bert.pooler.modules() if isinstance(part, nn.Linear)
+    )
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_an_objective_that_does_not_fit_is_refused_with_the_reason(root, name):
+    raw = yaml.safe_load((root / "workflow/presets/test.yaml").read_text(encoding="utf-8"))
+    raw["model"]["architecture"] = name
+    raw["examples"]["pairs"] = "none"
+    check_study(raw)
+    if reason := stated("architectures", name, "REFUSED_PAIRS", ""):
+        raw["examples"]["pairs"] = "next_sentence"
+        with pytest.raises(PipelineError, match=f"{name} goes without sentence pairs, since {reason}"):
+            check_study(raw)
+        raw["examples"]["pairs"] = "none"
+    for objective, reason in stated("architectures", name, "REFUSED_OBJECTIVES", {}).items():
+        raw["pretrain"]["objective"] = objective
+        said = f"{name} does not learn pretrain.objective: {objective}, since {reason}"
+        with pytest.raises(PipelineError, match=said):
+            check_study(raw)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_it_learns_from_left_to_right_or_says_why_not(name):
+    """A causal model that transformers has no class for could not be exported."""
+    refused = "left_to_right" in stated("architectures", name, "REFUSED_OBJECTIVES", {})
+    assert refused != ("left_to_right" in load_architecture(name).names.classes)
+
+
+@pytest.mark.parametrize("lengths", [[9, 5], [64, 65, 300], [70, 90]])
+def test_local_attention_counts_pairs_within_the_window(lengths):
+    config = load_architecture("modernbert").config.from_params(ModelParams(layers=2, hidden=64), 97)
+    places = [torch.arange(length) for length in lengths]
+    pairs = sum(int(((at[:, None] - at).abs() <= 64).sum()) for at in places)
+    work = Workload(len(lengths), sum(lengths), sum(length**2 for length in lengths))
+    assert config.local_pairs(work) == pairs
