@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.distillation import Scored
 from pipeline_src.models.linear_cross_entropy import (
     aligned_scores,
     linear_cross_entropy,
@@ -55,6 +56,10 @@ class MaskedLMHead(nn.Module):
         """As :meth:`loss`, and tokens drawn from the scores' shares, int64 [P]; see :func:`sampled_cross_entropy`."""
         decoder = self.decoder
         return sampled_cross_entropy(self._transformed(hidden), decoder.weight, decoder.bias, labels, draws)
+
+    def scored(self, hidden: Tensor) -> Scored:
+        """What scores are made of, from hidden states [P, H]."""
+        return Scored(self._transformed(hidden), self.decoder.weight, self.decoder.bias)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
         inner = F.gelu(self.transform["dense"](hidden), approximate=self.approximate)

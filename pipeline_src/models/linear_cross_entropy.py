@@ -93,7 +93,7 @@ class _Chunked(torch.autograd.Function):
         loss, right, drawn = hidden.new_zeros(()), labels.new_zeros(()), torch.empty_like(labels)
         of_hidden, of_bias = torch.empty_like(hidden), torch.zeros_like(bias)
         of_weight = None  # a matrix of zeros to begin with would be one more to write
-        for rows in _chunks(len(hidden), len(weight)):
+        for rows in chunks(len(hidden), len(weight)):
             inner, wanted = hidden[rows], labels[rows, None]
             scores = torch.addmm(bias, inner, weight.T)
             at_label, best = scores.gather(1, wanted), scores.amax(1, keepdim=True)
@@ -117,7 +117,7 @@ class _Chunked(torch.autograd.Function):
         return *(gradient.mul_(of_outputs[0]) for gradient in gradients), None, None
 
 
-def _chunks(rows: int, entries: int) -> list[slice]:
+def chunks(rows: int, entries: int) -> list[slice]:
     """Equal cuts of ``rows``, each of at most ``SCORES`` scores."""
     size = max(1, SCORES // entries)
     count = -(-rows // size)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline_src.params.base import Block
 
@@ -34,12 +34,41 @@ class ReplacedParams(Block):
     loss_on: Literal["all", "predicted"] = "all"
 
 
+class DistilledParams(Block):
+    """DistilBERT (Sanh et al. 2019): a student of ``pretrain.teacher``.
+
+    Attributes:
+        scores: weight of what is learnt of the teacher's scores over the vocabulary; this and the next two are 5, 2 and
+            1 in DistilBERT's own command.
+        masked: of masked words.
+        cosine: of the direction of the last hidden states.
+        temperature: by which both models' scores are divided.
+        tokens: whose scores and states are learnt: ``all``, or the ``predicted`` ones, at a fraction of the work.
+        start: from the ``teacher``'s embeddings, head and evenly spread layers, or from ``random`` weights.
+    """
+
+    scores: float = Field(default=5.0, ge=0, le=1e6)
+    masked: float = Field(default=2.0, ge=0, le=1e6)
+    cosine: float = Field(default=1.0, ge=0, le=1e6)
+    temperature: float = Field(default=2.0, gt=0, le=1000)
+    tokens: Literal["all", "predicted"] = "all"
+    start: Literal["teacher", "random"] = "teacher"
+
+    @model_validator(mode="after")
+    def _something_is_learnt(self) -> DistilledParams:
+        if not self.scores + self.masked + self.cosine:
+            raise ValueError("scores, masked and cosine are all 0; set one of them above")
+        return self
+
+
 class ObjectivesParams(Block):
     """Each attribute is named as its file in ``pipeline_src/objectives``."""
 
     masked: NoParams = NoParams()
     left_to_right: NoParams = NoParams()
     replaced: ReplacedParams = ReplacedParams()
+    distilled: DistilledParams = DistilledParams()
+    layers: NoParams = NoParams()
 
     def of(self, objective: str) -> Block:
         """The block of one objective; an empty one where it has none here."""

@@ -9,22 +9,26 @@ from pydantic import Field, field_validator, model_validator
 from pipeline_src.common.members import member_names
 from pipeline_src.params.base import Block
 
+NO_TEACHER = "pipeline_src/catalogue/no-teacher"  # a path that is there, for the stages of pretraining depend on it
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Masking(Block):
     """What happens to a token chosen for prediction (paper, section 3.1): 80 % [MASK], 10 % random, 10 % unchanged.
 
-    ``max_predictions`` caps the predictions of one example; null means no cap. ``whole_word`` chooses all pieces of a
-    word together (google-research/bert's second release). ``dynamic`` draws new masks in every epoch (RoBERTa, Liu et
-    al. 2019, section 4.1); without it an example keeps its masks, and ``examples.duplicates`` gives several of each.
+    ``max_predictions`` caps the predictions of one example; null means no cap. ``spans`` says what is chosen together:
+    a ``token``, a ``whole_word`` (google-research/bert's second release), or an ``ngram`` of one to three words
+    (ALBERT, Lan et al. 2020, section 4.1). With ``specials`` the marks [CLS] and [SEP] may be chosen too (fairseq's
+    RoBERTa). ``dynamic`` draws new masks in every epoch (RoBERTa, Liu et al. 2019, section 4.1); without it an example
+    keeps its masks, and ``examples.duplicates`` gives several of each.
     """
 
     mask: float = Field(default=0.8, ge=0, le=1)
     random: float = Field(default=0.1, ge=0, le=1)
     keep: float = Field(default=0.1, ge=0, le=1)
     max_predictions: int | None = Field(default=None, ge=1, le=8192)
-    whole_word: bool = False
+    spans: Literal["token", "whole_word", "ngram"] = "token"
+    specials: bool = False
     dynamic: bool = False
 
     @model_validator(mode="after")
@@ -73,6 +77,8 @@ class PretrainParams(Block):
         keep_steps: steps, counted over both phases, whose models are kept under ``steps/`` beside the phase's own
             (paper, figure 5).
         masking: what happens to the tokens chosen for prediction.
+        teacher: folder of the pretrained model that ``distilled`` and ``layers`` learn from, of the study's vocabulary;
+            ``pipeline_src/catalogue/no-teacher``, which says so, where there is none.
         curve_points: rows in the loss curves of both phases together; each is the mean of as many steps.
     """
 
@@ -90,6 +96,7 @@ class PretrainParams(Block):
     evaluate_every: int | None = Field(default=None, ge=1, le=1_000_000_000)
     keep_steps: tuple[int, ...] = ()
     masking: Masking = Masking()
+    teacher: str = NO_TEACHER
     curve_points: int = Field(default=100, ge=2, le=100_000)
 
     @field_validator("objective")

@@ -19,7 +19,7 @@ from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.objectives import ObjectivesParams
-from pipeline_src.params.pretrain import PretrainParams
+from pipeline_src.params.pretrain import NO_TEACHER, PretrainParams
 from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
@@ -91,6 +91,15 @@ class Study(Block):
             raise ValueError(
                 f"model.architecture: {name} does not learn pretrain.objective: {objective}, "
                 f"since {refused[objective]}; set one of the two otherwise"
+            )
+        if stated("objectives", objective, "NEEDS_TEACHER", False) != (self.pretrain.teacher != NO_TEACHER):
+            raise ValueError(
+                f"pretrain.teacher ({self.pretrain.teacher}): "
+                + (
+                    f"pretrain.objective: {objective} needs the folder of a pretrained model"
+                    if self.pretrain.teacher == NO_TEACHER
+                    else f"pretrain.objective: {objective} has no teacher; set it to {NO_TEACHER}"
+                )
             )
         if not stated("architectures", name, "OWN_EMBEDDING_WIDTH", False):
             if self.model.embedding not in (None, self.model.hidden):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from pipeline_src.common.counter_rng import derive_seed
@@ -26,6 +27,7 @@ def empty_objective(
     own: Block,
     device: torch.device,
     sharding: str = NONE,
+    teacher: nn.Module | None = None,
 ) -> PretrainingObjective[Any]:
     """An objective whose weights hold nothing yet: drawing those that a checkpoint replaces would take seconds.
 
@@ -33,6 +35,8 @@ def empty_objective(
     """
     with torch.device("meta"):
         objective = kind(config, pairs, own)
+    if teacher is not None:
+        objective.learn_from(teacher)
     if sharding != NONE:
         shard(objective, device, sharding, ("measure", "word_scores"))
     objective.to_empty(device=device)
@@ -50,7 +54,9 @@ def fill_initial_state(phase: Phase, objective: PretrainingObjective[Any], optim
         fill_weights(phase, objective)
     else:  # each process makes all of them on the host, and keeps its parts
         kind = load_objective(phase.pretrain.objective)
-        drawn = empty_objective(kind, objective.config, objective.pairs, objective.own, torch.device("cpu"))
+        drawn = empty_objective(
+            kind, objective.config, objective.pairs, objective.own, torch.device("cpu"), teacher=objective.teacher
+        )
         fill_weights(phase, drawn)
         with torch.no_grad():
             for name, parameter in objective.stored().items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -11,6 +12,7 @@ from torch.optim import Optimizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
+from pipeline_src.common.members import stated
 from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.common.progress import log
 from pipeline_src.models.architecture import load_architecture
@@ -23,6 +25,7 @@ from pipeline_src.pretraining.identity import checkpoint_identity
 from pipeline_src.pretraining.initial_state import empty_objective, fill_initial_state
 from pipeline_src.pretraining.loading.batches import EXAMPLES, Cut, PretrainingExamples, open_examples
 from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.teacher import load_teacher
 from pipeline_src.pretraining.tensor_batch import TensorBatch, tensor_batches
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import load_tokenizer
@@ -103,7 +106,10 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     )
     config = replace(config, attention=choose(phase.machine.attention, distributed.device, config.head_size))
     sharding = phase.machine.pretrain.sharding if distributed.world_size > 1 else NONE
-    objective = empty_objective(kind, config, examples.pairs, phase.own, distributed.device, sharding)
+    teacher = None
+    if stated("objectives", params.objective, "NEEDS_TEACHER", False):
+        teacher = load_teacher(Path(params.teacher), kind.make_teacher, config, tokenizer, distributed.device)
+    objective = empty_objective(kind, config, examples.pairs, phase.own, distributed.device, sharding, teacher)
     optimiser = make_optimiser(
         objective,
         params.learning_rate,

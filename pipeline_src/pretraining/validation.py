@@ -17,10 +17,12 @@ from pipeline_src.models.heads import BertForMaskedLM, BertForPretraining
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import PretrainingBatch, PretrainingExamples, open_examples
 from pipeline_src.pretraining.mask_probes import MaskProbes
+from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.tokenizer.token_store import TokenStore
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.sharding import give_back
+from pipeline_src.training.transfer import to_device
 
 MASK_PROB = 0.15  # the paper's rate, whatever the study's own, so that studies compare
 SEED = 0
@@ -102,11 +104,30 @@ def measure_validation(
     return figures
 
 
+@torch.no_grad()
+def measure_terms(
+    objective: PretrainingObjective[TensorBatch], examples: PretrainingExamples, distributed: Distributed
+) -> dict[str, float]:
+    """``<term>_loss`` of each term of an objective on all validation examples; all processes must call this."""
+    objective.eval()
+    device, names = distributed.device, list(objective.weights)
+    sums, counted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for batch, counts in shared_batches(examples, distributed):
+        part = to_device(TensorBatch.of(batch), device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            terms, numbers = objective(part), objective.count(part)
+        for name in names if counts else ():
+            sums[name] += float(terms[name].loss)
+            counted[name] += numbers[name]
+    totals = distributed.all_reduce([*sums.values(), *counted.values()])
+    return {f"{name}_loss": _mean(totals[place], totals[place + len(names)]) for place, name in enumerate(names)}
+
+
 def shared_batches(examples: PretrainingExamples, distributed: Distributed) -> Iterator[tuple[PretrainingBatch, bool]]:
     """This process's batches, each with whether it counts: all processes take as many, some take one for nothing."""
     max_seqlen = examples.lengths().max(keepdims=True)
     most = int(examples.corruption.predictions(max_seqlen)[0])
-    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), PREDICTIONS_PER_BATCH // most))
+    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), PREDICTIONS_PER_BATCH // max(1, most)))
     total = -(-len(examples) // size)
     for number in range(
         distributed.rank, -(-total // distributed.world_size) * distributed.world_size, distributed.world_size

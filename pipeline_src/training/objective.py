@@ -52,15 +52,30 @@ class PretrainingObjective(Objective[B]):
             checkpoint is found.
         causal: whether a token sees those before it and itself alone.
         config, pairs, own: as given.
+        teacher: what it learns from, where it has one.
     """
 
     terms: ClassVar[Mapping[str, float]]
     validation_columns: ClassVar[Sequence[str]]
     causal: ClassVar[bool]
+    teacher: Any = None
 
     def __init__(self, config: BertConfig, pairs: str, own: Block | None = None) -> None:
         super().__init__()
         self.config, self.pairs, self.own = config, pairs, NoParams() if own is None else own
+
+    @classmethod
+    def make_teacher(cls, config: BertConfig) -> nn.Module | None:
+        """The model to learn from, with weights of any value; None for an objective that has no teacher."""
+        return None
+
+    def learn_from(self, teacher: nn.Module) -> None:
+        """Take a teacher. It stays no part of this module: nothing trains, saves or moves it.
+
+        Raises:
+            PipelineError: it does not fit what is to be learnt.
+        """
+        self.__dict__["teacher"] = teacher
 
     @property
     def has_pairs(self) -> bool:

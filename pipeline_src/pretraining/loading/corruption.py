@@ -12,6 +12,7 @@ from pipeline_src.common.members import stated
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.left_to_right import LeftToRight
 from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.pretraining.loading.unmasked import Unmasked
 
 
 class Corruption(Protocol):
@@ -57,6 +58,7 @@ class Corruption(Protocol):
 CORRUPTIONS: dict[str, Callable[[Tokenizer, float, Masking, int], Corruption]] = {
     "masked": MaskedLM.of,
     "left_to_right": LeftToRight.of,
+    "unmasked": Unmasked.of,
 }
 
 

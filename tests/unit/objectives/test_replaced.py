@@ -14,7 +14,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.architectures.electra import ElectraConfig
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.flops import Workload
@@ -25,7 +24,7 @@ from pipeline_src.params.objectives import ReplacedParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.task_sources.synthetic import write_task
-from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
+from tests.unit.pretraining.small import train_phase
 
 CONFIG = ElectraConfig(60, 32, 2, 2, 64, 16, hidden_dropout_prob=0.0, embedding_size=16)
 ELECTRA = {"objective": "replaced", "architecture": "electra", "embedding": 16}
@@ -143,17 +142,6 @@ def test_arithmetic_is_the_generators_and_the_judges():
 def curve(**changes) -> pd.DataFrame:
     train_phase("short", **ELECTRA, **{"short": 6, "dropout": 0.0, "evaluate_every": 3} | changes)
     return pd.read_csv("results/pretrain/short.tsv", sep="\t")
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("study")
-    before = Path.cwd()
-    os.chdir(folder)
-    make_study(folder)
-    plan_examples(seed=1, examples=EXAMPLES)
-    yield folder
-    os.chdir(before)
 
 
 def test_what_is_sampled_does_not_depend_on_how_a_batch_is_cut(study):

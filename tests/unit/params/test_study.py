@@ -110,6 +110,11 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
     ("changes", "said"),
     [
         ({"pretrain.objective": "replaced"}, "a narrower generator cannot share those of model.architecture: bert"),
+        ({"pretrain.objective": "distilled"}, "pretrain.objective: distilled needs the folder of a pretrained model"),
+        (
+            {"pretrain.teacher": "models/x"},
+            "pretrain.objective: masked has no teacher; set it to pipeline_src",
+        ),
         ({"model.embedding": 64}, "model.embedding (64): the embeddings of model.architecture: bert are as wide"),
     ],
 )
@@ -124,6 +129,7 @@ def test_an_objective_that_does_not_go_with_the_architecture(changes: dict[str, 
     [
         {"pretrain.objective": "replaced", "objectives.replaced.embeddings": "separate"},
         {"pretrain.objective": "replaced", "objectives.replaced.generator": 1},
+        {"pretrain.objective": "distilled", "pretrain.teacher": "models/teacher"},
         {"pretrain.objective": "replaced", "model.architecture": "electra", "model.embedding": 64},
     ],
 )

@@ -8,8 +8,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from pipeline_src.common.files import write_json
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.models.hub import save_model
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.machine import Machine, PretrainingMachine
 from pipeline_src.params.model import ModelParams
@@ -22,6 +26,8 @@ from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
     "masked": {},
+    "distilled": {"objective": "distilled", "teacher": "teacher"},
+    "layers": {"objective": "layers", "teacher": "teacher", "heads": 1},
     "replaced": {"objective": "replaced", "architecture": "electra", "embedding": 16},
 }
 EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
@@ -41,6 +47,19 @@ def make_study(folder: Path) -> None:
         splits[split] = writer.close()
     write_json(tokens / "manifest.json", {"splits": splits, "marks": {"single": 2, "pair": 3}})
     save_tokenizer(vocabulary, pieces, lowercase=True)
+
+
+def make_teacher(folder: Path, **changes) -> BertForMaskedLM:
+    """A shaken model of two layers, saved in ``folder / "teacher"`` with the study's vocabulary."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256}
+    model = BertForMaskedLM(BertConfig(50, **sizes | changes, max_position_embeddings=32))
+    initialise(model, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
+    (folder / "teacher").mkdir(exist_ok=True)
+    save_model(folder / "teacher", model, model.bert.config, "BertForMaskedLM", folder / "data/vocabulary")
+    return model
 
 
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.examples.build_examples import run as plan_examples
 from tests.forks import Forks
-from tests.unit.pretraining.small import EXAMPLES, WAYS, make_study
+from tests.unit.pretraining.small import EXAMPLES, WAYS, make_study, make_teacher
 
 # with what an optimiser imports at its first step
 TRAININGS = Forks(
@@ -74,6 +74,7 @@ def finish(processes: list[subprocess.Popen]) -> list[int]:
 def new_study(folder: Path) -> Path:
     """Make what a training reads in ``folder``."""
     make_study(folder)
+    make_teacher(folder)
     before = Path.cwd()
     os.chdir(folder)
     plan_examples(seed=1, examples=EXAMPLES)
