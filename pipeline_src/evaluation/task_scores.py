@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.paths import TASKS
+from pipeline_src.evaluation.bag_of_words import predict
 from pipeline_src.evaluation.prediction_files import Rows, predictions_path, read_predictions
 from pipeline_src.evaluation.uncertainty import compare, make_units, resampled_values, score_interval
 from pipeline_src.tasks.files.spec import EvalSetSpec, TaskSpec
@@ -87,8 +88,13 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
     return {"mean": fmean(values), "deviation": stdev(values) if len(values) > 1 else None}
 
 
-def score_task(spec: TaskSpec, restarts: Sequence[int]) -> TaskScores:
+def score_task(spec: TaskSpec, restarts: Sequence[int], bag_of_words: bool = False) -> TaskScores:
     """Score one task over the listed restarts alone: others may still lie there.
+
+    Args:
+        spec: the task.
+        restarts: whose predictions are read.
+        bag_of_words: whether what words alone tell is a baseline too; it is trained here.
 
     Raises:
         PipelineError: a prediction file is missing, malformed, or does not belong to the task's file.
@@ -107,6 +113,9 @@ def score_task(spec: TaskSpec, restarts: Sequence[int]) -> TaskScores:
         if best is None:  # the first set decides; of equal restarts the first
             best = max(range(len(scores)), key=lambda place: scores[place][eval_set.metrics[0]])
         baselines = {"random_weights": from_random} if from_random else {}
+        if bag_of_words:
+            training = handler.read(spec, TASKS / spec.name / spec.train)
+            baselines["bag_of_words"] = [predict(spec, training, examples)]
         results[name] = EvalResult(
             examples=examples,
             scores=scores,
