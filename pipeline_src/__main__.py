@@ -72,7 +72,9 @@ STAGES = {
     ),
     "download_books": Stage("pipeline_src.sources.download_books", "fetch the books", ("books",)),
     "download_tasks": Stage(
-        "pipeline_src.task_sources.download_tasks", "fetch or generate the task sets", ("seed", "task_source", "tasks")
+        "pipeline_src.task_sources.download_tasks",
+        "fetch or generate the task sets",
+        ("seed", "task_source", "tasks", "corpus", "wikipedia"),
     ),
     "clean_wikipedia": Stage(
         "pipeline_src.wikipedia.clean_wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)

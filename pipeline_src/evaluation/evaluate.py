@@ -19,6 +19,7 @@ from pipeline_src.evaluation.prediction_files import read_runs
 from pipeline_src.evaluation.submissions import submissions, write_submissions
 from pipeline_src.evaluation.task_scores import TaskScores, score_task, spread
 from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.task_sources import from_corpus
 from pipeline_src.task_sources.synthetic import RULES
 from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tasks.handlers import HANDLERS
@@ -35,8 +36,9 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     by_task: dict[str, dict[str, Any]] = {}
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
-    for task in tasks:
-        scores = score_task(load_spec(task), finetune.restarts)
+    made = {task: from_corpus.RULES[task] for task in tasks if task in from_corpus.RULES}
+    for task in sorted(tasks, key=lambda task: task not in made):  # those come first
+        scores = score_task(load_spec(task), finetune.restarts, bag_of_words=task in made)
         table = scores.table()
         rows += table
         by_task[task] = {"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)}
@@ -52,7 +54,8 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
             write_json(folder / f"{task}.json", content)
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
-    write_json(SCORES, {"synthetic": bool(rules), "task_source": task_source, "rules": rules, "rows": rows})
+    kinds = {"synthetic": bool(rules), "task_source": task_source, "rules": rules, "from_corpus": made}
+    write_json(SCORES, {**kinds, "rows": rows})
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
 

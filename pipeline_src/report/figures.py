@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline_src.report.drawing import BLUE, GREY, INK, ORANGE, new_axes, svg
 from pipeline_src.report.results import PHASES, Curve, Results, is_synthetic
-from pipeline_src.report.table import METRICS
+from pipeline_src.report.table import METRICS, mark_of
 
 BELOW = {"loc": "outside lower center", "ncols": 2}  # where legends are, off the curves
 COLOURS = dict(zip(PHASES, (BLUE, ORANGE), strict=True))
@@ -49,11 +50,16 @@ def pretraining_panels(results: Results) -> list[str]:
     return [_panel(results, name) for name in measured]
 
 
+def story_panel(results: Results) -> str:
+    """The one curve of the first screen: the loss of masked words, beside what counting words gets."""
+    return _panel(results, "mlm_loss", "story")
+
+
 def _known(curve: Curve, name: str) -> bool:
     return any(value is not None for value in curve.get(name, []))
 
 
-def _panel(results: Results, name: str) -> str:
+def _panel(results: Results, name: str, element: str | None = None) -> str:
     panel, axes = PANELS[name], new_axes()
     for phase, colour in COLOURS.items():
         curve, validation = results.curves[phase], validation_curve(results, phase, name)
@@ -79,7 +85,9 @@ def _panel(results: Results, name: str) -> str:
             axes.hlines(panel.factor * level, *ends, color=GREY, linestyle="--", linewidth=1.3, label=label)
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
     axes.figure.legend(**BELOW)
-    return svg(axes, name, f"{panel.title} by training step, in {panel.label}, for both phases of pretraining")
+    return svg(
+        axes, element or name, f"{panel.title} by training step, in {panel.label}, for both phases of pretraining"
+    )
 
 
 def _points(curve: Curve, name: str) -> list[tuple[float, float]]:
@@ -131,16 +139,23 @@ def length_bars(results: Results) -> list[str]:
     return pictures
 
 
+def _reach(row: dict[str, Any]) -> tuple[float, float]:
+    """How far the interval goes below and above the mean; the deviation over restarts in studies without intervals."""
+    if ends := row.get("interval"):
+        return max(0.0, row["mean"] - ends[0]), max(0.0, ends[1] - row["mean"])
+    return (row["deviation"] or 0.0,) * 2
+
+
 def score_bars(results: Results) -> str:
     """Each main score as a bar with its deviation; the majority baseline and the score from random weights as marks."""
     rows = [row for row in results.scores["rows"] if row["main"]]
     made = [is_synthetic(results.scores, row["task"]) for row in rows]
     axes = new_axes(4.7, 0.27 * len(rows) + 1.1)
     places = list(range(len(rows)))[::-1]
-    spreads = [row["deviation"] or 0 for row in rows]
-    axes.barh(
-        places, [row["mean"] for row in rows], color=BLUE, height=0.6, label="pretrained", xerr=spreads, ecolor=INK
-    )
+    means = [row["mean"] for row in rows]
+    spreads = [_reach(row) for row in rows]
+    errors = list(zip(*spreads, strict=True))
+    axes.barh(places, means, color=BLUE, height=0.6, label="pretrained", xerr=errors, ecolor=INK)
     majority = [row["majority_baseline"] for row in rows]
     axes.scatter(majority, places, marker="|", s=150, color=INK, label="majority baseline", zorder=3, linewidths=2)
     known = [(row["random_weights"], place) for row, place in zip(rows, places, strict=True)]
@@ -148,16 +163,26 @@ def score_bars(results: Results) -> str:
     if known:
         values, at = zip(*known, strict=True)
         axes.scatter(values, at, marker="D", s=22, color=ORANGE, label="random weights", zorder=3)
+    words = [
+        (found["score"], place)
+        for row, place in zip(rows, places, strict=True)
+        if (found := row.get("baselines", {}).get("bag_of_words"))
+    ]
+    if words:
+        values, at = zip(*words, strict=True)
+        axes.scatter(values, at, marker="o", s=20, color=GREY, label="bag of words", zorder=3)
     some = any(made) and not all(made)
     kind = "synthetic " if made and all(made) else ""
-    marks = [" (synthetic)" if some and synthetic else "" for synthetic in made]
+    marks = [mark_of(results.scores, row["task"]) if some else "" for row in rows]
     names = [
         f"{row['title']}{mark}, {METRICS.get(row['metric'], row['metric'])}"
         for row, mark in zip(rows, marks, strict=True)
     ]
     axes.set_yticks(places, names)
     axes.set(xlabel=f"score on the {kind}tasks (percent)", xlim=(min(0, *(row["mean"] for row in rows)), 102))
-    axes.figure.legend(loc="outside upper center", ncols=3, columnspacing=1, handletextpad=0.4)
+    axes.figure.legend(
+        loc="outside upper center", ncols=2 + bool(known) + bool(words), columnspacing=1, handletextpad=0.4
+    )
     return svg(
         axes, "scores", f"Main score of every {kind}task beside the majority baseline and the score from random weights"
     )

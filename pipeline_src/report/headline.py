@@ -15,7 +15,15 @@ from pipeline_src.report.published import (
     read_paper,
     split_of,
 )
-from pipeline_src.report.results import GLUE_AVERAGE, Results, glue_average, in_average, is_synthetic
+from pipeline_src.report.results import (
+    GLUE_AVERAGE,
+    Results,
+    against,
+    glue_average,
+    in_average,
+    is_from_corpus,
+    is_synthetic,
+)
 from pipeline_src.report.table import METRICS
 from pipeline_src.report.traced import JsonRef, Traced, TracedValue
 
@@ -36,6 +44,10 @@ class Line:
         difference: ours less that; None where they are not comparable.
         test_server: published on hidden labels.
         main: whether this is the task's main metric.
+        interval: 95 %, of the mean.
+        bag_of_words: what words alone get.
+        against_random: how far from random weights, and whether by more than noise (evaluation/uncertainty.py).
+        from_corpus: whether the data were made from the study's own text.
     """
 
     title: Traced | str
@@ -53,6 +65,10 @@ class Line:
     difference: TracedValue | None = None
     test_server: Score | None = None
     main: bool = True
+    interval: Traced | None = None
+    bag_of_words: Traced | None = None
+    against_random: JsonRef | None = None
+    from_corpus: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,11 @@ class Headline:
         return next(letter for letter, source in self.sources if score.source and source.value == score.source.value)
 
     @property
+    def published(self) -> bool:
+        """Whether any line has a published score beside it."""
+        return any(line.published or line.test_server for line in self.lines)
+
+    @property
     def whole(self) -> bool:
         """Whether the average is of all scores that the paper averages."""
         return len(self.averaged) == len(GLUE_AVERAGE)
@@ -87,12 +108,15 @@ def headline(results: Results) -> Headline:
     scores, paper = results.ref("scores.json"), read_paper()
     model = model_of(paper, results.pretrain["long"]["config"])
     published = published_scores(paper, model.value["name"] if model else None)
-    lines = [_line(row, is_synthetic(scores.value, row.value["task"]), published) for row in scores["rows"]]
+    lines = [
+        _line(row, *(kind(scores.value, row.value["task"]) for kind in (is_synthetic, is_from_corpus)), published)
+        for row in scores["rows"]
+    ]
     rows = in_average(scores)
     return Headline(lines, model, _average(scores, rows, published), rows)
 
 
-def _line(row: JsonRef, synthetic: bool, published: dict[tuple[str, str, str], Score]) -> Line:
+def _line(row: JsonRef, synthetic: bool, from_corpus: bool, published: dict[tuple[str, str, str], Score]) -> Line:
     values = row.value
     split = split_of(values["file"])
     ours = Score(values["eval_set"], values["metric"], split, synthetic, row["mean"])
@@ -113,6 +137,10 @@ def _line(row: JsonRef, synthetic: bool, published: dict[tuple[str, str, str], S
         difference=_difference(ours, beside),
         test_server=published.get((ours.eval_set, ours.metric, TEST_SERVER)),
         main=values["main"],
+        interval=row["interval"] if values.get("interval") else None,
+        bag_of_words=row["baselines"]["bag_of_words"]["score"] if against(values, "bag_of_words") else None,
+        against_random=row["baselines"]["random_weights"]["against"] if against(values, "random_weights") else None,
+        from_corpus=from_corpus,
     )
 
 

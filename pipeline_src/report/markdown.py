@@ -6,7 +6,7 @@ from pipeline_src.report import cost
 from pipeline_src.report.headline import Headline, Line, headline
 from pipeline_src.report.page import title_of
 from pipeline_src.report.results import Results
-from pipeline_src.report.table import average_line, heading, text_table, validation_line
+from pipeline_src.report.table import average_line, heading, text_table, validation_line, verdict
 from pipeline_src.report.traced import DASH, Traced, plain
 
 HEADER = (
@@ -14,9 +14,12 @@ HEADER = (
     "metric",
     "split",
     "score",
+    "95 % interval",
     "best",
     "majority baseline",
+    "bag of words",
     "random weights",
+    "better than random?",
     "published",
     "difference",
     "test server",
@@ -48,13 +51,16 @@ def _cells(table: Headline, line: Line) -> tuple[str, ...]:
     )
     title = line.title if isinstance(line.title, str) else plain(line.title)
     return (
-        title + (" (synthetic)" if line.synthetic else ""),
+        title + (" (synthetic)" if line.synthetic else " (from this corpus)" if line.from_corpus else ""),
         line.metric,
         line.split,
         plain(line.mean, "one") + plain(line.deviation, "spread"),
+        cell(line.interval, "interval"),
         cell(line.best),
         cell(line.majority_baseline),
+        cell(line.bag_of_words),
         cell(line.random_weights),
+        verdict(line.against_random.value if line.against_random else None),
         published,
         cell(line.difference, "signed"),
         server,

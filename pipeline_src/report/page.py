@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from pipeline_src.report import cost, figures, provenance
 from pipeline_src.report.headline import headline
 from pipeline_src.report.published import read_paper
-from pipeline_src.report.results import PHASES, Results
+from pipeline_src.report.results import PHASES, Results, against, from_corpus, told_better
 from pipeline_src.report.table import own_titles
 from pipeline_src.report.traced import JsonRef, Traced, computed, show
 
@@ -31,7 +31,10 @@ BOXES = {  # of the summary: the text under the value, and its format
     "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
     "nsp_accuracy": ("validation NSP accuracy", "percent"),
     "rtd_auc": ("validation AUC of replaced tokens", "three"),
+    "from_corpus": ("average of the tasks made from this corpus", "one"),
+    "from_corpus_error": ("half its interval", "one"),
     "glue": ("GLUE average", "one"),
+    "glue_error": ("half its interval", "one"),
     "squad1": ("SQuAD, all answerable: F1", "one"),
     "squad2": ("SQuAD with unanswerable: F1", "one"),
     "swag": ("SWAG accuracy", "one"),
@@ -122,6 +125,12 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         results=results,
         own=own_titles(results.scores),
         made=list(dict.fromkeys(row.value["title"] for row in scores["rows"] if row.value["task"] in scores["rules"])),
+        from_corpus=scores["from_corpus"] if "from_corpus" in scores else [],
+        steps=computed("sum", *(results.ref(f"pretrain/{phase}.json")["steps"] for phase in PHASES)),
+        took=computed("sum", *(log["seconds"] for log in logs)) if len(logs) == len(PHASES) else None,
+        story_panel=figures.story_panel(results),
+        last_filled=_last_filled(results.ref(f"pretrain/{PHASES[-1]}.json")),
+        told=_told(scores),
         boxes=_boxes(JsonRef(summary, "results/summary.json")),
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
         short=results.ref("pretrain/short.json"),
@@ -166,6 +175,30 @@ def _filled_masks(phase: JsonRef) -> list[list[JsonRef]]:
         else answers
         for answers in texts.values()
     ]
+
+
+def _last_filled(phase: JsonRef) -> list[JsonRef]:
+    """What the model answers to each text at the end of its training."""
+    return [answers[-1] for answers in _filled_masks(phase)]
+
+
+BASELINES = {"random_weights": "random weights", "bag_of_words": "counting words"}
+
+
+def _told(scores: JsonRef) -> list[tuple[str, list[JsonRef], list[JsonRef]]]:
+    """For each baseline the titles of the tasks in which we are better by more than noise, and of those where not.
+
+    Of the tasks made from the corpus, or of all where there are none; by their main score.
+    """
+    rows = from_corpus(scores) or [row for row in scores["rows"] if row.value["main"]]
+    found = []
+    for key, name in BASELINES.items():
+        parted: dict[bool, list[JsonRef]] = {True: [], False: []}
+        for row in rows:
+            if against(row.value, key):
+                parted[told_better(row.value, key)].append(row["title"])
+        found.append((name, parted[True], parted[False]))
+    return found
 
 
 def _boxes(summary: JsonRef) -> list[Box]:

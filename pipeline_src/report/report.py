@@ -16,7 +16,7 @@ from pipeline_src.report.experiments import read_experiment
 from pipeline_src.report.markdown import render_markdown
 from pipeline_src.report.page import render_page
 from pipeline_src.report.results import RESULTS, Results, is_synthetic, read_results, summarise
-from pipeline_src.report.table import METRICS
+from pipeline_src.report.table import METRICS, mark_of
 
 # What `dvc plots` draws.
 SCORE_COLUMNS = ("score", "split", "metric", "value", "majority_baseline")
@@ -60,7 +60,7 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
 def score_rows(results: Results) -> Iterable[Sequence[Any]]:
     """Rows of ``scores.tsv``: SCORE_COLUMNS."""
     for row in results.scores["rows"]:
-        mark = " (synthetic)" if is_synthetic(results.scores, row["task"]) else ""
+        mark = mark_of(results.scores, row["task"])
         metric = METRICS.get(row["metric"], row["metric"])
         yield (
             f"{row['title']}, {metric}{mark}",

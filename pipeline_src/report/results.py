@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,28 @@ def is_synthetic(scores: dict[str, Any], task: str) -> bool:
     return task in scores["rules"]
 
 
+def is_from_corpus(scores: dict[str, Any], task: str) -> bool:
+    """Whether the task was made from the study's own held-out text."""
+    return task in scores.get("from_corpus", {})  # older studies have none
+
+
+def from_corpus(scores: JsonRef) -> list[JsonRef]:
+    """The main row of each task made from the corpus."""
+    return [row for row in scores["rows"] if row.value["main"] and is_from_corpus(scores.value, row.value["task"])]
+
+
+def against(row: dict[str, Any], baseline: str) -> dict[str, Any] | None:
+    """How a row's score differs from a baseline's on the same examples; None where there is no such baseline."""
+    known = row.get("baselines", {}).get(baseline)
+    return known["against"] if known else None
+
+
+def told_better(row: dict[str, Any], baseline: str) -> bool:
+    """Whether a score is above a baseline's by more than noise."""
+    found = against(row, baseline)
+    return found is not None and found["told"] and found["difference"] > 0
+
+
 def in_average(scores: JsonRef) -> list[JsonRef]:
     """The rows of ``scores.json`` that the GLUE average is made of, as far as the study holds them."""
     return [row for row in scores["rows"] if GLUE_AVERAGE.get(row.value["eval_set"]) == row.value["metric"]]
@@ -131,22 +154,41 @@ def glue_average(scores: JsonRef, formula: str = "mean over restarts") -> Traced
     return computed(formula, *(row["values"] for row in rows)) if rows else None
 
 
+MOST = 8  # figures of the summary: as many columns as a terminal holds
+
+
 def summarise(results: Results) -> dict[str, float]:
-    """The few figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``); at most eight.
+    """The few figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``): the first eight.
 
     Losses are of the validation documents after the last phase, task scores in percent, named synthetic where they are.
+    ``from_corpus`` is the average over the tasks made from this corpus; an ``_error`` is half of a 95 % interval.
     Digits are those that the tables of the report have: rounded twice, a figure would stand there as another one.
     """
     validation, scores = results.pretrain["long"]["validation"], results.scores
     shown = {"mlm_loss": "mlm_loss", "mlm_gap": "gap", "nsp_accuracy": "nsp_accuracy", "rtd_auc": "rtd_auc"}
     summary = {name: round(validation[figure], 3) for name, figure in shown.items() if figure in validation}
     ref = results.ref("scores.json")
+    if own := from_corpus(ref):
+        summary |= _with_error("from_corpus", computed("average", *(row["mean"] for row in own)), own)
     average = glue_average(ref)
     if average is not None:
         made = any(is_synthetic(scores, row.value["task"]) for row in in_average(ref))
-        summary["synthetic_glue" if made else "glue"] = round(average.value, 1)
+        summary |= _with_error("synthetic_glue" if made else "glue", average, in_average(ref))
     for row in scores["rows"]:
         if (row["eval_set"], row["metric"]) in IN_SUMMARY:
             prefix = "synthetic_" if is_synthetic(scores, row["task"]) else ""
             summary[f"{prefix}{row['eval_set']}"] = round(row["mean"], 1)
-    return summary
+    return dict(list(summary.items())[:MOST])
+
+
+def error_of(rows: Sequence[JsonRef]) -> TracedValue | None:
+    """Half the 95 % interval of the average of some rows' scores; None where one has no interval."""
+    if not all(row.value.get("interval") for row in rows):
+        return None
+    return computed("error of the average", *(row["interval"] for row in rows))
+
+
+def _with_error(name: str, average: TracedValue, rows: Sequence[JsonRef]) -> dict[str, float]:
+    error = error_of(rows)
+    found = {name: round(average.value, 1)}
+    return found if error is None else found | {f"{name}_error": round(error.value, 1)}

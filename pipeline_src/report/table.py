@@ -9,10 +9,27 @@ from typing import Any
 
 from pipeline_src.common.files import read_json
 from pipeline_src.common.names import as_text
-from pipeline_src.report.results import GLUE_AVERAGE, RESULTS, glue_average, in_average, is_synthetic
-from pipeline_src.report.traced import JsonRef
+from pipeline_src.report.results import (
+    GLUE_AVERAGE,
+    RESULTS,
+    against,
+    glue_average,
+    in_average,
+    is_from_corpus,
+    is_synthetic,
+)
+from pipeline_src.report.traced import FORMATS, JsonRef
 
-HEADER = ("task", "metric", "score", "majority baseline", "from random weights", "split")
+HEADER = (
+    "task",
+    "metric",
+    "score",
+    "95 % interval",
+    "majority",
+    "bag of words",
+    "random weights",
+    "better than random?",
+)
 METRICS = {
     "em": "EM",
     "f1": "F1",
@@ -44,10 +61,12 @@ def main(arguments: argparse.Namespace) -> None:
 
 def heading(scores: dict[str, Any]) -> str:
     """One line that says what the scores are of."""
+    first = "Tasks MADE FROM THIS CORPUS (held-out sentences) first; " if scores.get("from_corpus") else ""
     if scores["synthetic"]:
         but = f" but for {', '.join(own)}" if (own := own_titles(scores)) else ""
-        return f"Scores on SYNTHETIC tasks (made by this project in the official file layouts){but}, in percent"
-    return "Scores on the development sets, in percent"
+        then = f"{first}then SYNTHETIC tasks" if first else "Scores on SYNTHETIC tasks"
+        return f"{then} (made by this project in the official file layouts){but}, in percent"
+    return f"{first or 'Scores '}on the development sets, in percent"
 
 
 def validation_line(validation: dict[str, Any]) -> str:
@@ -77,26 +96,45 @@ def average_line(scores: dict[str, Any]) -> str:
 def row_texts(row: dict[str, Any]) -> dict[str, str]:
     """The cells of one row of ``results/scores.json`` as every report writes them."""
     spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
+    words = row.get("baselines", {}).get("bag_of_words")
     return {
         "metric": METRICS.get(row["metric"], row["metric"]),
         "score": f"{row['mean']:.1f}{spread}",
+        "interval": "–" if not row.get("interval") else FORMATS["interval"](row["interval"]),
         "majority_baseline": f"{row['majority_baseline']:.1f}",
+        "bag_of_words": "–" if words is None else f"{words['score']:.1f}",
         "random_weights": "–" if row["random_weights"] is None else f"{row['random_weights']:.1f}",
+        "verdict": verdict(against(row, "random_weights")),
     }
+
+
+def verdict(found: dict[str, Any] | None) -> str:
+    """What a difference says, in a word: a difference inside the noise is called so, with what would have told it."""
+    if found is None:
+        return "–"
+    if found["told"]:
+        return "yes" if found["difference"] > 0 else "worse"
+    if found["examples_to_tell"] is None:
+        return "same"
+    return f"noise ({found['examples_to_tell']:,} would tell)"
 
 
 def score_cells(scores: dict[str, Any]) -> list[tuple[str, ...]]:
     """The table's rows as text, in the order of :data:`HEADER`."""
-    marks = {True: " (synthetic)", False: ""}
-    return [
-        (row["title"] + marks[row["task"] in scores["rules"]], *row_texts(row).values(), row["file"])
-        for row in scores["rows"]
-    ]
+    return [(row["title"] + mark_of(scores, row["task"]), *row_texts(row).values()) for row in scores["rows"]]
+
+
+def mark_of(scores: dict[str, Any], task: str) -> str:
+    """What a task's title is followed by, where it is not of real labelled data."""
+    if is_from_corpus(scores, task):
+        return " (from this corpus)"
+    return " (synthetic)" if is_synthetic(scores, task) else ""
 
 
 def own_titles(scores: dict[str, Any]) -> list[str]:
     """Titles of the rows of a synthetic study that are of a task of one's own, which no rule has made."""
-    titles = [row["title"] for row in scores["rows"] if row["task"] not in scores["rules"]]
+    made = scores["rules"].keys() | scores.get("from_corpus", {}).keys()
+    titles = [row["title"] for row in scores["rows"] if row["task"] not in made]
     return list(dict.fromkeys(titles)) if scores["synthetic"] else []
 
 

@@ -7,6 +7,7 @@ pointers point at and ``FORMATS[format]`` to the outcome; a test does so for all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -74,6 +75,11 @@ def _deviation(values: list[float]) -> float | None:
 FORMULAS: dict[str, Callable[..., Any]] = {
     "itself": lambda value: value,
     "sum": lambda *values: sum(values),
+    # of scores that are averaged: half the interval of each, as errors that have nothing in common
+    "error of the average": lambda *intervals: (
+        math.hypot(*((high - low) / 2 for low, high in intervals)) / len(intervals)
+    ),
+    "average": lambda *values: fmean(values),
     "difference": lambda ours, theirs: ours - theirs,
     "how many": lambda *values: len(values),
     "largest": lambda *values: max(values),
@@ -115,6 +121,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "two": lambda value: f"{value:.2f}",
     "three": lambda value: f"{value:.3f}",
     "spread": lambda value: f" ± {value:.1f}",
+    "interval": lambda ends: f"{ends[0]:.1f} to {ends[1]:.1f}",
+    "p": lambda value: "p < 0.001" if value < 0.001 else f"p = {value:.3f}",
     "signed": lambda value: f"{value:+.1f}",
     "signed_three": lambda value: f"{value:+.3f}",
     "integer": lambda value: f"{value:,.0f}",

@@ -1,4 +1,4 @@
-"""Stage ``download_tasks``: every task of the study in its official file layout, made up or fetched."""
+"""Stage ``download_tasks``: every task of the study in its official file layout: of the corpus, made up or fetched."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from pathlib import Path
 from pipeline_src.common.catalogue import TASK_SOURCES
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
-from pipeline_src.common.paths import TASKS
+from pipeline_src.common.paths import TASKS, TEXT
 from pipeline_src.common.progress import log
+from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources.catalogue import Source, load_source, resolve
 from pipeline_src.sources.fetch import Obtained, describe, obtain, place
-from pipeline_src.task_sources import mrpc
+from pipeline_src.task_sources import from_corpus, mrpc
+from pipeline_src.task_sources.sentences import read_texts
 from pipeline_src.task_sources.synthetic import RULES, write_task
 
 ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not yet in GLUE's layout
 
 
-def run(seed: int, task_source: str, tasks: Sequence[str]) -> None:
+def run(*, seed: int, task_source: str, tasks: Sequence[str], corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
     """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``.
 
     Args:
-        seed: decides every sentence of the synthetic tasks.
+        seed: decides every sentence of the synthetic tasks, and which of the corpus are taken.
         task_source: ``synthetic`` or ``official``; a task of one's own, whose source names files on this machine alone,
-            comes from there in both.
+            comes from there in both, and one that is made from the corpus (``from_corpus``) from ``data/text``.
         tasks: names of tasks.
+        corpus, wikipedia: say which documents are held out, and which parts there are.
 
     Raises:
         PipelineError: no such ``task_source``, or a task cannot be had; ``data/tasks`` is then as it was.
@@ -34,18 +38,29 @@ def run(seed: int, task_source: str, tasks: Sequence[str]) -> None:
         raise PipelineError(
             "no such task_source", task_source, where="params.yaml", remedy=f"use {' or '.join(WRITERS)}"
         )
-    WRITERS[task_source](seed, tasks)
-    log.info("%d tasks (%s) in %s", len(tasks), task_source, TASKS)
+    made = [task for task in tasks if task in from_corpus.RULES]
+    write = WRITERS[task_source]([task for task in tasks if task not in made], seed)
+    texts = read_texts(TEXT, wikipedia.parts, seed, corpus.validation) if made else {}
+    with atomic_directory(TASKS) as folder:
+        for task in made:
+            from_corpus.write_task(task, folder / task, texts, seed)
+            describe(f"{task}-from-this-corpus", from_corpus.ABOUT, folder / task)
+        write(folder)
+    log.info("%d tasks (%s; %d from the corpus) in %s", len(tasks), task_source, len(made), TASKS)
 
 
-def _synthetic(seed: int, tasks: Sequence[str]) -> None:
+Write = Callable[[Path], None]  # fills the folder of all tasks
+
+
+def _synthetic(tasks: Sequence[str], seed: int) -> Write:
     about = {
         "description": "Synthetic sentences in the task's official file layout; scores on them say nothing about BERT",
         "licence": "that of this project",
         "citation": "pipeline_src.task_sources.synthetic",
     }
     own = _obtain({task: _own(task) for task in tasks if task not in RULES})
-    with atomic_directory(TASKS) as folder:
+
+    def write(folder: Path) -> None:
         for task in tasks:
             if task in own:
                 _place(task, own[task], folder)
@@ -54,12 +69,17 @@ def _synthetic(seed: int, tasks: Sequence[str]) -> None:
             write_task(task, folder / task, seed)
             describe(f"synthetic-{task}", about, folder / task)
 
+    return write
 
-def _official(seed: int, tasks: Sequence[str]) -> None:
+
+def _official(tasks: Sequence[str], seed: int) -> Write:
     obtained = _obtain({task: resolve(task, load_source(TASK_SOURCES, task)) for task in tasks})
-    with atomic_directory(TASKS) as folder:
+
+    def write(folder: Path) -> None:
         for task, found in obtained.items():
             _place(task, found, folder)
+
+    return write
 
 
 Found = tuple[Source, list[Obtained]]
@@ -83,4 +103,4 @@ def _place(task: str, found: Found, folder: Path) -> None:
     place(task, *found, folder / task, ARRANGE.get(task))
 
 
-WRITERS: dict[str, Callable[[int, Sequence[str]], None]] = {"synthetic": _synthetic, "official": _official}
+WRITERS: dict[str, Callable[[Sequence[str], int], Write]] = {"synthetic": _synthetic, "official": _official}

@@ -40,7 +40,7 @@ RULES = {
 }
 
 PARAGRAPHS_PER_ARTICLE = 50
-TAGGED_SENTENCES = 2000  # to train on
+TAGGED_SENTENCES = 800  # to train on
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 SWAG = ("video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source", *ENDINGS)
 

@@ -26,6 +26,7 @@ from pipeline_src.tasks.labelled import (
 from pipeline_src.tasks.metrics import compute_metrics
 from pipeline_src.tasks.predictions import align, certainty, check_outputs, not_a_prediction
 from pipeline_src.tasks.sequences import encode, pair_features
+from pipeline_src.tasks.sums import SUMS, Sums
 from pipeline_src.tokenizer.frame import read_frames
 
 head = "choice"
@@ -33,7 +34,7 @@ head = "choice"
 
 @dataclass(frozen=True)
 class Example:
-    """One row: its number (counted from 0), the context, the second segment once per choice, the right choice.
+    """One row: its number (counted from 0), the context, the second segment once per choice, the right one, its group.
 
     Examples of a test file have no label.
     """
@@ -42,6 +43,7 @@ class Example:
     context: str
     endings: tuple[str, ...]
     label: int | None
+    group: str | None = None
 
 
 def outputs(spec: TaskSpec) -> int:
@@ -69,7 +71,8 @@ def read(
         label = None if columns.label is None else label_index(fields[columns.label], places, f"{path}:{number}")
         context, *beginning = (fields[column] for column in columns.texts)
         endings = tuple(" ".join([*beginning, fields[column]]).strip() for column in columns.choices)
-        examples.append(Example(str(index), context, endings, label))
+        group = fields[columns.group] or None if columns.group else None
+        examples.append(Example(str(index), context, endings, label, group))
     return examples
 
 
@@ -116,6 +119,19 @@ def _choices(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[
         if type(value) is not int or not 0 <= value < len(example.endings):
             raise not_a_prediction(spec.name, value, f"choices are 0 to {len(example.endings) - 1}")
     return values
+
+
+def sums(
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], systems: Sequence[Sequence[dict[str, Any]]]
+) -> dict[str, Sums]:
+    """What each example adds to each metric; errors as :func:`score`."""
+    gold, given = gold_labels(examples), [_choices(spec, examples, predictions) for predictions in systems]
+    return {metric: SUMS[metric](gold, given) for metric in spec.eval_set(eval_set).metrics}
+
+
+def group(example: Example) -> str | None:
+    """That of its row, where the task names a column for it."""
+    return example.group
 
 
 def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:

@@ -28,6 +28,7 @@ from pipeline_src.tasks.labelled import (
 from pipeline_src.tasks.metrics import compute_metrics
 from pipeline_src.tasks.predictions import align, align_rows, certainty, check_outputs, not_a_prediction
 from pipeline_src.tasks.sequences import encode, pair_features
+from pipeline_src.tasks.sums import SUMS, Sums
 from pipeline_src.tokenizer.frame import read_frames
 
 head = "sequence"
@@ -35,7 +36,7 @@ head = "sequence"
 
 @dataclass(frozen=True)
 class Example:
-    """One row: its number (counted from 0), one or two texts, and the class's number or the regression's value.
+    """One row: its number (counted from 0), one or two texts, the class's number or the regression's value, its group.
 
     Examples of a test file have no label.
     """
@@ -43,6 +44,7 @@ class Example:
     id: str
     texts: tuple[str, ...]
     label: float | None
+    group: str | None = None
 
 
 def outputs(spec: TaskSpec) -> int:
@@ -77,6 +79,7 @@ def read(
             id=str(index),
             texts=tuple(fields[column] for column in layout.columns.texts),
             label=None if label is None else _label(spec, layout.labels, fields[label], f"{path}:{number}"),
+            group=fields[layout.columns.group] or None if layout.columns.group else None,
         )
         for index, (number, fields) in enumerate(read_columns(spec.name, path, layout, counts))
     ]
@@ -135,8 +138,13 @@ def score(
     Raises:
         PipelineError: predictions and examples do not belong together, or a prediction is not a label.
     """
-    values = [_number(spec, value) for value in align(spec.name, examples, predictions)]
-    return compute_metrics(spec.eval_set(eval_set).metrics, gold_labels(examples), values)
+    return compute_metrics(
+        spec.eval_set(eval_set).metrics, gold_labels(examples), _numbers(spec, examples, predictions)
+    )
+
+
+def _numbers(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> list[float]:
+    return [_number(spec, value) for value in align(spec.name, examples, predictions)]
 
 
 def _number(spec: TaskSpec, value: Any) -> float:
@@ -146,6 +154,19 @@ def _number(spec: TaskSpec, value: Any) -> float:
         return value
     allowed = ", ".join(spec.labels) or "finite numbers"
     raise not_a_prediction(spec.name, value, f"allowed: {allowed}")
+
+
+def sums(
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], systems: Sequence[Sequence[dict[str, Any]]]
+) -> dict[str, Sums]:
+    """What each example adds to each metric; errors as :func:`score`."""
+    gold, given = gold_labels(examples), [_numbers(spec, examples, predictions) for predictions in systems]
+    return {metric: SUMS[metric](gold, given) for metric in spec.eval_set(eval_set).metrics}
+
+
+def group(example: Example) -> str | None:
+    """That of its row, where the task names a column for it."""
+    return example.group
 
 
 def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pipeline_src.tasks import choice, classification, span, tagging
 from pipeline_src.tasks.example_result import ExampleResult
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
+from pipeline_src.tasks.sums import Sums
 
 
 class Handler(Protocol):
@@ -53,6 +54,14 @@ class Handler(Protocol):
         self, spec: TaskSpec, eval_set: str, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]
     ) -> dict[str, float]:
         """Metric -> percent, from prediction rows as read back from disk; there may be more than the set's metrics."""
+
+    def sums(
+        self, spec: TaskSpec, eval_set: str, examples: Sequence[Any], systems: Sequence[Sequence[dict[str, Any]]]
+    ) -> dict[str, Sums]:
+        """Metric -> what each example adds to it, for the prediction rows of several systems."""
+
+    def group(self, example: Any) -> object:
+        """What an example shares with others that it was taken with, such as its paragraph; None for nothing."""
 
     def majority_baseline(self, spec: TaskSpec, eval_set: str, examples: Sequence[Any]) -> dict[str, float]:
         """Metric -> percent that the best constant answer gets: what a model can do that learnt nothing."""

@@ -19,6 +19,7 @@ from pipeline_src.tasks.files.squad import Example, read_questions
 from pipeline_src.tasks.nbest import find_spans, nbest_list
 from pipeline_src.tasks.predictions import check_outputs
 from pipeline_src.tasks.squad_scores import best_cut, normalise_answer
+from pipeline_src.tasks.sums import Sums, shares
 from pipeline_src.tasks.windows import SpanFeatures, window_features
 
 SHOWN = 300  # most characters of a context in an ExampleResult
@@ -100,6 +101,22 @@ def score(
                 scores[f"{name}_{metric}"] = percent(values[metric][part])
     exact = best_cut(answers.raw["em"], answers.says, answers.has_answer, answers.differences)
     return scores | {"best_em": 100.0 * exact.total / len(examples), "best_em_threshold": exact.threshold}
+
+
+def sums(
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], systems: Sequence[Sequence[dict[str, Any]]]
+) -> dict[str, Sums]:
+    """What each question adds to each metric, at the threshold of the whole file; errors as :func:`score`."""
+    values = [score_answers(spec, examples, predictions).values() for predictions in systems]
+    return {
+        metric: shares([of[metric] for of in values], yes_no=metric == "em")
+        for metric in spec.eval_set(eval_set).metrics
+    }
+
+
+def group(example: Example) -> str:
+    """Its paragraph."""
+    return example.context
 
 
 def example_results(

@@ -18,6 +18,7 @@ from pipeline_src.tasks.files.conll import Example, read_sentences
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.metrics import accuracy, entity_f1, majority_score
 from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
+from pipeline_src.tasks.sums import Sums, overlaps, shares
 
 head = "token"
 
@@ -98,6 +99,37 @@ def _tags(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dic
         ):
             raise not_a_prediction(spec.name, value, f"a tag for each of the {len(example.words)} words")
     return values
+
+
+def sums(
+    spec: TaskSpec, eval_set: str, examples: Sequence[Example], systems: Sequence[Sequence[dict[str, Any]]]
+) -> dict[str, Sums]:
+    """What each sentence adds to each metric; errors as :func:`score`."""
+    gold, given = [example.tags for example in examples], [_tags(spec, examples, rows) for rows in systems]
+    return {metric: SUMS[metric](gold, given) for metric in spec.eval_set(eval_set).metrics}
+
+
+def _right_words(gold: Tags, systems: Sequence[Tags]) -> Sums:
+    right = [np.array([sum(map(str.__eq__, *pair)) for pair in zip(gold, tags, strict=True)]) for tags in systems]
+    return shares(right, np.array([float(len(tags)) for tags in gold]))
+
+
+def _entities(gold: Tags, systems: Sequence[Tags]) -> Sums:
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    true = [set(get_entities(list(tags))) for tags in gold]
+    found = [[set(get_entities(list(tags))) for tags in given] for given in systems]
+    return overlaps(
+        [np.array([(len(a & b), len(b), len(a)) for a, b in zip(true, given, strict=True)], float) for given in found]
+    )
+
+
+SUMS: dict[str, Callable[[Tags, Sequence[Tags]], Sums]] = {"entity_f1": _entities, "accuracy": _right_words}
+
+
+def group(example: Example) -> int:
+    """Its document."""
+    return example.document
 
 
 def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:

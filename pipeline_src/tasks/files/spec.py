@@ -25,16 +25,19 @@ class Columns(Block):
         texts: the first segment, then the second where there is one.
         label: the answer; a test file has none.
         choices: endings of the second segment, one of which is right (kind ``choice`` alone).
+        group: what rows that were taken together share, a document perhaps: intervals resample them together.
     """
 
     texts: tuple[Column, ...] = Field(min_length=1, max_length=2)
     label: Column | None = None
     choices: tuple[Column, ...] = ()
+    group: Column | None = None
 
     @property
     def wanted(self) -> tuple[Column, ...]:
         """Every column that is read."""
-        return (*self.texts, *self.choices, *(() if self.label is None else (self.label,)))
+        others = (column for column in (self.label, self.group) if column is not None)
+        return (*self.texts, *self.choices, *others)
 
 
 class TestSpec(Block):
@@ -206,7 +209,7 @@ class TaskSpec(Block):
             raise PipelineError(
                 "no test file is declared", eval_set or "the first set", where=self.name, remedy=TEST_REMEDY
             )
-        columns = declared.columns or self.columns.model_copy(update={"label": None})
+        columns = declared.columns or self.columns.model_copy(update={"label": None, "group": None})
         header = self.header if declared.header is None else declared.header
         return Layout(columns, header, self.labels, drop_short=False)  # a submission lacks no line
 

@@ -10,7 +10,9 @@ import pytest
 
 from pipeline_src.common.files import read_json
 from pipeline_src.evaluation.evaluate import run
+from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.report.table import HEADER, average_line, score_cells, text_table
 from pipeline_src.task_sources import download_tasks
 from pipeline_src.tasks.files import spec as specs
@@ -62,7 +64,8 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, suffix: str, conten
     for name in ("train", "dev", "test"):
         (own / f"{name}.{suffix}").write_text(content(name != "test"), encoding="utf-8")
     tasks = ("rte", "reviews") if task_source == "synthetic" else ("reviews",)
-    download_tasks.run(seed=1, task_source=task_source, tasks=tasks)
+    corpus, wikipedia = CorpusParams(), WikipediaParams(dump="own-wikipedia", parts=("one",))
+    download_tasks.run(seed=1, task_source=task_source, tasks=tasks, corpus=corpus, wikipedia=wikipedia)
 
     spec, folder = specs.load_spec("reviews"), project / "data/tasks/reviews"
     handler = HANDLERS[spec.kind]

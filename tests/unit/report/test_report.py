@@ -29,7 +29,7 @@ def test_the_page_is_whole_and_fetches_nothing(results, pictures):
     page = page_of(results)
     parsed = Page(page)
     assert not parsed.fetched and not parsed.open and "@import" not in page and "<script" not in page
-    assert page.count("<svg") == page.count('<svg role="img" aria-label="') == 6
+    assert page.count("<svg") == page.count('<svg role="img" aria-label="') == 7
     assert "A &lt;rule&gt;." in page and "with &lt;b&gt;with" not in page and "&lt;b&gt;with&lt;/b&gt;" in page
     text = "".join(words for words, _ in parsed.texts)
     for shown in (
@@ -104,7 +104,7 @@ def test_a_study_whose_phase_took_no_steps_has_its_report_too(results, pictures,
     write_json(path, read_json(path) | {"steps": 0})
     curve = path.with_suffix(".tsv")
     curve.write_text(curve.read_text().splitlines()[0] + "\n")
-    assert page_of(results).count("<svg") == 6
+    assert page_of(results).count("<svg") == 7
 
 
 def test_results_of_an_older_release_have_their_report_too(results):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.books import BooksParams
+from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources import download_books, download_wikipedia, fetch
 from pipeline_src.task_sources import download_tasks, mrpc
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]
+
+
+run_tasks = partial(
+    download_tasks.run, corpus=CorpusParams(), wikipedia=WikipediaParams(dump="own-wikipedia", parts=("one",))
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -44,7 +51,7 @@ def test_synthetic_tasks_are_called_so(project: Path, monkeypatch: pytest.Monkey
         (folder / "train.tsv").write_text(f"{task} {seed}\n")
 
     monkeypatch.setattr(download_tasks, "write_task", write_task)
-    download_tasks.run(seed=7, task_source="synthetic", tasks=["cola", "squad1"])
+    run_tasks(seed=7, task_source="synthetic", tasks=["cola", "squad1"])
     assert names(project / "data/tasks") == ["cola", "squad1"]
     assert (project / "data/tasks/cola/train.tsv").read_text() == "cola 7\n"
     about = json.loads((project / "data/tasks/cola/source.json").read_text())
@@ -53,7 +60,7 @@ def test_synthetic_tasks_are_called_so(project: Path, monkeypatch: pytest.Monkey
 
 def test_a_task_source_that_does_not_exist(project: Path) -> None:
     with pytest.raises(PipelineError, match=r"(?s)no such task_source: web.*synthetic or official"):
-        download_tasks.run(seed=1, task_source="web", tasks=["cola"])
+        run_tasks(seed=1, task_source="web", tasks=["cola"])
 
 
 OWN = """
@@ -78,12 +85,12 @@ def test_a_task_of_ones_own_comes_from_its_files(project: Path, catalogue: Path,
     (catalogue / "task_sources/mine.yaml").write_text(OWN)
     tasks = ["cola", "mine"] if task_source == "synthetic" else ["mine"]
     with pytest.raises(PipelineError, match=r"your own file is not there: data/own/mine/train\.jsonl"):
-        download_tasks.run(seed=1, task_source=task_source, tasks=tasks)
+        run_tasks(seed=1, task_source=task_source, tasks=tasks)
     assert not (project / "data/tasks").exists()
     (project / "data/own/mine").mkdir(parents=True)
     for name in ("train", "dev"):
         (project / f"data/own/mine/{name}.jsonl").write_text('{"text": "a", "label": 1}\n')
-    download_tasks.run(seed=1, task_source=task_source, tasks=tasks)
+    run_tasks(seed=1, task_source=task_source, tasks=tasks)
     assert names(project / "data/tasks") == tasks
     assert names(project / "data/tasks/mine") == ["dev.jsonl", "source.json", "train.jsonl"]
     assert json.loads((project / "data/tasks/mine/source.json").read_text())["name"] == "mine"
@@ -92,9 +99,9 @@ def test_a_task_of_ones_own_comes_from_its_files(project: Path, catalogue: Path,
 def test_a_task_without_synthetic_form_is_not_fetched_behind_ones_back(project: Path, catalogue: Path) -> None:
     (catalogue / "task_sources/theirs.yaml").write_text(THEIRS)
     with pytest.raises(PipelineError, match=r"(?s)no synthetic form of this task: theirs.*task_source: official"):
-        download_tasks.run(seed=1, task_source="synthetic", tasks=["theirs"])
+        run_tasks(seed=1, task_source="synthetic", tasks=["theirs"])
     with pytest.raises(PipelineError, match=r"(?s)no such entry in the catalogue: nobodys.*add nobodys.yaml"):
-        download_tasks.run(seed=1, task_source="synthetic", tasks=["nobodys"])
+        run_tasks(seed=1, task_source="synthetic", tasks=["nobodys"])
 
 
 def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +117,7 @@ def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: py
         return [fetch.Obtained(file, Path(file.path), shared=True) for file in source.files]
 
     monkeypatch.setattr(download_tasks, "obtain", obtain)
-    download_tasks.run(seed=1, task_source="official", tasks=["mrpc"])
+    run_tasks(seed=1, task_source="official", tasks=["mrpc"])
     folder = project / "data/tasks/mrpc"
     assert names(folder) == ["dev.tsv", "source.json", "test.tsv", "train.tsv"]
     assert (folder / "train.tsv").read_text().split("\n") == [HEADER, ROWS[0], ROWS[2], ROWS[3], ROWS[5], ""]
@@ -119,7 +126,7 @@ def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: py
     before = names(folder)
     content[mrpc.DEV_IDS] = "4\t104\n77\t177\n"
     with pytest.raises(PipelineError, match="dev pairs are missing: 1"):
-        download_tasks.run(seed=1, task_source="official", tasks=["mrpc"])
+        run_tasks(seed=1, task_source="official", tasks=["mrpc"])
     assert names(folder) == before and names(project / "data") == ["tasks"]
 
 
