@@ -64,7 +64,7 @@ class Stage:
 
 EVERY_BLOCK = (  # of params.yaml
     *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "model", "pretrain"),
-    *("task_source", "tasks", "finetune"),
+    *("task_source", "tasks", "finetune", "interpretation"),
 )
 STAGES = {
     "download_wikipedia": Stage(
@@ -105,6 +105,11 @@ STAGES = {
         ("seed", "model", "finetune"),
         ("task", "restart"),
         training=True,
+    ),
+    "interpret": Stage(
+        "pipeline_src.interpretation.interpret",
+        "what the model learnt, beside random weights",
+        ("seed", "wikipedia", "corpus", "model", "tasks", "finetune", "interpretation"),
     ),
     "evaluate": Stage(
         "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
