@@ -24,6 +24,7 @@ from pipeline_src.interpretation.minimal_pairs import judge, template_pairs, tre
 from pipeline_src.interpretation.senses import in_two_contexts, told_apart, words_of
 from pipeline_src.interpretation.shown_sentences import shown_sentences
 from pipeline_src.interpretation.skipped import Skipped
+from pipeline_src.interpretation.structure import structure
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.trees import Tree, read_trees
 from pipeline_src.interpretation.word_vectors import Sentence, cut_words
@@ -214,7 +215,11 @@ def _heads(study: Study) -> Found:
         return head_roles(study.model, sentences) | {"random": head_roles(study.control, sentences)["roles"]}
 
     return _together(
-        {"roles": roles, "relations": lambda: relations(study.model, study.control, study.trees, study.seed)}
+        {
+            "roles": roles,
+            "relations": lambda: relations(study.model, study.control, study.trees, study.seed),
+            "structure": lambda: structure(study.model, study.control, study.trees, study.seed),
+        }
     )
 
 

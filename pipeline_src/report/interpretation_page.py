@@ -19,14 +19,14 @@ def render_interpretation(parts: Mapping[str, Any]) -> str:
     """The page.
 
     Args:
-        parts: the files of ``results/interpretation/`` by their names without ``.json``.
+        parts: the files of ``results/interpretation/`` by their names without ``.json``; all but ``contents`` may lack.
     """
     model = parts["contents"]["model"]
-    sentences = parts["sentences"].get("attention", [])
-    words = parts["senses"].get("two contexts", {}).get("words", {})
-    completions = parts["completion"].get("completions", [])
+    sentences = parts.get("sentences", {}).get("attention", [])
+    words = parts.get("senses", {}).get("two contexts", {}).get("words", {})
+    completions = parts.get("completion", {}).get("completions", [])
     measures = list(_measures(parts))
-    roles = parts["heads"].get("roles", {}).get("roles")
+    roles = parts.get("heads", {}).get("roles", {}).get("roles")
     shown = {"Sentence": sentences, "Word": words, "Layers": measures, "Completion": completions}
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
@@ -35,7 +35,7 @@ def render_interpretation(parts: Mapping[str, Any]) -> str:
         title=f"What the model learnt: {model['title']}",
         model=model,
         sections=[name for name, part in shown.items() if part],
-        sentences=[_most_attended(each, model) for each in sentences],
+        sentences=[most_attended(each, model) for each in sentences],
         words=words,
         layers=range(model["layers"] + 1),
         measures=measures,
@@ -52,7 +52,7 @@ def render_interpretation(parts: Mapping[str, Any]) -> str:
     )
 
 
-def _most_attended(shown: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+def most_attended(shown: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
     """A sentence's words, and for each head the word that each of them attends to most."""
     words = shown["words"]
     flat = np.frombuffer(base64.b64decode(shown["weights"]), np.uint8)
@@ -66,7 +66,7 @@ def _most_attended(shown: Mapping[str, Any], model: Mapping[str, Any]) -> dict[s
 
 def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Each measure by layer: title, curves by name, and what to say of it."""
-    for name, found in parts["probes"].items():
+    for name, found in parts.get("probes", {}).items():
         if "gain" not in found:
             continue
         key = found["score"]
@@ -87,7 +87,7 @@ def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             f"{documents:,} documents; best layer over random weights: {low:+.1f} to {high:+.1f} points "
             "(from 2.5 to 97.5 % as documents are drawn anew).",
         }
-    if "two contexts" in parts["senses"]:
+    if "two contexts" in parts.get("senses", {}):
         found = parts["senses"]["two contexts"]
         low, high = (100 * value for value in found["gain"])
         yield {
