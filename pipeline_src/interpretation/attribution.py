@@ -51,4 +51,4 @@ def integrated_gradients(model: StudiedModel, ids: Sequence[int], place: int, to
         point, score = at((node + 1) / 2)
         (slope,) = torch.autograd.grad(score, point)
         total += weight / 2 * slope
-    return ((end - start) * total).sum(-1).detach(), float(at(1.0)[1] - at(0.0)[1])
+    return ((end - start) * total).sum(-1).detach(), float((at(1.0)[1] - at(0.0)[1]).detach())

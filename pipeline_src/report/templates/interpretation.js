@@ -51,6 +51,7 @@ function sentencePart() {
   const holder = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attention from row to column" });
   const said = element("p", { class: "said", role: "status" });
   const title = element("h3", {});
+  const why = element("div", {});
   const size = () => data.sentences[state.sentence].words.length;
   const weight = (layer, head, row, column) =>
     bytes[state.sentence][((layer * heads + head) * size() + row) * size() + column] / 255;
@@ -128,7 +129,24 @@ function sentencePart() {
       at.setAttribute("tabindex", "-1"); next.setAttribute("tabindex", "0"); next.focus();
     });
     holder.replaceChildren(table);
+    explain();
     said.textContent = "Point at a cell, or move with the arrow keys.";
+  }
+  function explain() {
+    const { words, hidden } = data.sentences[state.sentence];
+    why.replaceChildren();
+    if (!hidden) return;
+    const most = Math.max(...hidden.adds.map(Math.abs), 1e-9);
+    const line = element("tr", {}), values = element("tr", {});
+    words.forEach((word, at) => {
+      const share = hidden.adds[at];
+      line.append(element("th", { scope: "col" }, at === hidden.at ? "[MASK]" : word));
+      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.6 * Math.abs(share)) / most).toFixed(2)}` }, share.toFixed(2)));
+    });
+    why.append(
+      element("p", {}, `With “${words[hidden.at]}” hidden, the model gives it ${(100 * hidden.probability).toFixed(1)} %. What each word adds to the logarithm of that (nats), as all are unveiled together, ${hidden.gain.toFixed(2)} in sum:`),
+      element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "What each word adds" },
+        element("table", { class: "heat adds" }, element("thead", {}, line), element("tbody", {}, values))));
   }
   const draw = () => { drawGrid(); drawHeat(); };
   const texts = data.sentences.map((each) => each.words.slice(each.marks[0], each.words.length - each.marks[1]).join(" "));
@@ -136,7 +154,7 @@ function sentencePart() {
     element("div", { class: "controls" },
       choice("Sentence", texts, (at) => { state.sentence = at; draw(); }),
       tick("marks too", true, (on) => { state.marks = on; draw(); })),
-    grid, title, holder, said);
+    grid, title, holder, said, why);
   draw();
 }
 
