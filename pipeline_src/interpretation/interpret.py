@@ -18,7 +18,7 @@ from pipeline_src.common.progress import log
 from pipeline_src.interpretation.completion import completions, loss_by_masks
 from pipeline_src.interpretation.contextuality import self_similarity
 from pipeline_src.interpretation.heads import head_roles, relations
-from pipeline_src.interpretation.layers import probe_capitals, probe_tags
+from pipeline_src.interpretation.layers import probe_capitals, probe_tags, tags_by_layer
 from pipeline_src.interpretation.material import TAGGED, Tagged, Texts, read_tagged, read_texts, tagging_files
 from pipeline_src.interpretation.minimal_pairs import judge, template_pairs, treebank_pairs
 from pipeline_src.interpretation.senses import in_two_contexts, told_apart, words_of
@@ -271,8 +271,7 @@ def _checkpoints(study: Study) -> Found:
             told = in_two_contexts(model, study.control, study.seed)
             rows.append({"step": int(path.name), "two contexts": told["accuracy"]})
             for task, (labels, train, test) in study.tagged.items():
-                found = probe_tags(model, study.control, train, test, labels, study.seed)
-                rows[-1][task] = found["model"]["accuracy"]
+                rows[-1][task] = tags_by_layer(model, train, test, labels, study.seed)
         return rows
 
     return _together({"checkpoints": by_step})

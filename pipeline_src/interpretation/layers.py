@@ -24,6 +24,18 @@ def probe_tags(
     return _compared([model, control], sentences, labels, len(tags), seed, balance=False)
 
 
+def tags_by_layer(
+    model: StudiedModel, train: Tagged, test: Tagged, tags: Sequence[str], seed: int
+) -> list[float | None]:
+    """The accuracy of probes of a tagging task in each layer, without controls."""
+    numbers = {tag: number for number, tag in enumerate(tags)}
+    words = (
+        labelled(model, part.sentences, [[numbers[tag] for tag in row] for row in part.tags]) for part in (train, test)
+    )
+    found: list[float | None] = probe(*words, len(tags), seed).figures["accuracy"]
+    return found
+
+
 def probe_capitals(model: StudiedModel, control: StudiedModel, train: Texts, test: Texts, seed: int) -> dict[str, Any]:
     """Probes of whether a word began with a capital, for a model that does not see it; by balanced accuracy."""
     sentences = [train.sentences, test.sentences]

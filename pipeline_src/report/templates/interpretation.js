@@ -141,7 +141,7 @@ function sentencePart() {
     words.forEach((word, at) => {
       const share = hidden.adds[at];
       line.append(element("th", { scope: "col" }, at === hidden.at ? "[MASK]" : word));
-      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.6 * Math.abs(share)) / most).toFixed(2)}` }, share.toFixed(2)));
+      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.45 * Math.abs(share)) / most).toFixed(2)}` }, share.toFixed(2)));
     });
     why.append(
       element("p", {}, `With “${words[hidden.at]}” hidden, the model gives it ${(100 * hidden.probability).toFixed(1)} %. What each word adds to the logarithm of that (nats), as all are unveiled together, ${hidden.gain.toFixed(2)} in sum:`),
