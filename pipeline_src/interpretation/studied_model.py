@@ -75,10 +75,14 @@ class StudiedModel:
         ``of_run`` are fields of the config that are not saved and say how weights start.
         """
         config = replace(self.config, **of_run)
+        generator = torch.Generator().manual_seed(derive_seed(seed, "random control") % 2**63)
+        if self.head is None:
+            encoder = make_encoder(config)
+            initialise(encoder, generator)
+            return replace(self, encoder=encoder.eval())
         model = BertForPretraining(config)
-        initialise(model, torch.Generator().manual_seed(derive_seed(seed, "random control") % 2**63))
-        model.eval()
-        return replace(self, encoder=model.bert, head=model.cls["predictions"] if self.head is not None else None)
+        initialise(model, generator)
+        return replace(self, encoder=model.bert.eval(), head=model.cls["predictions"].eval())
 
     @cached_property
     def frame(self) -> Frame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,15 @@ def test_texts_of_training_and_of_validation_stay_apart(project):
     train, test = read_texts(("all",), 400, 1, 0.3)
     documents = [{sentence.document for sentence in part.sentences} for part in (train, test)]
     assert all(documents) and not documents[0] & documents[1] and set(train.sources) == {"books", "wikipedia"}
+
+
+def test_models_kept_on_the_way_are_looked_into_in_the_order_of_their_steps(project):
+    for place in ("long", "short/steps/100", "short/steps/20"):
+        shutil.copytree("model", project / "models/pretrained" / place)
+    own = replace(study(), folder=Path("models/pretrained/long"))
+    found, reasons = MEASURES["checkpoints"](own)
+    assert not reasons and [row["step"] for row in found["checkpoints"]] == [20, 100]
+    assert len(found["checkpoints"][0]["two contexts"]) == 2
 
 
 def test_a_model_without_the_head_says_so(project, monkeypatch):
