@@ -64,7 +64,7 @@ class Stage:
 
 EVERY_BLOCK = (  # of params.yaml
     *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "model", "pretrain"),
-    *("objectives", "task_source", "tasks", "finetune"),
+    *("objectives", "task_source", "tasks", "finetune", "interpretation"),
 )
 STAGES = {
     "download_wikipedia": Stage(
@@ -108,6 +108,11 @@ STAGES = {
         ("task", "restart"),
         training=True,
     ),
+    "interpret": Stage(
+        "pipeline_src.interpretation.interpret",
+        "what the model learnt, beside random weights",
+        ("seed", "wikipedia", "corpus", "model", "tasks", "finetune", "interpretation"),
+    ),
     "evaluate": Stage(
         "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
     ),
@@ -131,6 +136,11 @@ TOOLS = {
     "parts": ("pipeline_src.tools.parts", "list the parts of a dump of one date in params.yaml"),
     "import": ("pipeline_src.tools.import_model", "bring a Hugging Face or Google BERT into this layout"),
     "fill-mask": ("pipeline_src.tools.fill_mask", "what a model would put at each [MASK] of a text"),
+    "attention": ("pipeline_src.tools.attention", "where each attention head looks in a text"),
+    "neighbours": ("pipeline_src.tools.neighbours", "which uses of a word are most alike, layer by layer"),
+    "score": ("pipeline_src.tools.score", "how likely texts are, each token hidden in turn"),
+    "complete": ("pipeline_src.tools.complete", "a text gone on with, mask by mask"),
+    "look-into": ("pipeline_src.tools.look_into", "all that `interpret` measures, of any model, as a page"),
     "embed": ("pipeline_src.tools.embed", "texts as vectors"),
     "statistics": ("pipeline_src.tools.statistics", "print what the corpus stages have made so far"),
     "table": ("pipeline_src.report.table", "print the results table"),

@@ -31,6 +31,7 @@ PRETRAIN_RESULTS = RESULTS / "pretrain"
 PREDICTIONS = RESULTS / "predictions"
 SCORES = RESULTS / "scores.json"
 TASK_RESULTS = RESULTS / "tasks"
+INTERPRETATION = RESULTS / "interpretation"
 SUBMISSIONS = RESULTS / "submissions"
 
 # what no stage depends on: times, hosts, machines

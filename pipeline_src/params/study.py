@@ -17,6 +17,7 @@ from pipeline_src.params.books import BooksParams
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.objectives import ObjectivesParams
 from pipeline_src.params.pretrain import NO_TEACHER, PretrainParams
@@ -46,6 +47,7 @@ class Study(Block):
     task_source: Literal["synthetic", "official"]
     tasks: tuple[str, ...] = Field(min_length=1)
     finetune: FinetuneParams
+    interpretation: InterpretationParams
 
     @field_validator("tasks")
     @classmethod

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from pipeline_src.report import cost, figures, provenance
 from pipeline_src.report.headline import headline
+from pipeline_src.report.interpretation import interpretation
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.results import PHASES, Results, against, from_corpus, told_better
 from pipeline_src.report.table import own_titles
@@ -20,6 +21,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 SECTIONS = {
     "scores": "Scores",
     "pretraining": "Pretraining",
+    "interpretation": "What the model learnt",
     "corpus": "Corpus",
     "cost": "Cost",
     "errors": "Errors",
@@ -135,6 +137,7 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
         short=results.ref("pretrain/short.json"),
         long=results.ref("pretrain/long.json"),
+        learnt=interpretation(results),
         phases=[results.ref(f"pretrain/{phase}.json") for phase in PHASES],
         filled=[(phase, texts) for phase in PHASES if (texts := _filled_masks(results.ref(f"pretrain/{phase}.json")))],
         paper=read_paper(),

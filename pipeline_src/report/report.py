@@ -13,6 +13,8 @@ from pipeline_src.common.progress import log
 from pipeline_src.report.comparison import render_comparison
 from pipeline_src.report.cost import PRICE
 from pipeline_src.report.experiments import read_experiment
+from pipeline_src.report.interpretation import read_interpretation
+from pipeline_src.report.interpretation_page import render_interpretation
 from pipeline_src.report.markdown import render_markdown
 from pipeline_src.report.page import render_page
 from pipeline_src.report.results import RESULTS, Results, is_synthetic, read_results, summarise
@@ -47,6 +49,9 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     summary = summarise(results)
     with atomic_file(RESULTS / "report.html") as file:
         file.write(render_page(results, summary, price))
+    if parts := read_interpretation(results):
+        with atomic_file(RESULTS / "interpretation.html") as file:
+            file.write(render_interpretation(parts))
     with atomic_file(RESULTS / "report.md") as file:
         file.write(render_markdown(results))
     _write_table(

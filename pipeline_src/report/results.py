@@ -91,7 +91,8 @@ def read_results(folder: Path = RESULTS) -> Results:
         PipelineError: a file is missing or malformed.
     """
     names = ["scores.json", "corpus.json", *(f"pretrain/{phase}.json" for phase in PHASES)]
-    names += [f"tasks/{path.name}" for path in sorted((folder / "tasks").glob("*.json"))]
+    for part in ("tasks", "interpretation"):
+        names += [f"{part}/{path.name}" for path in sorted((folder / part).glob("*.json"))]
     return Results(
         documents={f"results/{name}": read_json(folder / name) for name in names},
         curves={phase: read_curve(folder / "pretrain" / f"{phase}.tsv") for phase in PHASES},

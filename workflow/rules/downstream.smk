@@ -43,6 +43,26 @@ rule finetune:
         "{params.cmd}"
 
 
+rule interpret:
+    input:
+        dag["interpret"].input,
+    output:
+        dag["interpret"].output,
+    log:
+        "logs/interpret/all.log",
+    benchmark:
+        "logs/benchmarks/interpret/all.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        **plan.work(memory=16000, minutes=120),
+    params:
+        cmd=dag["interpret"].cmd,
+    shell:
+        "{params.cmd}"
+
+
 rule evaluate:
     input:
         dag["evaluate"].input,

@@ -26,6 +26,9 @@ CHECKPOINTS = 3  # kept while training: the newest two and the best
 SCATTER = 1.2  # the mean of squared lengths over the square of the mean
 ONE_VECTOR = ("classification", "choice")  # kinds of tasks that read one token of each sequence
 PREDICTION = 170  # bytes of one predicted example
+# Of `interpret`: words of a tagging task; passes over the text, pieces of a word, tokens of pairs, prompts and masks
+INTERPRETED, PASSES, TOKENS_A_WORD, SHORT_SETS, INTERPRETED_LENGTH = 26_000, 3, 1.3, 100_000, 25
+INTERPRETATION = 300_000  # bytes written
 CORPUS_STATISTICS, EVALUATION, REPORT = 20_000, 30_000, 120_000  # bytes written; of evaluation, for one task
 
 
@@ -185,6 +188,18 @@ class Jobs:
         read = text + self.corpus.token_bytes() + self.corpus.example_bytes()
         yield JobEstimate("corpus_statistics", "all", text, "B", read=read, written=CORPUS_STATISTICS)
 
+    def interpret(self) -> Iterator[JobEstimate]:
+        """One job: words and sentences through the encoder and its control, several times over."""
+        params = self.study.interpretation
+        tagged = INTERPRETED * sum(task in self.study.tasks for task in params.tags)
+        tokens = 2 * TOKENS_A_WORD * (PASSES * params.words + tagged + SHORT_SETS)
+        flops = FORWARD * self.model.flops(tokens, INTERPRETED_LENGTH)
+        read = self.size("models/pretrained/long") or MODEL_AND_MOMENTS * self.model.parameters
+        yield JobEstimate(
+            "interpret", "all", flops, "FLOP", read=read, written=INTERPRETATION, tokens=tokens, flops=flops,
+            length=INTERPRETED_LENGTH, **self.model.of_a_job(),
+        )  # fmt: skip
+
     def evaluate(self) -> Iterator[JobEstimate]:
         """One job, which scores every prediction on labelled files."""
         params = self.study.finetune
@@ -240,6 +255,7 @@ STAGES = {  # by name in dvc.yaml, which says what reads what
     "pretrain_short": StageEstimate(lambda jobs: jobs.pretrain("short"), trains=True),
     "pretrain_long": StageEstimate(lambda jobs: jobs.pretrain("long"), trains=True),
     "finetune": StageEstimate(Jobs.finetune, trains=True),
+    "interpret": StageEstimate(Jobs.interpret),
     "evaluate": StageEstimate(Jobs.evaluate),
     "report": StageEstimate(Jobs.report),
 }

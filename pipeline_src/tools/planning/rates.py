@@ -40,6 +40,7 @@ STARTS = {
     "pretrain": 6.0,
     "finetune": 5.0,
     "corpus_statistics": 2.0,
+    "interpret": 4.0,
     "evaluate": 3.0,
     "report": 2.0,
 }
@@ -99,12 +100,17 @@ def gpu_step(
     return work, step_time(work, allocation.chip, allocation.gpus)
 
 
+def _interpreting(job: JobEstimate, _: Allocation) -> float:
+    return job.flops / by_size(THREAD, job.width)
+
+
 SECONDS: dict[str, Callable[[JobEstimate, Allocation], float]] = {
     "download_wikipedia": _download,
     "download_books": _download,
     "download_tasks": _download,
     **dict.fromkeys(PER_CORE, _on_cores),
     **dict.fromkeys(ONE_CORE, _on_one_core),
+    "interpret": _interpreting,
     "pretrain": _training,
     "finetune": _training,
 }

@@ -24,12 +24,13 @@ MAY_IMPORT = {
     "training": {"models"},
     "pretraining": {"tokenizer", "models", "training"},
     "finetuning": {"tokenizer", "models", "tasks", "training"},
+    "interpretation": {"corpus", "tokenizer", "models", "tasks.files"},
     "evaluation": {"tasks", "task_sources.synthetic"},
     "statistics": {"corpus", "tokenizer", "examples", "tasks.files"},
     "report": set(),
     "tools": {
         *("sources", "tokenizer", "examples", "models", "pretraining", "statistics", "finetuning", "training"),
-        *("report", "tasks.files.spec"),
+        *("report", "interpretation", "tasks.files.spec"),
     },
 }
 LAYER_0 = ("common", "params")

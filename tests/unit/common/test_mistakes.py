@@ -19,6 +19,7 @@ NOTHING_DONE = [  # in a folder where no stage has run
     "pretrain --phase long", "pretrain --phase medium", "finetune --task rte --restart 1",
     "finetune --task nope --restart 1", "finetune --task rte --restart x", "evaluate", "report", "statistics", "table",
     "show", "show --example 7", "show --count -3", "export new", "fill-mask text", "fill-mask [MASK]", "embed text",
+    "interpret", "attention text", "score text", "complete text", "neighbours word --file nope", "look-into page.html",
 ]  # fmt: skip
 NO_SUCH_THING = [
     "download_wikipedia --part nope", "download_wikipedia --part ../x", "clean_wikipedia --part ../x",

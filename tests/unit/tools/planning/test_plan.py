@@ -36,7 +36,7 @@ def test_the_sample_takes_what_it_takes(clone, root, capsys, lock):
         (clone / "dvc.lock").symlink_to(root / "dvc.lock")
     found = plan(capsys, "--cores", "2")
     assert 10 / 2 * MINUTE < found["totals"]["elapsed"] < 7 * 2 * MINUTE
-    assert found["totals"]["jobs"] == 27
+    assert found["totals"]["jobs"] == 28
     assert found["totals"]["cost"] is None
 
 
@@ -92,7 +92,7 @@ def test_the_table_fits_100_columns(clone, capsys, arguments):
     assert max(map(len, lines)) <= 100
     heads = lines[2].split()
     rows = lines[3 : lines.index(next(line for line in lines if line.startswith("---")))]
-    assert len(rows) == 14 and heads[-1] == "rates"
+    assert len(rows) == 15 and heads[-1] == "rates"
     assert len({len(row) for row in rows}) == 1  # no cell pushed its neighbours aside
 
 

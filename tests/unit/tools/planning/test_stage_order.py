@@ -27,7 +27,7 @@ def test_stages_come_after_those_whose_outputs_they_read(root, raw):
     assert set(order["pretrain_long"]) == {"train_tokenizer", "tokenize", "build_examples", "pretrain_short"}
     assert order["finetune"] == ("download_tasks", "pretrain_long")
     assert order["evaluate"] == ("download_tasks", "finetune")
-    assert set(order["report"]) == {"corpus_statistics", "pretrain_short", "pretrain_long", "evaluate"}
+    assert set(order["report"]) == {"corpus_statistics", "pretrain_short", "pretrain_long", "interpret", "evaluate"}
 
 
 def test_finetuning_of_another_model_waits_for_no_pretraining(root, raw):

@@ -1,0 +1,197 @@
+"""What can be read off a real encoder, beside random weights: every measure of stage ``interpret`` against its bar.
+
+``python -m benchmarks.interpretation`` looks into MiniLM (``_minilm``) with the dev file of UD English EWT from
+``$BENCH_DATA/ud_ewt`` and the sample's Wikipedia articles. It prints each figure beside the bar that it must reach, and
+what the probes cost beside scikit-learn's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks._minilm import minilm_folder
+from benchmarks.material import MORE, articles_text
+from benchmarks.measure import cpu_seconds, time_once
+from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.corpus.validation_split import in_validation_split
+from pipeline_src.interpretation.contextuality import self_similarity
+from pipeline_src.interpretation.heads import relations
+from pipeline_src.interpretation.labels import capitals
+from pipeline_src.interpretation.layers import labelled
+from pipeline_src.interpretation.material import A_DOCUMENT, LONGEST, SHORTEST, Tagged
+from pipeline_src.interpretation.probes import Labelled, probe, train_probes
+from pipeline_src.interpretation.senses import in_two_contexts, told_apart, words_of
+from pipeline_src.interpretation.structure import structure
+from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.interpretation.trees import Tree, read_trees
+from pipeline_src.interpretation.word_vectors import Sentence
+from pipeline_src.tasks.files.spec import load_spec
+
+TREEBANK = MORE / "ud_ewt/en_ewt-ud-dev.conllu"
+SEED, TEST_SHARE = 1, 0.2
+WORDS = 25_000  # of articles, for capitals
+RELATIONS = {"obj": 0.25, "det": 0.15, "case": 0.22, "cop": 0.20}  # points over the best fixed offset
+AS_GOOD, AS_CHEAP = 0.007, 0.2  # of scikit-learn's accuracy and CPU time
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure, and what it must lie between."""
+
+    name: str
+    value: float
+    least: float = -np.inf
+    most: float = np.inf
+
+    @property
+    def met(self) -> bool:
+        """Whether it does."""
+        return self.least <= self.value <= self.most
+
+
+def main() -> int:
+    """Measure, print, and say by the exit status whether all bars are reached."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, help="folder of another model; bars are MiniLM's")
+    arguments = parser.parse_args()
+    if not TREEBANK.exists():
+        print(f"error: {TREEBANK} is not there; set BENCH_DATA to the folder that holds ud_ewt", file=sys.stderr)
+        return 2
+    torch.set_num_threads(1)
+    start = cpu_seconds()
+    model = StudiedModel.open(arguments.model or minilm_folder())
+    control = model.with_random_weights(SEED)
+    trees = read_trees(load_spec("pos"), TREEBANK)
+    found: list[Figure] = []
+    for figure in _figures(model, control, trees):
+        found.append(figure)
+        bar = " to ".join(f"{end:.3g}" for end in (figure.least, figure.most) if np.isfinite(end))
+        kind = (
+            ""
+            if np.isfinite(figure.least) and np.isfinite(figure.most)
+            else "≥ "
+            if np.isfinite(figure.least)
+            else "≤ "
+        )
+        print(f"{figure.name:<52} {figure.value:7.3f}  {kind + bar:<14} {'' if figure.met else 'MISSED'}", flush=True)
+    record = {
+        "benchmark": "interpretation", "figures": {figure.name: round(figure.value, 4) for figure in found},
+        "met": all(figure.met for figure in found), "cpu_seconds": round(cpu_seconds() - start, 1),
+        "python": platform.python_version(),
+    }  # fmt: skip
+    print(json.dumps(record))
+    return 0 if record["met"] else 1
+
+
+def _figures(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> Iterator[Figure]:
+    yield from _tags(model, control, trees)
+    yield from _capitals(model, control)
+    tagged = Tagged([tree.sentence for tree in trees], [tree.tags for tree in trees])
+    ours, theirs = (told_apart(each, tagged) for each in (model, control))
+    assert ours is not None and theirs is not None
+    yield Figure("homographs: layer 0", ours["accuracy"][0], most=0.55)
+    yield Figure("homographs: best layer", max(ours["accuracy"]), least=0.78)
+    yield Figure("homographs: best layer of random weights", max(theirs["accuracy"]), most=0.56)
+    falls = [self_similarity(each, tagged.sentences, SEED)["fall"] for each in (model, control)]
+    yield Figure("self-similarity: fall from layer 0", falls[0], least=0.30)
+    yield Figure("self-similarity: fall of random weights", falls[1], most=0.03)
+    running = in_two_contexts(model, control, SEED)["words"]["running"]["accuracy"]
+    yield Figure("`running` in two senses: layer 0", running[0], most=0.6)
+    yield Figure("`running` in two senses: last layer", running[-1], least=0.9)
+    rows = {row["relation"]: row for row in relations(model, control, trees, SEED)}
+    for name, least in RELATIONS.items():
+        gain = rows[name]["found"] - rows[name]["found_by_offset"]
+        yield Figure(
+            f"head {rows[name]['layer']}-{rows[name]['head']}, {name}: over the best offset", gain, least=least
+        )
+    edges = structure(model, control, trees, SEED)
+    yield Figure("tree edges: best layer over neighbours", max(edges["model"]) - edges["neighbours"], least=0.12)
+    yield Figure("tree edges: random weights over neighbours", max(edges["random"]) - edges["neighbours"], most=0.03)
+
+
+def _tags(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> Iterator[Figure]:
+    spec = load_spec("pos")
+    numbers = {tag: number for number, tag in enumerate(spec.labels)}
+    test = [in_validation_split(f"pos:{tree.sentence.document}", SEED, TEST_SHARE) for tree in trees]
+    sides: list[dict[str, Any]] = []
+    for each in (model, control):
+        parts = _halves(
+            each, [tree.sentence for tree in trees], [[numbers[t] for t in tree.tags] for tree in trees], test
+        )
+        sides.append(probe(*parts, len(spec.labels), SEED).figures)
+        if each is model:
+            yield from _beside_scikit_learn(*parts, sides[0]["accuracy"], len(spec.labels))
+    ours, theirs = (side["accuracy"] for side in sides)
+    best = int(np.argmax(ours))
+    yield Figure("parts of speech: best layer", ours[best], least=0.92)
+    yield Figure("parts of speech: which layer that is", best, 2, 3)
+    yield Figure("parts of speech: best over layer 0", ours[best] - ours[0], least=0.05)
+    yield Figure("parts of speech: best over the last", ours[best] - ours[-1], least=0.06)
+    yield Figure("parts of speech: best over random weights", ours[best] - max(theirs), least=0.20)
+    yield Figure("parts of speech: a table of words", sides[0]["type_majority"], 0.78, 0.83)
+    selectivity = sides[0]["selectivity"]
+    # from the layer on whose accuracy is highest it rises by less than probes scatter
+    yield Figure("selectivity: least rise from layer to layer", min(np.diff(selectivity)), least=-0.007)
+    yield Figure("selectivity: last layer", selectivity[-1], least=0.32)
+
+
+def _beside_scikit_learn(train: Labelled, test: Labelled, ours: Sequence[float], classes: int) -> Iterator[Figure]:
+    """Accuracy and CPU time of the probes of all layers beside a regression of the best layer times their number."""
+    from sklearn.linear_model import LogisticRegression
+
+    best = int(np.argmax(ours))
+    vectors = [words.vectors[best].numpy() for words in (train, test)]
+    peer = LogisticRegression(C=0.01, max_iter=1000)
+    seconds = time_once(lambda: peer.fit(vectors[0], train.labels)) * len(ours)
+    spent = time_once(lambda: train_probes(train.vectors, torch.from_numpy(train.labels)[:, None], classes, SEED))
+    yield Figure(
+        "probes: accuracy less scikit-learn's", ours[best] - peer.score(vectors[1], test.labels), least=-AS_GOOD
+    )
+    yield Figure("probes: CPU time over scikit-learn's", spent / seconds, most=AS_CHEAP)
+
+
+def _capitals(model: StudiedModel, control: StudiedModel) -> Iterator[Figure]:
+    sentences = list(_article_sentences())
+    labels = capitals(sentences)
+    test = [in_validation_split(sentence.document, SEED, TEST_SHARE) for sentence in sentences]
+    ours, theirs = (probe(*_halves(each, sentences, labels, test), 2, SEED).figures for each in (model, control))
+    yield Figure("capitals: best layer, balanced", max(ours["balanced"]), least=0.86)
+    yield Figure("capitals: best layer, unseen words", max(ours["unseen_balanced"]), least=0.86)
+    yield Figure("capitals: random weights, unseen words", theirs["unseen_balanced"][-1], 0.47, 0.53)
+    yield Figure("capitals: a table of words, balanced", ours["type_majority_balanced"])
+
+
+def _halves(
+    model: StudiedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]], test: Sequence[bool]
+) -> tuple[Labelled, Labelled]:
+    sides = []
+    for wanted in (False, True):
+        chosen = [number for number, which in enumerate(test) if which == wanted]
+        sides.append(labelled(model, [sentences[n] for n in chosen], [labels[n] for n in chosen]))
+    return sides[0], sides[1]
+
+
+def _article_sentences() -> Iterator[Sentence]:
+    left = WORDS
+    for number, text in enumerate(articles_text()):
+        texts = [one for paragraph in text.split("\n") for one in split_sentences(paragraph)]
+        some = [words for words in map(words_of, texts) if SHORTEST <= len(words) <= LONGEST][:A_DOCUMENT]
+        for words in some:
+            yield Sentence(words, f"article {number}")
+            left -= len(words)
+        if left <= 0:
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

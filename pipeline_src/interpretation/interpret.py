@@ -1,0 +1,288 @@
+"""Stage ``interpret``: what the pretrained model learnt, beside the same architecture with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, write_json
+from pipeline_src.common.paths import INTERPRETATION, PRETRAINED
+from pipeline_src.common.progress import log
+from pipeline_src.interpretation.completion import completions, loss_by_masks
+from pipeline_src.interpretation.contextuality import self_similarity
+from pipeline_src.interpretation.heads import head_roles, relations
+from pipeline_src.interpretation.layers import probe_capitals, probe_tags, tags_by_layer
+from pipeline_src.interpretation.material import TAGGED, Tagged, Texts, read_tagged, read_texts, tagging_files
+from pipeline_src.interpretation.minimal_pairs import judge, template_pairs, treebank_pairs
+from pipeline_src.interpretation.senses import in_two_contexts, told_apart, words_of
+from pipeline_src.interpretation.shown_sentences import shown_sentences
+from pipeline_src.interpretation.skipped import Skipped
+from pipeline_src.interpretation.structure import structure
+from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.interpretation.trees import Tree, read_trees
+from pipeline_src.interpretation.word_vectors import Sentence, cut_words
+from pipeline_src.models.architecture import file_of
+from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.interpretation import InterpretationParams
+from pipeline_src.params.model import ModelParams
+from pipeline_src.params.wikipedia import WikipediaParams
+
+MASKS = 8  # that a prompt is completed with
+
+
+@dataclass
+class Study:
+    """What the measures read; each part is read or made once, when it is first asked for."""
+
+    seed: int
+    params: InterpretationParams
+    parts: tuple[str, ...]
+    validation: float
+    tasks: tuple[str, ...]
+    folder: Path
+    positions_start: str
+
+    @cached_property
+    def model(self) -> StudiedModel:
+        """The model that is looked into."""
+        return StudiedModel.open(self.folder)
+
+    @cached_property
+    def control(self) -> StudiedModel:
+        """Its architecture with random weights."""
+        return self.model.with_random_weights(self.seed, positions_start=self.positions_start)
+
+    @cached_property
+    def texts(self) -> tuple[Texts, Texts]:
+        """Sentences of training documents, and of validation documents.
+
+        Raises:
+            Skipped: none are wanted, or there are none.
+        """
+        if not self.params.words:
+            raise Skipped("interpretation.words is 0")
+        train, test = read_texts(self.parts, self.params.words, self.seed, self.validation)
+        if not train.sentences or not test.sentences:
+            raise Skipped("the text has no training documents, or no validation documents")
+        return train, test
+
+    @cached_property
+    def tagged(self) -> dict[str, tuple[tuple[str, ...], Tagged, Tagged]]:
+        """Of each tagging task: its tags, and sentences to train probes on and to test them on."""
+        found = {}
+        for task in self.params.tags:
+            if task in self.tasks:
+                spec, train, test = tagging_files(task)
+                files = (read_tagged(spec, path, TAGGED[key]) for key, path in (("train", train), ("test", test)))
+                found[task] = (spec.labels, *files)
+        return found
+
+    @cached_property
+    def trees(self) -> list[Tree]:
+        """Of the first tagging task that has any, in the file that it is scored on.
+
+        Raises:
+            Skipped: none has.
+        """
+        for task in self.tagged:
+            spec, _, path = tagging_files(task)
+            if trees := read_trees(spec, path):
+                return trees
+        raise Skipped("no tagging task of the study has dependency trees")
+
+
+def run(
+    *,
+    seed: int,
+    wikipedia: WikipediaParams,
+    corpus: CorpusParams,
+    model: ModelParams,
+    tasks: tuple[str, ...],
+    finetune: FinetuneParams,
+    interpretation: InterpretationParams,
+) -> None:
+    """Write ``results/interpretation/``: a file for each measure, and ``contents.json``, which says what is missing.
+
+    Args:
+        seed: of the control's weights and of all draws.
+        wikipedia, corpus, model, tasks, finetune, interpretation: blocks of params.yaml.
+
+    Raises:
+        PipelineError: the model cannot be opened, is not of the study's architecture, or a file cannot be read.
+    """
+    study = Study(
+        seed, interpretation, tuple(wikipedia.parts), corpus.validation, tasks,
+        Path(finetune.model), model.positions_start,
+    )  # fmt: skip
+    names = study.model.config.names
+    if file_of(names.model_type) != model.architecture:
+        raise PipelineError(
+            "the encoder is of another architecture than the study's", f"{names.model_type}, not {model.architecture}",
+            where=study.folder, remedy="set model.architecture to it, or finetune.model to another folder",
+        )  # fmt: skip
+    write_measures(study, INTERPRETATION)
+
+
+def write_measures(study: Study, folder: Path) -> None:
+    """Measure a model and write ``folder``; errors as in :func:`run`."""
+    torch.set_num_threads(1)  # sums are in one order, whatever the machine
+    skipped: dict[str, str] = {}
+    with atomic_directory(folder) as out:
+        for name, measure in MEASURES.items():
+            log.info("measuring %s", name)
+            found, reasons = measure(study)
+            skipped |= reasons
+            write_json(out / f"{name}.json", found)
+        config = study.model.config
+        sizes = {
+            "layers": len(study.model.states([[]])[0]) - 1,
+            "width": config.hidden_size,
+            "heads": config.num_attention_heads,
+        }
+        write_json(out / "contents.json", {"model": {"title": config.names.title, **sizes}, "skipped": skipped})
+    for name, reason in skipped.items():
+        log.info("%s left out: %s", name, reason)
+
+
+Found = tuple[dict[str, Any], dict[str, str]]  # what is written, and what is missing with the reason
+
+
+def _together(parts: dict[str, Callable[[], Any]]) -> Found:
+    """What each part gives, by its name; those that are skipped or give None apart."""
+    found, reasons = {}, {}
+    for name, part in parts.items():
+        try:
+            value = part()
+        except Skipped as skipped:
+            reasons[name] = str(skipped)
+            continue
+        if value is None:
+            reasons[name] = "the study's data have none"
+        else:
+            found[name] = value
+    return found, reasons
+
+
+def _probes(study: Study) -> Found:
+    def tags(task: str) -> Any:
+        labels, train, test = study.tagged[task]
+        return probe_tags(study.model, study.control, train, test, labels, study.seed)
+
+    def of_capitals() -> Any:
+        normaliser = study.model.tokenizer.normalizer
+        if normaliser is None or normaliser.normalize_str("A") == "A":
+            raise Skipped("the model sees capitals")
+        return probe_capitals(study.model, study.control, *study.texts, study.seed)
+
+    def alike() -> Any:
+        sentences = study.texts[0].sentences
+        return {
+            "model": self_similarity(study.model, sentences, study.seed),
+            "random": self_similarity(study.control, sentences, study.seed),
+        }
+
+    return _together(
+        {task: lambda task=task: tags(task) for task in study.tagged}
+        | {"capitals": of_capitals, "self-similarity": alike}
+    )
+
+
+def _senses(study: Study) -> Found:
+    def homographs(task: str) -> Any:
+        test = study.tagged[task][2]
+        found, random = (told_apart(each, test) for each in (study.model, study.control))
+        return None if found is None or random is None else found | {"random": random["accuracy"]}
+
+    return _together(
+        {"two contexts": lambda: in_two_contexts(study.model, study.control, study.seed)}
+        | {f"homographs of {task}": lambda task=task: homographs(task) for task in study.tagged}
+    )
+
+
+def _heads(study: Study) -> Found:
+    def roles() -> Any:
+        if not study.params.sentences:
+            raise Skipped("interpretation.sentences is 0")
+        sentences = study.texts[1].sentences[: study.params.sentences]
+        return head_roles(study.model, sentences) | {"random": head_roles(study.control, sentences)["roles"]}
+
+    return _together(
+        {
+            "roles": roles,
+            "relations": lambda: relations(study.model, study.control, study.trees, study.seed),
+            "structure": lambda: structure(study.model, study.control, study.trees, study.seed),
+        }
+    )
+
+
+def _pairs(study: Study) -> Found:
+    def judged(pairs: Callable[[], Any], title: str) -> Any:
+        if not study.params.minimal_pairs:
+            raise Skipped("interpretation.minimal_pairs is false")
+        if study.model.lacks:
+            raise Skipped(study.model.lacks)
+        found = judge(study.model, study.control, pairs(), study.seed)
+        return None if found is None else {"title": title, **found}
+
+    sets: dict[str, Callable[[], Any]] = {
+        name: lambda pairs=pairs, title=title: judged(lambda: pairs, title)
+        for name, (title, pairs) in template_pairs().items()
+    }
+    treebank = "subject and verb in a treebank"
+    return _together(sets | {"treebank": lambda: judged(lambda: treebank_pairs(study.trees), treebank)})
+
+
+def _completion(study: Study) -> Found:
+    def texts() -> Any:
+        if not study.params.prompts:
+            raise Skipped("interpretation.prompts is empty")
+        return completions(study.model, study.params.prompts, MASKS, study.seed)
+
+    def loss() -> Any:
+        train, test = (cut_words(study.model, part.sentences).ids for part in study.texts)
+        flat = np.concatenate([np.asarray(text, np.int64) for text in train])
+        counts = np.bincount(flat, minlength=study.model.tokenizer.get_vocab_size())
+        return loss_by_masks(study.model, test, counts, study.seed)
+
+    return _together({"completions": texts, "loss by masks": loss})
+
+
+def _sentences(study: Study) -> Found:
+    sentences = [Sentence(words_of(text), text) for text in study.params.shown]
+    return _together({"attention": lambda: shown_sentences(study.model, sentences) or None})
+
+
+def _checkpoints(study: Study) -> Found:
+    def by_step() -> Any:
+        kept = sorted(study.folder.parent.glob("*/steps/*"), key=lambda path: int(path.name))
+        if not kept or study.folder.parent != PRETRAINED:
+            raise Skipped("pretrain.keep_steps keeps no models of this one")
+        rows = []
+        for path in kept:
+            model = StudiedModel.open(path)
+            told = in_two_contexts(model, study.control, study.seed)
+            rows.append({"step": int(path.name), "two contexts": told["accuracy"]})
+            for task, (labels, train, test) in study.tagged.items():
+                rows[-1][task] = tags_by_layer(model, train, test, labels, study.seed)
+        return rows
+
+    return _together({"checkpoints": by_step})
+
+
+MEASURES: dict[str, Callable[[Study], Found]] = {  # by the name of its file
+    "probes": _probes,
+    "senses": _senses,
+    "heads": _heads,
+    "pairs": _pairs,
+    "completion": _completion,
+    "sentences": _sentences,
+    "checkpoints": _checkpoints,
+}

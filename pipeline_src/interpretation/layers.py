@@ -1,0 +1,86 @@
+"""Measure ``probes``: what can be read off each layer, of the model and of random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline_src.interpretation.labels import CAPITALS, NO_LABEL, capitals
+from pipeline_src.interpretation.material import Tagged, Texts
+from pipeline_src.interpretation.probes import Labelled, Outcome, balancing, interval, probe
+from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.interpretation.word_vectors import Sentence, word_vectors
+
+
+def probe_tags(
+    model: StudiedModel, control: StudiedModel, train: Tagged, test: Tagged, tags: Sequence[str], seed: int
+) -> dict[str, Any]:
+    """Probes of a tagging task; see :func:`_compared`."""
+    numbers = {tag: number for number, tag in enumerate(tags)}
+    labels = [[[numbers[tag] for tag in row] for row in part.tags] for part in (train, test)]
+    sentences = [train.sentences, test.sentences]
+    return _compared([model, control], sentences, labels, len(tags), seed, balance=False)
+
+
+def tags_by_layer(
+    model: StudiedModel, train: Tagged, test: Tagged, tags: Sequence[str], seed: int
+) -> list[float | None]:
+    """The accuracy of probes of a tagging task in each layer, without controls."""
+    numbers = {tag: number for number, tag in enumerate(tags)}
+    words = (
+        labelled(model, part.sentences, [[numbers[tag] for tag in row] for row in part.tags]) for part in (train, test)
+    )
+    found: list[float | None] = probe(*words, len(tags), seed).figures["accuracy"]
+    return found
+
+
+def probe_capitals(model: StudiedModel, control: StudiedModel, train: Texts, test: Texts, seed: int) -> dict[str, Any]:
+    """Probes of whether a word began with a capital, for a model that does not see it; by balanced accuracy."""
+    sentences = [train.sentences, test.sentences]
+    labels = [capitals(part) for part in sentences]
+    return _compared([model, control], sentences, labels, len(CAPITALS), seed, balance=True)
+
+
+def _compared(
+    models: Sequence[StudiedModel],
+    sentences: Sequence[Sequence[Sentence]],
+    labels: Sequence[Sequence[Sequence[int]]],
+    classes: int,
+    seed: int,
+    balance: bool,
+) -> dict[str, Any]:
+    """The figures of the model and of random weights, and the interval of the difference between their best layers."""
+    found: list[Outcome] = []
+    tested = None
+    for model in models:
+        train, tested = (labelled(model, *part) for part in zip(sentences, labels, strict=True))
+        found.append(probe(train, tested, classes, seed))
+    assert tested is not None
+    key = "balanced" if balance else "accuracy"
+    best = [int(np.argmax(outcome.figures[key])) for outcome in found]
+    rights = [outcome.right[layer].astype(float) for outcome, layer in zip(found, best, strict=True)]
+    if balance:
+        rights = [balancing(right, tested.labels) for right in rights]
+    return {
+        "score": key,
+        "model": found[0].figures,
+        "random": found[1].figures,
+        "best_layer": best[0],
+        "gain": interval(rights[0], rights[1], tested.documents, seed),
+    }
+
+
+def labelled(model: StudiedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]]) -> Labelled:
+    """Vectors of the words that have a label."""
+    words = word_vectors(model, sentences)
+    places = list(zip(words.sentence.tolist(), words.place.tolist(), strict=True))
+    of_word = np.array([labels[sentence][place] for sentence, place in places], np.int64)
+    kept = np.flatnonzero(of_word != NO_LABEL)
+    return Labelled(
+        words.vectors[:, kept],
+        of_word[kept],
+        [sentences[places[number][0]].words[places[number][1]].lower() for number in kept],
+        [sentences[places[number][0]].document for number in kept],
+    )

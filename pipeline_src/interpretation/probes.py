@@ -1,0 +1,192 @@
+"""Probes: softmax regressions from the word vectors of every layer to labels, all trained at once.
+
+A probe says what can be read off a layer, not what the model uses (Belinkov 2022). So each has its controls: a task
+whose labels are random by word type (Hewitt and Liang 2019, "selectivity"), the most frequent label of the type, and
+the same probe on the same encoder with random weights, which the caller measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_src.common.counter_rng import derive_seed, integers, permuted
+from pipeline_src.interpretation.labels import control_labels, type_majority
+
+EPOCHS, BATCH, RATE = 10, 256, 0.01  # Adam's; by them a probe is as good as a converged regression (benchmarks)
+DRAWS = 1000  # of documents, for an interval
+CONTROL_TYPES = 1000  # a control task over fewer is learnt by heart, and its accuracy says nothing
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Words with labels.
+
+    Attributes:
+        vectors: float32 [L + 1, W, H].
+        labels: int64 [W], none of them missing.
+        types: of each word, in small letters.
+        documents: of each word.
+    """
+
+    vectors: Tensor
+    labels: np.ndarray
+    types: Sequence[str]
+    documents: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the probes of one label set say.
+
+    Attributes:
+        right: whether each tested word's label is right, by layer, bool [L + 1, W].
+        control: likewise of the control task; None where there are too few types.
+        figures: what is written down.
+    """
+
+    right: np.ndarray
+    control: np.ndarray | None
+    figures: dict[str, Any]
+
+
+def probe(train: Labelled, test: Labelled, classes: int, seed: int) -> Outcome:
+    """Train probes on all layers at once and test them.
+
+    Shares are of words. ``by_layer`` holds accuracy, balanced accuracy (the mean over labels), accuracy on types not
+    seen in training and on types seen with several labels, and that of the control task.
+    """
+    controls = [control_labels(words.types, train.labels, classes, seed) for words in (train, test)]
+    enough = len(set(train.types)) >= CONTROL_TYPES
+    targets = [train.labels, controls[0]] if enough else [train.labels]
+    weights, bias = train_probes(train.vectors, torch.from_numpy(np.stack(targets, 1)), classes, seed)
+    guesses = _predict(test, weights, bias, len(targets))  # [tasks, L + 1, W]
+    right = guesses[0] == test.labels
+    control = guesses[1] == controls[1] if enough else None
+    majority, seen, ambiguous = type_majority(train.types, train.labels, test.types)
+    of_types = {
+        "unseen": np.array([name not in seen for name in test.types]),
+        "ambiguous": np.array([name in ambiguous for name in test.types]),
+    }
+    commonest = int(np.bincount(train.labels, minlength=classes).argmax())
+    figures = {
+        "classes": classes,
+        "trained_on": len(train.labels),
+        "tested_on": len(test.labels),
+        "documents": len(set(test.documents)),
+        "types": len(set(train.types)),
+        "majority": share(test.labels == commonest),
+        "type_majority": share(majority == test.labels),
+        "type_majority_balanced": balanced(majority == test.labels, test.labels),
+        **{f"{name}_share": share(chosen) for name, chosen in of_types.items()},
+        "accuracy": [share(row) for row in right],
+        "balanced": [balanced(row, test.labels) for row in right],
+        **{name: [share(row[chosen]) for row in right] for name, chosen in of_types.items()},
+        "unseen_balanced": [balanced(row[of_types["unseen"]], test.labels[of_types["unseen"]]) for row in right],
+    }
+    if control is not None:
+        figures["control"] = [share(row) for row in control]
+        figures["control_seen"] = [share(row[~of_types["unseen"]]) for row in control]
+        figures["selectivity"] = [
+            rounded(ours - theirs) for ours, theirs in zip(figures["accuracy"], figures["control"], strict=True)
+        ]
+    return Outcome(right, control, figures)
+
+
+def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Softmax regressions by Adam: one for each layer and column of ``targets``.
+
+    Args:
+        vectors: float32 [S, W, H]; they are scaled to mean 0 and deviation 1 in each dimension.
+        targets: int64 [W, tasks].
+        classes: of each task.
+        seed: the order of the words in each epoch is a function of it.
+
+    Returns:
+        Weights [S, H, tasks x classes] and biases [S, 1, tasks x classes], for vectors as they are.
+    """
+    layers, words, width = vectors.shape
+    tasks = targets.shape[1]
+    mean, deviation = vectors.mean(1, keepdim=True), vectors.std(1, keepdim=True, correction=0).clamp(min=1e-6)
+    weight = torch.zeros(layers, width, tasks * classes)
+    bias = torch.zeros(layers, 1, tasks * classes)
+    moments = [torch.zeros_like(part) for part in (weight, weight, bias, bias)]
+    step, steps = 0, EPOCHS * -(-words // BATCH)
+    places = np.arange(words)
+    with torch.no_grad():
+        for epoch in range(EPOCHS):
+            order = torch.from_numpy(permuted(derive_seed(seed, "probe", epoch), places, words))
+            for chosen in order.split(BATCH):
+                scaled = (vectors[:, chosen] - mean) / deviation
+                scores = torch.baddbmm(bias, scaled, weight).view(layers, len(chosen), tasks, classes)
+                slope = scores.softmax(-1)  # of the cross-entropy, after the next line
+                slope.scatter_add_(
+                    3, targets[chosen][None, :, :, None].expand(layers, -1, -1, -1),
+                    torch.full((layers, len(chosen), tasks, 1), -1.0),
+                )  # fmt: skip
+                slope = slope.view(layers, len(chosen), -1) / len(chosen)
+                step += 1
+                rate = RATE * (1 - (step - 1) / steps)  # to 0, in place of an average over the last steps
+                _adam(weight, scaled.transpose(1, 2) @ slope, moments[0], moments[1], step, rate)
+                _adam(bias, slope.sum(1, keepdim=True), moments[2], moments[3], step, rate)
+    weight = weight / deviation.transpose(1, 2)
+    return weight, bias - mean @ weight
+
+
+def _adam(values: Tensor, slope: Tensor, first: Tensor, second: Tensor, step: int, rate: float) -> None:
+    """One step of Adam with its usual constants (Kingma and Ba 2015), in place."""
+    first.lerp_(slope, 0.1)
+    second.mul_(0.999).addcmul_(slope, slope, value=0.001)
+    scale = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
+    values.addcdiv_(first, scale, value=-rate / (1 - 0.9**step))
+
+
+def _predict(words: Labelled, weights: Tensor, bias: Tensor, tasks: int) -> np.ndarray:
+    """The likeliest label of each word, int64 [tasks, L + 1, W]."""
+    scores = torch.baddbmm(bias, words.vectors, weights)
+    return scores.view(*scores.shape[:2], tasks, -1).argmax(-1).permute(2, 0, 1).numpy()
+
+
+def interval(ours: np.ndarray, theirs: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:
+    """From 2.5 to 97.5 % of the difference of two shares, as documents are drawn anew (paired bootstrap, Efron 1979).
+
+    Args:
+        ours, theirs: what is averaged, for each word, [W].
+        documents: of each word.
+        seed: draws are a function of it.
+    """
+    names, of_word = np.unique(np.asarray(documents), return_inverse=True)
+    gain = np.bincount(of_word, weights=ours.astype(float) - theirs.astype(float), minlength=len(names))
+    words = np.bincount(of_word, minlength=len(names))
+    drawn = integers(
+        derive_seed(seed, "documents drawn"), np.arange(DRAWS)[:, None], np.arange(len(names))[None], len(names)
+    )
+    found = gain[drawn].sum(1) / words[drawn].sum(1)
+    return [rounded(value) for value in np.quantile(found, [0.025, 0.975])]
+
+
+def balancing(right: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What ``right`` weighs so that its mean is the balanced accuracy: every label as much as any other."""
+    counts = np.bincount(labels)
+    present = (counts > 0).sum()
+    return right * len(labels) / (present * counts[labels])
+
+
+def share(flags: np.ndarray) -> float | None:
+    """The mean of flags, to four digits; None of none."""
+    return rounded(float(flags.mean())) if len(flags) else None
+
+
+def balanced(right: np.ndarray, labels: np.ndarray) -> float | None:
+    """The mean over labels of the share that is right."""
+    return rounded(float(balancing(right, labels).mean())) if len(right) else None
+
+
+def rounded(value: float) -> float:
+    """To four digits: what a study writes down."""
+    return round(float(value), 4)

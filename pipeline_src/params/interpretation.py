@@ -1,0 +1,27 @@
+"""params.yaml, block ``interpretation``: how the pretrained model is looked into."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pipeline_src.params.base import Block
+
+
+class InterpretationParams(Block):
+    """What is measured of the model that ``finetune.model`` names; 0 or an empty list leaves a measure out.
+
+    Attributes:
+        tags: tagging tasks of the study whose tags are read off each layer.
+        words: of running text, at most, in which capitals and the likeness of a word's vectors are looked at.
+        sentences: of running text, at most, over which attention is averaged.
+        minimal_pairs: whether the right one of two sentences that differ in a word is the likelier to the model.
+        prompts: texts that the model is asked to go on writing.
+        shown: sentences whose attention the page shows.
+    """
+
+    tags: tuple[str, ...] = ("pos", "ner")
+    words: int = Field(default=20_000, ge=0, le=1_000_000)
+    sentences: int = Field(default=300, ge=0, le=10_000)
+    minimal_pairs: bool = True
+    prompts: tuple[str, ...] = ("Today, I went to",)
+    shown: tuple[str, ...] = ("He is running a company.", "He is running a marathon.")

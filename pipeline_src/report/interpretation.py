@@ -1,0 +1,191 @@
+"""What the model learnt, as the report shows it: curves by layer with their controls, and plain verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_src.report.drawing import BLUE, GREY, INK, ORANGE, new_axes, svg
+from pipeline_src.report.results import Results, is_synthetic
+from pipeline_src.report.traced import JsonRef, Traced, computed
+
+FILES = ("probes", "senses", "heads", "pairs", "completion", "sentences", "checkpoints", "contents")
+BELOW = {"loc": "outside lower center", "ncols": 2}
+SIDES = {"model": (BLUE, "-", "this model"), "random": (ORANGE, "--", "random weights")}
+TITLES = {"pos": "parts of speech", "ner": "named entities", "capitals": "whether a word was capitalised"}
+BETTER, NO_BETTER = "better than random weights", "no better than random weights: trained too little"
+ONLY_TYPES = "better than random weights, but not than a table of words: it knows the word, not its context"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One measure in a row: figures of the model and of random weights, the interval of the gain, and what it says.
+
+    ``words`` is what a table of word types reaches, where that applies.
+    """
+
+    what: str
+    synthetic: bool
+    format: str
+    model: Traced
+    random: Traced
+    words: Traced | None
+    gain: JsonRef
+    says: str
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """Everything of ``results/interpretation/`` that the report shows.
+
+    Attributes:
+        parts: the files by name.
+        panels: pictures.
+        verdicts: a row for each measure that has an interval.
+        skipped: measure -> reason.
+    """
+
+    parts: dict[str, JsonRef]
+    panels: list[str]
+    verdicts: list[Verdict]
+    skipped: dict[str, str]
+
+
+def read_interpretation(results: Results) -> dict[str, Any]:
+    """The files of ``results/interpretation/`` by name; empty where the study was not looked into."""
+    found = {name: results.documents.get(f"results/interpretation/{name}.json") for name in FILES}
+    return {} if None in found.values() else found
+
+
+def interpretation(results: Results) -> Interpretation | None:
+    """What the section shows; None where the study was not looked into."""
+    if not read_interpretation(results):
+        return None
+    parts = {name: results.ref(f"interpretation/{name}.json") for name in FILES}
+    return Interpretation(
+        parts=parts,
+        panels=[*_probe_panels(results, parts["probes"]), *_other_panels(parts)],
+        verdicts=[*_probe_verdicts(results, parts["probes"]), *_other_verdicts(parts)],
+        skipped=parts["contents"].value["skipped"],
+    )
+
+
+def _tasks(probes: JsonRef) -> list[tuple[str, JsonRef]]:
+    return [(name, found) for name, found in probes.items() if "gain" in found]
+
+
+def _synthetic(results: Results, name: str) -> bool:
+    return is_synthetic(results.scores, name)
+
+
+def _probe_verdicts(results: Results, probes: JsonRef) -> list[Verdict]:
+    rows = []
+    for name, found in _tasks(probes):
+        key = found["score"].value
+        ours, theirs = (computed("largest", *found[side][key]) for side in SIDES)
+        words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
+        beats = found["gain"].value[0] > 0
+        says = BETTER if beats and ours.value > words.value + 0.01 else ONLY_TYPES if beats else NO_BETTER
+        what = f"{TITLES.get(name, name)}, best layer"
+        rows.append(Verdict(what, _synthetic(results, name), "percent", ours, theirs, words, found["gain"], says))
+    return rows
+
+
+def _other_verdicts(parts: dict[str, JsonRef]) -> list[Verdict]:
+    rows = []
+    if "two contexts" in parts["senses"]:
+        found = parts["senses"]["two contexts"]
+        last = len(found["accuracy"]) - 1
+        what = "one word in two senses, last layer"
+        rows.append(_verdict(what, found["accuracy"][last], found["random"][last], found))
+    for _, found in parts["pairs"].items():
+        rows.append(_verdict(found["title"].value, found["balanced"], found["random"], found))
+    return rows
+
+
+def _verdict(what: str, ours: JsonRef, theirs: JsonRef, found: JsonRef) -> Verdict:
+    says = BETTER if found["gain"].value[0] > 0 else NO_BETTER
+    return Verdict(what, False, "percent", ours, theirs, None, found["gain"], says)
+
+
+def _probe_panels(results: Results, probes: JsonRef) -> list[str]:
+    panels = []
+    for name, ref in _tasks(probes):
+        found, key = ref.value, ref.value["score"]
+        axes = new_axes()
+        for side, (colour, line, label) in SIDES.items():
+            _curve(axes, found[side][key], colour, line, label)
+        words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
+        axes.axhline(100 * words, color=GREY, linewidth=1.2, label="a table of words")
+        if key == "accuracy" and "control" in found["model"]:
+            _curve(axes, found["model"]["control"], INK, ":", "control task")
+        mark = " (synthetic)" if _synthetic(results, name) else ""
+        kind = "accuracy (percent)" if key == "accuracy" else "balanced accuracy (percent)"
+        axes.set(title=f"{TITLES.get(name, name).capitalize()}{mark}", xlabel="layer", ylabel=kind)
+        panels.append(_ended(axes, f"probe-{name}", f"What a probe reads off each layer: {TITLES.get(name, name)}"))
+    return panels
+
+
+def _other_panels(parts: dict[str, JsonRef]) -> list[str]:
+    panels = []
+    if "two contexts" in parts["senses"]:
+        found = parts["senses"]["two contexts"].value
+        axes = new_axes()
+        for key, side in (("accuracy", "model"), ("random", "random")):
+            _curve(axes, found[key], *SIDES[side])
+        axes.axhline(50, color=GREY, linewidth=1.2, label="chance")
+        axes.set(title="One word in two senses", xlabel="layer", ylabel="nearest neighbour right (percent)")
+        panels.append(_ended(axes, "two-contexts", "Share of words in two senses whose nearest neighbour has the same"))
+    if "self-similarity" in parts["probes"]:
+        found = parts["probes"]["self-similarity"].value
+        axes = new_axes()
+        for side, (colour, line, label) in SIDES.items():
+            _curve(axes, found[side]["adjusted"], colour, line, label, factor=1)
+        axes.set(title="A word from sentence to sentence", xlabel="layer", ylabel="cosine, less any two words'")
+        panels.append(_ended(axes, "self-similarity", "How alike a word's vectors are from sentence to sentence"))
+    if "structure" in parts["heads"]:
+        found = parts["heads"]["structure"].value
+        axes = new_axes()
+        for side, style in SIDES.items():
+            _curve(axes, found[side], *style)
+        axes.axhline(100 * found["neighbours"], color=GREY, linewidth=1.2, label="neighbours")
+        axes.set(title="Edges of dependency trees", xlabel="layer", ylabel="found by a linear map (percent)")
+        panels.append(
+            _ended(axes, "structure", "Share of the edges of dependency trees that a linear map finds, by layer")
+        )
+    if "loss by masks" in parts["completion"]:
+        found = parts["completion"]["loss by masks"].value
+        axes = new_axes()
+        for key, colour, label in (("kept", BLUE, "text behind kept"), ("cut", ORANGE, "text ends there")):
+            axes.plot(found["masks"], found[key], "o-", color=colour, linewidth=1.4, markersize=3.5, label=label)
+        axes.axhline(found["unigram"], color=GREY, linewidth=1.2, label="unigrams")
+        axes.set(title="More masks to the right", xlabel="masks in a row", ylabel="loss of the first (nats)")
+        axes.set_xticks(found["masks"])
+        axes.figure.legend(**BELOW)
+        panels.append(svg(axes, "masks", "Loss of a token as more of the tokens behind it are hidden"))
+    if "checkpoints" in parts["checkpoints"]:
+        rows = parts["checkpoints"]["checkpoints"].value
+        axes = new_axes()
+        for number, layer in enumerate(zip(*(row["two contexts"] for row in rows), strict=True)):
+            shade = 0.3 + 0.7 * number / max(len(rows[0]["two contexts"]) - 1, 1)
+            ends = {0: "embeddings", len(rows[0]["two contexts"]) - 1: "last layer"}.get(number, "")
+            steps = [row["step"] for row in rows]
+            axes.plot(
+                steps, [100 * value for value in layer], "o-", color=BLUE, alpha=shade, markersize=3.5, label=ends
+            )
+        axes.set(title="Two senses as training went on", xlabel="step", ylabel="nearest neighbour right (percent)")
+        axes.figure.legend(**BELOW)
+        panels.append(svg(axes, "senses-by-step", "Senses told apart by each layer, by training step"))
+    return panels
+
+
+def _curve(axes: Any, values: Sequence[float], colour: str, line: str, label: str, factor: int = 100) -> None:
+    points = [factor * value for value in values]
+    axes.plot(range(len(points)), points, line, color=colour, linewidth=1.5, marker="o", markersize=3.5, label=label)
+
+
+def _ended(axes: Any, name: str, description: str) -> str:
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.figure.legend(**BELOW)
+    return svg(axes, name, description)

@@ -1,0 +1,101 @@
+"""``interpretation.html``: sentences, words, layers and completions one by one; one file with its script and data."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from pipeline_src.report.interpretation import TITLES
+from pipeline_src.report.page import TEMPLATES
+
+CURVES = {"this model": ("model", None), "random weights": ("random", None), "control task": ("model", "control")}
+
+
+def render_interpretation(parts: Mapping[str, Any]) -> str:
+    """The page.
+
+    Args:
+        parts: the files of ``results/interpretation/`` by their names without ``.json``; all but ``contents`` may lack.
+    """
+    model = parts["contents"]["model"]
+    sentences = parts.get("sentences", {}).get("attention", [])
+    words = parts.get("senses", {}).get("two contexts", {}).get("words", {})
+    completions = parts.get("completion", {}).get("completions", [])
+    measures = list(_measures(parts))
+    roles = parts.get("heads", {}).get("roles", {}).get("roles")
+    shown = {"Sentence": sentences, "Word": words, "Layers": measures, "Completion": completions}
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    return templates.get_template("interpretation_page.html.j2").render(
+        title=f"What the model learnt: {model['title']}",
+        model=model,
+        sections=[name for name, part in shown.items() if part],
+        sentences=[most_attended(each, model) for each in sentences],
+        words=words,
+        layers=range(model["layers"] + 1),
+        measures=measures,
+        completions=completions,
+        skipped=parts["contents"]["skipped"],
+        data={
+            "model": model,
+            "sentences": sentences,
+            "roles": roles,
+            "words": words,
+            "measures": measures,
+            "completions": completions,
+        },
+    )
+
+
+def most_attended(shown: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """A sentence's words, and for each head the word that each of them attends to most."""
+    words = shown["words"]
+    flat = np.frombuffer(base64.b64decode(shown["weights"]), np.uint8)
+    best = flat.reshape(-1, len(words), len(words)).argmax(-1)
+    names = [
+        f"{layer + 1}-{head + 1}" for layer in range(len(best) // model["heads"]) for head in range(model["heads"])
+    ]
+    rows = [{"name": name, "most": [words[at] for at in row]} for name, row in zip(names, best.tolist(), strict=True)]
+    return {"words": words, "heads": rows}
+
+
+def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each measure by layer: title, curves by name, and what to say of it."""
+    for name, found in parts.get("probes", {}).items():
+        if "gain" not in found:
+            continue
+        key = found["score"]
+        curves = [
+            {"name": label, "values": found[side][other or key]}
+            for label, (side, other) in CURVES.items()
+            if (other or key) in found[side] and not (other and key != "accuracy")
+        ]
+        words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
+        curves.append({"name": "a table of words", "values": [words] * len(curves[0]["values"])})
+        low, high = (100 * value for value in found["gain"])
+        tested, documents = found["model"]["tested_on"], found["model"]["documents"]
+        title = TITLES.get(name, name)
+        yield {
+            "title": title[0].upper() + title[1:],
+            "curves": curves,
+            "note": f"{'Balanced accuracy' if key != 'accuracy' else 'Accuracy'} in percent, {tested:,} words of "
+            f"{documents:,} documents; best layer over random weights: {low:+.1f} to {high:+.1f} points "
+            "(from 2.5 to 97.5 % as documents are drawn anew).",
+        }
+    if "two contexts" in parts.get("senses", {}):
+        found = parts["senses"]["two contexts"]
+        low, high = (100 * value for value in found["gain"])
+        yield {
+            "title": "One word in two senses",
+            "curves": [
+                {"name": "this model", "values": found["accuracy"]},
+                {"name": "random weights", "values": found["random"]},
+            ],
+            "note": f"Share of {found['sentences']} occurrences whose nearest neighbour has the same "
+            f"sense, in percent; last layer over random weights: {low:+.1f} to {high:+.1f} points.",
+        }

@@ -1,0 +1,284 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const COLOURS = ["var(--model)", "var(--other)", "var(--third)", "var(--fourth)"];
+const SHAPES = ["circle", "square"];
+const SVG = "http://www.w3.org/2000/svg";
+
+function element(tag, attributes = {}, ...inside) {
+  const svg = ["svg", "circle", "rect", "line", "path", "text", "g", "title"].includes(tag);
+  const found = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) found.addEventListener(name.slice(2), value);
+    else found.setAttribute(name, value);
+  }
+  found.append(...inside);
+  return found;
+}
+function part(name) {
+  return document.querySelector(`[data-part="${name}"]`);
+}
+function choice(label, names, changed) {
+  const select = element("select", { onchange: () => changed(select.selectedIndex) });
+  names.forEach((name) => select.append(element("option", {}, name)));
+  return element("label", {}, label, select);
+}
+function slider(label, most, changed) {
+  const said = element("output", {}, "0");
+  const input = element("input", {
+    type: "range", min: 0, max: most, value: 0, step: 1,
+    oninput: () => { said.textContent = input.value; changed(Number(input.value)); },
+  });
+  const whole = element("label", {}, label, input, said);
+  whole.set = (value, highest) => {
+    input.max = highest; input.value = value; said.textContent = input.value;
+  };
+  return whole;
+}
+function tick(label, on, changed) {
+  const box = element("input", { type: "checkbox", onchange: () => changed(box.checked) });
+  box.checked = on;
+  return element("label", {}, box, label);
+}
+const percent = (share) => `${(100 * share).toFixed(0)} %`;
+
+function sentencePart() {
+  const place = part("sentence");
+  if (!place) return;
+  const { layers, heads } = data.model;
+  const state = { sentence: 0, layer: 0, head: 0, marks: true, row: 0, column: 0 };
+  const bytes = data.sentences.map((each) => Uint8Array.from(atob(each.weights), (letter) => letter.charCodeAt(0)));
+  const grid = element("div", { class: "heads", role: "group", "aria-label": "Heads by layer" });
+  const holder = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attention from row to column" });
+  const said = element("p", { class: "said", role: "status" });
+  const title = element("h3", {});
+  const why = element("div", {});
+  const size = () => data.sentences[state.sentence].words.length;
+  const weight = (layer, head, row, column) =>
+    bytes[state.sentence][((layer * heads + head) * size() + row) * size() + column] / 255;
+  const shown = () => {
+    const [before, after] = data.sentences[state.sentence].marks;
+    return [...Array(size()).keys()].filter((at) => state.marks || (at >= before && at < size() - after));
+  };
+  const role = (layer, head) => (data.roles ? data.roles[layer][head] : null);
+  function thumbnail(layer, head) {
+    const places = shown();
+    const canvas = element("canvas", { width: places.length, height: places.length, "aria-hidden": "true" });
+    const context = canvas.getContext("2d");
+    const rgb = getComputedStyle(document.documentElement).getPropertyValue("--heat");
+    places.forEach((row, y) => places.forEach((column, x) => {
+      context.fillStyle = `rgba(${rgb}, ${weight(layer, head, row, column)})`;
+      context.fillRect(x, y, 1, 1);
+    }));
+    return canvas;
+  }
+  function drawGrid() {
+    grid.replaceChildren();
+    for (let layer = 0; layer < layers; layer++) {
+      const row = element("div", {}, element("span", {}, `layer ${layer + 1}`));
+      for (let head = 0; head < heads; head++) {
+        const name = role(layer, head);
+        const button = element("button", {
+          type: "button", "aria-pressed": String(layer === state.layer && head === state.head),
+          "aria-label": `layer ${layer + 1} head ${head + 1}${name ? ", " + name : ""}`,
+          onclick: () => {
+            grid.querySelectorAll("button").forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
+            Object.assign(state, { layer, head }); drawHeat();
+          },
+        }, thumbnail(layer, head), element("small", {}, name || "–"));
+        row.append(button);
+      }
+      grid.append(row);
+    }
+  }
+  function say(row, column) {
+    const { words } = data.sentences[state.sentence];
+    const best = shown().reduce((a, b) => (weight(state.layer, state.head, row, b) > weight(state.layer, state.head, row, a) ? b : a));
+    said.textContent = `“${words[row]}” attends to “${words[column]}” with ${percent(weight(state.layer, state.head, row, column))}; most to “${words[best]}”.`;
+  }
+  function drawHeat() {
+    const { words } = data.sentences[state.sentence];
+    const places = shown();
+    title.textContent = `Layer ${state.layer + 1}, head ${state.head + 1}: from each row to each column`;
+    const head = element("tr", {}, element("td", { style: "--weight: 0" }));
+    places.forEach((column) => head.append(element("th", { scope: "col" }, words[column])));
+    const body = element("tbody", {});
+    places.forEach((row) => {
+      const line = element("tr", {}, element("th", { scope: "row" }, words[row]));
+      places.forEach((column) => {
+        const share = weight(state.layer, state.head, row, column);
+        const cell = element("td", {
+          style: `--weight: ${share.toFixed(3)}`, tabindex: -1, title: percent(share), "aria-label": percent(share),
+          onmouseenter: () => { say(row, column); line.classList.add("on"); },
+          onmouseleave: () => line.classList.remove("on"),
+          onfocus: () => say(row, column),
+        });
+        line.append(cell);
+      });
+      body.append(line);
+    });
+    const table = element("table", { class: "heat" }, element("thead", {}, head), body);
+    const cells = () => [...body.rows].map((line) => [...line.cells].slice(1));
+    cells()[0]?.[0]?.setAttribute("tabindex", "0");
+    table.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+      const at = event.target.closest("td");
+      if (!step || !at) return;
+      event.preventDefault();
+      const next = cells()[at.parentNode.rowIndex - 1 + step[0]]?.[at.cellIndex - 1 + step[1]];
+      if (!next) return;
+      at.setAttribute("tabindex", "-1"); next.setAttribute("tabindex", "0"); next.focus();
+    });
+    holder.replaceChildren(table);
+    explain();
+    said.textContent = "Point at a cell, or move with the arrow keys.";
+  }
+  function explain() {
+    const { words, hidden } = data.sentences[state.sentence];
+    why.replaceChildren();
+    if (!hidden) return;
+    const most = Math.max(...hidden.adds.map(Math.abs), 1e-9);
+    const line = element("tr", {}), values = element("tr", {});
+    words.forEach((word, at) => {
+      const share = hidden.adds[at];
+      line.append(element("th", { scope: "col" }, at === hidden.at ? "[MASK]" : word));
+      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.45 * Math.abs(share)) / most).toFixed(2)}` }, share.toFixed(2)));
+    });
+    why.append(
+      element("p", {}, `With “${words[hidden.at]}” hidden, the model gives it ${(100 * hidden.probability).toFixed(1)} %. What each word adds to the logarithm of that (nats), as all are unveiled together, ${hidden.gain.toFixed(2)} in sum:`),
+      element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "What each word adds" },
+        element("table", { class: "heat adds" }, element("thead", {}, line), element("tbody", {}, values))));
+  }
+  const draw = () => { drawGrid(); drawHeat(); };
+  const texts = data.sentences.map((each) => each.words.slice(each.marks[0], each.words.length - each.marks[1]).join(" "));
+  place.append(
+    element("div", { class: "controls" },
+      choice("Sentence", texts, (at) => { state.sentence = at; draw(); }),
+      tick("marks too", true, (on) => { state.marks = on; draw(); })),
+    grid, title, holder, said, why);
+  draw();
+}
+
+function wordPart() {
+  const place = part("word");
+  if (!place) return;
+  const names = Object.keys(data.words);
+  const state = { word: 0, layer: data.model.layers, chosen: 0 };
+  const plot = element("svg", { class: "plot", viewBox: "-1.15 -1.15 2.3 2.3", role: "group" });
+  const told = element("p", { class: "said", role: "status" });
+  const sides = element("div", { class: "sides" });
+  const key = element("div", { class: "controls" });
+  function list(heading, word, layer) {
+    const rows = word.neighbours[layer][state.chosen].map((at) =>
+      element("li", {}, element("span", { class: "key", style: `background: ${colour(word, at)}` }), ` ${word.texts[at]} (${word.senses[at]})`));
+    return element("div", {}, element("h3", {}, heading), element("ol", {}, ...rows));
+  }
+  const senses = (word) => [...new Set(word.senses)];
+  const colour = (word, at) => COLOURS[senses(word).indexOf(word.senses[at]) % COLOURS.length];
+  function draw() {
+    const word = data.words[names[state.word]];
+    plot.setAttribute("aria-label", `Occurrences of ${names[state.word]} in layer ${state.layer}`);
+    const again = document.activeElement?.classList?.contains("point");
+    plot.replaceChildren(...word.texts.map((text, at) => {
+      const [x, y] = word.points[state.layer][at];
+      const common = {
+        class: at === state.chosen ? "point chosen" : "point", fill: colour(word, at), tabindex: 0, role: "button",
+        "vector-effect": "non-scaling-stroke", "aria-label": `${text} (${word.senses[at]})`,
+        "aria-pressed": String(at === state.chosen),
+        onclick: () => { state.chosen = at; draw(); },
+        onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); state.chosen = at; draw(); } },
+      };
+      const shape = SHAPES[senses(word).indexOf(word.senses[at]) % 2] === "circle"
+        ? element("circle", { cx: x, cy: -y, r: 0.05, ...common })
+        : element("rect", { x: x - 0.045, y: -y - 0.045, width: 0.09, height: 0.09, ...common });
+      shape.append(element("title", {}, text));
+      return shape;
+    }));
+    if (again) plot.querySelector(".chosen")?.focus();
+    key.replaceChildren(...senses(word).map((sense, at) =>
+      element("span", {}, element("span", { class: "key", style: `background: ${COLOURS[at % 4]}; border-radius: ${at % 2 ? "0" : "50%"}` }), ` ${sense}`)));
+    told.textContent = `Layer ${state.layer}: the nearest neighbour has the same sense in ${percent(word.accuracy[state.layer])} of cases; with random weights in ${percent(word.random[state.layer])}.`;
+    sides.replaceChildren(
+      element("p", { class: "written" }, `Chosen: ${word.texts[state.chosen]} (${word.senses[state.chosen]})`),
+      list(`Nearest in layer ${state.layer}`, word, state.layer), list("Nearest in layer 0", word, 0));
+  }
+  const layer = slider("Layer", data.model.layers, (at) => { state.layer = at; draw(); });
+  layer.set(state.layer, data.model.layers);
+  place.append(
+    element("div", { class: "controls" },
+      choice("Word", names, (at) => { Object.assign(state, { word: at, chosen: 0 }); draw(); }), layer),
+    key, plot, told, sides);
+  draw();
+}
+
+function layersPart() {
+  const place = part("layers");
+  if (!place) return;
+  const state = { measure: 0, hidden: new Set() };
+  const plot = element("svg", { class: "plot", viewBox: "0 0 420 270", role: "img" });
+  const ticks = element("div", { class: "controls" });
+  const note = element("p", { class: "soft" });
+  function draw() {
+    const measure = data.measures[state.measure];
+    const curves = measure.curves.filter((curve) => !state.hidden.has(curve.name));
+    const all = measure.curves.flatMap((curve) => curve.values);
+    const low = Math.floor(Math.min(...all) * 10) / 10, high = Math.max(low + 0.1, Math.ceil(Math.max(...all) * 10) / 10);
+    const x = (layer) => 44 + (365 * layer) / Math.max(1, measure.curves[0].values.length - 1);
+    const y = (value) => 230 - (215 * (value - low)) / (high - low);
+    plot.setAttribute("aria-label", `${measure.title} by layer, in percent`);
+    plot.replaceChildren(
+      element("line", { class: "axis", x1: 40, x2: 412, y1: 230, y2: 230 }), element("line", { class: "axis", x1: 40, x2: 40, y1: 12, y2: 230 }));
+    for (let at = 0; at <= 4; at++) {
+      const value = low + ((high - low) * at) / 4;
+      plot.append(element("text", { x: 34, y: y(value) + 4, "text-anchor": "end" }, (100 * value).toFixed(0)));
+    }
+    measure.curves[0].values.forEach((_, layer) => plot.append(element("text", { x: x(layer), y: 248, "text-anchor": "middle" }, String(layer))));
+    plot.append(element("text", { x: 225, y: 266, "text-anchor": "middle" }, "layer"));
+    for (const curve of curves) {
+      const at = measure.curves.indexOf(curve);
+      const points = curve.values.map((value, layer) => `${layer ? "L" : "M"}${x(layer)} ${y(value)}`).join("");
+      plot.append(element("path", { d: points, fill: "none", stroke: COLOURS[at], "stroke-width": 2, "stroke-dasharray": ["", "6 4", "2 3", "8 3 2 3"][at] }));
+      curve.values.forEach((value, layer) => plot.append(
+        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${(100 * value).toFixed(1)} %`))));
+    }
+    note.textContent = measure.note;
+  }
+  function ticksOf() {
+    ticks.replaceChildren(...data.measures[state.measure].curves.map((curve, at) => {
+      const box = tick(curve.name, !state.hidden.has(curve.name), (on) => { state.hidden[on ? "delete" : "add"](curve.name); draw(); });
+      box.prepend(element("span", { class: "key", style: `background: ${COLOURS[at]}` }));
+      return box;
+    }));
+  }
+  place.append(
+    element("div", { class: "controls" }, choice("Measure", data.measures.map((each) => each.title), (at) => { state.measure = at; ticksOf(); draw(); })),
+    ticks, plot, note);
+  ticksOf();
+  draw();
+}
+
+function completionPart() {
+  const place = part("completion");
+  if (!place) return;
+  const ways = Object.keys(data.completions[0].ways);
+  const state = { prompt: 0, way: 0, step: 0 };
+  const written = element("p", { class: "written", role: "status" });
+  const note = element("p", { class: "soft" });
+  const steps = slider("Step", 1, (step) => { state.step = step; draw(); });
+  const way = () => data.completions[state.prompt].ways[ways[state.way]];
+  function draw() {
+    written.replaceChildren(element("b", {}, data.completions[state.prompt].prompt), ` ${way().texts[state.step]}`);
+    note.textContent = `${percent(way().repeated)} of the last step's tokens stood there before.`;
+  }
+  const again = () => { state.step = way().texts.length - 1; steps.set(state.step, state.step); draw(); };
+  place.append(
+    element("div", { class: "controls" },
+      choice("Text", data.completions.map((each) => each.prompt), (at) => { state.prompt = at; again(); }),
+      choice("Way", ways, (at) => { state.way = at; again(); }), steps),
+    written, note);
+  again();
+}
+
+sentencePart();
+wordPart();
+layersPart();
+completionPart();

@@ -1,0 +1,45 @@
+"""Attention weights and pseudo-log-likelihoods beside those that transformers gives."""
+
+import numpy as np
+import torch
+from transformers import BertForMaskedLM, BertModel
+
+from pipeline_src.interpretation.attention_maps import attention_maps
+from pipeline_src.interpretation.scoring import pseudo_log_likelihoods
+from pipeline_src.interpretation.word_vectors import Sentence
+from pipeline_src.models.hub import save_tensors
+from tests.unit.interpretation.conftest import make_model
+
+TEXTS = [[5, 6, 7], [8, 9, 10, 11, 12], [13]]
+
+
+def test_weights_are_those_of_transformers(tmp_path):
+    model = make_model()
+    tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
+    save_tensors(tmp_path, tensors, model.config, "BertModel")
+    peer = BertModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    for number, maps in attention_maps(model, TEXTS):
+        ids, _, _ = model.pack([TEXTS[number]])
+        with torch.no_grad():
+            theirs = torch.cat(peer(ids[None], output_attentions=True).attentions)
+        torch.testing.assert_close(maps, theirs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
+
+
+def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(tmp_path):
+    model = make_model()
+    assert model.head is not None
+    tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
+    tensors |= {f"cls.predictions.{name}": value for name, value in model.head.state_dict().items()}
+    save_tensors(tmp_path, tensors, model.config, "BertForMaskedLM")
+    peer = BertForMaskedLM.from_pretrained(tmp_path).eval()
+    words = ("c", "d", "e", ".")  # a token each
+    (found,) = pseudo_log_likelihoods(model, [Sentence(words, "")])
+    ids = model.pack([model.ids(" ".join(words))])[0]
+    theirs = []
+    for place in range(1, len(ids) - 1):
+        hidden = ids.clone()
+        hidden[place] = model.mask
+        with torch.no_grad():
+            theirs.append(float(peer(hidden[None]).logits[0, place].log_softmax(-1)[ids[place]]))
+    np.testing.assert_allclose(found, theirs, atol=1e-4)

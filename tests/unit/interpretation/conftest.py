@@ -1,0 +1,38 @@
+"""A tiny encoder with random weights, and what it is asked about."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.interpretation.word_vectors import Sentence
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
+
+ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "is", "are", "."]
+SENTENCES = [Sentence(("a", "bab", "c", "."), "one"), Sentence(("d", "e"), "two"), Sentence(("jab", "f", "g"), "two")]
+
+
+def make_model(**changes) -> StudiedModel:
+    """A model of two layers and two heads whose every parameter is random."""
+    settings = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32} | changes
+    config = BertConfig(len(ENTRIES), max_position_embeddings=40, **settings)
+    model = BertForPretraining(config).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.4, generator=generator)
+    return StudiedModel(model.bert, model.cls["predictions"], config, build_tokenizer(ENTRIES, lowercase=True))
+
+
+@pytest.fixture(scope="session")
+def model() -> StudiedModel:
+    return make_model()
+
+
+@pytest.fixture(scope="session")
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)

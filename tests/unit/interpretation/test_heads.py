@@ -1,0 +1,121 @@
+"""Attention weights, and what heads look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pipeline_src.interpretation import heads
+from pipeline_src.interpretation.attention_maps import attention_maps, of_units
+from pipeline_src.interpretation.heads import best_head, found_by_heads, head_roles, relations
+from pipeline_src.interpretation.shown_sentences import shown_sentences
+from pipeline_src.interpretation.skipped import Skipped
+from pipeline_src.interpretation.trees import Tree
+from pipeline_src.interpretation.word_vectors import Sentence
+from pipeline_src.models.bert import Block, Encoder, SelfAttention
+from tests.unit.interpretation.conftest import SENTENCES, make_model
+
+TEXTS = [[5, 6, 7], [8, 9, 10, 11, 12], [13]]
+
+
+def test_a_causal_model_looks_at_nothing_that_follows():
+    for _, maps in attention_maps(make_model(is_decoder=True), TEXTS):
+        assert not maps.triu(1).any()
+        torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
+
+
+def test_maps_of_words_keep_all_weight():
+    maps = torch.rand(2, 3, 5, 5).softmax(-1)
+    words = of_units(maps, [0, 1, 1, 2, 3])
+    torch.testing.assert_close(words.sum(-1), torch.ones(2, 3, 4))
+    torch.testing.assert_close(words[..., 1, 1], maps[..., 1:3, 1:3].sum(-1).mean(-1))
+
+
+def planted(shift: int, size: int = 64):
+    """An encoder of one layer and head whose tokens look at the place ``shift`` away: positions are one-hot."""
+    model = make_model(hidden_size=size, num_hidden_layers=1, num_attention_heads=1)
+    embeddings, attention = model.encoder.embeddings, model.encoder.encoder.layer[0].attention["self"]
+    with torch.no_grad():
+        for part in (embeddings.word_embeddings, embeddings.token_type_embeddings):
+            part.weight.zero_()
+        embeddings.position_embeddings.weight.copy_(torch.eye(size)[:40])
+        embeddings.LayerNorm.weight.fill_(1.0)
+        embeddings.LayerNorm.bias.zero_()
+        for side, matrix in ((attention.query, torch.eye(size).roll(shift, 0)), (attention.key, torch.eye(size))):
+            side.weight.copy_(5 * matrix)
+            side.bias.zero_()
+    return model
+
+
+@pytest.mark.parametrize(("shift", "role"), [(1, "next"), (-1, "previous"), (0, "self")])
+def test_planted_roles_come_out(shift, role):
+    assert head_roles(planted(shift), SENTENCES)["roles"] == [[role]]
+
+
+def test_planted_marks_and_broad_heads_come_out():
+    to_first = planted(0)
+    attention = to_first.encoder.encoder.layer[0].attention["self"]
+    with torch.no_grad():
+        attention.query.weight.zero_()
+        assert head_roles(to_first, SENTENCES)["roles"] == [["broad"]]
+        attention.query.bias.copy_(5 * torch.eye(64)[0])  # whatever the place, as [CLS] is seen
+    assert head_roles(to_first, SENTENCES)["roles"] == [["first mark"]]
+
+
+def trees(count: int = 60) -> list[Tree]:
+    """Sentences in which the object stands two words behind its verb."""
+    return [
+        Tree(Sentence(("a", "c", "d", "e"), str(number)), (1, -1, 3, 1), ("nsubj", "root", "det", "obj"), ("X",) * 4)
+        for number in range(count)
+    ]
+
+
+def test_a_planted_head_finds_its_relation_on_documents_it_was_not_chosen_on(monkeypatch):
+    monkeypatch.setattr(heads, "FEWEST", 5)
+    model, control = planted(-2), planted(0)
+    rows = {row["relation"]: row for row in relations(model, control, trees(), 1)}
+    assert rows["obj"]["found"] == 1.0 and rows["obj"]["direction"] == "dependent to head"
+    assert rows["obj"]["offset"] == -2 and rows["obj"]["found_by_offset"] == 1.0
+    assert set(rows) == {"all", "obj", "nsubj", "det"} and "punct" not in rows
+
+
+def test_the_choice_of_a_head_reads_the_first_half_alone(model, rng):
+    given = trees(20)
+    half = [number % 2 for number in range(20)]
+    found = found_by_heads(model, given, half)["obj"]
+    other = [replace(tree, heads=tuple(rng.permutation(tree.heads).tolist())) if which else tree
+             for tree, which in zip(given, half, strict=True)]  # fmt: skip
+    permuted = found_by_heads(model, other, half)["obj"]
+    assert np.array_equal(found[0], permuted[0]) and best_head(found) == best_head(permuted)
+    assert not np.array_equal(found[1], permuted[1])
+
+
+def test_another_kind_of_attention_is_passed_over_with_its_reason(model):
+    class Otherwise(SelfAttention):
+        def forward(self, *given):
+            return super().forward(*given)
+
+    class OtherBlock(Block):
+        Attention = Otherwise
+
+    class OtherEncoder(Encoder):
+        Block = OtherBlock
+
+    other = make_model()
+    other.encoder.encoder = OtherEncoder(other.config)
+    assert isinstance(other.encoder.encoder, nn.Module)
+    with pytest.raises(Skipped, match="other weights"):
+        head_roles(other, SENTENCES)
+
+
+def test_shown_weights_are_bytes_of_words(model):
+    import base64
+
+    shown = shown_sentences(model, SENTENCES)
+    assert shown[0]["words"] == ["[CLS]", "a", "bab", "c", ".", "[SEP]"] and shown[0]["marks"] == [1, 1]
+    weights = np.frombuffer(base64.b64decode(shown[0]["weights"]), np.uint8).reshape(2, 2, 6, 6)
+    assert abs(weights.sum(-1, dtype=int) - 255).max() <= 3

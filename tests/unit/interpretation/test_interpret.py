@@ -1,0 +1,109 @@
+"""The stage: everything is written, or said to be missing and why."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.corpus.documents import Document, write_manifest, write_shard
+from pipeline_src.interpretation import interpret
+from pipeline_src.interpretation.interpret import MEASURES, Study, write_measures
+from pipeline_src.interpretation.material import read_texts
+from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.models.hub import save_model
+from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.interpretation import InterpretationParams
+from pipeline_src.params.model import ModelParams
+from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.tokenizer.wordpiece import save_tokenizer
+from tests.unit.interpretation.conftest import ENTRIES, make_model
+
+PARAMS = InterpretationParams(words=400, sentences=5, prompts=("a b",), shown=("a bab c.",))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model of one layer and a few documents."""
+    monkeypatch.chdir(tmp_path)
+    model = make_model(num_hidden_layers=1)
+    (tmp_path / "vocabulary").mkdir()
+    save_tokenizer(tmp_path / "vocabulary", ENTRIES, lowercase=True)
+    tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
+    assert model.head is not None
+    tensors |= {f"cls.predictions.{name}": value for name, value in model.head.state_dict().items()}
+    (tmp_path / "model").mkdir()
+    save_model(tmp_path / "model", tensors, model.config, "BertForMaskedLM", tmp_path / "vocabulary")
+    for name in ("books", "wikipedia/all"):
+        folder = tmp_path / "data/text" / name
+        folder.mkdir(parents=True)
+        text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."
+        documents = [Document(f"{name}:{number}", "t", text) for number in range(20)]
+        write_manifest(folder, [write_shard(folder / "all.jsonl", documents)], {})
+    return tmp_path
+
+
+def study(params: InterpretationParams = PARAMS) -> Study:
+    return Study(1, params, ("all",), 0.3, ("rte",), Path("model"), "learned")
+
+
+def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(project):
+    for name in ("first", "second"):
+        write_measures(study(), project / name)
+    files = sorted(path.name for path in (project / "first").iterdir())
+    assert files == sorted([*(f"{name}.json" for name in MEASURES), "contents.json"])
+    for name in files:
+        assert (project / "first" / name).read_bytes() == (project / "second" / name).read_bytes()
+    contents = read_json(project / "first/contents.json")
+    assert contents["model"] == {"title": "BERT", "layers": 1, "width": 16, "heads": 2}
+    trees = "no tagging task of the study has dependency trees"
+    assert {"relations": trees, "structure": trees, "treebank": trees}.items() <= contents["skipped"].items()
+    assert "keep_steps" in contents["skipped"]["checkpoints"]
+    probes = read_json(project / "first/probes.json")
+    assert set(probes) == {"capitals", "self-similarity"} and len(probes["capitals"]["model"]["accuracy"]) == 2
+
+
+def test_what_is_not_wanted_is_left_out(project):
+    write_measures(
+        study(InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=False, prompts=(), shown=())),
+        project / "out",
+    )
+    assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}
+    assert set(read_json(project / "out/senses.json")) == {"two contexts"}
+
+
+def test_texts_of_training_and_of_validation_stay_apart(project):
+    train, test = read_texts(("all",), 400, 1, 0.3)
+    documents = [{sentence.document for sentence in part.sentences} for part in (train, test)]
+    assert all(documents) and not documents[0] & documents[1] and set(train.sources) == {"books", "wikipedia"}
+
+
+def test_models_kept_on_the_way_are_looked_into_in_the_order_of_their_steps(project):
+    for place in ("long", "short/steps/100", "short/steps/20"):
+        shutil.copytree("model", project / "models/pretrained" / place)
+    own = replace(study(), folder=Path("models/pretrained/long"))
+    found, reasons = MEASURES["checkpoints"](own)
+    assert not reasons and [row["step"] for row in found["checkpoints"]] == [20, 100]
+    assert len(found["checkpoints"][0]["two contexts"]) == 2
+
+
+def test_a_model_without_the_head_says_so(project, monkeypatch):
+    whole = StudiedModel.open(Path("model"))
+    monkeypatch.setattr(StudiedModel, "open", lambda folder: replace(whole, head=None))
+    write_measures(study(), project / "out")
+    skipped = read_json(project / "out/contents.json")["skipped"]
+    assert skipped["agreement"] == skipped["completions"] == "the model has no head of masked words"
+
+
+def test_an_encoder_of_another_architecture_is_refused(project):
+    blocks = {"wikipedia": WikipediaParams(dump="enwiki-sample", parts=("all",)), "corpus": CorpusParams()}
+    model = ModelParams(layers=1, hidden=16).model_copy(update={"architecture": "other"})
+    with pytest.raises(PipelineError, match="another architecture"):
+        interpret.run(
+            seed=1, **blocks, model=model, tasks=("rte",), finetune=FinetuneParams(model="model"), interpretation=PARAMS
+        )

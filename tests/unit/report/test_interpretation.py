@@ -1,0 +1,126 @@
+"""What the model learnt, in the report and on its own page."""
+
+import base64
+import json
+import re
+
+import pytest
+
+from pipeline_src.common.files import write_json
+from pipeline_src.report import interpretation, report
+from pipeline_src.report.drawing import svg
+from tests.unit.report.conftest import Page, sketch
+from tests.unit.report.test_numbers import RATE, audit, documents
+
+
+def probed(ours: list[float], theirs: list[float], words: float, gain: list[float]) -> dict:
+    """As ``layers.probe_tags`` gives it, as far as the report reads it."""
+
+    def figures(values: list[float]) -> dict:
+        more = {"type_majority": words, "type_majority_balanced": words, "tested_on": 5000, "documents": 7}
+        return {"accuracy": values, "balanced": values, "control": [0.5, 0.4], **more}
+
+    return {"score": "accuracy", "model": figures(ours), "random": figures(theirs), "best_layer": 1, "gain": gain}
+
+
+def write_interpretation(folder) -> None:
+    """Results of looking into a model of one layer and two heads."""
+    weights = base64.b64encode(bytes([0, 255, 0, 10, 20, 225, 255, 0, 0] * 2)).decode()
+    word = {
+        "senses": ["managing", "on foot"], "texts": ["He is running a </script> firm .", "He is running home ."],
+        "points": [[[1, 0], [-1, 0]]] * 2, "neighbours": [[[1], [0]]] * 2, "accuracy": [0.4, 0.9], "random": [0.5, 0.5],
+    }  # fmt: skip
+    pair = {"title": "subject and verb", "pairs": 192, "balanced": 0.51, "singular": 0.9, "plural": 0.12}
+    pair |= {"random": 0.52, "commoner": 0.5, "gain": [-0.05, 0.03]}
+    relation = {"relation": "obj", "words": 612, "layer": 3, "head": 1, "found": 0.742, "found_by_offset": 0.402}
+    relation |= {"offset": -2, "found_by_random": 0.06}
+    ways = {"at once": {"texts": ["the , ,"], "repeated": 0.625}, "gibbs": {"texts": ["a", "b"], "repeated": 0.0}}
+    hidden = {"at": 1, "probability": 0.25, "gain": 1.5, "adds": [0.0, 0.0, 1.5]}
+    files = {
+        "probes": {
+            "pos": probed([0.8, 0.95], [0.7, 0.7], 0.85, [0.2, 0.3]),
+            "rte": probed([0.8, 0.84], [0.7, 0.7], 0.85, [0.1, 0.2]),
+            "capitals": probed([0.5, 0.5], [0.5, 0.5], 0.6, [-0.01, 0.01]) | {"score": "balanced"},
+            "self-similarity": {"model": {"adjusted": [0.8, 0.5]}, "random": {"adjusted": [0.3, 0.3]}},
+        },
+        "senses": {
+            "two contexts": {
+                "words": {"running": word}, "accuracy": [0.4, 0.9], "random": [0.5, 0.5], "gain": [0.2, 0.6],
+                "sentences": 64,
+            }
+        },
+        "heads": {
+            "roles": {"roles": [["next", None]], "sentences": 300},
+            "relations": [relation],
+            "structure": {"model": [0.4, 0.6], "random": [0.4, 0.4], "neighbours": 0.43},
+        },
+        "pairs": {"agreement": pair},
+        "completion": {
+            "completions": [{"prompt": "Today, I went to", "ways": ways}],
+            "loss by masks": {"masks": [1, 2], "kept": [4.0, 4.5], "cut": [5.0, 5.1], "unigram": 6.0},
+        },
+        "sentences": {
+            "attention": [{"words": ["[CLS]", "firm", "[SEP]"], "marks": [1, 1], "weights": weights, "hidden": hidden}]
+        },
+        "checkpoints": {"checkpoints": [{"step": step, "two contexts": [0.4, 0.5]} for step in (100, 200)]},
+        "contents": {
+            "model": {"title": "BERT", "layers": 1, "width": 128, "heads": 2}, "skipped": {"treebank": "no trees"},
+        },
+    }  # fmt: skip
+    for name, value in files.items():
+        write_json(folder / "interpretation" / f"{name}.json", value)
+
+
+@pytest.fixture
+def looked_into(results, monkeypatch):
+    monkeypatch.setattr(interpretation, "svg", sketch)
+    write_interpretation(results)
+    return results
+
+
+def test_every_number_of_the_section_is_found(looked_into, pictures, root, monkeypatch):
+    monkeypatch.setattr(interpretation, "svg", svg)
+    report.run(price=RATE)
+    page = (looked_into / "report.html").read_text(encoding="utf-8")
+    assert audit(page, documents(looked_into, root)) > 100
+    assert page.count('<svg role="img"') == 6 + 8 and "<script" not in page
+    assert not Page(page).open
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_section_says_when_a_model_is_no_better_than_its_controls(looked_into):
+    report.run()
+    page = (looked_into / "report.html").read_text(encoding="utf-8")
+    rows = dict(
+        re.findall(
+            r'<tr><th scope="row">([^<]*?)(?: <span[^>]*>synthetic</span>)?</th>.*?<td class="wide">(.*?)</td>', page
+        )
+    )
+    assert rows["parts of speech, best layer"] == rows["one word in two senses, last layer"] == interpretation.BETTER
+    assert rows["rte, best layer"] == interpretation.ONLY_TYPES
+    assert rows["whether a word was capitalised, best layer"] == rows["subject and verb"] == interpretation.NO_BETTER
+    assert re.search(r'rte, best layer <span class="tag">synthetic', page) and "treebank: no trees" in page
+
+
+def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
+    report.run()
+    page = (looked_into / "interpretation.html").read_text(encoding="utf-8")
+    told = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    data = json.loads(told[1])
+    assert data["words"]["running"]["texts"][0] == "He is running a </script> firm ." and "<" not in told[1]
+    assert set(re.findall(r'href="([^"]*)"', page)) == {"#sentence", "#word", "#layers", "#completion"}
+    assert "src=" not in page and page.count("<details") == 4 and len(page.encode()) < 60_000
+    ids = re.findall(r'\bid="([^"]*)"', page.partition("<script>")[0])
+    assert len(ids) == len(set(ids))
+    for row in ("<td>[SEP]</td>", "random weights", "Today, I went to", "treebank: no trees"):
+        assert row in page
+    curves = {each["title"]: [curve["name"] for curve in each["curves"]] for each in data["measures"]}
+    assert curves["Parts of speech"] == ["this model", "random weights", "control task", "a table of words"]
+    assert "control task" not in curves["Whether a word was capitalised"]  # an accuracy, beside balanced ones
+
+
+def test_a_study_that_was_not_looked_into_has_its_report(results):
+    report.run()
+    assert "has not looked into this model" in (results / "report.html").read_text(encoding="utf-8")
+    assert not (results / "interpretation.html").exists()
