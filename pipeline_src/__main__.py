@@ -80,7 +80,7 @@ STAGES = {
     "clean_books": Stage("pipeline_src.books.clean_books", "books -> clean prose", ("books",)),
     "train_tokenizer": Stage(
         "pipeline_src.tokenizer_training.train_tokenizer",
-        "prose -> WordPiece vocabulary",
+        "prose -> vocabulary",
         ("seed", "corpus", "vocabulary", "wikipedia"),
     ),
     "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus", "wikipedia")),
