@@ -64,7 +64,7 @@ class Stage:
 
 EVERY_BLOCK = (  # of params.yaml
     *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "model", "pretrain"),
-    *("task_source", "tasks", "finetune"),
+    *("objectives", "task_source", "tasks", "finetune"),
 )
 STAGES = {
     "download_wikipedia": Stage(
@@ -95,7 +95,7 @@ STAGES = {
     "pretrain": Stage(
         "pipeline_src.pretraining.pretrain",
         "masked words + next sentences, one phase",
-        ("seed", "mask_prob", "model", "pretrain"),
+        ("seed", "mask_prob", "model", "pretrain", "objectives"),
         ("phase",),
         training=True,
     ),

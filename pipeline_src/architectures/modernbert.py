@@ -22,7 +22,10 @@ from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from pipeline_src.models.rotary import RotaryAttention, rotary_tables
 from pipeline_src.params.model import ModelParams
 
-REFUSED_OBJECTIVES = {"left_to_right": "it reads both directions, and transformers has no class for one"}
+REFUSED_OBJECTIVES = {
+    "left_to_right": "it reads both directions, and transformers has no class for one",
+    "layers": "its queries and keys are one projection, turned by their places",
+}
 MATRICES = 3  # of the feed-forward layer: input, gate, output
 TASKS = ("sequence", "choice", "span", "token")
 HEAD = ((r"^bert\.pooler\.dense\.", "head.dense."), (r"^bert\.pooler\.LayerNorm\.", "head.norm."))

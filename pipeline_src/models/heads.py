@@ -7,7 +7,12 @@ from torch import Tensor, nn
 
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.linear_cross_entropy import aligned_scores, linear_cross_entropy
+from pipeline_src.models.distillation import Scored
+from pipeline_src.models.linear_cross_entropy import (
+    aligned_scores,
+    linear_cross_entropy,
+    sampled_cross_entropy,
+)
 
 
 class MaskedLMHead(nn.Module):
@@ -47,6 +52,15 @@ class MaskedLMHead(nn.Module):
         """Sum of the cross-entropies and number of right guesses, from hidden states [P, H] and labels int64 [P]."""
         return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
 
+    def sample(self, hidden: Tensor, labels: Tensor, draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As :meth:`loss`, and tokens drawn from the scores' shares, int64 [P]; see :func:`sampled_cross_entropy`."""
+        decoder = self.decoder
+        return sampled_cross_entropy(self._transformed(hidden), decoder.weight, decoder.bias, labels, draws)
+
+    def scored(self, hidden: Tensor) -> Scored:
+        """What scores are made of, from hidden states [P, H]."""
+        return Scored(self._transformed(hidden), self.decoder.weight, self.decoder.bias)
+
     def _transformed(self, hidden: Tensor) -> Tensor:
         inner = F.gelu(self.transform["dense"](hidden), approximate=self.approximate)
         return self.transform["LayerNorm"](inner)
@@ -75,3 +89,24 @@ class BertForPretraining(nn.Module):
         """Scores of the tokens at ``predicted`` [P, entries] and of the labels of pairs [B, 2]; see :class:`Bert`."""
         hidden, pooled = self.bert(ids, segments, cu_seqlens, max_seqlen)
         return self.cls["predictions"](hidden.index_select(0, predicted)), self.cls["seq_relationship"](pooled)
+
+
+class BertForMaskedLM(nn.Module):
+    """The encoder with the head of masked words alone; it has no pooler."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.bert = make_encoder(config)
+        self.bert.pooler = nn.Identity()
+        self.cls = nn.ModuleDict({"predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings)})
+
+    def tie(self) -> None:
+        """As :meth:`BertForPretraining.tie`."""
+        self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
+
+    def forward(
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
+    ) -> tuple[Tensor, None]:
+        """Scores of the tokens at ``predicted`` [P, entries]; of pairs there are none."""
+        hidden, _ = self.bert(ids, segments, cu_seqlens, max_seqlen)
+        return self.cls["predictions"](hidden.index_select(0, predicted)), None

@@ -26,8 +26,36 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
         labels: int64 [P].
     """
     if hidden.device.type == "cpu":
-        return _Chunked.apply(hidden, weight, bias, labels)
+        loss, right, _ = _Chunked.apply(hidden, weight, bias, labels, None)
+        return loss, right
     return summed_cross_entropy(aligned_scores(hidden, weight, bias), labels)
+
+
+def sampled_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, draws: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As :func:`linear_cross_entropy`, and for each row an entry drawn from the shares of its scores, int64 [P].
+
+    A uniform number picks the entry at which the running sum of the shares reaches it, which needs none of the noise
+    that ELECTRA adds to every score (Clark et al. 2020; its Gumbel noise gives the same distribution). No gradient
+    flows through what is drawn.
+
+    Args:
+        hidden, weight, bias, labels: likewise.
+        draws: from 0 to below 1, float32 [P].
+    """
+    if hidden.device.type == "cpu":
+        return _Chunked.apply(hidden, weight, bias, labels, draws)
+    scores = aligned_scores(hidden, weight, bias)
+    with torch.no_grad():
+        drawn = draw_entries(scores.float().softmax(1), draws)
+    return *summed_cross_entropy(scores, labels), drawn
+
+
+def draw_entries(shares: Tensor, draws: Tensor) -> Tensor:
+    """An entry of each row at the rate of its share, int64 [P]; shares [P, entries] need not sum to one."""
+    sums = shares.cumsum(1)
+    return torch.searchsorted(sums, draws[:, None] * sums[:, -1:]).squeeze(1)
 
 
 def aligned_scores(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -59,15 +87,19 @@ class _Chunked(torch.autograd.Function):
     """Computes the gradients along with the loss; the backward pass, which may run once, only scales them."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        loss, right = hidden.new_zeros(()), labels.new_zeros(())
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, draws: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        loss, right, drawn = hidden.new_zeros(()), labels.new_zeros(()), torch.empty_like(labels)
         of_hidden, of_bias = torch.empty_like(hidden), torch.zeros_like(bias)
         of_weight = None  # a matrix of zeros to begin with would be one more to write
-        for rows in _chunks(len(hidden), len(weight)):
+        for rows in chunks(len(hidden), len(weight)):
             inner, wanted = hidden[rows], labels[rows, None]
             scores = torch.addmm(bias, inner, weight.T)
             at_label, best = scores.gather(1, wanted), scores.amax(1, keepdim=True)
             shares = scores.sub_(best).exp_()
+            if draws is not None:
+                drawn[rows] = draw_entries(shares, draws[rows])
             total = shares.sum(1, keepdim=True)
             loss += (best + total.log() - at_label).sum()
             right += (at_label >= best).sum()  # half the time of argmax
@@ -76,16 +108,16 @@ class _Chunked(torch.autograd.Function):
             of_bias += of_scores.sum(0)
             of_weight = of_scores.T @ inner if of_weight is None else of_weight.addmm_(of_scores.T, inner)
         ctx.gradients = of_hidden, torch.zeros_like(weight) if of_weight is None else of_weight, of_bias
-        ctx.mark_non_differentiable(right)
-        return loss, right
+        ctx.mark_non_differentiable(right, drawn)
+        return loss, right, drawn
 
     @staticmethod
     def backward(ctx: Any, *of_outputs: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None  # held by no one else, they need not be copied
-        return *(gradient.mul_(of_outputs[0]) for gradient in gradients), None
+        return *(gradient.mul_(of_outputs[0]) for gradient in gradients), None, None
 
 
-def _chunks(rows: int, entries: int) -> list[slice]:
+def chunks(rows: int, entries: int) -> list[slice]:
     """Equal cuts of ``rows``, each of at most ``SCORES`` scores."""
     size = max(1, SCORES // entries)
     count = -(-rows // size)

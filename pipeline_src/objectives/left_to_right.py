@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from pipeline_src.pretraining.token_prediction import TokenPrediction
 
+CORRUPTION = "left_to_right"
+
 
 class LeftToRight(TokenPrediction):
     """A causal mask hides what follows, so that nothing needs to be masked."""

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from pipeline_src.pretraining.token_prediction import TokenPrediction
 
+CORRUPTION = "masked"
+
 
 class Masked(TokenPrediction):
     """Some tokens are hidden or replaced, and predicted from both sides."""

@@ -19,6 +19,7 @@ class ModelParams(Block):
         architecture: what the encoder is, a file in ``pipeline_src/architectures``.
         layers: Transformer blocks (L).
         hidden: width (H).
+        embedding: width of the embeddings (E), where the architecture lets it be another; null means hidden.
         heads: attention heads (A); null means hidden / 64.
         feed_forward: inner width of the feed-forward layer; null means 4 x hidden.
         positions: learned positions, the longest input; 512 in the paper.
@@ -32,6 +33,7 @@ class ModelParams(Block):
     architecture: str = "bert"
     layers: int = Field(ge=1, le=200)
     hidden: int = Field(ge=8, le=16_384)
+    embedding: int | None = Field(default=None, ge=8, le=16_384)
     heads: int | None = Field(default=None, ge=1, le=16_384)
     feed_forward: int | None = Field(default=None, ge=1, le=262_144)
     positions: int = Field(default=512, ge=8, le=8192)

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from pipeline_src.common.members import member_names
 from pipeline_src.params.base import Block
 
+NO_TEACHER = "pipeline_src/catalogue/no-teacher"  # a path that is there, for the stages of pretraining depend on it
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -73,6 +74,8 @@ class PretrainParams(Block):
         keep_steps: steps, counted over both phases, whose models are kept under ``steps/`` beside the phase's own
             (paper, figure 5).
         masking: what happens to the tokens chosen for prediction.
+        teacher: folder of the pretrained model that ``distilled`` and ``layers`` learn from, of the study's vocabulary;
+            ``pipeline_src/catalogue/no-teacher``, which says so, where there is none.
         curve_points: rows in the loss curves of both phases together; each is the mean of as many steps.
     """
 
@@ -90,6 +93,7 @@ class PretrainParams(Block):
     evaluate_every: int | None = Field(default=None, ge=1, le=1_000_000_000)
     keep_steps: tuple[int, ...] = ()
     masking: Masking = Masking()
+    teacher: str = NO_TEACHER
     curve_points: int = Field(default=100, ge=2, le=100_000)
 
     @field_validator("objective")

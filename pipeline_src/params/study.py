@@ -18,7 +18,8 @@ from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.model import ModelParams
-from pipeline_src.params.pretrain import PretrainParams
+from pipeline_src.params.objectives import ObjectivesParams
+from pipeline_src.params.pretrain import NO_TEACHER, PretrainParams
 from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
@@ -41,6 +42,7 @@ class Study(Block):
     examples: ExamplesParams
     model: ModelParams
     pretrain: PretrainParams
+    objectives: ObjectivesParams
     task_source: Literal["synthetic", "official"]
     tasks: tuple[str, ...] = Field(min_length=1)
     finetune: FinetuneParams
@@ -86,6 +88,28 @@ class Study(Block):
                 f"model.architecture: {name} does not learn pretrain.objective: {objective}, "
                 f"since {refused[objective]}; set one of the two otherwise"
             )
+        if stated("objectives", objective, "NEEDS_TEACHER", False) != (self.pretrain.teacher != NO_TEACHER):
+            raise ValueError(
+                f"pretrain.teacher ({self.pretrain.teacher}): "
+                + (
+                    f"pretrain.objective: {objective} needs the folder of a pretrained model"
+                    if self.pretrain.teacher == NO_TEACHER
+                    else f"pretrain.objective: {objective} has no teacher; set it to {NO_TEACHER}"
+                )
+            )
+        if not stated("architectures", name, "OWN_EMBEDDING_WIDTH", False):
+            if self.model.embedding not in (None, self.model.hidden):
+                raise ValueError(
+                    f"model.embedding ({self.model.embedding}): the embeddings of model.architecture: {name} are as "
+                    f"wide as the encoder ({self.model.hidden}); set it to null, or take another architecture"
+                )
+            replaced = self.objectives.replaced
+            if objective == "replaced" and replaced.embeddings == "shared" and replaced.generator != 1:
+                raise ValueError(
+                    "objectives.replaced.embeddings: a narrower generator cannot share those of model.architecture: "
+                    f"{name}, which are as wide as the encoder; set it to separate, objectives.replaced.generator to "
+                    "1, or model.architecture to one with embeddings of their own width, such as electra"
+                )
         cap = self.pretrain.masking.max_predictions
         if cap is not None and cap < self.mask_prob * lengths.long:
             raise ValueError(

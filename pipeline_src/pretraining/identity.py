@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.closure import code_checksum
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file
+from pipeline_src.common.members import stated
 from pipeline_src.common.paths import EXAMPLES, PRETRAINED, TOKENS, VOCABULARY
 from pipeline_src.pretraining.phase import Phase
 
@@ -26,6 +28,8 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         PipelineError: a file that training reads is missing.
     """
     files = DATA | ({"first phase": FIRST_PHASE} if phase.name == "long" else {})
+    if stated("objectives", phase.pretrain.objective, "NEEDS_TEACHER", False):
+        files |= {f"teacher's {path.name}": path for path in sorted(Path(phase.pretrain.teacher).glob("*.safetensors"))}
     for path in files.values():
         if not path.exists():
             raise PipelineError("training has nothing to read", path, remedy="run the stages before, or `dvc pull`")
@@ -36,6 +40,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         "mask_prob": phase.mask_prob,
         "model": phase.model.model_dump(),
         "pretrain": phase.pretrain.model_dump(),
+        "objective": phase.own.model_dump(),
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
         "code": code_checksum(CODE, loaded),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from pipeline_src.common.counter_rng import derive_seed
@@ -12,6 +13,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import load_weights
+from pipeline_src.params.base import Block
 from pipeline_src.pretraining.phase import Phase
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.sharding import NONE, part_of, shard, sharding_of
@@ -19,14 +21,22 @@ from pipeline_src.training.state import load_state
 
 
 def empty_objective(
-    kind: type[PretrainingObjective[Any]], config: BertConfig, pairs: str, device: torch.device, sharding: str = NONE
+    kind: type[PretrainingObjective[Any]],
+    config: BertConfig,
+    pairs: str,
+    own: Block,
+    device: torch.device,
+    sharding: str = NONE,
+    teacher: nn.Module | None = None,
 ) -> PretrainingObjective[Any]:
     """An objective whose weights hold nothing yet: drawing those that a checkpoint replaces would take seconds.
 
     ``sharding`` says how its parameters are spread over the processes, see :mod:`pipeline_src.training.sharding`.
     """
     with torch.device("meta"):
-        objective = kind(config, pairs)
+        objective = kind(config, pairs, own)
+    if teacher is not None:
+        objective.learn_from(teacher)
     if sharding != NONE:
         shard(objective, device, sharding, ("measure", "word_scores"))
     objective.to_empty(device=device)
@@ -44,7 +54,9 @@ def fill_initial_state(phase: Phase, objective: PretrainingObjective[Any], optim
         fill_weights(phase, objective)
     else:  # each process makes all of them on the host, and keeps its parts
         kind = load_objective(phase.pretrain.objective)
-        drawn = empty_objective(kind, objective.config, objective.pairs, torch.device("cpu"))
+        drawn = empty_objective(
+            kind, objective.config, objective.pairs, objective.own, torch.device("cpu"), teacher=objective.teacher
+        )
         fill_weights(phase, drawn)
         with torch.no_grad():
             for name, parameter in objective.stored().items():

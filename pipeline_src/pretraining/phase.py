@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.params.base import Block
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.model import ModelParams
+from pipeline_src.params.objectives import USUAL as USUAL_OBJECTIVES
+from pipeline_src.params.objectives import ObjectivesParams
 from pipeline_src.params.pretrain import PretrainParams
 
 PHASES = ("short", "long")
@@ -21,6 +24,7 @@ class Phase:
         name: ``short`` or ``long``.
         seed, mask_prob, model, pretrain: values and blocks of params.yaml.
         machine: how it runs here; decides nothing of the result.
+        objectives: a block of params.yaml, of which that of the phase's own objective is read.
 
     Raises:
         PipelineError: there is no phase of that name.
@@ -32,10 +36,16 @@ class Phase:
     model: ModelParams
     pretrain: PretrainParams
     machine: Machine = USUAL
+    objectives: ObjectivesParams = USUAL_OBJECTIVES
 
     def __post_init__(self) -> None:
         if self.name not in PHASES:
             raise PipelineError("unknown phase", self.name, where="--phase", remedy="give short or long")
+
+    @property
+    def own(self) -> Block:
+        """What the phase's objective takes beside."""
+        return self.objectives.of(self.pretrain.objective)
 
     @property
     def what(self) -> str:

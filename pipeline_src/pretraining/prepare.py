@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -11,6 +12,7 @@ from torch.optim import Optimizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
+from pipeline_src.common.members import stated
 from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.common.progress import log
 from pipeline_src.models.architecture import load_architecture
@@ -23,6 +25,7 @@ from pipeline_src.pretraining.identity import checkpoint_identity
 from pipeline_src.pretraining.initial_state import empty_objective, fill_initial_state
 from pipeline_src.pretraining.loading.batches import EXAMPLES, Cut, PretrainingExamples, open_examples
 from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.teacher import load_teacher
 from pipeline_src.pretraining.tensor_batch import TensorBatch, tensor_batches
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import load_tokenizer
@@ -103,7 +106,10 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     )
     config = replace(config, attention=choose(phase.machine.attention, distributed.device, config.head_size))
     sharding = phase.machine.pretrain.sharding if distributed.world_size > 1 else NONE
-    objective = empty_objective(kind, config, examples.pairs, distributed.device, sharding)
+    teacher = None
+    if stated("objectives", params.objective, "NEEDS_TEACHER", False):
+        teacher = load_teacher(Path(params.teacher), kind.make_teacher, config, tokenizer, distributed.device)
+    objective = empty_objective(kind, config, examples.pairs, phase.own, distributed.device, sharding, teacher)
     optimiser = make_optimiser(
         objective,
         params.learning_rate,
@@ -128,7 +134,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         log.info("going on from the checkpoint of step %d", checkpoint.state.step)
     length = read_json(EXAMPLES / "manifest.json")[phase.name]["length"]
     compute = ComputeTracker(
-        config,
+        objective,
         distributed.device,
         checkpoint.compute if checkpoint else None,
         parameters=size,
@@ -137,7 +143,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     )
     if distributed.device.type == "cuda":
         left = phase.last - (checkpoint.state.step if checkpoint else phase.first)
-        flops_left = left * flops_of_a_step(phase, config, length)
+        flops_left = left * flops_of_a_step(phase, objective, length)
         if choose_compile(phase.machine.compile, flops_left, compute.peak.flops * distributed.world_size):
             compile_parts(objective)
     loop = make_loop(phase, objective, optimiser, distributed, checkpoint, stop_request, checkpoints.due, compute)
@@ -146,12 +152,12 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     )
 
 
-def flops_of_a_step(phase: Phase, config: BertConfig, length: int) -> float:
+def flops_of_a_step(phase: Phase, objective: PretrainingObjective[Any], length: int) -> float:
     """Of a batch whose sequences are all as long as they may be: at most as many as a step takes."""
     tokens = phase.pretrain.batch * length
-    predictions = tokens if config.is_decoder else round(phase.mask_prob * tokens)
+    predictions = tokens if objective.causal else round(phase.mask_prob * tokens)
     rows = min(tokens, predictions + phase.pretrain.batch)
-    return config.training_flops(
+    return objective.training_flops(
         Workload(phase.pretrain.batch, tokens, tokens * length, predictions, rows, rows * length)
     )
 

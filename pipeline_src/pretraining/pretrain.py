@@ -10,6 +10,8 @@ import torch
 from pipeline_src.models.flops import Workload
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.model import ModelParams
+from pipeline_src.params.objectives import USUAL as USUAL_OBJECTIVES
+from pipeline_src.params.objectives import ObjectivesParams
 from pipeline_src.params.pretrain import PretrainParams
 from pipeline_src.pretraining.finish import finish
 from pipeline_src.pretraining.monitor import Monitor
@@ -25,6 +27,7 @@ def run(
     mask_prob: float,
     model: ModelParams,
     pretrain: PretrainParams,
+    objectives: ObjectivesParams = USUAL_OBJECTIVES,
     phase: str,
     machine: Machine = USUAL,
 ) -> None:
@@ -37,7 +40,7 @@ def run(
         PipelineError: an input is missing, the phase is unknown, or training diverges.
         Interrupted: a signal requested a stop; where training was is saved.
     """
-    params = Phase(phase, seed, mask_prob, model, pretrain, machine)
+    params = Phase(phase, seed, mask_prob, model, pretrain, machine, objectives)
     torch.set_num_threads(machine.pretrain.threads)
     with catch_stop_requests() as stop_request, init_distributed() as distributed:
         training = prepare(params, distributed, stop_request)

@@ -50,7 +50,7 @@ def save_models(
             objective.learns,
             huggingface_class,
             read_sources(read_json(TOKENS / "manifest.json")),
-            {**params, **phase.pretrain.model_dump()},
+            {**params, **phase.pretrain.model_dump(), **phase.own.model_dump()},
             {"training text": trained_figures(training), "validation text": figures},
             {name: costs[name] for name in CARD_COSTS},
         )

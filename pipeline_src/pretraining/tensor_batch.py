@@ -24,6 +24,7 @@ class TensorBatch:
         max_seqlen, max_rows: tokens, and rows, of the sequence that has most.
         counts: as :class:`pipeline_src.models.flops.Workload` counts them.
         examples: their numbers, int64 [sequences].
+        draws: None where nothing is to be sampled.
     """
 
     ids: Tensor
@@ -39,6 +40,7 @@ class TensorBatch:
     max_rows: int
     counts: dict[str, int]
     examples: np.ndarray
+    draws: Tensor | None = None
 
     GIVEN = ("ids", "segments", "cu_seqlens", "predicted", "labels", "pair_label")
     TENSORS = (*GIVEN, "rows", "row_starts", "predicted_rows")
@@ -64,7 +66,12 @@ class TensorBatch:
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(
-            **tensors, max_seqlen=batch.max_seqlen, max_rows=int(read.max()), counts=counts, examples=batch.examples
+            **tensors,
+            max_seqlen=batch.max_seqlen,
+            max_rows=int(read.max()),
+            counts=counts,
+            examples=batch.examples,
+            draws=None if batch.draws is None else torch.from_numpy(batch.draws),
         )
 
 

@@ -12,6 +12,7 @@ from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.linear_cross_entropy import summed_cross_entropy
 from pipeline_src.models.packed_layout import RowsInUse
+from pipeline_src.params.base import Block
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.pretraining.validation import ValidationSet, measure_validation
 from pipeline_src.training.loop import Term
@@ -37,8 +38,8 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
     validation_columns: ClassVar[Sequence[str]] = ("mlm_loss", "mlm_accuracy", "nsp_accuracy")
     use: ClassVar[str]
 
-    def __init__(self, config: BertConfig, pairs: str) -> None:
-        super().__init__(config, pairs)
+    def __init__(self, config: BertConfig, pairs: str, own: Block | None = None) -> None:
+        super().__init__(config, pairs, own)
         self.model = BertForPretraining(config)
         self.weights = {name: weight for name, weight in self.terms.items() if self.has_pairs or name != "nsp"}
         if not self.has_pairs:

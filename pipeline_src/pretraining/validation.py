@@ -13,14 +13,16 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from pipeline_src.common.progress import log
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.heads import BertForMaskedLM, BertForPretraining
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import PretrainingBatch, PretrainingExamples, open_examples
 from pipeline_src.pretraining.mask_probes import MaskProbes
+from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.tokenizer.token_store import TokenStore
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.sharding import give_back
+from pipeline_src.training.transfer import to_device
 
 MASK_PROB = 0.15  # the paper's rate, whatever the study's own, so that studies compare
 SEED = 0
@@ -33,7 +35,10 @@ TOKENS_PER_BATCH, PREDICTIONS_PER_BATCH = 16_384, 4_096  # at most; scores of ev
 
 @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
 def measure_validation(
-    model: BertForPretraining, examples: PretrainingExamples, train_counts: np.ndarray, distributed: Distributed
+    model: BertForPretraining | BertForMaskedLM,
+    examples: PretrainingExamples,
+    train_counts: np.ndarray,
+    distributed: Distributed,
 ) -> dict[str, float]:
     """Losses and accuracies on all validation examples, beside what the simplest predictors reach.
 
@@ -49,14 +54,15 @@ def measure_validation(
     Returns:
         ``mlm_loss`` (nats) and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` over those the model saw as
         [MASK] (left to right: all but marks), and there too ``unigram_loss``, the cross-entropy of add-one unigram
-        counts of the training text, and ``gap``, their difference. Where examples
-        are pairs, ``nsp_accuracy`` beside ``nsp_majority``, the share of its larger class, and ``nsp_loss``.
+        counts of the training text, and ``gap``, their difference. Where examples are pairs and the model judges
+        them, ``nsp_accuracy`` beside ``nsp_majority``, the share of its larger class, and ``nsp_loss``.
     """
     model.eval()
     device = distributed.device
     unigram = -np.log((train_counts + 1) / (train_counts.sum() + len(train_counts)))
     sums = dict.fromkeys(SUMS, 0.0)
-    for batch, counts in _share(examples, distributed):
+    judges_pairs = False
+    for batch, counts in shared_batches(examples, distributed):
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             words, pairs = model(
                 *(
@@ -65,14 +71,17 @@ def measure_validation(
                 ),
                 batch.max_seqlen,
             )
+        judges_pairs = pairs is not None
         if not counts:
             continue
         unseen = examples.corruption.unseen(batch.ids[batch.predicted], batch.labels)
         losses, right = _judged(words, batch.labels)
-        pair_losses, pairs_right = _judged(pairs, batch.pair_label)
-        here = (len(losses), losses.sum(), right.sum(), unseen.sum(), losses[unseen].sum())
-        here += (unigram[batch.labels][unseen].sum(), pair_losses.sum(), pairs_right.sum(), batch.pair_label.sum())
-        for name, number in zip(SUMS, here, strict=True):
+        here = [len(losses), losses.sum(), right.sum(), unseen.sum(), losses[unseen].sum()]
+        here.append(unigram[batch.labels][unseen].sum())
+        if pairs is not None:
+            pair_losses, pairs_right = _judged(pairs, batch.pair_label)
+            here += [pair_losses.sum(), pairs_right.sum(), batch.pair_label.sum()]
+        for name, number in zip(SUMS, here, strict=False):
             sums[name] += float(number)
     sums = dict(zip(SUMS, distributed.all_reduce(list(sums.values())), strict=True))
     mlm_loss = _mean(sums["losses"], sums["predictions"])
@@ -87,7 +96,7 @@ def measure_validation(
         "examples": len(examples),
         "predictions": int(sums["predictions"]),
     }
-    if examples.has_pairs:
+    if examples.has_pairs and judges_pairs:
         share = sums["random_pairs"] / len(examples)
         figures["nsp_loss"] = sums["pair_losses"] / len(examples)
         figures["nsp_accuracy"] = sums["pairs_right"] / len(examples)
@@ -95,11 +104,30 @@ def measure_validation(
     return figures
 
 
-def _share(examples: PretrainingExamples, distributed: Distributed) -> Iterator[tuple[PretrainingBatch, bool]]:
+@torch.no_grad()
+def measure_terms(
+    objective: PretrainingObjective[TensorBatch], examples: PretrainingExamples, distributed: Distributed
+) -> dict[str, float]:
+    """``<term>_loss`` of each term of an objective on all validation examples; all processes must call this."""
+    objective.eval()
+    device, names = distributed.device, list(objective.weights)
+    sums, counted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for batch, counts in shared_batches(examples, distributed):
+        part = to_device(TensorBatch.of(batch), device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            terms, numbers = objective(part), objective.count(part)
+        for name in names if counts else ():
+            sums[name] += float(terms[name].loss)
+            counted[name] += numbers[name]
+    totals = distributed.all_reduce([*sums.values(), *counted.values()])
+    return {f"{name}_loss": _mean(totals[place], totals[place + len(names)]) for place, name in enumerate(names)}
+
+
+def shared_batches(examples: PretrainingExamples, distributed: Distributed) -> Iterator[tuple[PretrainingBatch, bool]]:
     """This process's batches, each with whether it counts: all processes take as many, some take one for nothing."""
     max_seqlen = examples.lengths().max(keepdims=True)
     most = int(examples.corruption.predictions(max_seqlen)[0])
-    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), PREDICTIONS_PER_BATCH // most))
+    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), PREDICTIONS_PER_BATCH // max(1, most)))
     total = -(-len(examples) // size)
     for number in range(
         distributed.rank, -(-total // distributed.world_size) * distributed.world_size, distributed.world_size

@@ -34,6 +34,11 @@ PANELS = {  # by column of the curve
     "mlm_loss": Panel("Loss of masked words", "cross-entropy (nats)", 1, "unigram_loss", "unigrams at [MASK]"),
     "mlm_accuracy": Panel("Accuracy of masked words", "accuracy (percent)", 100),
     "nsp_accuracy": Panel("Accuracy of next sentences", "accuracy (percent)", 100, "nsp_majority", "larger class"),
+    "rtd_loss": Panel("Loss of replaced tokens", "cross-entropy (nats)"),
+    "rtd_accuracy": Panel("Accuracy of replaced tokens", "accuracy (percent)", 100),
+    "kl_loss": Panel("Distance from the teacher's scores", "KL divergence (nats)"),
+    "scores_loss": Panel("Distance from the teacher's attention", "squared difference"),
+    "states_loss": Panel("Distance from the teacher's states", "squared difference"),
     "learning_rate": Panel("Learning rate", "learning rate"),
 }
 

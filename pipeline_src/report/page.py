@@ -30,6 +30,7 @@ BOXES = {  # of the summary: the text under the value, and its format
     "mlm_loss": ("validation MLM loss (nats)", "three"),
     "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
     "nsp_accuracy": ("validation NSP accuracy", "percent"),
+    "rtd_auc": ("validation AUC of replaced tokens", "three"),
     "glue": ("GLUE average", "one"),
     "squad1": ("SQuAD, all answerable: F1", "one"),
     "squad2": ("SQuAD with unanswerable: F1", "one"),

@@ -138,9 +138,8 @@ def summarise(results: Results) -> dict[str, float]:
     Digits are those that the tables of the report have: rounded twice, a figure would stand there as another one.
     """
     validation, scores = results.pretrain["long"]["validation"], results.scores
-    summary = {"mlm_loss": round(validation["mlm_loss"], 3), "mlm_gap": round(validation["gap"], 3)}
-    if "nsp_accuracy" in validation:
-        summary["nsp_accuracy"] = round(validation["nsp_accuracy"], 3)
+    shown = {"mlm_loss": "mlm_loss", "mlm_gap": "gap", "nsp_accuracy": "nsp_accuracy", "rtd_auc": "rtd_auc"}
+    summary = {name: round(validation[figure], 3) for name, figure in shown.items() if figure in validation}
     ref = results.ref("scores.json")
     average = glue_average(ref)
     if average is not None:

@@ -52,6 +52,8 @@ def heading(scores: dict[str, Any]) -> str:
 
 def validation_line(validation: dict[str, Any]) -> str:
     """What pretraining learnt, in one line."""
+    if "mask_loss" not in validation:
+        return "Validation text: " + ", ".join(f"{name} {value:.4g}" for name, value in validation.items())
     words = (
         f"Validation text: MLM loss {validation['mask_loss']:.3f} at [MASK] against "
         f"{validation['unigram_loss']:.3f} of unigram counts (gap {validation['gap']:+.3f} nats)"

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 from pipeline_src.common.members import load_member
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.flops import Workload
+from pipeline_src.params.base import Block
+from pipeline_src.params.objectives import NoParams
 from pipeline_src.training.loop import B, Objective
 
 PAIRS = {"next_sentence": "next sentences", "sentence_order": "the order of sentences"}  # in words
@@ -41,22 +44,38 @@ class PretrainingObjective(Objective[B]):
     Args:
         config: sizes of the encoder.
         pairs: what is learnt of an example's two segments, as ``examples.pairs`` has it.
+        own: the block ``objectives.<name>`` of params.yaml.
 
     Attributes:
         terms: of the loss, by name, with their weights; ``weights`` are those of the terms that this run has.
         validation_columns: figures of :meth:`measure` that stand in the curve; by the first, a loss, the best
             checkpoint is found.
         causal: whether a token sees those before it and itself alone.
-        config, pairs: as given.
+        config, pairs, own: as given.
+        teacher: what it learns from, where it has one.
     """
 
     terms: ClassVar[Mapping[str, float]]
     validation_columns: ClassVar[Sequence[str]]
     causal: ClassVar[bool]
+    teacher: Any = None
 
-    def __init__(self, config: BertConfig, pairs: str) -> None:
+    def __init__(self, config: BertConfig, pairs: str, own: Block | None = None) -> None:
         super().__init__()
-        self.config, self.pairs = config, pairs
+        self.config, self.pairs, self.own = config, pairs, NoParams() if own is None else own
+
+    @classmethod
+    def make_teacher(cls, config: BertConfig) -> nn.Module | None:
+        """The model to learn from, with weights of any value; None for an objective that has no teacher."""
+        return None
+
+    def learn_from(self, teacher: nn.Module) -> None:
+        """Take a teacher. It stays no part of this module: nothing trains, saves or moves it.
+
+        Raises:
+            PipelineError: it does not fit what is to be learnt.
+        """
+        self.__dict__["teacher"] = teacher
 
     @property
     def has_pairs(self) -> bool:
@@ -94,6 +113,10 @@ class PretrainingObjective(Objective[B]):
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
     ) -> Tensor:
         """Scores of every entry of the vocabulary at the places ``predicted`` [P, entries]; arguments as ``Bert``'s."""
+
+    def training_flops(self, work: Workload) -> int:
+        """Floating-point operations of training, of every model that runs; the encoder's own unless said otherwise."""
+        return self.config.training_flops(work)
 
     def stored(self) -> Mapping[str, nn.Parameter]:
         """The parameters that checkpoints hold, by name: all that the objective has."""

@@ -31,6 +31,7 @@ from pipeline_src.tools.open_model import open_model
 transformers = pytest.importorskip("transformers")
 ENTRIES, POSITIONS = 97, 48
 LENGTHS = (40, 7, 23, 23)
+PAIR_LABEL = torch.tensor([0, 1, 1, 0])
 PREDICTED = (1, 5)  # places in each sequence
 CUT_STD = 0.88  # of a normal distribution cut at two deviations; transformers cuts ModernBERT's alone
 
@@ -58,6 +59,10 @@ CASES = {
     "roberta": Case("roberta"),
     "roberta, padded with 1": Case("roberta", {"pad_token_id": 1}),
     "modernbert": Case("modernbert", {"num_hidden_layers": 4, "local_attention": 8}),
+    "albert": Case("albert", {"embedding_size": 16, "hidden_act": "gelu_tanh"}),
+    "distilbert": Case("distilbert"),
+    "electra": Case("electra", {"embedding_size": 16}),
+    "electra, as wide": Case("electra", {"embedding_size": 32}),
 }
 
 
@@ -152,15 +157,22 @@ def test_hidden_states_scores_loss_and_gradients(pair):
 
     pair.ours.zero_grad(), pair.theirs.zero_grad()
     rows = RowsInUse.of(*rows_of(pair))
-    hidden, _ = pair.ours.bert(*pair.flat, None, rows)
+    hidden, pooled = pair.ours.bert(*pair.flat, None, rows)
     places = torch.searchsorted(rows.index, pair.predicted)
     of_words, _ = pair.ours.cls["predictions"].loss(hidden[places], pair.labels)
-    (of_words / len(pair.labels)).backward()
-    scores = pair.theirs(**pair.padded).logits
+    found_loss = of_words / len(pair.labels)
+    outputs = pair.theirs(**pair.padded)
+    scores = outputs.get("logits", outputs.get("prediction_logits"))
     loss = nn.functional.cross_entropy(scores[pair.keep][pair.predicted], pair.labels)
+    if "sop_logits" in outputs:
+        order = pair.ours.cls["seq_relationship"](pooled)
+        close(order, outputs.sop_logits, "order")
+        found_loss = found_loss + nn.functional.cross_entropy(order, PAIR_LABEL)
+        loss = loss + nn.functional.cross_entropy(outputs.sop_logits, PAIR_LABEL)
+    found_loss.backward()
     loss.backward()
     close(pair.ours(*pair.flat, pair.predicted)[0], scores[pair.keep][pair.predicted], "scores")
-    close(of_words / len(pair.labels), loss, "loss")
+    close(found_loss, loss, "loss")
     gradients = pair.gradients
     for name, parameter in pair.ours.named_parameters():
         if parameter.grad is not None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.counter_rng import derive_seed, permuted
+from pipeline_src.common.counter_rng import bits, derive_seed, permuted
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.params.pretrain import Masking
-from pipeline_src.pretraining.loading.corruption import CORRUPTIONS, Corruption
+from pipeline_src.pretraining.loading.corruption import Corruption, corruption_of
 from pipeline_src.tokenizer.frame import Frames, read_frames
 from pipeline_src.tokenizer.token_store import TokenStore
 from pipeline_src.training.cutting import cut_evenly
@@ -35,6 +35,8 @@ class PretrainingBatch:
         pair_label: what is learnt of each pair, 1 where segment B is a random one or both are swapped (the label of
             google-research/bert and google-research/albert), int64 [sequences].
         examples: number of each sequence's example in its sample index, int64 [sequences].
+        draws: a uniform number for each prediction, by which an objective samples there; keyed by seed, epoch, example
+            and place, float32 [predictions]. None where nothing is to be sampled.
     """
 
     ids: np.ndarray
@@ -44,6 +46,7 @@ class PretrainingBatch:
     labels: np.ndarray
     pair_label: np.ndarray
     examples: np.ndarray
+    draws: np.ndarray | None = None
 
     @property
     def max_seqlen(self) -> int:
@@ -74,15 +77,16 @@ class PretrainingExamples:
         corruption: what is predicted, and what the model sees.
         frames: where the tokenizer puts its marks.
         pairs: what is learnt of an example's two segments, as ``examples.pairs`` of params.yaml has it.
+        seed: keys the draws of batches.
     """
 
     def __init__(
-        self, sample_index: Path, store: TokenStore, corruption: Corruption, frames: Frames, pairs: str
+        self, sample_index: Path, store: TokenStore, corruption: Corruption, frames: Frames, pairs: str, seed: int = 0
     ) -> None:
         if not sample_index.exists():
             raise PipelineError("no sample index", sample_index, remedy="run the stage `build_examples`")
         self.sample_index = np.load(sample_index, mmap_mode="r").view(np.ndarray)
-        self.store, self.corruption, self.pairs = store, corruption, pairs
+        self.store, self.corruption, self.pairs, self._draws = store, corruption, pairs, derive_seed(seed, "draws")
         self.frame = frames.pair if self.has_pairs else frames.single
 
     @property
@@ -130,14 +134,19 @@ class PretrainingExamples:
         lengths = text_lengths.sum(axis=1) + self.frame.size
         passes = epochs if self.corruption.dynamic else 0
         seen, predicted = self.corruption.apply(ids, lengths, examples + passes * len(self.sample_index))
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
+        sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
+        draw_rows = (examples + epochs * len(self.sample_index))[sequence]
         return PretrainingBatch(
             ids=seen,
             segments=segments,
-            cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]),
+            cu_seqlens=cu_seqlens,
             predicted=predicted,
             labels=ids[predicted + self.corruption.label_shift],
             pair_label=rows["is_random"].astype(np.int64),
             examples=examples,
+            draws=(bits(self._draws, draw_rows, predicted - cu_seqlens[sequence]) >> np.uint64(40)).astype(np.float32)
+            * np.float32(2.0**-24),  # below 1 in float32 too
         )
 
     def _text(self, rows: np.ndarray, texts: Sequence[str], lengths: np.ndarray) -> np.ndarray:
@@ -155,12 +164,13 @@ def open_examples(
         phase, split: which.
         tokenizer: of the vocabulary that their tokens are of.
         mask_prob, masking, seed: how to mask, where the objective masks.
-        objective: a key of ``corruption.CORRUPTIONS``.
+        objective: ``pretrain.objective``.
 
     Raises:
         PipelineError: there is no such index, or the tokens are damaged.
     """
-    corruption = CORRUPTIONS[objective](tokenizer, mask_prob, masking, seed)
+    corruption = corruption_of(objective)(tokenizer, mask_prob, masking, seed)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json")["pairs"]
-    return PretrainingExamples(sample_index, TokenStore(TOKENS, split), corruption, read_frames(tokenizer), pairs)
+    store = TokenStore(TOKENS, split)
+    return PretrainingExamples(sample_index, store, corruption, read_frames(tokenizer), pairs, seed)

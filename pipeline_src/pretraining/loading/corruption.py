@@ -8,9 +8,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 from tokenizers import Tokenizer
 
+from pipeline_src.common.members import stated
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.left_to_right import LeftToRight
 from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.pretraining.loading.unmasked import Unmasked
 
 
 class Corruption(Protocol):
@@ -52,8 +54,14 @@ class Corruption(Protocol):
         """
 
 
-# pretrain.objective -> its corruption, made from the tokenizer, mask_prob, pretrain.masking and the seed.
+# By the name that an objective's file gives as CORRUPTION; made from the tokenizer, mask_prob, masking and seed.
 CORRUPTIONS: dict[str, Callable[[Tokenizer, float, Masking, int], Corruption]] = {
     "masked": MaskedLM.of,
     "left_to_right": LeftToRight.of,
+    "unmasked": Unmasked.of,
 }
+
+
+def corruption_of(objective: str) -> Callable[[Tokenizer, float, Masking, int], Corruption]:
+    """What makes the corruption that an objective learns from; nothing of torch is imported to find it."""
+    return CORRUPTIONS[stated("objectives", objective, "CORRUPTION", "masked")]

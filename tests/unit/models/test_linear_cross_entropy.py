@@ -5,7 +5,13 @@ import torch
 import torch.nn.functional as F
 
 from pipeline_src.models import linear_cross_entropy as module
-from pipeline_src.models.linear_cross_entropy import aligned_scores, linear_cross_entropy, summed_cross_entropy
+from pipeline_src.models.linear_cross_entropy import (
+    aligned_scores,
+    draw_entries,
+    linear_cross_entropy,
+    sampled_cross_entropy,
+    summed_cross_entropy,
+)
 
 ENTRIES, WIDTH = 50, 16
 
@@ -69,3 +75,33 @@ def test_scores_added_for_alignment_neither_win_nor_count(dtype):
 def test_entries_that_are_aligned_already_are_not_copied():
     weight = torch.zeros(128, WIDTH)
     assert aligned_scores(torch.zeros(2, WIDTH), weight, torch.zeros(128)).shape == (2, 128)
+
+
+@pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
+def test_entries_are_drawn_at_the_rate_of_their_shares(monkeypatch, held):
+    """Frequencies of 20,000 draws of one row against its shares, within five deviations."""
+    monkeypatch.setattr(module, "SCORES", held)
+    count = 20_000 if held > 1000 else 200
+    hidden, weight, bias = (part.detach() for part in inputs(1)[0])
+    rows, labels = hidden.expand(count, -1), torch.zeros(count, dtype=torch.int64)
+    draws = torch.rand(count, generator=torch.Generator().manual_seed(1))
+    loss, right, drawn = sampled_cross_entropy(rows, weight, bias, labels, draws)
+    shares = F.linear(hidden, weight, bias).softmax(1)[0]
+    deviations = (shares * (1 - shares) / count).sqrt() + 1 / count
+    assert ((torch.bincount(drawn, minlength=ENTRIES) / count - shares).abs() < 5 * deviations).all()
+    for one, two in zip((loss, right), linear_cross_entropy(rows, weight, bias, labels), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_draw_finds_the_entry_at_which_the_running_sum_reaches_it():
+    shares = torch.tensor([[0.0, 2.0, 1.0, 0.0, 1.0, 0.0]])  # the last is no entry that may be drawn
+    draws = torch.tensor([1e-7, 0.49, 0.51, 0.74, 0.76, 1 - 2**-24])
+    assert draw_entries(shares.expand(6, -1), draws).tolist() == [1, 1, 2, 2, 4, 4]
+
+
+def test_what_is_drawn_lets_no_gradient_through():
+    parts, labels = inputs(7)
+    loss, _, drawn = sampled_cross_entropy(*parts, labels, torch.rand(7))
+    assert not drawn.requires_grad and drawn.dtype == torch.int64
+    expected = torch.autograd.grad(linear_cross_entropy(*parts, labels)[0], parts)
+    assert all(map(torch.equal, torch.autograd.grad(loss, parts), expected))

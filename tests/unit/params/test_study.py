@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,15 @@ def changed(key: str, value: Any) -> dict[str, Any]:
     for step in path:
         block = block[step]
     block[last] = value
+    return study
+
+
+def changed_all(changes: dict[str, Any]) -> dict[str, Any]:
+    """The same with several set."""
+    study = copy.deepcopy(SAMPLE)
+    for key, value in changes.items():
+        block, last = key.split(".")[:-1], key.split(".")[-1]
+        functools.reduce(dict.__getitem__, block, study)[last] = value
     return study
 
 
@@ -94,6 +104,37 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
     with pytest.raises(PipelineError) as caught:
         check_study(changed(key, value))
     assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pretrain.objective": "replaced"}, "a narrower generator cannot share those of model.architecture: bert"),
+        ({"pretrain.objective": "distilled"}, "pretrain.objective: distilled needs the folder of a pretrained model"),
+        (
+            {"pretrain.teacher": "models/x"},
+            "pretrain.objective: masked has no teacher; set it to pipeline_src",
+        ),
+        ({"model.embedding": 64}, "model.embedding (64): the embeddings of model.architecture: bert are as wide"),
+    ],
+)
+def test_an_objective_that_does_not_go_with_the_architecture(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(PipelineError, match="value not allowed") as caught:
+        check_study(changed_all(changes))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pretrain.objective": "replaced", "objectives.replaced.embeddings": "separate"},
+        {"pretrain.objective": "replaced", "objectives.replaced.generator": 1},
+        {"pretrain.objective": "distilled", "pretrain.teacher": "models/teacher"},
+        {"pretrain.objective": "replaced", "model.architecture": "electra", "model.embedding": 64},
+    ],
+)
+def test_an_objective_that_does(changes: dict[str, Any]) -> None:
+    check_study(changed_all(changes))
 
 
 def test_a_missing_key_and_several_mistakes_at_once() -> None:

@@ -8,17 +8,28 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from pipeline_src.common.files import write_json
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.models.hub import save_model
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.machine import Machine, PretrainingMachine
 from pipeline_src.params.model import ModelParams
+from pipeline_src.params.objectives import ObjectivesParams
 from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.pretraining import pretrain
 from pipeline_src.pretraining.monitor import Monitor
 from pipeline_src.tokenizer.token_store import TokenWriter
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
+WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
+    "masked": {},
+    "distilled": {"objective": "distilled", "teacher": "teacher"},
+    "layers": {"objective": "layers", "teacher": "teacher", "heads": 1},
+    "replaced": {"objective": "replaced", "architecture": "electra", "embedding": 16},
+}
 EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
 
 
@@ -38,9 +49,25 @@ def make_study(folder: Path) -> None:
     save_tokenizer(vocabulary, pieces, lowercase=True)
 
 
+def make_teacher(folder: Path, **changes) -> BertForMaskedLM:
+    """A shaken model of two layers, saved in ``folder / "teacher"`` with the study's vocabulary."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256}
+    model = BertForMaskedLM(BertConfig(50, **sizes | changes, max_position_embeddings=32))
+    initialise(model, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
+    (folder / "teacher").mkdir(exist_ok=True)
+    save_model(folder / "teacher", model, model.bert.config, "BertForMaskedLM", folder / "data/vocabulary")
+    return model
+
+
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
-    """Train one phase; ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine or ``attention``."""
-    attention = changes.pop("attention", "auto")
+    """Train one phase.
+
+    ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine, or ``objectives`` or ``attention``.
+    """
+    attention, objectives = changes.pop("attention", "auto"), changes.pop("objectives", {})
     machine = {name: changes.pop(name) for name in list(changes) if name in PretrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
     sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
@@ -57,6 +84,7 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         mask_prob=mask_prob,
         model=ModelParams(**{"layers": 1, "hidden": 64, "positions": 32} | sizes),
         pretrain=PretrainParams(**params | changes),
+        objectives=ObjectivesParams(**objectives),
         phase=phase,
         machine=Machine(attention=attention, pretrain=PretrainingMachine(**{"threads": 1} | machine)),
     )

@@ -75,6 +75,16 @@ def test_a_batch_is_cls_a_sep_b_sep(examples):
     assert np.array_equal(np.diff(batch.cu_seqlens), examples.lengths()[picked])
 
 
+def test_draws_are_of_example_epoch_and_place_whatever_the_batch(examples):
+    whole, alone = examples.batch(np.asarray([3, 0, 9])), examples.batch(np.asarray([9]))
+    inside = whole.predicted >= whole.cu_seqlens[2]
+    assert np.array_equal(whole.draws[inside], alone.draws) and len(whole.draws) == len(whole.labels)
+    assert whole.draws.dtype == np.float32 and (whole.draws >= 0).all() and (whole.draws < 1).all()
+    assert len(np.unique(whole.draws)) == len(whole.draws)
+    again = examples.batch(np.asarray([9]), 1)
+    assert np.array_equal(again.predicted, alone.predicted) and not np.isin(again.draws, alone.draws).any()
+
+
 def test_without_pairs_a_batch_is_cls_a_sep(tmp_path, store):
     examples = open_examples(tmp_path, store, pairs="none")
     batch = examples.batch(np.asarray([2, 5]))

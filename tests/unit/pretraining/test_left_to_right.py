@@ -7,7 +7,7 @@ from pipeline_src.common.members import member_names
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.batches import PretrainingExamples
-from pipeline_src.pretraining.loading.corruption import CORRUPTIONS
+from pipeline_src.pretraining.loading.corruption import corruption_of
 from pipeline_src.pretraining.loading.left_to_right import LeftToRight
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 from tests.frames import bert_frames
@@ -37,8 +37,7 @@ def test_every_token_but_the_first_is_predicted_once_from_the_one_before(tmp_pat
 def test_every_objective_of_the_parameters_is_there():
     tokenizer = build_tokenizer([*SPECIAL_TOKENS, "a", "##b"], lowercase=True)
     ids = tokenizer.get_vocab()
-    assert sorted(CORRUPTIONS) == member_names("objectives")
-    made = {name: make(tokenizer, 0.15, Masking(), 1) for name, make in CORRUPTIONS.items()}
+    made = {name: corruption_of(name)(tokenizer, 0.15, Masking(), 1) for name in member_names("objectives")}
     assert made["left_to_right"] == LeftToRight(ids["[SEP]"])
     assert made["masked"].mask_id == ids["[MASK]"]
     assert made["masked"].special.nonzero()[0].tolist() == sorted(ids[token] for token in ("[PAD]", "[CLS]", "[SEP]"))

@@ -1,7 +1,6 @@
 """The two phases as one training, and what its parameters change."""
 
 import os
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from pipeline_src.models.bert import INITIAL_STD, BertConfig
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.pretrain import PretrainParams, Steps
 from pipeline_src.pretraining import finish, prepare
+from pipeline_src.training.objective import load_objective
 from tests.unit.old_gpu import show_an_old_gpu
 from tests.unit.pretraining.small import EXAMPLES
 from tests.unit.pretraining.small import train_phase as run
@@ -87,9 +87,10 @@ def test_the_flops_that_compiling_is_weighed_by_are_those_of_full_sequences(stud
     model = ModelParams(layers=1, hidden=64, positions=32)
     phase = prepare.Phase("short", 1, 0.15, model, PretrainParams(steps=Steps(short=6, long=0), batch=16))
     config = BertConfig.from_params(model, 50)
-    full = prepare.flops_of_a_step(phase, config, 16)
-    assert counted < 6 * full < 1.5 * counted
-    assert prepare.flops_of_a_step(phase, replace(config, is_decoder=True), 16) > full  # every token is predicted
+    full, causal = (
+        prepare.flops_of_a_step(phase, load_objective(name)(config, "none"), 16) for name in ("masked", "left_to_right")
+    )
+    assert counted < 6 * full < 1.5 * counted and full < causal  # which predicts every token
 
 
 def test_a_failing_phase_leaves_an_earlier_model_alone(study, monkeypatch):

@@ -79,9 +79,9 @@ def test_each_process_measures_its_share_in_as_many_batches(tmp_path, store, mon
     np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
     examples = PretrainingExamples(tmp_path / "index.npy", store, OBJECTIVES["masked"], bert_frames(CLS, SEP), "none")
     world = [Distributed(rank, processes, torch.device("cpu")) for rank in range(processes)]
-    shares = [list(validation._share(examples, process)) for process in world]
+    shares = [list(validation.shared_batches(examples, process)) for process in world]
     assert len({len(share) for share in shares}) == 1
     measured = np.concatenate([batch.examples for share in shares for batch, counts in share if counts])
     assert sorted(measured) == list(range(len(examples)))
-    alone = [batch.examples.tolist() for batch, _ in validation._share(examples, single_process())]
+    alone = [batch.examples.tolist() for batch, _ in validation.shared_batches(examples, single_process())]
     assert sorted(batch.examples.tolist() for share in shares for batch, counts in share if counts) == sorted(alone)

@@ -20,7 +20,7 @@ from pipeline_src.training import loop
 from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.identity import difference, fingerprint
-from tests.unit.pretraining.small import EXAMPLES, make_study
+from tests.unit.pretraining.small import EXAMPLES, WAYS, make_study, make_teacher
 from tests.unit.pretraining.small import train_phase as run
 
 ROOT = Path(__file__).parents[3]
@@ -44,8 +44,10 @@ def stop_after(monkeypatch, step: int) -> None:
     monkeypatch.setattr(monitor.Monitor, "after", killed)
 
 
-def test_a_training_that_goes_on_ends_bit_for_bit_alike(study, monkeypatch):
-    changes = {"short": 30, "evaluate_every": 7, "curve_points": 10, "keep_steps": (3, 14, 20)}
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_training_that_goes_on_ends_bit_for_bit_alike(study, monkeypatch, way):
+    changes = {"short": 30, "evaluate_every": 7, "curve_points": 10, "keep_steps": (3, 14, 20), **way}
+    make_teacher(study)
     run("short", **changes)
     undisturbed = outputs(study)
     shutil.rmtree("models"), shutil.rmtree("results")

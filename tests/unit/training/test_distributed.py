@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.examples.build_examples import run as plan_examples
 from tests.forks import Forks
-from tests.unit.pretraining.small import EXAMPLES, make_study
+from tests.unit.pretraining.small import EXAMPLES, WAYS, make_study, make_teacher
 
 # with what an optimiser imports at its first step
 TRAININGS = Forks(
@@ -74,6 +74,7 @@ def finish(processes: list[subprocess.Popen]) -> list[int]:
 def new_study(folder: Path) -> Path:
     """Make what a training reads in ``folder``."""
     make_study(folder)
+    make_teacher(folder)
     before = Path.cwd()
     os.chdir(folder)
     plan_examples(seed=1, examples=EXAMPLES)
@@ -99,14 +100,14 @@ MADE = ["results", "models/pretrained/short"]
 
 @pytest.fixture(scope="module")
 def alone(fresh, tmp_path_factory):
-    """The folder in which one process trained, by optimiser."""
+    """The folder in which one process trained, by optimiser and way of learning."""
     folders = {}
 
-    def trained(optimiser: str) -> Path:
-        if optimiser not in folders:
-            folders[optimiser] = shutil.copytree(fresh, tmp_path_factory.mktemp("alone") / "study")
-            assert finish(launch(folders[optimiser], 1, {}, **STEADY, optimiser=optimiser)) == [0]
-        return folders[optimiser]
+    def trained(optimiser: str, way: str = "masked") -> Path:
+        if (optimiser, way) not in folders:
+            folder = folders[optimiser, way] = shutil.copytree(fresh, tmp_path_factory.mktemp("alone") / "study")
+            assert finish(launch(folder, 1, {}, **STEADY | WAYS[way], optimiser=optimiser)) == [0]
+        return folders[optimiser, way]
 
     return trained
 
@@ -143,6 +144,12 @@ def test_the_same_batch_gives_the_same_losses(study, alone, size, sharding, opti
     """To 1e-5 in float32 after twelve steps; what differs is the order of sums."""
     assert finish(launch(study, size, variables, **STEADY, sharding=sharding, optimiser=optimiser)) == [0] * size
     assert_same(study, alone(optimiser))
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "masked"])
+def test_every_way_of_learning_has_the_same_losses_on_two_processes(study, alone, way):
+    assert finish(launch(study, 2, TORCHRUN, **STEADY | WAYS[way], optimiser="adamw")) == [0, 0]
+    assert_same(study, alone("adamw", way))
 
 
 def test_a_checkpoint_goes_on_under_another_number_of_processes_and_sharding(study, alone):

@@ -1,0 +1,86 @@
+"""What a student learns of a teacher: its scores over the vocabulary (Hinton et al. 2015), and its attention's."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_src.models.linear_cross_entropy import chunks
+from pipeline_src.models.packed_layout import PackedLayout
+
+
+class Scored(NamedTuple):
+    """What a linear layer over the vocabulary makes scores of: inner [P, H], weight [entries, H], bias [entries]."""
+
+    inner: Tensor
+    weight: Tensor
+    bias: Tensor
+
+
+def distilled_scores(student: Scored, teacher: Scored, temperature: float) -> Tensor:
+    """Sum over rows of KL(teacher || student) of the shares at ``temperature``, times its square; nats, float32.
+
+    The square keeps the gradients' size as the temperature changes (Hinton et al. 2015, section 2). Scores of both are
+    made, turned into the gradient of the student's and used up a chunk at a time. The teacher gets no gradient.
+    """
+    loss: Tensor = _Distilled.apply(*student, *teacher, temperature)
+    return loss
+
+
+class _Distilled(torch.autograd.Function):
+    """Computes the gradients along with the loss; the backward pass, which may run once, only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inner: Tensor, weight: Tensor, bias: Tensor, from_inner: Tensor, from_weight: Tensor,
+        from_bias: Tensor, temperature: float,
+    ) -> Tensor:  # fmt: skip
+        loss = inner.new_zeros((), dtype=torch.float32)
+        of_inner, of_weight, of_bias = torch.empty_like(inner), torch.zeros_like(weight), torch.zeros_like(bias)
+        for rows in chunks(len(inner), len(weight)):
+            logs = torch.addmm(bias, inner[rows], weight.T).div_(temperature).log_softmax(1)
+            wanted = torch.addmm(from_bias, from_inner[rows], from_weight.T).div_(temperature).log_softmax(1)
+            shares = wanted.exp()
+            loss += temperature**2 * (wanted.sub_(logs).mul_(shares)).sum()
+            of_scores = logs.exp_().sub_(shares).mul_(temperature)
+            torch.mm(of_scores, weight, out=of_inner[rows])
+            of_bias += of_scores.sum(0)
+            of_weight.addmm_(of_scores.T, inner[rows])
+        ctx.gradients = of_inner, of_weight, of_bias
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *of_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        gradients, ctx.gradients = ctx.gradients, None
+        return *(gradient.mul_(of_outputs[0]) for gradient in gradients), None, None, None, None
+
+
+def spread_layers(student: int, teacher: int) -> list[int]:
+    """Which of a teacher's layers a student's start from: evenly spread from the first to the last.
+
+    Of 12 for 6 they are 0, 2, 4, 7, 9 and 11, those of DistilBERT (Sanh et al. 2019).
+    """
+    return [round(number * (teacher - 1) / max(1, student - 1)) for number in range(student)]
+
+
+def attention_scores(block: nn.Module, hidden: Tensor, layout: PackedLayout) -> Tensor:
+    """Scores of a block's attention before the softmax, over the root of the heads' width: [B, A, L, L].
+
+    They are made again of what the block reads, since attention itself keeps none. Where no token is, they mean
+    nothing; see :func:`real_pairs`.
+    """
+    attention = block.get_submodule("attention.self")
+    query, key = (
+        layout.pad(part(hidden).view(len(hidden), attention.heads, -1)).transpose(1, 2)
+        for part in (attention.query, attention.key)
+    )
+    return query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
+
+
+def real_pairs(layout: PackedLayout) -> Tensor:
+    """Which pairs are of tokens of the sequence, bool [B, 1, L, L]."""
+    places = torch.arange(layout.max_seqlen, device=layout.cu_seqlens.device)
+    keep = places < layout.cu_seqlens.diff()[:, None]
+    return keep[:, None, :, None] & keep[:, None, None, :]

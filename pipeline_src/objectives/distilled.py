@@ -1,0 +1,165 @@
+"""DistilBERT (Sanh et al. 2019): a smaller model learns a larger one's scores, masked words and last hidden states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.distillation import distilled_scores, spread_layers
+from pipeline_src.models.flops import Workload
+from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
+from pipeline_src.params.base import Block
+from pipeline_src.params.objectives import DistilledParams
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.pretraining.validation import ValidationSet, measure_terms, measure_validation
+from pipeline_src.training.loop import Term
+from pipeline_src.training.objective import PretrainingObjective, SavedModel
+
+CORRUPTION = "masked"
+NEEDS_TEACHER = True
+COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act")  # what copied layers must agree in
+
+
+class Distilled(PretrainingObjective[TensorBatch]):
+    """``kl``: of the teacher's scores over the vocabulary; ``mlm``: masked words; ``cosine``: of the last states.
+
+    The first and the last are of all tokens, or of the predicted ones. Teacher and student see the same masked text;
+    the teacher has no dropout and no gradients.
+
+    Attributes:
+        model: the student.
+        teacher: the larger one.
+    """
+
+    terms: ClassVar[Mapping[str, float]] = {"kl": 5.0, "mlm": 2.0, "cosine": 1.0}
+    validation_columns: ClassVar[Sequence[str]] = ("mlm_loss", "mlm_accuracy", "kl_loss", "cosine_loss")
+    causal: ClassVar[bool] = False
+    own: DistilledParams
+    teacher: BertForMaskedLM
+
+    def __init__(self, config: BertConfig, pairs: str, own: Block | None = None) -> None:
+        super().__init__(config, pairs, own or DistilledParams())
+        self.model = BertForMaskedLM(config)
+        weights = {"kl": self.own.scores, "mlm": self.own.masked, "cosine": self.own.cosine}
+        self.weights = {name: weight for name, weight in weights.items() if weight}
+
+    @classmethod
+    def make_teacher(cls, config: BertConfig) -> nn.Module:
+        """Encoder and head of masked words."""
+        return BertForMaskedLM(config)
+
+    def learn_from(self, teacher: nn.Module) -> None:
+        """Take a teacher.
+
+        Raises:
+            PipelineError: its width is another, and what is to be learnt or copied needs the same.
+        """
+        super().learn_from(teacher)
+        theirs, copies = self.teacher.bert.config, self.own.start == "teacher"
+        same = COPIED if copies else ("hidden_size",) if self.own.cosine else ()
+        for name in same:
+            if getattr(theirs, name) != getattr(self.config, name):
+                raise PipelineError(
+                    "a teacher of another shape",
+                    f"{name} {getattr(theirs, name)}, not {getattr(self.config, name)}",
+                    where="pretrain.teacher",
+                    remedy="make the block model as the teacher is, or set objectives.distilled.start to random"
+                    + (" and cosine to 0" if name == "hidden_size" else ""),
+                )
+        if copies and self.config.num_hidden_layers > theirs.num_hidden_layers:
+            raise PipelineError(
+                "a student of more layers than its teacher", self.config.num_hidden_layers, where="model.layers",
+                remedy=f"set it to at most {theirs.num_hidden_layers}",
+            )  # fmt: skip
+
+    @property
+    def learns(self) -> str:
+        """For the model's card."""
+        return "what a larger model makes of masked words"
+
+    def tie(self) -> None:
+        """The decoder's matrix is the embedding's."""
+        self.model.tie()
+
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Drawn on the CPU; with ``start: teacher`` all that the teacher has then comes from it."""
+        drawn = BertForMaskedLM(self.config)
+        initialise(drawn, generator)
+        if self.own.start == "teacher":
+            copy_layers(drawn, self.teacher)
+        self.model.load_state_dict(drawn.state_dict())
+
+    def count(self, batch: TensorBatch) -> dict[str, int]:
+        """Tokens of each term, and what the batch counts."""
+        here = batch.counts["tokens" if self.own.tokens == "all" else "predictions"]
+        counts = {"kl": here, "mlm": batch.counts["predictions"], "cosine": here}
+        return {**{name: counts[name] for name in self.weights}, **batch.counts}
+
+    def forward(self, batch: TensorBatch) -> dict[str, Term]:
+        """The sums of the losses; no scores are kept."""
+        layout = PackedLayout.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
+        rows, predicted = None, batch.predicted
+        if self.own.tokens == "predicted":
+            rows, predicted = RowsInUse.of(batch.rows, batch.row_starts, batch.max_rows), batch.predicted_rows
+        with torch.no_grad():
+            taught = self.teacher.bert.encode(batch.ids, batch.segments, layout, rows)
+        hidden = self.model.bert.encode(batch.ids, batch.segments, layout, rows)
+        words = self.model.cls["predictions"]
+        terms = {}
+        if "mlm" in self.weights:
+            terms["mlm"] = Term(*words.loss(hidden.index_select(0, predicted), batch.labels))
+        if rows is not None:
+            hidden, taught = (states.index_select(0, predicted) for states in (hidden, taught))
+        if "kl" in self.weights:
+            with torch.no_grad():
+                wanted = self.teacher.cls["predictions"].scored(taught)
+            terms["kl"] = Term(distilled_scores(words.scored(hidden), wanted, self.own.temperature))
+        if "cosine" in self.weights:
+            terms["cosine"] = Term((1 - F.cosine_similarity(hidden.float(), taught.float())).sum())
+        return terms
+
+    def training_flops(self, work: Workload) -> int:
+        """The student's training and the teacher's forward pass, a third of its own training, with their scores."""
+        if self.own.tokens == "all":
+            work = work._replace(rows=work.tokens, row_pairs=work.squares, predictions=work.tokens)
+        return self.config.training_flops(work) + self.teacher.bert.config.training_flops(work) // 3
+
+    def measure(self, validation: ValidationSet) -> dict[str, float]:
+        """The student's figures as a masked model's, with ``kl_loss`` and ``cosine_loss``."""
+        examples, distributed = validation.examples, validation.distributed
+        figures = measure_validation(self.model, examples, validation.train_counts, distributed)
+        return measure_terms(self, examples, distributed) | figures
+
+    def saved_models(self) -> dict[str, SavedModel]:
+        """The student."""
+        return {"": SavedModel(self.model, self.config, self.config.names.classes["masked_words"])}
+
+    def word_scores(
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
+    ) -> Tensor:
+        """The student's."""
+        return self.model(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
+
+
+def copy_layers(student: nn.Module, teacher: BertForMaskedLM) -> None:
+    """Fill a student with its teacher's embeddings, head and evenly spread layers, as far as it has them."""
+    layers = spread_layers(len(student.get_submodule("bert.encoder.layer")), len(teacher.bert.encoder.layer))
+    theirs = dict(teacher.named_parameters())
+    with torch.no_grad():
+        for name, parameter in student.named_parameters():
+            taken = re.sub(r"(\.layer\.)(\d+)", lambda found: f"{found[1]}{layers[int(found[2])]}", name)
+            if taken in theirs and theirs[taken].shape == parameter.shape:
+                parameter.copy_(theirs[taken])
+            elif taken in theirs:  # positions: as many as the student has
+                parameter.copy_(theirs[taken][: len(parameter)])
+
+
+OBJECTIVE = Distilled

@@ -1,0 +1,68 @@
+"""The pretrained model that a student learns from: read, and checked before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.models.names import BERT
+from pipeline_src.tokenizer.load import load_tokenizer
+
+KEY = "pretrain.teacher"
+
+
+def load_teacher(
+    folder: Path,
+    make: Callable[[BertConfig], nn.Module],
+    student: BertConfig,
+    tokenizer: Tokenizer,
+    device: torch.device,
+) -> nn.Module:
+    """A pretrained model in evaluation mode, without dropout, of which nothing is trained.
+
+    Args:
+        folder: of the model, in Hugging Face's layout.
+        make: makes the part of it that is asked for; the encoder, with a head or without.
+        student: whose back end of attention it takes.
+        tokenizer: of the study.
+        device: to which it goes.
+
+    Raises:
+        PipelineError: the folder is no model, of an architecture whose code the stage does not depend on, of another
+            vocabulary, for shorter sequences, or lacks the head that is asked for.
+    """
+    if not (folder / "config.json").exists():
+        raise PipelineError(
+            "no teacher here",
+            folder,
+            where=KEY,
+            remedy="name the folder of a pretrained model with the same vocabulary",
+        )
+    config = replace(load_config(folder, dropout=0.0), attention=student.attention)
+    known = {BERT.model_type, student.names.model_type}
+    if config.names.model_type not in known:
+        raise PipelineError(
+            "a teacher of another architecture", config.names.model_type, where=folder,
+            remedy=f"give one of {' or '.join(sorted(known))}: the stage depends on no other one's code",
+        )  # fmt: skip
+    if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
+        raise PipelineError(
+            "a teacher of another vocabulary", folder, where=KEY,
+            remedy="teach with a model that was pretrained on this study's vocabulary, or take its vocabulary",
+        )  # fmt: skip
+    if config.longest_input < student.longest_input:
+        raise PipelineError(
+            "the teacher takes shorter sequences", f"{config.longest_input} tokens", where=folder,
+            remedy=f"set model.positions to at most {config.longest_input}",
+        )  # fmt: skip
+    model = make(config)
+    load_weights(model, folder)
+    return model.to(device).eval().requires_grad_(False)

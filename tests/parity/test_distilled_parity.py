@@ -1,0 +1,99 @@
+"""A student's three losses and their gradients against transformers' models of teacher and student, and plain torch."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.models import linear_cross_entropy as chunked
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.distillation import Scored, distilled_scores
+from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.models.hub import save_tensors
+from pipeline_src.objectives.distilled import Distilled
+from pipeline_src.params.objectives import DistilledParams
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+
+ENTRIES, LENGTHS = 97, (20, 7, 13)
+KEEP = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+PREDICTED, LABELS = torch.tensor([3, 11, 22, 32]), torch.tensor([17, 42, 6, 90])  # places in the flat batch
+
+
+def config(layers: int) -> BertConfig:
+    return BertConfig(ENTRIES, 32, layers, 4, 64, 24, hidden_dropout_prob=0.0)
+
+
+def shaken(model: nn.Module, seed: int) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    initialise(model, generator)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def flat_batch() -> tuple[Tensor, TensorBatch]:
+    ids = torch.randint(5, ENTRIES, KEEP.shape, generator=torch.Generator().manual_seed(1)) * KEEP
+    starts, numbers = np.array([0, *np.cumsum(LENGTHS)]), (PREDICTED.numpy(), LABELS.numpy())
+    arrays = (ids[KEEP].numpy(), ids[KEEP].numpy() * 0, starts, *numbers, np.zeros(3, np.int64), np.arange(3))
+    return ids, TensorBatch.of(PretrainingBatch(*arrays))
+
+
+@pytest.mark.parametrize("tokens", ["all", "predicted"])
+def test_losses_and_gradients(tmp_path, monkeypatch, tokens):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(chunked, "SCORES", 9 * ENTRIES)  # several chunks
+    teacher = shaken(BertForMaskedLM(config(4)), 1)
+    objective = Distilled(config(2), "none", DistilledParams(tokens=tokens))
+    objective.learn_from(teacher.eval().requires_grad_(False))
+    shaken(objective.model, 2)
+    loaded = {}
+    for name, model in (("teacher", teacher), ("student", objective.model)):
+        (tmp_path / name).mkdir()
+        save_tensors(tmp_path / name, model.state_dict(), model.bert.config, "BertForMaskedLM")
+        loaded[name] = transformers.BertForMaskedLM.from_pretrained(tmp_path / name, attn_implementation="eager").eval()
+    ids, batch = flat_batch()
+    taught, found = (
+        loaded[name](ids, attention_mask=KEEP.long(), output_hidden_states=True) for name in ("teacher", "student")
+    )
+    chosen = PREDICTED if tokens == "predicted" else torch.arange(len(batch.ids))
+    scores, wanted = found.logits[KEEP], taught.logits[KEEP].detach()
+    kl = F.kl_div(
+        (scores[chosen] / 2).log_softmax(-1), (wanted[chosen] / 2).softmax(-1), reduction="batchmean"
+    )  # of rows, which are tokens
+    words = F.cross_entropy(scores[PREDICTED], LABELS)
+    states, goal = found.hidden_states[-1][KEEP][chosen], taught.hidden_states[-1][KEEP][chosen].detach()
+    cosine = F.cosine_embedding_loss(states, goal, torch.ones(len(chosen)))
+    (5 * 4 * kl + 2 * words + cosine).backward()
+
+    terms, counts = objective(batch), objective.count(batch)
+    means = {name: term.loss / counts[name] for name, term in terms.items()}
+    sum(objective.weights[name] * mean for name, mean in means.items()).backward()
+    for name, expected in (("kl", 4 * kl), ("mlm", words), ("cosine", cosine)):
+        torch.testing.assert_close(means[name], expected, rtol=1e-5, atol=1e-5)
+    gradients = {name: parameter.grad for name, parameter in loaded["student"].named_parameters()}
+    names = objective.config.names
+    for name, parameter in objective.model.named_parameters():
+        expected = gradients[names.in_folder(name, "BertForMaskedLM")]
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-5, atol=1e-5 * max(1, expected.abs().max()))
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_another_temperature_and_a_wider_teacher():
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((7, 4), (30, 4), (30,), (7, 6), (30, 6), (30,))
+    parts = [torch.randn(*shape, generator=generator) for shape in shapes]
+    student, teacher = Scored(*(part.requires_grad_() for part in parts[:3])), Scored(*parts[3:])
+    logs, shares = ((F.linear(*of) / 3).log_softmax(1) for of in (student, teacher))
+    expected = 9 * F.kl_div(logs, shares, reduction="sum", log_target=True)
+    found = distilled_scores(student, teacher, 3.0)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    for one, two in zip(*(torch.autograd.grad(loss, student) for loss in (found, expected)), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)

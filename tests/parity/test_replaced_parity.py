@@ -1,0 +1,124 @@
+"""ELECTRA's two losses against transformers' two classes over shared embeddings, joined as the paper joins them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.architectures.electra import ARCHITECTURE
+from pipeline_src.models.hub import load_config, load_weights, save_tensors
+from pipeline_src.models.linear_cross_entropy import draw_entries
+from pipeline_src.objectives.replaced import Replaced
+from pipeline_src.params.objectives import ReplacedParams
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+
+transformers = pytest.importorskip("transformers")
+ENTRIES, LENGTHS = 97, (20, 7, 13)
+LENGTH = max(LENGTHS)
+KEEP = torch.arange(LENGTH) < torch.tensor(LENGTHS)[:, None]
+PREDICTED = [(0, 3), (0, 11), (1, 2), (2, 5), (2, 6)]  # sequence and place
+
+
+def shaken(own: ReplacedParams, embedding: int) -> Replaced:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    config = ARCHITECTURE.config(vocab_size=ENTRIES, **sizes, hidden_dropout_prob=0.0, embedding_size=embedding)
+    objective = Replaced(config, "none", own)
+    generator = torch.Generator().manual_seed(3)
+    objective.draw_weights(generator)
+    with torch.no_grad():
+        for parameter in objective.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return objective
+
+
+def theirs(objective: Replaced, tmp_path) -> list[Any]:
+    """The saved discriminator and generator as transformers loads them, over one table of embeddings where shared."""
+    models = []
+    for subfolder, (module, config, kind) in objective.saved_models().items():
+        folder = tmp_path / subfolder
+        folder.mkdir(exist_ok=True)
+        save_tensors(folder, module.state_dict(), config, kind)
+        model, info = getattr(transformers, kind).from_pretrained(
+            folder, output_loading_info=True, attn_implementation="eager"
+        )
+        assert not any(info[key] for key in ("missing_keys", "mismatched_keys", "unexpected_keys")), info
+        assert load_config(folder).as_dict() == config.as_dict()
+        models.append(model.train())
+    if objective.own.embeddings == "shared":
+        models[1].electra.embeddings = models[0].electra.embeddings
+        models[1].tie_weights()
+    return models
+
+
+@pytest.mark.parametrize("loss_on", ["all", "predicted"])
+@pytest.mark.parametrize(("embeddings", "embedding"), [("shared", 16), ("shared", 32), ("separate", 16)])
+def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, loss_on):
+    own = ReplacedParams(generator=0.5, generator_layers=0.7, embeddings=embeddings, loss_on=loss_on)
+    objective = shaken(own, embedding)
+    judge, generator = theirs(objective, tmp_path)
+    assert generator.config.num_hidden_layers == 2 and generator.config.hidden_size == 16
+
+    seed = torch.Generator().manual_seed(1)
+    ids = torch.randint(5, ENTRIES, KEEP.shape, generator=seed) * KEEP
+    sequence, place = torch.tensor(PREDICTED).T
+    labels, draws = torch.randint(5, ENTRIES, (5,), generator=seed), torch.rand(5, generator=seed)
+    flat = torch.tensor([sum(LENGTHS[:row]) + column for row, column in PREDICTED])
+
+    padded = {"attention_mask": KEEP.long()}
+    scores = generator(ids, **padded).logits[sequence, place]
+    drawn = draw_entries(scores.detach().softmax(1), draws)
+    labels[2] = drawn[2]  # one that it guesses
+    seen, other = ids.clone(), torch.zeros_like(ids)
+    seen[sequence, place], other[sequence, place] = drawn, (drawn != labels).long()
+    if loss_on == "all":
+        judged = judge(seen, labels=other, **padded).loss
+    else:
+        logits = judge(seen, **padded).logits[sequence, place]
+        judged = F.binary_cross_entropy_with_logits(logits, (drawn != labels).float())
+    words = F.cross_entropy(scores, labels)
+    (words + 50 * judged).backward()
+
+    starts = np.array([0, *np.cumsum(LENGTHS)])
+    numbers = flat.numpy(), labels.numpy(), np.zeros(3, np.int64), np.arange(3), draws.numpy()
+    batch = TensorBatch.of(PretrainingBatch(ids[KEEP].numpy(), ids[KEEP].numpy() * 0, starts, *numbers))
+    terms, counts = objective(batch), objective.count(batch)
+    means = {name: term.loss / counts[name] for name, term in terms.items()}
+    sum(objective.weights[name] * mean for name, mean in means.items()).backward()
+    torch.testing.assert_close(means["mlm"], words, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(means["rtd"], judged, rtol=1e-5, atol=1e-5)
+    assert counts["rtd"] == (sum(LENGTHS) if loss_on == "all" else 5)
+    for model, (module, config, kind) in zip((judge, generator), objective.saved_models().values(), strict=True):
+        expected = {name: parameter.grad for name, parameter in model.named_parameters(remove_duplicate=False)}
+        for name, parameter in module.named_parameters():
+            if name != "cls.predictions.decoder.weight":
+                equal(parameter, expected[config.names.in_folder(name, kind)], name)
+
+
+def equal(parameter: nn.Parameter, expected: torch.Tensor, name: str) -> None:
+    """Gradients to 1e-5; transformers holds the vector of [PAD] still, which nothing here reads."""
+    found = parameter.grad
+    assert found is not None and expected is not None, name
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * max(1, float(expected.abs().max())), msg=name)
+
+
+def test_a_folder_of_theirs_goes_on_here(tmp_path):
+    """Both networks come back from their own folders bit for bit."""
+    objective = shaken(ReplacedParams(generator=0.5), 16)
+    for model, subfolder in zip(theirs(objective, tmp_path / "."), ("", "generator"), strict=True):
+        model.save_pretrained(tmp_path / "theirs" / subfolder)
+    again = shaken(ReplacedParams(generator=0.5), 16)
+    with torch.no_grad():
+        for parameter in again.parameters():
+            parameter.zero_()
+    for subfolder, saved in again.saved_models().items():
+        load_weights(saved.module, tmp_path / "theirs" / subfolder)
+    for (name, one), (_, two) in zip(objective.stored().items(), again.stored().items(), strict=True):
+        assert torch.equal(one, two), name

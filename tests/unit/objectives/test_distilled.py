@@ -1,0 +1,146 @@
+"""DistilBERT: what a student starts from, what it is told apart by, and which teachers are refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.distillation import spread_layers
+from pipeline_src.models.flops import Workload
+from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.objectives.distilled import Distilled
+from pipeline_src.params.objectives import DistilledParams
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+from tests.unit.pretraining.small import WAYS, train_phase
+
+
+def config(layers: int = 2, **changes) -> BertConfig:
+    sizes = {"vocab_size": 60, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64} | changes
+    return BertConfig(**sizes, num_hidden_layers=layers, max_position_embeddings=16, hidden_dropout_prob=0.0)
+
+
+def build(teacher: BertConfig, student: BertConfig, **own) -> Distilled:
+    model = BertForMaskedLM(teacher)
+    initialise(model, torch.Generator().manual_seed(5))
+    objective = Distilled(student, "none", DistilledParams(**own))
+    objective.learn_from(model.eval().requires_grad_(False))
+    objective.draw_weights(torch.Generator().manual_seed(0))
+    return objective
+
+
+@pytest.fixture
+def batch() -> TensorBatch:
+    ids, starts, predicted = np.array([2, 7, 4, 3, 2, 4, 3]), np.array([0, 4, 7]), np.array([1, 2, 5])
+    numbers = predicted, np.array([20, 21, 22]), np.array([0, 1]), np.array([5, 3])
+    return TensorBatch.of(PretrainingBatch(ids, ids * 0, starts, *numbers))
+
+
+@pytest.mark.parametrize("tokens", ["all", "predicted"])
+def test_a_student_of_its_teachers_weights_has_nothing_to_learn_of_it(batch, tokens):
+    terms = build(config(), config(), tokens=tokens)(batch)
+    assert terms["kl"].loss.abs() < 1e-4 and terms["cosine"].loss.abs() < 1e-5
+    other = build(config(), config(), tokens=tokens, start="random")(batch)
+    assert other["kl"].loss > 1e-3 and other["cosine"].loss > 1e-3
+
+
+def test_layers_are_spread_as_distilberts():
+    assert spread_layers(6, 12) == [0, 2, 4, 7, 9, 11] and spread_layers(1, 4) == [0] and spread_layers(2, 2) == [0, 1]
+    objective = build(config(5), config(3))
+    student, teacher = (dict(model.named_parameters()) for model in (objective.model, objective.teacher))
+    for own, theirs in enumerate((0, 2, 4)):
+        name = "bert.encoder.layer.{}.attention.self.query.weight"
+        assert torch.equal(student[name.format(own)], teacher[name.format(theirs)])
+    for name in student:
+        assert ".layer." in name or torch.equal(student[name], teacher[name]), name
+
+
+def test_the_teacher_is_neither_trained_nor_stored_nor_saved(batch):
+    objective = build(config(4), config())
+    ours = {id(parameter) for parameter in objective.parameters()}
+    assert not any(id(parameter) in ours or parameter.requires_grad for parameter in objective.teacher.parameters())
+    assert set(objective.stored()) == {name for name, _ in objective.model.named_parameters()}
+    objective.train()
+    assert not objective.teacher.training
+    sum(term.loss for term in objective(batch).values()).backward()
+    assert all(parameter.grad is None for parameter in objective.teacher.parameters())
+    assert list(objective.saved_models()) == [""]
+
+
+def test_a_weight_of_zero_is_a_term_less(batch):
+    objective = build(config(), config(), cosine=0, scores=0)
+    assert list(objective(batch)) == list(objective.weights) == ["mlm"] and "kl" not in objective.count(batch)
+    with pytest.raises(ValueError, match="are all 0"):
+        DistilledParams(cosine=0, scores=0, masked=0)
+
+
+def test_arithmetic_is_the_students_and_a_third_of_the_teachers():
+    work = Workload(sequences=2, tokens=11, squares=61, predictions=3, rows=5, row_pairs=28)
+    everywhere = Workload(2, 11, 61, 11, 11, 61)
+    student, teacher = config(2), config(4)
+    own, theirs = student.training_flops(everywhere), teacher.training_flops(everywhere)
+    assert build(teacher, student).training_flops(work) == own + theirs // 3
+    own, theirs = student.training_flops(work), teacher.training_flops(work)
+    assert build(teacher, student, tokens="predicted").training_flops(work) == own + theirs // 3
+
+
+@pytest.mark.parametrize(
+    ("teacher", "own", "said"),
+    [
+        ({"hidden_size": 64}, {}, "hidden_size 64, not 32"),
+        ({"hidden_size": 64}, {"start": "random"}, "hidden_size 64, not 32"),
+        ({"num_attention_heads": 4}, {}, "num_attention_heads 4, not 2"),
+        ({"layers": 1}, {}, "a student of more layers than its teacher: 2"),
+    ],
+)
+def test_a_teacher_that_does_not_fit_is_one_clear_error(teacher, own, said):
+    with pytest.raises(PipelineError, match=said):
+        build(config(**teacher), config(), **own)
+
+
+def test_a_wider_teacher_teaches_scores_alone(batch):
+    objective = build(config(hidden_size=64), config(), start="random", cosine=0)
+    assert objective(batch)["kl"].loss > 0
+
+
+def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study):
+    transformers = pytest.importorskip("transformers")
+    before = hash_file("teacher/model.safetensors")
+    train_phase("short", **WAYS["distilled"], short=60)
+    train_phase("long", **WAYS["distilled"], short=60)
+    short, long = (read_json(f"results/pretrain/{phase}.json")["validation"] for phase in ("short", "long"))
+    assert short["kl_loss"] > 0 and long["cosine_loss"] < 0.5 and "nsp_accuracy" not in long
+    assert hash_file("teacher/model.safetensors") == before
+    _, info = transformers.AutoModelForMaskedLM.from_pretrained("models/pretrained/long", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+
+
+def test_teachers_are_refused_before_anything_is_trained(study):
+    def refused(said: str, **changes) -> None:
+        with pytest.raises(PipelineError, match=said):
+            train_phase("short", **WAYS["distilled"] | changes, short=3)
+        assert not Path("checkpoints").exists() and not Path("models").exists()
+
+    refused("no teacher here: elsewhere", teacher="elsewhere")
+    refused("no teacher here: pipeline_src/catalogue/no-teacher", teacher="pipeline_src/catalogue/no-teacher")
+    refused("the teacher takes shorter sequences: 32 tokens", positions=48)
+    raw = read_json("teacher/config.json")
+    write_json(study / "teacher/config.json", raw | {"model_type": "roberta", "layer_norm_eps": 1e-5})
+    refused("a teacher of another architecture: roberta")
+    write_json(study / "teacher/config.json", raw)
+    (study / "teacher/model.safetensors").unlink()
+    refused("no weights to read")
+    shutil.copytree(study / "data/vocabulary", study / "other")
+    text = (study / "other/tokenizer.json").read_text(encoding="utf-8").replace('"bal"', '"zzz"')
+    (study / "teacher/tokenizer.json").write_text(text, encoding="utf-8")
+    (study / "teacher/vocab.txt").unlink()
+    refused("a teacher of another vocabulary")

@@ -1,0 +1,174 @@
+"""ELECTRA: what is sampled, what is judged, and where gradients go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.architectures.electra import ElectraConfig
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.finetuning.finetune import run as finetune
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.flops import Workload
+from pipeline_src.objectives.replaced import Replaced, area_under_curve, generator_config
+from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.model import ModelParams
+from pipeline_src.params.objectives import ReplacedParams
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.task_sources.synthetic import write_task
+from tests.unit.pretraining.small import train_phase
+
+CONFIG = ElectraConfig(60, 32, 2, 2, 64, 16, hidden_dropout_prob=0.0, embedding_size=16)
+ELECTRA = {"objective": "replaced", "architecture": "electra", "embedding": 16}
+PUBLISHED = {  # section 6 of the design: unique tensors of discriminator and generator, transformers 5.23
+    "small": ((12, 256, 4, 1024, 128, 0.25), 13_549_057, 4_620_026),
+    "base": ((12, 768, 12, 3072, 768, 1 / 3), 109_483_009, 33_740_602),
+}
+
+
+def build(config: BertConfig = CONFIG, **own) -> Replaced:
+    objective = Replaced(config, "none", ReplacedParams(**{"generator": 0.5} | own))
+    objective.draw_weights(torch.Generator().manual_seed(0))
+    return objective
+
+
+@pytest.fixture
+def batch() -> TensorBatch:
+    arrays = {
+        "ids": [2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3],
+        "segments": [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1],
+        "cu_seqlens": [0, 6, 11],
+        "predicted": [1, 2, 7],
+        "labels": [20, 21, 22],
+        "pair_label": [0, 1],
+        "examples": [5, 3],
+        "draws": np.array([0.1, 0.6, 0.9], np.float32),
+    }
+    return TensorBatch.of(PretrainingBatch(**{name: np.array(values) for name, values in arrays.items()}))
+
+
+def test_no_gradient_of_the_judge_reaches_the_generator(batch):
+    objective = build(embeddings="separate")
+    objective(batch)["rtd"].loss.backward()
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in objective.generator.parameters())
+    assert all(parameter.grad is not None for parameter in objective.model.parameters())
+    objective.zero_grad()
+    objective(batch)["mlm"].loss.backward()
+    assert all(parameter.grad is None for parameter in objective.model.parameters())
+    assert all(parameter.grad is not None for parameter in objective.generator.parameters())
+
+
+def test_shared_embeddings_are_one_table_that_both_train(batch):
+    objective, gradients = build(), []
+    table = objective.model.bert.embeddings.word_embeddings.weight
+    assert objective.generator.cls["predictions"].decoder.weight is table
+    for term in ("mlm", "rtd"):
+        objective.zero_grad()
+        objective(batch)[term].loss.backward()
+        gradients.append(table.grad.clone())
+    assert gradients[0].any() and gradients[1].any() and not torch.equal(*gradients)
+    names = objective.stored()
+    assert len({id(parameter) for parameter in names.values()}) == len(names) == len(list(objective.parameters()))
+    assert not any(name.startswith("generator.bert.embeddings.") for name in names)
+
+
+def test_every_chosen_token_is_drawn_anew_and_a_right_guess_is_the_texts_own(batch):
+    objective = build()
+    _, scores, replaced = objective.judge(batch)
+    assert len(scores) == len(replaced) == 11 and replaced.nonzero().flatten().tolist() == [1, 2, 7]
+    with torch.no_grad():  # a generator that always says 21
+        objective.generator.cls["predictions"].decoder.bias[21] = 1e4
+    words, _, replaced = objective.judge(batch)
+    assert replaced.nonzero().flatten().tolist() == [1, 7] and words.right == 1
+
+
+def test_the_generators_sizes_are_shares_of_the_judges():
+    sizes = generator_config(CONFIG, ReplacedParams(generator=0.25, generator_layers=0.5))
+    assert (sizes.hidden_size, sizes.num_hidden_layers, sizes.intermediate_size) == (8, 1, 16)
+    assert (sizes.num_attention_heads, sizes.embedding_width) == (1, 16)
+    odd = generator_config(ElectraConfig(60, 96, 2, 8, 64), ReplacedParams(generator=0.9))
+    assert (odd.hidden_size, odd.num_attention_heads) == (86, 2)
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_published_sizes_have_as_many_parameters(size):
+    (layers, hidden, heads, inner, embedding, share), judge, generator = PUBLISHED[size]
+    config = ElectraConfig(30_522, hidden, layers, heads, inner, embedding_size=embedding)
+    with torch.device("meta"):
+        objective = Replaced(config, "none", ReplacedParams(generator=share))
+    found = [sum(p.numel() for p in module.parameters()) for module in (objective.model, objective.generator)]
+    assert found == [judge, generator]
+
+
+def test_embeddings_that_cannot_be_shared_are_one_clear_error():
+    with pytest.raises(PipelineError, match=r"(?s)cannot share these embeddings: 16, not 32.*embeddings: separate"):
+        build(BertConfig(60, 32, 2, 2, 64, 16))
+    assert build(BertConfig(60, 32, 2, 2, 64, 16), generator=1.0).weights == {"mlm": 1.0, "rtd": 50.0}
+    assert build(BertConfig(60, 32, 2, 2, 64, 16), embeddings="separate", weight=10).weights["rtd"] == 10
+
+
+def test_the_area_is_that_of_all_pairs():
+    rng = np.random.default_rng(0)
+    negatives, positives = rng.integers(0, 4, 30), rng.integers(0, 3, 30)
+    low, high = (np.repeat(np.arange(30), counts) for counts in (negatives, positives))
+    pairs = (high[:, None] > low).sum() + (high[:, None] == low).sum() / 2
+    assert area_under_curve(negatives, positives) == pytest.approx(pairs / (len(low) * len(high)))
+    assert area_under_curve(negatives, np.zeros(30)) == 0.5
+
+
+def test_arithmetic_is_the_generators_and_the_judges():
+    """Against the formula written out: two layers of width 32, F 64, E 16, V 60; the generator half as wide."""
+    work = Workload(sequences=2, tokens=11, squares=61, predictions=3, rows=5, row_pairs=28)
+
+    def encoder(width: int, inner: int, rows: int, pairs: int) -> int:
+        first = 6 * (4 * width**2 + 2 * width * inner) * 11 + 12 * width * 61
+        last = 6 * (2 * width**2 * 11 + (2 * width**2 + 2 * width * inner) * rows) + 12 * width * pairs
+        return first + last
+
+    judge = encoder(32, 64, 11, 61) + 6 * 16 * 32 * 11 + 6 * (32**2 + 32) * 11
+    generator = encoder(16, 32, 5, 28) + 6 * (16 * 16 + 16 * 60) * 3
+    assert build().training_flops(work) == judge + generator
+    assert build(loss_on="predicted").training_flops(work) < judge + generator
+
+
+def curve(**changes) -> pd.DataFrame:
+    train_phase("short", **ELECTRA, **{"short": 6, "dropout": 0.0, "evaluate_every": 3} | changes)
+    return pd.read_csv("results/pretrain/short.tsv", sep="\t")
+
+
+def test_what_is_sampled_does_not_depend_on_how_a_batch_is_cut(study):
+    whole, pieces = curve(), curve(max_tokens=50)
+    assert whole["validation_replaced"].dropna().between(0.5, 1).all()
+    for name in ("loss", "mlm_loss", "rtd_loss", "rtd_accuracy", "validation_rtd_auc"):
+        np.testing.assert_allclose(pieces[name], whole[name], rtol=2e-4, atol=1e-6)
+
+
+def test_pretrained_fine_tuned_and_loaded_by_transformers(study):
+    """Both phases, the discriminator's folder for a task, and both folders as transformers opens them."""
+    transformers = pytest.importorskip("transformers")
+    train_phase("short", **ELECTRA, short=40, evaluate_every=20)
+    train_phase("long", **ELECTRA, short=40)
+    figures = read_json("results/pretrain/long.json")["validation"]
+    assert figures["rtd_loss"] < 0.6 and 0 <= figures["rtd_recall"] <= 1 and "nsp_accuracy" not in figures
+    folder = study / "models/pretrained/long"
+    for subfolder, kind in (("", "ElectraForPreTraining"), ("generator", "ElectraForMaskedLM")):
+        assert read_json(folder / subfolder / "config.json")["architectures"] == [kind]
+        loaded, info = transformers.AutoModel.from_pretrained(folder / subfolder, output_loading_info=True)
+        assert not info["missing_keys"] and transformers.AutoTokenizer.from_pretrained(folder / subfolder)
+        assert loaded.config.embedding_size == 16
+    write_task("sst2", Path("data/tasks/sst2"), seed=1)
+    recipe = Recipe(learning_rates=1e-3, epochs=1, batches=128, max_length=16)
+    model = ModelParams(architecture="electra", layers=1, hidden=64, embedding=16)
+    finetune(seed=1, model=model, finetune=FinetuneParams(model=str(folder), default=recipe), task="sst2", restart="1")
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(
+        study / "models/finetuned/sst2/1", output_loading_info=True
+    )
+    assert not loaded[1]["missing_keys"] and loaded[0].config.id2label
