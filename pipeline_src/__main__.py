@@ -63,7 +63,18 @@ class Stage:
 
 
 EVERY_BLOCK = (  # of params.yaml
-    *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "model", "pretrain"),
+    *(
+        "seed",
+        "mask_prob",
+        "wikipedia",
+        "books",
+        "corpus",
+        "vocabulary",
+        "examples",
+        "word_vectors",
+        "model",
+        "pretrain",
+    ),
     *("objectives", "task_source", "tasks", "finetune"),
 )
 STAGES = {
@@ -91,6 +102,9 @@ STAGES = {
         "pipeline_src.statistics.corpus_statistics",
         "the corpus counted, stage by stage; its overlap with the tasks",
         ("seed", "tasks", "wikipedia"),
+    ),
+    "train_word_vectors": Stage(
+        "pipeline_src.word_vectors.train_word_vectors", "token ids -> vectors without context", ("seed", "word_vectors")
     ),
     "pretrain": Stage(
         "pipeline_src.pretraining.pretrain",
