@@ -14,7 +14,7 @@ VENV := .venv
 INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-version-check
 # layers without torch, and the bridge between the engines
 PACKAGES := common params sources task_sources corpus wikipedia books tokenizer tokenizer_training examples statistics \
-            evaluation report tools/planning tools/doctor tools/ablations
+            evaluation report word_vectors tools/planning tools/doctor tools/ablations
 TYPED := pipeline_src/*.py $(addprefix pipeline_src/,$(PACKAGES)) \
          pipeline_src/tasks/files/spec.py workflow/*.py benchmarks/*.py
 

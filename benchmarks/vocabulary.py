@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ from tokenizers.trainers import WordPieceTrainer
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.corpus.documents import Document, slice_shards, write_manifest, write_shard
 from pipeline_src.tokenizer.encode import Encoder
-from pipeline_src.tokenizer.wordpiece import LONGEST_WORD, SPECIAL_TOKENS, build_tokenizer
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 from pipeline_src.tokenizer_training.counting import WordCounts, count_shards, count_words
 from pipeline_src.tokenizer_training.learn import learn_vocabulary
 
@@ -39,7 +40,7 @@ def learn_ours(folder: Path, min_count: int = 1) -> list[str]:
     """As the stage does."""
     with TemporaryDirectory() as runs:
         words = WordCounts(Path(runs))
-        count_shards(slice_shards(folder), words, True, LONGEST_WORD, seed=1, validation=0.0)
+        count_shards(slice_shards(folder), words, partial(count_words, lowercase=True), seed=1, validation=0.0)
         return learn_vocabulary(words, SIZE, ALPHABET, min_count)
 
 

@@ -63,8 +63,8 @@ class Stage:
 
 
 EVERY_BLOCK = (  # of params.yaml
-    *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "model", "pretrain"),
-    *("objectives", "task_source", "tasks", "finetune", "interpretation"),
+    *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "word_vectors", "model"),
+    *("pretrain", "objectives", "task_source", "tasks", "finetune", "interpretation"),
 )
 STAGES = {
     "download_wikipedia": Stage(
@@ -82,7 +82,7 @@ STAGES = {
     "clean_books": Stage("pipeline_src.books.clean_books", "books -> clean prose", ("books",)),
     "train_tokenizer": Stage(
         "pipeline_src.tokenizer_training.train_tokenizer",
-        "prose -> WordPiece vocabulary",
+        "prose -> vocabulary",
         ("seed", "corpus", "vocabulary", "wikipedia"),
     ),
     "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus", "wikipedia")),
@@ -93,6 +93,9 @@ STAGES = {
         "pipeline_src.statistics.corpus_statistics",
         "the corpus counted, stage by stage; its overlap with the tasks",
         ("seed", "tasks", "wikipedia"),
+    ),
+    "train_word_vectors": Stage(
+        "pipeline_src.word_vectors.train_word_vectors", "token ids -> vectors without context", ("seed", "word_vectors")
     ),
     "pretrain": Stage(
         "pipeline_src.pretraining.pretrain",

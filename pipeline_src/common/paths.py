@@ -20,6 +20,7 @@ EXAMPLES = Path("data/examples")
 
 # training
 PRETRAINED = Path("models/pretrained")
+WORD_VECTORS = Path("models/word_vectors")
 FINETUNED = Path("models/finetuned")
 CHECKPOINTS = Path("checkpoints")
 FEATURES = Path("data/features")  # a cache: may be deleted at any time

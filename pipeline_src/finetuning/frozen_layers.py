@@ -39,6 +39,8 @@ MIXTURES = {  # rows of table 7, from its first
     "weighted_last_four": Mixture(lambda last: range(last - 3, last + 1), weighted=True, fewest=4),
     "concat_last_four": Mixture(lambda last: range(last - 3, last + 1), fewest=4),
     "weighted_all": Mixture(lambda last: range(1, last + 1), weighted=True),
+    # ELMo's (Peters et al. 2018, section 3.2), but for its factor, which the LSTM above learns
+    "weighted_with_embeddings": Mixture(lambda last: range(last + 1), weighted=True),
 }
 
 

@@ -20,7 +20,8 @@ from pipeline_src.models.bert import INITIAL_STD, NOT_SAVED, Bert, BertConfig
 from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS
 from pipeline_src.models.tensors import read_tensors
 
-TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+LISTED = "vocab.txt"  # of a WordPiece vocabulary alone
 MAY_BE_ZERO = ("pad_token_id", "type_vocab_size")  # of the whole numbers in a config
 CARD = "README.md"  # where people and Hugging Face's hub look for it
 
@@ -45,7 +46,7 @@ def save_model(
     """
     tensors = model.state_dict() if isinstance(model, nn.Module) else model
     save_tensors(folder, tensors, config, huggingface_class)
-    for name in TOKENIZER_FILES:
+    for name in (*TOKENIZER_FILES, *([LISTED] if (vocabulary / LISTED).exists() else [])):
         shutil.copyfile(vocabulary / name, folder / name)
     if card is not None:
         with atomic_file(folder / CARD) as file:

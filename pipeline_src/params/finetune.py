@@ -9,7 +9,15 @@ from pydantic import BeforeValidator, Field, field_validator
 from pipeline_src.params.base import Block
 from pipeline_src.params.names import Name, Number
 
-Frozen = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
+Frozen = Literal[
+    "embeddings",
+    "second_to_last",
+    "last",
+    "weighted_last_four",
+    "concat_last_four",
+    "weighted_all",
+    "weighted_with_embeddings",
+]
 
 
 def _several(value: Any) -> Any:

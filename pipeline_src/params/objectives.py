@@ -66,6 +66,7 @@ class ObjectivesParams(Block):
 
     masked: NoParams = NoParams()
     left_to_right: NoParams = NoParams()
+    both_directions: NoParams = NoParams()
     replaced: ReplacedParams = ReplacedParams()
     distilled: DistilledParams = DistilledParams()
     layers: NoParams = NoParams()

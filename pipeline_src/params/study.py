@@ -24,6 +24,7 @@ from pipeline_src.params.pretrain import NO_TEACHER, PretrainParams
 from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.params.word_vectors import WordVectorsParams
 from pipeline_src.tasks.files.spec import load_spec, task_names
 
 
@@ -41,6 +42,7 @@ class Study(Block):
     corpus: CorpusParams
     vocabulary: VocabularyParams
     examples: ExamplesParams
+    word_vectors: WordVectorsParams
     model: ModelParams
     pretrain: PretrainParams
     objectives: ObjectivesParams
@@ -78,12 +80,19 @@ class Study(Block):
         for name, length in [("examples.lengths.long", lengths.long), *self._finetune_lengths()]:
             if length > self.model.positions:
                 raise ValueError(f"{name} ({length}) exceeds model.positions ({self.model.positions})")
-        if self.pretrain.objective == "left_to_right" and self.examples.pairs != "none":
+        name, objective = self.model.architecture, self.pretrain.objective
+        against_pairs = stated("objectives", objective, "REFUSES_PAIRS", "")
+        if against_pairs and self.examples.pairs != "none":
             raise ValueError(
-                "pretrain.objective: left_to_right goes without sentence pairs, since its first mark sees nothing; "
+                f"pretrain.objective: {objective} goes without sentence pairs, since {against_pairs}; "
                 "set examples.pairs: none"
             )
-        name, objective = self.model.architecture, self.pretrain.objective
+        fitting = stated("objectives", objective, "ONLY_ARCHITECTURES", (name,))
+        if name not in fitting:
+            raise ValueError(
+                f"model.architecture: {name} does not learn pretrain.objective: {objective}; "
+                f"set model.architecture to {' or '.join(fitting)}, or another objective"
+            )
         refused = stated("architectures", name, "REFUSED_OBJECTIVES", {})
         if self.examples.pairs != "none" and (reason := stated("architectures", name, "REFUSED_PAIRS", "")):
             raise ValueError(

@@ -15,7 +15,7 @@ from pipeline_src.pretraining.phase import Phase
 DATA = {  # small files that hold, or are, the checksums of what training reads
     "tokens": TOKENS / "manifest.json",
     "examples": EXAMPLES / "manifest.json",
-    "vocabulary": VOCABULARY / "vocab.txt",
+    "vocabulary": VOCABULARY / "tokenizer.json",
 }
 FIRST_PHASE = PRETRAINED / "short/training_state/state.json"
 CODE = "pipeline_src.pretraining.pretrain"  # the module whose code decides the result

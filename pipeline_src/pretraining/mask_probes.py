@@ -42,7 +42,7 @@ class MaskProbes:
             for position, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
                 text = self._text(batch, position, label)
                 if text:
-                    self._probes.append((batch, position, {"text": text, "answer": str(tokenizer.id_to_token(label))}))
+                    self._probes.append((batch, position, {"text": text, "answer": self._word(label)}))
                     break
             if len(self._probes) == SHOWN:
                 break
@@ -75,6 +75,10 @@ class MaskProbes:
         give_back(objective)
         return answers
 
+    def _word(self, token: int) -> str:
+        """A piece as it stands in its word."""
+        return self.kind.spelt(str(self.tokenizer.id_to_token(token)))
+
     def _text(self, batch: PretrainingBatch, position: int, label: int) -> str | None:
         """The words around a predicted position, [MASK] standing there; None where a person could not judge it."""
         if batch.ids[position] != self.tokenizer.token_to_id(self.kind.mask):
@@ -90,7 +94,8 @@ class MaskProbes:
             end += 1
         others = any(first <= other < end for other in batch.predicted.tolist() if other != position)
         inside = position + 1 < len(tokens) and self.kind.continues_word(tokens[position + 1])
-        whole = str(self.tokenizer.id_to_token(label)).isalpha() and not inside
+        inside = inside or self.kind.continues_word(str(self.tokenizer.id_to_token(label)))
+        whole = self._word(label).isalpha() and not inside
         if others or not whole or end - first <= AROUND:
             return None
         before, after = (

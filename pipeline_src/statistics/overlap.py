@@ -41,10 +41,10 @@ class Words:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Words:
         """Read them off a vocabulary."""
-        written = np.zeros(tokenizer.get_vocab_size(), bool)
+        kind, written = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
         for piece, number in tokenizer.get_vocab().items():
-            written[number] = any(character.isalnum() for character in piece)
-        return cls(kind_of(tokenizer).inner_pieces(tokenizer), written)
+            written[number] = any(character.isalnum() for character in kind.spelt(piece))
+        return cls(kind.inner_pieces(tokenizer), written)
 
     def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Every run of 13 words that lies within one text.

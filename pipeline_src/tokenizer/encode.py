@@ -1,4 +1,4 @@
-"""Text to ids, each distinct chunk of text looked up once."""
+"""Text to ids; where the kind of vocabulary allows it, each distinct chunk of text is looked up once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 from tokenizers import Tokenizer
 
+from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.token_store import id_type
 from pipeline_src.tokenizer.words import WordSplitter
 
@@ -17,7 +18,9 @@ LONGEST_CACHED = 100  # characters; longer chunks are as good as never met again
 
 
 class Encoder:
-    """`tokenizers`' ids at several times its speed: BERT's tokenizer never looks beyond a space, so chunks are cached.
+    """`tokenizers`' ids; WordPieces at several times its speed.
+
+    BERT's tokenizer never looks beyond a space, so chunks are cached. The other kinds go through `tokenizers`.
 
     Args:
         tokenizer: as ``load_tokenizer`` gives it.
@@ -28,7 +31,9 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.id_type = id_type(tokenizer.get_vocab_size()).newbyteorder("=")
-        self._chunks = _Chunks(tokenizer, self.id_type.char)
+        by_chunk = kind_of(tokenizer).by_chunk
+        self._chunks = _Chunks(tokenizer, self.id_type.char) if by_chunk else None
+        self._tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:
         """Ids of ``text``, without marks."""
@@ -36,6 +41,8 @@ class Encoder:
 
     def encode_bytes(self, text: str) -> bytes:
         """The same ids as bytes of ``id_type``, the fastest form."""
+        if self._chunks is None:
+            return array(self.id_type.char, self._tokenizer.encode(text, add_special_tokens=False).ids).tobytes()
         return b"".join(map(self._chunks.__getitem__, text.split(" ")))
 
     def encode_batch(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,7 @@ class Kind:
         pad, unk, mask: the special tokens beside the marks of :mod:`pipeline_src.tokenizer.frame`, by their roles.
         continues_word: whether a piece belongs to the word before it.
         spelt: a piece as it stands in its word.
+        by_chunk: whether the ids of a text are those of its chunks between spaces, so that each is looked up once.
     """
 
     pad: str
@@ -26,6 +27,7 @@ class Kind:
     mask: str
     continues_word: Callable[[str], bool]
     spelt: Callable[[str], str]
+    by_chunk: bool = False
 
     def id_of(self, tokenizer: Tokenizer, token: str) -> int:
         """The id of a special token.
@@ -40,6 +42,10 @@ class Kind:
                 remedy="use the tokenizer that the stage `train_tokenizer` writes",
             )  # fmt: skip
         return number
+
+    def all_in(self, tokenizer: Tokenizer) -> bool:
+        """Whether a vocabulary has the special tokens."""
+        return None not in map(tokenizer.token_to_id, (self.pad, self.unk, self.mask))
 
     def inner_pieces(self, tokenizer: Tokenizer) -> np.ndarray:
         """Whether each id continues a word, bool [entries]."""

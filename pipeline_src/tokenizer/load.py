@@ -7,12 +7,16 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tokenizer import wordpiece
+from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
 from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.kind import Kind
 
-# Name of a model in `tokenizers` -> what its vocabulary spells in a way of its own.
-KINDS: dict[str, Kind] = {"WordPiece": wordpiece.KIND}
+# Name of a model in `tokenizers` -> what its vocabularies spell in a way of their own; the usual one first.
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "WordPiece": (wordpiece.KIND,),
+    "BPE": (byte_bpe.KIND,),
+    "Unigram": (unigram.KIND, unigram.DEBERTA),
+}
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
@@ -27,7 +31,7 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
             "a kind of vocabulary that is not supported", name, where="tokenizer.json",
             remedy=f"use a tokenizer whose model is one of {', '.join(KINDS)}",
         )  # fmt: skip
-    return KINDS[name]
+    return next((kind for kind in KINDS[name] if kind.all_in(tokenizer)), KINDS[name][0])
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:

@@ -17,7 +17,7 @@ from pipeline_src.tokenizer.kind import Kind
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 INNER = "##"  # opens a piece that continues a word
-KIND = Kind(PAD, UNK, MASK, lambda piece: piece.startswith(INNER), lambda piece: piece.removeprefix(INNER))
+KIND = Kind(PAD, UNK, MASK, lambda piece: piece.startswith(INNER), lambda piece: piece.removeprefix(INNER), True)
 UNUSED_FIRST = 99  # reserved entries before [UNK] in the released vocabularies
 LONGEST_WORD = 100  # characters; longer words become [UNK], as in transformers (google-research/bert: 200)
 

@@ -1,1 +1,1 @@
-"""From prose to a WordPiece vocabulary."""
+"""From prose to a vocabulary."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+
+from tokenizers.normalizers import Normalizer
 
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.progress import Progress
@@ -40,6 +42,23 @@ def count_words(
             elif dropped is not None:
                 dropped[TOO_LONG] += count
     return words
+
+
+def count_chunks(
+    paragraphs: Iterable[str], normalizer: Normalizer, longest: int, dropped: Counter[str] | None = None
+) -> Counter[str]:
+    """Count what stands between the spaces of normalised text, chunks of more than ``longest`` only in ``dropped``."""
+    raw: Counter[str] = Counter()
+    for paragraph in paragraphs:
+        raw.update(paragraph.split())
+    chunks: Counter[str] = Counter()
+    for text, count in raw.items():
+        for chunk in normalizer.normalize_str(text).split():
+            if len(chunk) <= longest:
+                chunks[chunk] += count
+            elif dropped is not None:
+                dropped[TOO_LONG] += count
+    return chunks
 
 
 class WordCounts:
@@ -85,27 +104,32 @@ def _read_run(path: Path) -> Iterator[tuple[str, int]]:
             yield word, int(count)
 
 
+Count = Callable[..., Counter[str]]  # of texts, and `dropped`, where to count what is: how often each word occurs
+
+
 def count_shards(
-    slices: list[ShardSlice], words: WordCounts, lowercase: bool, longest: int, seed: int, validation: float
+    slices: list[ShardSlice], words: WordCounts, count: Count, seed: int, validation: float
 ) -> Counter[str]:
     """Add the words of all documents but the validation ones to ``words``; returns what was dropped, by reason."""
     dropped: Counter[str] = Counter()
-    count = partial(_count_slice, lowercase=lowercase, longest=longest, seed=seed, validation=validation)
+    count_slice = partial(_count_slice, count=count, seed=seed, validation=validation)
     with Progress("counting words", sum(part.bytes for part in slices), "B") as progress:
-        for part, (counts, lost) in zip(slices, map_in_order(count, slices), strict=True):
+        for part, (counts, lost) in zip(slices, map_in_order(count_slice, slices), strict=True):
             words.add(counts)
             dropped.update(lost)
             progress.advance(part.bytes)
     return dropped
 
 
-def _count_slice(
-    part: ShardSlice, lowercase: bool, longest: int, seed: int, validation: float
-) -> tuple[Counter[str], Counter[str]]:
+def _count_slice(part: ShardSlice, count: Count, seed: int, validation: float) -> tuple[Counter[str], Counter[str]]:
     dropped: Counter[str] = Counter()
-    texts = (
+    return count(training_texts(part, seed, validation), dropped=dropped), dropped
+
+
+def training_texts(part: ShardSlice, seed: int, validation: float) -> Iterator[str]:
+    """Texts of a slice's documents but the validation ones, each in one line."""
+    return (
         document.text.replace("\n", " ")
         for document in read_slice(part)
         if not in_validation_split(document.id, seed, validation)
     )
-    return count_words(texts, lowercase, longest, dropped), dropped

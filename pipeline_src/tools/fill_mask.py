@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.names import ENCODER, MASKED_WORDS
-from pipeline_src.tokenizer.wordpiece import MASK
+from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tools.open_model import DEFAULT, Opened, open_model
 
+MASK = "[MASK]"  # as a person writes it, however the vocabulary does
 USED = (*ENCODER, MASKED_WORDS)
 Candidates = list[tuple[str, float]]  # tokens and their probabilities, the likeliest first
 
@@ -48,13 +51,11 @@ def fill_mask(opened: Opened[BertForPretraining], text: str, top: int) -> list[C
     """
     if top < 1:
         raise PipelineError("no candidates asked for", top, where="--top", remedy="give 1 or more")
-    pieces = text.split(MASK)  # the tokenizer itself takes "[MASK]" for text like any other
-    if len(pieces) == 1:
+    if MASK not in text:
         raise PipelineError(f"no {MASK} in the text", repr(text), remedy=f"put {MASK}, in capitals, where a word is")
-    mask_id = opened.tokenizer.token_to_id(MASK)
-    ids: list[int] = []
-    for number, piece in enumerate(pieces):
-        ids += [mask_id] * (number > 0) + opened.tokenizer.encode(piece, add_special_tokens=False).ids
+    mask = kind_of(opened.tokenizer).mask
+    mask_id = opened.tokenizer.token_to_id(mask)
+    ids = reading_masks(opened.tokenizer).encode(text.replace(MASK, mask), add_special_tokens=False).ids
     if len(ids) > opened.max_seqlen:
         raise PipelineError(
             "the text is too long", f"{len(ids)} tokens", where=f"the model takes {opened.max_seqlen}",
@@ -67,6 +68,13 @@ def fill_mask(opened: Opened[BertForPretraining], text: str, top: int) -> list[C
     likely = scores[:, :entries].float().softmax(-1).topk(min(top, entries))
     rows = zip(likely.indices.tolist(), likely.values.tolist(), strict=True)
     return [[(str(opened.tokenizer.id_to_token(i)), p) for i, p in zip(*row, strict=True)] for row in rows]
+
+
+def reading_masks(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy to which a mask in the text is one; other special tokens are text like any other."""
+    mask, copied = kind_of(tokenizer).mask, json.loads(tokenizer.to_str())
+    copied["added_tokens"] = [token for token in copied["added_tokens"] if token["content"] == mask]
+    return Tokenizer.from_str(json.dumps(copied))
 
 
 def as_table(text: str, filled: list[Candidates]) -> str:

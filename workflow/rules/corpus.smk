@@ -133,6 +133,26 @@ rule tokenize:
         "PIPELINE_WORKERS={threads} {params.cmd}"
 
 
+rule train_word_vectors:
+    input:
+        dag["train_word_vectors"].input,
+    output:
+        dag["train_word_vectors"].output,
+    log:
+        "logs/train_word_vectors/all.log",
+    benchmark:
+        "logs/benchmarks/train_word_vectors/all.tsv"
+    conda:
+        "../envs/pipeline.yaml"
+    threads: 1
+    resources:
+        **plan.work(memory=16000, minutes=480),
+    params:
+        cmd=dag["train_word_vectors"].cmd,
+    shell:
+        "{params.cmd}"
+
+
 rule build_examples:
     input:
         dag["build_examples"].input,

@@ -182,6 +182,15 @@ class Jobs:
             steps=sum(point.epochs * math.ceil(size.rows / point.batch) for point in points),
         )
 
+    def train_word_vectors(self) -> Iterator[JobEstimate]:
+        """One job, which reads every token once an epoch; its table is held and written in float32."""
+        params, entries = self.study.word_vectors, self.study.vocabulary.entries
+        tokens = self.corpus.tokens() * params.epochs
+        written = 4 * entries * params.width
+        yield JobEstimate(
+            "train_word_vectors", "all", tokens, "tokens", read=self.corpus.token_bytes(), written=written
+        )
+
     def corpus_statistics(self) -> Iterator[JobEstimate]:
         """One job: all text is searched for passages of the tasks."""
         text = self.corpus.text()
@@ -251,6 +260,7 @@ STAGES = {  # by name in dvc.yaml, which says what reads what
     "train_tokenizer": StageEstimate(Jobs.train_tokenizer),
     "tokenize": StageEstimate(Jobs.tokenize),
     "build_examples": StageEstimate(Jobs.build_examples),
+    "train_word_vectors": StageEstimate(Jobs.train_word_vectors),
     "corpus_statistics": StageEstimate(Jobs.corpus_statistics),
     "pretrain_short": StageEstimate(lambda jobs: jobs.pretrain("short"), trains=True),
     "pretrain_long": StageEstimate(lambda jobs: jobs.pretrain("long"), trains=True),

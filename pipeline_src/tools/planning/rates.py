@@ -39,6 +39,7 @@ STARTS = {
     "build_examples": 1.0,
     "pretrain": 6.0,
     "finetune": 5.0,
+    "train_word_vectors": 2.0,
     "corpus_statistics": 2.0,
     "interpret": 4.0,
     "evaluate": 3.0,
@@ -54,6 +55,7 @@ PER_CORE = {  # [1]: docs/measurements.md
     "corpus_statistics": 2.0e6,  # bytes of text, searched for passages of the tasks
 }
 ONE_CORE = {  # stages that run in one process
+    "train_word_vectors": 1.0e6,  # tokens x epochs, 300 wide, skip-gram's; CBOW takes a third less
     "evaluate": 1.0e4,  # predicted examples; of SQuAD 11,000, of other tasks 100,000 in a CPU-second, errors included
     "report": 1e9,  # bytes
 }

@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "books": {"corpus"},
     "tokenizer": set(),
     "tokenizer_training": {"corpus", "tokenizer"},
+    "word_vectors": {"tokenizer"},
     "examples": {"corpus", "tokenizer"},
     "task_sources": {"sources"},
     "models": set(),
@@ -36,7 +37,7 @@ MAY_IMPORT = {
 LAYER_0 = ("common", "params")
 WITHOUT_TORCH = {
     *("common", "params", "sources", "corpus", "wikipedia", "books", "tokenizer", "tokenizer_training", "examples"),
-    *("task_sources", "tasks", "evaluation", "statistics", "report"),
+    *("task_sources", "tasks", "word_vectors", "evaluation", "statistics", "report"),
 }
 
 

@@ -15,7 +15,7 @@ from pipeline_src.tools.usage import STATUSES, WIDTH
 
 NOTHING_DONE = [  # in a folder where no stage has run
     "clean_wikipedia --part excerpt", "clean_books", "train_tokenizer", "tokenize", "build_examples",
-    "corpus_statistics", "pretrain --phase short",
+    "corpus_statistics", "train_word_vectors", "pretrain --phase short",
     "pretrain --phase long", "pretrain --phase medium", "finetune --task rte --restart 1",
     "finetune --task nope --restart 1", "finetune --task rte --restart x", "evaluate", "report", "statistics", "table",
     "show", "show --example 7", "show --count -3", "export new", "fill-mask text", "fill-mask [MASK]", "embed text",

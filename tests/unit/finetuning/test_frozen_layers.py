@@ -25,6 +25,7 @@ LAYERS = {
     "weighted_last_four": (2, 3, 4, 5),
     "concat_last_four": (2, 3, 4, 5),
     "weighted_all": (1, 2, 3, 4, 5),
+    "weighted_with_embeddings": (0, 1, 2, 3, 4, 5),
 }
 
 

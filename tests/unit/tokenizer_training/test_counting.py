@@ -1,6 +1,7 @@
 """Counting words: by chunks as in the whole text, in slices, on disk when there are many."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -70,7 +71,7 @@ def test_sums_do_not_depend_on_slices_workers_or_memory(corpus, tmp_path, monkey
     folder, documents = corpus
     monkeypatch.setenv("PIPELINE_WORKERS", str(workers))
     words = WordCounts(tmp_path, most)
-    dropped = count_shards(slice_shards(folder, size), words, True, longest=5, seed=3, validation=0.3)
+    dropped = count_shards(slice_shards(folder, size), words, partial(count_words, lowercase=True, longest=5), 3, 0.3)
     training = [document.text for document in documents if not in_validation_split(document.id, 3, 0.3)]
     assert 0 < len(training) < 60
     lost: Counter[str] = Counter()

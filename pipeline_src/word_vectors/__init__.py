@@ -1,0 +1,1 @@
+"""Vectors of words without context: what the paper's line of work began with."""
