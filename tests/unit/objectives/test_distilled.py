@@ -13,6 +13,7 @@ import torch
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.distillation import spread_layers
 from pipeline_src.models.flops import Workload
@@ -22,6 +23,8 @@ from pipeline_src.params.objectives import DistilledParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from tests.unit.pretraining.small import WAYS, train_phase
+
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 
 def config(layers: int = 2, **changes) -> BertConfig:
@@ -105,6 +108,19 @@ def test_arithmetic_is_the_students_and_a_third_of_the_teachers():
 def test_a_teacher_that_does_not_fit_is_one_clear_error(teacher, own, said):
     with pytest.raises(PipelineError, match=said):
         build(config(**teacher), config(), **own)
+
+
+def test_layers_of_other_parts_are_not_copied_and_positions_only_where_they_begin_alike():
+    sizes = config().as_dict()
+    albert, roberta = (
+        load_architecture(name).config(**{key: sizes[key] for key in SIZES}, max_position_embeddings=places)
+        for name, places in (("albert", 16), ("roberta", 17))
+    )
+    with pytest.raises(PipelineError, match="a teacher whose layers are of other parts: BERT"):
+        build(config(), albert)
+    student, teacher = (build(config(), roberta).model, build(config(), roberta).teacher)
+    ours, theirs = (model.bert.embeddings.position_embeddings.weight for model in (student, teacher))
+    assert len(ours) == 17 and not torch.equal(ours[:16], theirs)
 
 
 def test_a_wider_teacher_teaches_scores_alone(batch):
