@@ -128,7 +128,7 @@ def test_a_wider_teacher_teaches_scores_alone(batch):
     assert objective(batch)["kl"].loss > 0
 
 
-def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study):
+def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study, fine_tune):
     transformers = pytest.importorskip("transformers")
     before = hash_file("teacher/model.safetensors")
     train_phase("short", **WAYS["distilled"], short=60)
@@ -138,6 +138,7 @@ def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study):
     assert hash_file("teacher/model.safetensors") == before
     _, info = transformers.AutoModelForMaskedLM.from_pretrained("models/pretrained/long", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert (fine_tune() / "model.safetensors").exists()
 
 
 def test_teachers_are_refused_before_anything_is_trained(study):

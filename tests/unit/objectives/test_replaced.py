@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,17 +13,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.architectures.electra import ElectraConfig
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.discriminator import area_under_curve
 from pipeline_src.models.flops import Workload
 from pipeline_src.objectives.replaced import Replaced, generator_config
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.model import ModelParams
 from pipeline_src.params.objectives import ReplacedParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
-from pipeline_src.task_sources.synthetic import write_task
 from tests.unit.pretraining.small import train_phase
 
 CONFIG = ElectraConfig(60, 32, 2, 2, 64, 16, hidden_dropout_prob=0.0, embedding_size=16)
@@ -196,7 +191,7 @@ def test_what_is_sampled_does_not_depend_on_how_a_batch_is_cut(study):
         np.testing.assert_allclose(pieces[name], whole[name], rtol=2e-4, atol=1e-6)
 
 
-def test_pretrained_fine_tuned_and_loaded_by_transformers(study):
+def test_pretrained_fine_tuned_and_loaded_by_transformers(study, fine_tune):
     """Both phases, the discriminator's folder for a task, and both folders as transformers opens them."""
     transformers = pytest.importorskip("transformers")
     train_phase("short", **ELECTRA, short=40, evaluate_every=20)
@@ -209,11 +204,6 @@ def test_pretrained_fine_tuned_and_loaded_by_transformers(study):
         loaded, info = transformers.AutoModel.from_pretrained(folder / subfolder, output_loading_info=True)
         assert not info["missing_keys"] and transformers.AutoTokenizer.from_pretrained(folder / subfolder)
         assert loaded.config.embedding_size == 16
-    write_task("sst2", Path("data/tasks/sst2"), seed=1)
-    recipe = Recipe(learning_rates=1e-3, epochs=1, batches=128, max_length=16)
-    model = ModelParams(architecture="electra", layers=1, hidden=64, embedding=16)
-    finetune(seed=1, model=model, finetune=FinetuneParams(model=str(folder), default=recipe), task="sst2", restart="1")
-    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(
-        study / "models/finetuned/sst2/1", output_loading_info=True
-    )
+    tuned = fine_tune(architecture="electra", embedding=16)
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tuned, output_loading_info=True)
     assert not loaded[1]["missing_keys"] and loaded[0].config.id2label
