@@ -20,7 +20,10 @@ from pipeline_src.models.deberta import (
 )
 from pipeline_src.models.names import Names
 
-REFUSED_OBJECTIVES = {"left_to_right": "it reads both directions, and transformers has no class for one"}
+REFUSED_OBJECTIVES = {
+    "left_to_right": "it reads both directions, and transformers has no class for one",
+    "layers": "its scores are of contents and of distances, and a student's of contents alone would be told the sum",
+}
 REFUSED_PAIRS = "its mask decoder reads another last layer than the label of a pair would"
 
 

@@ -108,7 +108,7 @@ class Study(Block):
                     f"wide as the encoder ({self.model.hidden}); set it to null, or take another architecture"
                 )
             replaced = self.objectives.replaced
-            if objective == "replaced" and replaced.embeddings == "shared" and replaced.generator != 1:
+            if objective == "replaced" and replaced.embeddings != "separate" and replaced.generator != 1:
                 raise ValueError(
                     "objectives.replaced.embeddings: a narrower generator cannot share those of model.architecture: "
                     f"{name}, which are as wide as the encoder; set it to separate, objectives.replaced.generator to "
