@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -211,7 +212,8 @@ def config_of(size: str, architecture: str = "bert") -> BertConfig:
     embedding = NARROW if stated("architectures", architecture, "OWN_EMBEDDING_WIDTH", False) else None
     params = ModelParams(architecture=architecture, layers=layers, hidden=width, embedding=embedding)
     config = load_architecture(architecture).config.from_params(params, ENTRIES)
-    return replace(config, **{name: False for name in NOT_THERE if hasattr(config, name)})
+    left_out: dict[str, Any] = {name: False for name in NOT_THERE if hasattr(config, name)}
+    return replace(config, **left_out)
 
 
 def real_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:

@@ -1,7 +1,6 @@
 """ModernBERT (Warner et al. 2024): pre-norm without biases, gated feed-forward, rotary positions, local attention.
 
-Positions are in the attention alone, and there are no segments. Every third block sees the whole sequence, the others
-a window. What else it changed is no part of the encoder: its masks, its optimiser and its schedule.
+Every third block sees the whole sequence, the others a window. Its masks, its optimiser and its schedule are no part.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ MODERNBERT = Names(
         "token": "ModernBertForTokenClassification",
     },
     output_layers=dict.fromkeys(BERT.output_layers, "classifier"),
-    keys={
-        "hidden_act": "hidden_activation",
-        "layer_norm_eps": "norm_eps",
-        "hidden_dropout_prob": "mlp_dropout",
-        "attention_probs_dropout_prob": "attention_dropout",
-    },
+    keys=dict(
+        hidden_act="hidden_activation",
+        layer_norm_eps="norm_eps",
+        hidden_dropout_prob="mlp_dropout",
+        attention_probs_dropout_prob="attention_dropout",
+    ),  # fmt: skip
     written={"bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None},
     fixed={
         **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), (False,)),
@@ -128,11 +127,10 @@ class ModernBertConfig(BertConfig):
 
     def training_flops(self, work: Workload) -> int:
         """As :func:`pipeline_src.models.flops.training_flops`, with a gate, and pairs within the window alone."""
-        kinds = map(self.is_global, range(self.num_hidden_layers))
-        seen = [work.squares if kind else self.local_pairs(work) for kind in kinds]
+        whole, local = work.squares, self.local_pairs(work)
+        seen = [whole if self.is_global(number) else local for number in range(self.num_hidden_layers)]
         blocks = sum(block_flops(self, work.tokens, pairs, MATRICES) for pairs in seen[:-1])
-        of_rows = work.row_pairs * seen[-1] // max(1, work.squares)
-        last = block_flops(self, work.rows, of_rows, MATRICES, asked_of=work.tokens)
+        last = block_flops(self, work.rows, work.row_pairs * seen[-1] // max(1, whole), MATRICES, asked_of=work.tokens)
         return blocks + last + head_flops(self, work.predictions)
 
     def local_pairs(self, work: Workload) -> int:
@@ -150,13 +148,11 @@ class ModernBertEmbeddings(Embeddings):
         super(Embeddings, self).__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
+        self.positions_start = "learned"  # of which there are none
 
     def forward(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
         """[T] ids -> [T, H]; ``segments`` are not read."""
         return self.LayerNorm(self.word_embeddings(ids))
-
-    def adjust_initial_weights(self) -> None:
-        """There are no positions."""
 
 
 class GatedFeedForward(nn.Module):

@@ -98,6 +98,11 @@ class BertConfig:
         return raw
 
     @property
+    def lost_elsewhere(self) -> str:
+        """What transformers lacks of it, in a sentence for the model's card; empty where nothing is."""
+        return ""
+
+    @property
     def head_scale(self) -> float:
         """What the initial weights of the head of masked words are multiplied by."""
         return 1.0

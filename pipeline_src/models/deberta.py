@@ -65,6 +65,12 @@ class DebertaConfig(BertConfig):
         return replace(super().from_params(params, entries, causal, **run), mask_decoder=True)
 
     @property
+    def lost_elsewhere(self) -> str:
+        """The mask decoder; its encoder is the same there."""
+        lost = "transformers has no mask decoder: what it predicts at [MASK] is worse than what this project does."
+        return lost if self.mask_decoder else ""
+
+    @property
     def half_table(self) -> int:
         """Half of the rows of relative positions."""
         return self.max_position_embeddings

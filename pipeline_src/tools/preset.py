@@ -10,8 +10,8 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file
 from pipeline_src.params.study import check_study
-from pipeline_src.tools.preset_family import BASIS, family, render
-from pipeline_src.tools.preset_published import published, render_published
+from pipeline_src.tools.preset_family import BASIS, Member, family, render
+from pipeline_src.tools.preset_published import Published, published, render_published
 
 PRESETS = Path("workflow/presets")
 PARAMS = Path("params.yaml")
@@ -44,7 +44,7 @@ def preset_titles(folder: Path = PRESETS) -> dict[str, str]:
         first_line = path.read_text(encoding="utf-8").partition("\n")[0]
         titles[path.stem] = first_line.lstrip("# ").removeprefix(f"{path.stem}: ")
     if BASIS in titles:
-        others = {**family(), **published()}
+        others: dict[str, Member | Published] = {**family(), **published()}
         titles |= {name: member.about for name, member in others.items() if name not in titles}
     return titles
 

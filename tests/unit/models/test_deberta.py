@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import initialise
+from pipeline_src.models.card_kinds import pretrained_card
 from pipeline_src.models.disentangled import log_buckets
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
@@ -98,3 +99,8 @@ def test_buckets_of_distances(buckets, reach):
     expected = [bucket(int(distance), buckets, reach) for distance in distances]
     assert log_buckets(distances, buckets, reach).tolist() == expected
     assert max(expected) == buckets - 1
+
+
+def test_the_card_says_what_transformers_lacks():
+    card = pretrained_card(made("deberta").bert.config, 1, "masked words", "DebertaForMaskedLM", None, {}, {}, {})
+    assert card.limits.endswith("worse than what this project does.")
