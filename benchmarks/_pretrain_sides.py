@@ -5,8 +5,8 @@ its users write, on the rectangle it asks for, padded to the longest of its batc
 predicted. Every side has the same optimiser, fused AdamW with the paper's decay groups, and clips the gradients' norm
 at 1. All batches are made beforehand, outside of what is timed.
 
-As a program, ``python -m benchmarks._pretrain_sides SIDE SIZE LENGTH SEQUENCES DEVICE`` takes two steps and prints
-its memory as a line of JSON.
+As a program, ``python -m benchmarks._pretrain_sides SIDE SIZE LENGTH SEQUENCES DEVICE ARCHITECTURE`` takes two steps
+and prints its memory as a line of JSON.
 """
 
 from __future__ import annotations
@@ -16,17 +16,23 @@ import logging
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from benchmarks._study import ENTRIES, training_examples
+from pipeline_src.common.members import stated
+from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.compiling import compile_parts
+from pipeline_src.models.hub import save_tensors
+from pipeline_src.params.model import ModelParams
 from pipeline_src.pretraining.loading.batches import Cut, PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.training.distributed import Distributed
@@ -37,8 +43,14 @@ from pipeline_src.training.transfer import to_device
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
+NARROW = 128  # embeddings of ALBERT and ELECTRA-small
+NOT_THERE = ("mask_decoder",)  # parts that transformers lacks
 UNLABELLED = -100  # what transformers' loss leaves out
 STEPS_FOR_MEMORY = 2
+PAIR_LABELS = {  # class of transformers that learns of pairs -> its name of their label
+    "BertForPreTraining": "next_sentence_label",
+    "AlbertForPreTraining": "sentence_order_label",
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class Batch:
             "token_type_ids": pad(flat.segments),
             "attention_mask": keep.long(),
             "labels": labels.view(keep.shape),
-            "next_sentence_label": flat.pair_label,
+            **dict.fromkeys(PAIR_LABELS.values(), flat.pair_label),
         }
         return cls(
             to_device(flat, device),
@@ -163,7 +175,11 @@ def _peer(
 
 def _whole(model: nn.Module, batch: Batch) -> Tensor:
     """As transformers' users call it: scores at every place."""
-    return model(**batch.padded).loss
+    config, pair_label = model.config, PAIR_LABELS.get(type(model).__name__)
+    left_out = {label for label in PAIR_LABELS.values() if label != pair_label}
+    if getattr(config, "type_vocab_size", 0) < 2:
+        left_out.add("token_type_ids")
+    return model(**{name: tensor for name, tensor in batch.padded.items() if name not in left_out}).loss
 
 
 def _predicted_places(model: nn.Module, batch: Batch) -> Tensor:
@@ -190,10 +206,14 @@ SIDES: dict[str, Callable[[BertConfig, list[Batch], torch.device], Side]] = {
 }
 
 
-def config_of(size: str) -> BertConfig:
-    """The encoder of that size over 30,522 entries, dropout 0.1 everywhere."""
+def config_of(size: str, architecture: str = "bert") -> BertConfig:
+    """The encoder of that size over 30,522 entries, dropout 0.1 everywhere, as transformers has it."""
     layers, width = SIZES[size]
-    return BertConfig(ENTRIES, width, layers, width // 64, 4 * width)
+    embedding = NARROW if stated("architectures", architecture, "OWN_EMBEDDING_WIDTH", False) else None
+    params = ModelParams(architecture=architecture, layers=layers, hidden=width, embedding=embedding)
+    config = load_architecture(architecture).config.from_params(params, ENTRIES)
+    left_out: dict[str, Any] = {name: False for name in NOT_THERE if hasattr(config, name)}
+    return replace(config, **left_out)
 
 
 def real_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
@@ -228,7 +248,8 @@ def _precision(device: torch.device) -> torch.autocast:
 
 
 def ours_objective(config: BertConfig) -> PretrainingObjective[TensorBatch]:
-    objective = load_objective("masked")(config, pairs="next_sentence")
+    huggingface_class = config.names.classes["pretraining"]
+    objective = load_objective("masked")(config, pairs="next_sentence" if huggingface_class in PAIR_LABELS else "none")
     objective.draw_weights(torch.Generator().manual_seed(1))
     return objective.train()
 
@@ -238,13 +259,14 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
     import transformers
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    sizes = transformers.BertConfig(**config.as_dict(), attn_implementation=attention)
-    model = transformers.BertForPreTraining(sizes)
+    huggingface_class = config.names.classes["pretraining"]
     weights = dict(ours_objective(config).saved_models()[""].module.state_dict())
-    weights["cls.predictions.bias"] = weights["cls.predictions.decoder.bias"]
-    model.load_state_dict(weights, strict=False)
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, weights[name]), f"{name} was not loaded"
+    with tempfile.TemporaryDirectory() as folder:
+        save_tensors(Path(folder), weights, config, huggingface_class)
+        model, info = getattr(transformers, huggingface_class).from_pretrained(
+            folder, attn_implementation=attention, output_loading_info=True
+        )
+    assert not info["missing_keys"] and not info["mismatched_keys"], info
     return model.train()
 
 
@@ -269,14 +291,14 @@ def _memory(field: str) -> int:
     return int(line[1]) * 1024
 
 
-def main(side: str, size: str, length: str, sequences: str, device_name: str) -> None:
+def main(side: str, size: str, length: str, sequences: str, device_name: str, architecture: str) -> None:
     """Take a few steps; print the peak of memory, and on a CPU what the process held before it made the model."""
     device = torch.device(device_name)
     if side != "ours":
         import transformers  # noqa: F401  # what its code takes is not counted against it
     batches = real_batches(int(length), int(sequences), STEPS_FOR_MEMORY, device)
     before = held(device)
-    steps = SIDES[side](config_of(size), batches, device)
+    steps = SIDES[side](config_of(size, architecture), batches, device)
     for _ in batches:
         steps.step()
     print(json.dumps(most_held(device, before)))

@@ -46,7 +46,7 @@ def main() -> None:
             masked_lm.apply(flat, lengths, np.arange(number * BATCH, (number + 1) * BATCH))
 
     def whole_word() -> None:
-        words = MaskedLM(0.15, Masking(whole_word=True), mask, special, np.arange(ENTRIES) % 5 == 0, seed=1)
+        words = MaskedLM(0.15, Masking(spans="whole_word"), mask, special, np.arange(ENTRIES) % 5 == 0, seed=1)
         for number in range(BATCHES):
             words.apply(flat, lengths, np.arange(number * BATCH, (number + 1) * BATCH))
 

@@ -1,4 +1,4 @@
-"""One training step beside transformers' BertForPreTraining: real tokens per second, by size.
+"""One training step beside transformers' class: real tokens per second, by size, of BERT or ``--architecture``.
 
 Same initial weights, same batches of real text with the lengths it has, same optimiser, clipping and dropout on every
 side (``_pretrain_sides``). The sides take turns, batch by batch, in one process. On a CPU, tokens count per second of
@@ -48,8 +48,9 @@ from benchmarks._pretrain_sides import (
 )
 from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
+from pipeline_src.common.members import member_names
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.flops import Workload, training_flops
+from pipeline_src.models.flops import Workload
 from pipeline_src.tools.planning.model_sizes import ModelSizes
 from pipeline_src.tools.planning.roofline import Work, step_time
 from pipeline_src.training.compute_tracker import compilations
@@ -97,6 +98,16 @@ SETUPS = {
         {("base", 128): 0.8e6, ("large", 512): 240e3},  # on an H200
     ),
 }
+BARS = {  # beside transformers on a CPU: for BERT's family, by size
+    "roberta": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
+    "albert": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
+    "electra": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
+    "distilbert": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
+    "deberta": {"tiny": 4.0, "mini": 2.0, "base": 1.4},
+    "deberta_v2": {"tiny": 4.0, "mini": 2.0, "base": 1.4},
+    "modernbert": {"tiny": 1.5, "mini": 1.5, "base": 1.5},
+}
+WITHOUT_SDPA = ("deberta", "deberta_v2")  # transformers has one attention for them
 LENGTHS = {"cuda": {"large": 512}}  # where --length is not given; else 128
 
 
@@ -107,6 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit("error: --device cuda needs a GPU and a torch that is built for it, and here is none")
     setup = SETUPS[options.device]
     sizes = setup.default if options.size == "all" else (options.size,)
+    if options.architecture != "bert":
+        peer = EAGER if options.architecture in WITHOUT_SDPA else SDPA
+        bars = BARS.get(options.architecture, {}) if options.device == "cpu" else {}
+        setup = replace(setup, peers=(peer,), times={size: {peer: bar} for size, bar in bars.items()}, tokens={})
     if options.alone:
         setup = replace(setup, peers=(), times={})
     elif importlib.util.find_spec("transformers") is None:
@@ -114,7 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         study_folder()
     print(f"torch {torch.__version__}, {_device_name(options.device)}, {torch.get_num_threads()} threads", flush=True)
-    measured = {size: measure(size, _length(options, size), options.device, options.steps, setup) for size in sizes}
+    measured = {
+        size: measure(size, _length(options, size), options.device, options.steps, setup, options.architecture)
+        for size in sizes
+    }
     if options.alone:
         print(json.dumps({"name": "pretrain_step", "sizes": measured, "device": _device_name(options.device)}))
         return
@@ -122,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rates = {side: row["tokens_per_s"] for side, row in first["sides"].items()}
     report(
         "pretrain_step",
-        f"real tokens per {'CPU-' * (options.device == 'cpu')}second, {sizes[0]}",
+        f"real tokens per {'CPU-' * (options.device == 'cpu')}second, {options.architecture} {sizes[0]}",
         rates.pop("ours"),
         rates,
         setup.times.get(sizes[0], {}),
@@ -134,10 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
 
 
-def measure(size: str, length: int, device_name: str, steps: int, setup: Setup) -> dict[str, Any]:
+def measure(
+    size: str, length: int, device_name: str, steps: int, setup: Setup, architecture: str = "bert"
+) -> dict[str, Any]:
     """One size: losses compared, steps timed, memory read; what came out, for the JSON object."""
     device = torch.device(device_name)
-    config, sequences = config_of(size), max(1, setup.sequences[size] * 128 // length)
+    config, sequences = config_of(size, architecture), max(1, setup.sequences[size] * 128 // length)
     alone = not setup.peers
     batches = (random_batches if alone else real_batches)(length, sequences, WARM_UP + steps + PROFILED, device)
     before = held(device)
@@ -166,7 +186,11 @@ def measure(size: str, length: int, device_name: str, steps: int, setup: Setup) 
     rows: dict[str, dict[str, float]] = {name: rates(seconds[name], device) for name in names}
     for name in names:
         if name not in ASIDE:
-            memory = most_held(device, before) if alone else run_apart(name, size, length, sequences, device_name)
+            memory = (
+                most_held(device, before)
+                if alone
+                else run_apart(name, size, length, sequences, device_name, architecture)
+            )
             rows[name].update({key: round(value) for key, value in memory.items()})
         rows[name]["compile_seconds"] = round(compiling[name], 1)
     result: dict[str, Any] = {
@@ -266,9 +290,12 @@ def expected_rate(config: BertConfig, batches: list[Batch]) -> float | None:
     return tokens / step_time(work, chip).seconds
 
 
-def run_apart(side: str, size: str, length: int, sequences: int, device: str) -> dict[str, float]:
+def run_apart(
+    side: str, size: str, length: int, sequences: int, device: str, architecture: str = "bert"
+) -> dict[str, float]:
     """Memory of one side, in a process of its own."""
     program = [sys.executable, "-m", "benchmarks._pretrain_sides", side, size, str(length), str(sequences), device]
+    program.append(architecture)
     done = subprocess.run(program, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -276,7 +303,7 @@ def run_apart(side: str, size: str, length: int, sequences: int, device: str) ->
 def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
     """Model FLOPs of training per real token of these batches; the same for every side."""
     work = Workload(*(sum(batch.flat.counts[name] for batch in batches) for name in Workload._fields))
-    return training_flops(config, work) / work.tokens
+    return config.training_flops(work) / work.tokens
 
 
 def verdict(result: dict[str, Any], setup: Setup, size: str) -> bool:
@@ -320,6 +347,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pretrain_step", description=__doc__)
     parser.add_argument("--size", choices=(*SIZES, "all"), default="all")
     parser.add_argument("--device", choices=tuple(SETUPS), default="cpu")
+    parser.add_argument("--architecture", choices=member_names("architectures"), default="bert")
     parser.add_argument("--alone", action="store_true", help="this project's side alone, on random text")
     parser.add_argument("--length", type=int, choices=(128, 512), help="128, but 512 for large on a GPU")
     parser.add_argument("--steps", type=int, default=20, help=f"timed steps, after {WARM_UP} of warm-up")

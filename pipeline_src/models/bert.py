@@ -98,6 +98,11 @@ class BertConfig:
         return raw
 
     @property
+    def lost_elsewhere(self) -> str:
+        """What transformers lacks of it, in a sentence for the model's card; empty where nothing is."""
+        return ""
+
+    @property
     def head_scale(self) -> float:
         """What the initial weights of the head of masked words are multiplied by."""
         return 1.0
@@ -245,7 +250,12 @@ class Encoder(nn.Module):
 
     def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
-        blocks = self.blocks()
+        return self.through(self.blocks(), hidden, layout, rows)
+
+    def through(
+        self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None
+    ) -> Tensor:
+        """As :meth:`forward`, by these blocks alone."""
         for number, block in enumerate(blocks, 1):
             read = rows if number == len(blocks) else None
             if self.recompute and torch.is_grad_enabled():
@@ -303,6 +313,7 @@ class Bert(nn.Module):
         cu_seqlens: Tensor,
         max_seqlen: int | None = None,
         rows: RowsInUse | None = None,
+        decoded: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
@@ -313,17 +324,22 @@ class Bert(nn.Module):
             max_seqlen: tokens of the longest sequence, where known; see :meth:`PackedLayout.of`.
             rows: of which the last layer's states are read, the first of each sequence among them; None for all. The
                 others' are not computed. Not with a causal mask, whose pooler reads the last.
+            decoded: give what the head of masked words reads, see :meth:`decode`.
 
         Returns:
             Hidden states of the last layer [T, H], or [R, H] of the rows in use, and pooled vectors [B, H].
         """
         layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
-        hidden = self.encode(ids, segments, layout, rows)
+        hidden = (self.decode if decoded else self.encode)(ids, segments, layout, rows)
         return hidden, self.pool(hidden, layout if rows is None else rows.layout)
 
     def encode(self, ids: Tensor, segments: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
         """[T] ids and segments -> hidden states of the last layer [T, H], or [R, H] of the rows in use."""
         return self.encoder(self.embeddings(ids, segments, layout), layout, rows)
+
+    def decode(self, ids: Tensor, segments: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
+        """What the head of masked words reads, [T, H] or [R, H]; BERT's is what :meth:`encode` gives."""
+        return self.encode(ids, segments, layout, rows)
 
     def states(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T] ids and segments -> embeddings and hidden states of each layer, [T, H] each."""

@@ -47,7 +47,7 @@ def pretrained_card(
         huggingface_class=huggingface_class,
         pipeline=config.names.pipeline(huggingface_class),
         use=ENCODER_USE,
-        limits=ENCODER_LIMITS.format(positions=config.longest_input),
+        limits=f"{ENCODER_LIMITS.format(positions=config.longest_input)} {config.lost_elsewhere}".strip(),
         tags=(config.names.model_type, "pretraining"),
         sources=tuple(sources) if sources else None,
         training=training,
@@ -100,7 +100,7 @@ def imported_card(config: BertConfig, parameters: int, huggingface_class: str) -
         huggingface_class=huggingface_class,
         pipeline=config.names.pipeline(huggingface_class),
         use=ENCODER_USE,
-        limits=ENCODER_LIMITS.format(positions=config.longest_input),
+        limits=f"{ENCODER_LIMITS.format(positions=config.longest_input)} {config.lost_elsewhere}".strip(),
         tags=(config.names.model_type,),
     )
 

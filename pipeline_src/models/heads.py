@@ -87,7 +87,7 @@ class BertForPretraining(nn.Module):
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Scores of the tokens at ``predicted`` [P, entries] and of the labels of pairs [B, 2]; see :class:`Bert`."""
-        hidden, pooled = self.bert(ids, segments, cu_seqlens, max_seqlen)
+        hidden, pooled = self.bert(ids, segments, cu_seqlens, max_seqlen, decoded=True)
         return self.cls["predictions"](hidden.index_select(0, predicted)), self.cls["seq_relationship"](pooled)
 
 
@@ -108,5 +108,5 @@ class BertForMaskedLM(nn.Module):
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, None]:
         """Scores of the tokens at ``predicted`` [P, entries]; of pairs there are none."""
-        hidden, _ = self.bert(ids, segments, cu_seqlens, max_seqlen)
+        hidden, _ = self.bert(ids, segments, cu_seqlens, max_seqlen, decoded=True)
         return self.cls["predictions"](hidden.index_select(0, predicted)), None

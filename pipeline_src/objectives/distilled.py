@@ -74,6 +74,11 @@ class Distilled(PretrainingObjective[TensorBatch]):
                     remedy="make the block model as the teacher is, or set objectives.distilled.start to random"
                     + (" and cosine to 0" if name == "hidden_size" else ""),
                 )
+        if copies and encoder_names(self.model) - encoder_names(self.teacher):
+            raise PipelineError(
+                "a teacher whose layers are of other parts", theirs.names.title, where="pretrain.teacher",
+                remedy=f"give one of {self.config.names.title}, or set objectives.distilled.start to random",
+            )  # fmt: skip
         if copies and self.config.num_hidden_layers > theirs.num_hidden_layers:
             raise PipelineError(
                 "a student of more layers than its teacher", self.config.num_hidden_layers, where="model.layers",
@@ -105,13 +110,14 @@ class Distilled(PretrainingObjective[TensorBatch]):
 
     def forward(self, batch: TensorBatch) -> dict[str, Term]:
         """The sums of the losses; no scores are kept."""
-        layout = PackedLayout.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
+        # one each: a layout may keep what depends on the width of heads
+        of_teacher, layout = (PackedLayout.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
         rows, predicted = None, batch.predicted
         if self.own.tokens == "predicted":
             rows, predicted = RowsInUse.of(batch.rows, batch.row_starts, batch.max_rows), batch.predicted_rows
         with torch.no_grad():
-            taught = self.teacher.bert.encode(batch.ids, batch.segments, layout, rows)
-        hidden = self.model.bert.encode(batch.ids, batch.segments, layout, rows)
+            taught = self.teacher.bert.decode(batch.ids, batch.segments, of_teacher, rows)
+        hidden = self.model.bert.decode(batch.ids, batch.segments, layout, rows)
         words = self.model.cls["predictions"]
         terms = {}
         if "mlm" in self.weights:
@@ -149,17 +155,25 @@ class Distilled(PretrainingObjective[TensorBatch]):
         return self.model(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
 
 
-def copy_layers(student: nn.Module, teacher: BertForMaskedLM) -> None:
-    """Fill a student with its teacher's embeddings, head and evenly spread layers, as far as it has them."""
-    layers = spread_layers(len(student.get_submodule("bert.encoder.layer")), len(teacher.bert.encoder.layer))
-    theirs = dict(teacher.named_parameters())
+def encoder_names(model: BertForMaskedLM) -> set[str]:
+    """Names of an encoder's parameters, whichever layer they are of."""
+    return {re.sub(r"\d+", "*", name) for name, _ in model.bert.encoder.named_parameters()}
+
+
+def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
+    """Fill a student with its teacher's embeddings, head and evenly spread layers, as far as it has them.
+
+    Positions that begin elsewhere than the teacher's stay as they were drawn.
+    """
+    ours, theirs = student.bert.config, teacher.bert.config
+    layers = spread_layers(ours.num_hidden_layers, theirs.num_hidden_layers)
+    alike = ours.max_position_embeddings - ours.longest_input == theirs.max_position_embeddings - theirs.longest_input
+    known = dict(teacher.named_parameters())
     with torch.no_grad():
         for name, parameter in student.named_parameters():
             taken = re.sub(r"(\.layer\.)(\d+)", lambda found: f"{found[1]}{layers[int(found[2])]}", name)
-            if taken in theirs and theirs[taken].shape == parameter.shape:
-                parameter.copy_(theirs[taken])
-            elif taken in theirs:  # positions: as many as the student has
-                parameter.copy_(theirs[taken][: len(parameter)])
+            if taken in known and (alike or "position_embeddings" not in name):
+                parameter.copy_(known[taken][: len(parameter)])
 
 
 OBJECTIVE = Distilled

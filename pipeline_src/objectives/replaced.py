@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.discriminator import AddedTable, Discriminator, area_under_curve
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.heads import BertForMaskedLM
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
@@ -30,31 +30,7 @@ from pipeline_src.training.transfer import to_device
 
 CORRUPTION = "masked"
 BINS, FARTHEST = 4096, 16.0  # of the scores over which the area under the curve is summed
-
-
-class DiscriminatorHead(nn.Module):
-    """One score a token, positive where it is not the text's own (ELECTRA, section 3.1)."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dense_prediction = nn.Linear(config.hidden_size, 1)
-        self.approximate = config.gelu
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[T, H] -> [T]."""
-        inner = F.gelu(self.dense(hidden), approximate=self.approximate)
-        return self.dense_prediction(inner).squeeze(-1)
-
-
-class Discriminator(nn.Module):
-    """The encoder with the head that judges every token; it has no pooler."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.bert = make_encoder(config)
-        self.bert.pooler = nn.Identity()
-        self.discriminator_predictions = DiscriminatorHead(config)
+TABLES = ("word_embeddings", "position_embeddings")  # that are disentangled, as in DeBERTa-v3's code
 
 
 class Judged(NamedTuple):
@@ -93,7 +69,7 @@ class Replaced(PretrainingObjective[TensorBatch]):
         self.generator_config = generator_config(config, self.own)
         self.model = Discriminator(config)
         self.generator = BertForMaskedLM(self.generator_config)
-        if self.own.embeddings == "shared":
+        if self.own.embeddings != "separate":
             if self.generator_config.embedding_width != config.embedding_width:
                 raise PipelineError(
                     "a generator of another width cannot share these embeddings",
@@ -102,8 +78,14 @@ class Replaced(PretrainingObjective[TensorBatch]):
                     remedy="set it to 1, set embeddings: separate, or take an architecture whose embeddings have a "
                     "width of their own, such as electra",
                 )
+        if self.own.embeddings == "shared":
             self.generator.bert.embeddings = self.model.bert.embeddings
             self.generator.tie()
+        if self.own.embeddings == "disentangled":
+            for name in TABLES:
+                table = getattr(self.generator.bert.embeddings, name, None)
+                if table is not None:  # not every encoder has one of positions
+                    setattr(self.model.bert.embeddings, name, AddedTable(table))
         self.weights = {"mlm": 1.0, "rtd": self.own.weight}
 
     @property
@@ -119,7 +101,27 @@ class Replaced(PretrainingObjective[TensorBatch]):
         """On the CPU, so that every machine starts from the same weights."""
         drawn = Replaced(self.config, self.pairs, self.own)
         initialise(drawn, generator)
-        self.load_state_dict(drawn.state_dict())
+        for table in drawn.added():
+            nn.init.zeros_(table.weight)
+        with torch.no_grad():
+            for own, start in zip(self.parameters(), drawn.parameters(), strict=True):
+                own.copy_(start)
+
+    def added(self) -> list[AddedTable]:
+        """What the discriminator adds to the generator's tables, where embeddings are disentangled."""
+        return [part for part in self.model.bert.embeddings.children() if isinstance(part, AddedTable)]
+
+    def after_loading(self) -> None:
+        """A folder holds sums of both tables; what is added is their difference."""
+        with torch.no_grad():
+            for table in self.added():
+                table.weight.sub_(table.base[0].weight)
+
+    def clipped_together(self) -> list[list[nn.Parameter]]:
+        """Both networks where they share a table; each by itself where ``weight`` would else decide over the other."""
+        if self.own.embeddings == "shared":
+            return super().clipped_together()
+        return [list(self.model.parameters()), list(self.generator.parameters())]
 
     def count(self, batch: TensorBatch) -> dict[str, int]:
         """Predicted and judged tokens, and what the batch counts."""
@@ -135,9 +137,10 @@ class Replaced(PretrainingObjective[TensorBatch]):
     def judge(self, batch: TensorBatch) -> Judged:
         """Fill the masked words in by ``batch.draws``, and score what comes of it."""
         assert batch.draws is not None
-        layout = PackedLayout.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
+        # one each: a layout may keep what depends on the width of heads
+        of_generator, layout = (PackedLayout.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
         rows = RowsInUse.of(batch.rows, batch.row_starts, batch.max_rows)
-        hidden = self.generator.bert.encode(batch.ids, batch.segments, layout, rows)
+        hidden = self.generator.bert.decode(batch.ids, batch.segments, of_generator, rows)
         hidden = hidden.index_select(0, batch.predicted_rows)
         loss, right, drawn = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.draws)
         seen, other = batch.ids.index_copy(0, batch.predicted, drawn), drawn != batch.labels
@@ -222,13 +225,6 @@ def generator_config(config: BertConfig, own: ReplacedParams) -> BertConfig:
         num_attention_heads=next(number for number in range(heads, 0, -1) if hidden % number == 0),
         intermediate_size=max(1, round(own.generator * config.intermediate_size)),
     )
-
-
-def area_under_curve(negatives: np.ndarray, positives: np.ndarray) -> float:
-    """Chance that a positive scores above a negative, half where equal, of counts by ascending score, [bins] each."""
-    below = np.cumsum(negatives) - negatives / 2
-    pairs = negatives.sum() * positives.sum()
-    return float(positives @ below / pairs) if pairs else 0.5
 
 
 OBJECTIVE = Replaced

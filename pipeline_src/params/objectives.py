@@ -23,14 +23,15 @@ class ReplacedParams(Block):
         generator: width of the generator as a share of the discriminator's; 1/4 for small, 1/3 for base (section 3.2).
         generator_layers: its layers, likewise; 1 in the paper, 0.5 in DeBERTa-v3.
         weight: of the discriminator's loss beside the generator's; 50 in the paper (section 3.1).
-        embeddings: ``shared`` by both (section 3.2), or ``separate``.
+        embeddings: ``shared`` by both (section 3.2), ``separate``, or ``disentangled``: the discriminator reads the
+            generator's without training them, and adds a table of its own (DeBERTa-v3, He et al. 2023, section 3.2).
         loss_on: ``all`` tokens are judged, or the ``predicted`` ones alone ("ELECTRA 15%" of section 3.4).
     """
 
     generator: float = Field(default=0.25, gt=0, le=1)
     generator_layers: float = Field(default=1.0, gt=0, le=1)
     weight: float = Field(default=50.0, gt=0, le=1e6)
-    embeddings: Literal["shared", "separate"] = "shared"
+    embeddings: Literal["shared", "separate", "disentangled"] = "shared"
     loss_on: Literal["all", "predicted"] = "all"
 
 

@@ -16,16 +16,19 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class Masking(Block):
     """What happens to a token chosen for prediction (paper, section 3.1): 80 % [MASK], 10 % random, 10 % unchanged.
 
-    ``max_predictions`` caps the predictions of one example; null means no cap. ``whole_word`` chooses all pieces of a
-    word together (google-research/bert's second release). ``dynamic`` draws new masks in every epoch (RoBERTa, Liu et
-    al. 2019, section 4.1); without it an example keeps its masks, and ``examples.duplicates`` gives several of each.
+    ``max_predictions`` caps the predictions of one example; null means no cap. ``spans`` says what is chosen together:
+    a ``token``, a ``whole_word`` (google-research/bert's second release), or an ``ngram`` of one to three words
+    (ALBERT, Lan et al. 2020, section 4.1). With ``specials`` the marks [CLS] and [SEP] may be chosen too (fairseq's
+    RoBERTa). ``dynamic`` draws new masks in every epoch (RoBERTa, Liu et al. 2019, section 4.1); without it an example
+    keeps its masks, and ``examples.duplicates`` gives several of each.
     """
 
     mask: float = Field(default=0.8, ge=0, le=1)
     random: float = Field(default=0.1, ge=0, le=1)
     keep: float = Field(default=0.1, ge=0, le=1)
     max_predictions: int | None = Field(default=None, ge=1, le=8192)
-    whole_word: bool = False
+    spans: Literal["token", "whole_word", "ngram"] = "token"
+    specials: bool = False
     dynamic: bool = False
 
     @model_validator(mode="after")

@@ -92,6 +92,10 @@ class Study(Block):
                 f"set model.architecture to {' or '.join(fitting)}, or another objective"
             )
         refused = stated("architectures", name, "REFUSED_OBJECTIVES", {})
+        if self.examples.pairs != "none" and (reason := stated("architectures", name, "REFUSED_PAIRS", "")):
+            raise ValueError(
+                f"model.architecture: {name} goes without sentence pairs, since {reason}; set examples.pairs: none"
+            )
         if objective in refused:
             raise ValueError(
                 f"model.architecture: {name} does not learn pretrain.objective: {objective}, "
@@ -113,7 +117,7 @@ class Study(Block):
                     f"wide as the encoder ({self.model.hidden}); set it to null, or take another architecture"
                 )
             replaced = self.objectives.replaced
-            if objective == "replaced" and replaced.embeddings == "shared" and replaced.generator != 1:
+            if objective == "replaced" and replaced.embeddings != "separate" and replaced.generator != 1:
                 raise ValueError(
                     "objectives.replaced.embeddings: a narrower generator cannot share those of model.architecture: "
                     f"{name}, which are as wide as the encoder; set it to separate, objectives.replaced.generator to "

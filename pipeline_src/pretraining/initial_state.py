@@ -77,3 +77,4 @@ def fill_weights(phase: Phase, objective: PretrainingObjective[Any]) -> None:
         return
     for subfolder, saved in objective.saved_models().items():
         load_weights(saved.module, PRETRAINED / "short" / subfolder)
+    objective.after_loading()

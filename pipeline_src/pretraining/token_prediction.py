@@ -72,7 +72,8 @@ class TokenPrediction(PretrainingObjective[TensorBatch]):
         rows, predicted = None, batch.predicted
         if not self.config.is_decoder:  # which predicts nearly every token
             rows, predicted = RowsInUse.of(batch.rows, batch.row_starts, batch.max_rows), batch.predicted_rows
-        hidden, pooled = self.model.bert(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen, rows)
+        inputs = (batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
+        hidden, pooled = self.model.bert(*inputs, rows, decoded=True)
         words, pairs = self.model.cls["predictions"], self.model.cls["seq_relationship"]
         terms = {"mlm": Term(*words.loss(hidden.index_select(0, predicted), batch.labels))}
         if self.has_pairs:

@@ -62,7 +62,7 @@ def fill_mask(opened: Opened[BertForPretraining], text: str, top: int) -> list[C
             remedy="give a shorter one",
         )  # fmt: skip
     packed, segments, cu_seqlens = opened.pack([ids])
-    hidden, _ = opened.model.bert(packed, segments, cu_seqlens)
+    hidden, _ = opened.model.bert(packed, segments, cu_seqlens, decoded=True)
     scores = opened.model.cls["predictions"](hidden[packed == mask_id])  # [masks, entries]
     entries = opened.tokenizer.get_vocab_size()  # a model may have spare ones, which no token bears
     likely = scores[:, :entries].float().softmax(-1).topk(min(top, entries))

@@ -10,7 +10,8 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file
 from pipeline_src.params.study import check_study
-from pipeline_src.tools.preset_family import BASIS, family, render
+from pipeline_src.tools.preset_family import BASIS, Member, family, render
+from pipeline_src.tools.preset_published import Published, published, render_published
 
 PRESETS = Path("workflow/presets")
 PARAMS = Path("params.yaml")
@@ -43,7 +44,8 @@ def preset_titles(folder: Path = PRESETS) -> dict[str, str]:
         first_line = path.read_text(encoding="utf-8").partition("\n")[0]
         titles[path.stem] = first_line.lstrip("# ").removeprefix(f"{path.stem}: ")
     if BASIS in titles:
-        titles |= {name: member.about for name, member in family().items() if name not in titles}
+        others: dict[str, Member | Published] = {**family(), **published()}
+        titles |= {name: member.about for name, member in others.items() if name not in titles}
     return titles
 
 
@@ -61,7 +63,8 @@ def preset_text(name: str | None, folder: Path = PRESETS) -> str:
     path = folder / f"{name}.yaml"
     if path.exists():
         return path.read_text(encoding="utf-8")
-    return render(name, family()[name], (folder / f"{BASIS}.yaml").read_text(encoding="utf-8"))
+    basis = (folder / f"{BASIS}.yaml").read_text(encoding="utf-8")
+    return render_published(name, basis) if name in published() else render(name, family()[name], basis)
 
 
 def use_preset(name: str | None, folder: Path = PRESETS, params: Path = PARAMS) -> None:

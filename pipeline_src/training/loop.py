@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -61,6 +62,10 @@ class Objective(nn.Module, ABC, Generic[B]):
 
         Whatever else is to be summed over the whole batch may stand beside, under other names.
         """
+
+    def clipped_together(self) -> list[list[nn.Parameter]]:
+        """Parameters in groups, each of which has its gradients clipped by its own norm; all in one, as a rule."""
+        return [list(self.parameters())]
 
 
 @dataclass
@@ -233,7 +238,8 @@ class Loop(Generic[B]):
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
         limit = math.inf if self.clip is None else self.clip
-        sums["grad_norm"] = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), limit))
+        norms = [whole(nn.utils.clip_grad_norm_(group, limit)) for group in self.objective.clipped_together()]
+        sums["grad_norm"] = functools.reduce(torch.hypot, norms)
         self.optimiser.step()
         self._unchecked.append((self.step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
         for name, value in sums.items():

@@ -108,6 +108,9 @@ class PretrainingObjective(Objective[B]):
     def saved_models(self) -> dict[str, SavedModel]:
         """What is saved, by the folder it is saved in below the phase's own, which ``""`` stands for."""
 
+    def after_loading(self) -> None:
+        """Put right what :meth:`saved_models` were filled with from their folders, where these hold something else."""
+
     @abstractmethod
     def word_scores(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int

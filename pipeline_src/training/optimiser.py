@@ -147,7 +147,8 @@ def make_optimiser(
     for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
             is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
-            is_matrix = name == "muon" and parameter.ndim == 2 and BLOCKS in parameter_name
+            is_block = BLOCKS in parameter_name and "embeddings" not in parameter_name
+            is_matrix = name == "muon" and parameter.ndim == 2 and is_block
             (matrices if is_matrix else plain if is_plain else decayed).append(parameter)
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": weight_decay},

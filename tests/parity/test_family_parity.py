@@ -61,6 +61,10 @@ CASES = {
     "modernbert": Case("modernbert", {"num_hidden_layers": 4, "local_attention": 8}),
     "albert": Case("albert", {"embedding_size": 16, "hidden_act": "gelu_tanh"}),
     "distilbert": Case("distilbert"),
+    "deberta": Case("deberta"),
+    "deberta, beyond its table": Case("deberta", {"max_position_embeddings": 16}),
+    "deberta-v2, wide buckets": Case("deberta_v2", {"position_buckets": 4}),
+    "deberta-v2, a bucket each": Case("deberta_v2"),
     "electra": Case("electra", {"embedding_size": 16}),
     "electra, as wide": Case("electra", {"embedding_size": 32}),
 }
@@ -157,7 +161,7 @@ def test_hidden_states_scores_loss_and_gradients(pair):
 
     pair.ours.zero_grad(), pair.theirs.zero_grad()
     rows = RowsInUse.of(*rows_of(pair))
-    hidden, pooled = pair.ours.bert(*pair.flat, None, rows)
+    hidden, pooled = pair.ours.bert(*pair.flat, None, rows, decoded=True)
     places = torch.searchsorted(rows.index, pair.predicted)
     of_words, _ = pair.ours.cls["predictions"].loss(hidden[places], pair.labels)
     found_loss = of_words / len(pair.labels)

@@ -258,7 +258,9 @@ def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, ma
     rng = np.random.default_rng(3)
     inner, special = rng.random(ENTRIES) < 0.3, np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
-    masked_lm = MaskedLM(mask_prob, Masking(whole_word=whole_word), MASK, special, inner, seed=9)
+    masked_lm = MaskedLM(
+        mask_prob, Masking(spans="whole_word" if whole_word else "token"), MASK, special, inner, seed=9
+    )
     examples = []
     for _ in range(150):
         size = int(rng.integers(5, 129))

@@ -1,6 +1,6 @@
-"""Which tokens of a sequence are predicted: single tokens or whole words, drawn without replacement.
+"""Which tokens of a sequence are predicted: single tokens, whole words or runs of these, drawn without replacement.
 
-A way of choosing is one function of :data:`UNITS`; n-grams and spans of words would be two more.
+A way of choosing is one function of :data:`UNITS`, by ``pretrain.masking.spans``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from itertools import islice
 
 import numpy as np
 
-from pipeline_src.common.counter_rng import uniform
+from pipeline_src.common.counter_rng import derive_seed, uniform
 
+LONGEST_NGRAM = 3  # words; google-research/albert, create_pretraining_data.py
 DRAWN_AHEAD = 20  # turns of the shuffle whose draws are made at once; for speed alone
 
 
@@ -56,13 +57,9 @@ def choose_words(candidates: Candidates, wanted: np.ndarray, examples: np.ndarra
 
     As google-research/bert chooses them; ``wanted`` is used up.
     """
-    places, first = candidates.places, candidates.first
-    predicted = np.zeros(len(candidates.ids), bool)
-    opens = ~candidates.inner[candidates.ids[places]]
-    opens[first[first < len(places)]] = True  # a piece cut off from its word starts one
-    word_starts = np.append(np.flatnonzero(opens), len(places))
+    places, predicted = candidates.places, np.zeros(len(candidates.ids), bool)
+    word_starts, first_word = words_of(candidates)
     sizes = np.pad(np.diff(word_starts), (0, candidates.longest))
-    first_word = np.searchsorted(word_starts, first)
     words, chosen = np.diff(first_word), np.zeros(len(sizes), bool)
     for turn, word in enumerate(shuffle(first_word, examples, stream)):
         wanted[words <= turn] = 0  # no word is left
@@ -75,7 +72,47 @@ def choose_words(candidates: Candidates, wanted: np.ndarray, examples: np.ndarra
     return np.flatnonzero(predicted)
 
 
-UNITS: dict[str, Choose] = {"token": choose_tokens, "whole_word": choose_words}
+def choose_ngrams(candidates: Candidates, wanted: np.ndarray, examples: np.ndarray, stream: int) -> np.ndarray:
+    """Runs of one to three whole words, the shorter the likelier: n words at a rate of 1 / n (google-research/albert).
+
+    They start at words in shuffled order. A run that would be too many tokens is shortened by a word until it is not;
+    one that meets a word chosen before is left out. ``wanted`` is used up.
+    """
+    places, predicted = candidates.places, np.zeros(len(candidates.ids), bool)
+    word_starts, first_word = words_of(candidates)
+    before = np.pad(word_starts, (0, candidates.longest + LONGEST_NGRAM), mode="edge")  # tokens before each word
+    chosen = np.zeros(len(before), bool)
+    words, rates = np.diff(first_word), np.cumsum(1 / np.arange(1, LONGEST_NGRAM + 1))
+    for turn, word in enumerate(shuffle(first_word, examples, stream)):
+        wanted[words <= turn] = 0  # no word is left
+        most = np.clip(first_word[1:] - word, 1, LONGEST_NGRAM)
+        draw = uniform(derive_seed(stream, "n"), examples, turn) * rates[most - 1]
+        length = 1 + np.searchsorted(rates, draw, side="right")
+        for _ in range(LONGEST_NGRAM - 1):
+            length -= (before[word + length] - before[word] > wanted) & (length > 1)
+        size = before[word + length] - before[word]
+        within = np.arange(LONGEST_NGRAM) < length[:, None]
+        run = word[:, None] + np.arange(LONGEST_NGRAM)
+        taken = (size > 0) & (size <= wanted) & ~(chosen[run] & within).any(1)
+        chosen[run[within & taken[:, None]]] = True
+        wanted -= size * taken
+        if not wanted.any():
+            break
+    predicted[places[np.repeat(chosen[: len(word_starts) - 1], np.diff(word_starts))]] = True
+    return np.flatnonzero(predicted)
+
+
+def words_of(candidates: Candidates) -> tuple[np.ndarray, np.ndarray]:
+    """Number of each whole word's first candidate, and the number of all; number of each sequence's first word."""
+    opens = ~candidates.inner[candidates.ids[candidates.places]]
+    opens[candidates.first[candidates.first < len(candidates.places)]] = (
+        True  # a piece cut off from its word starts one
+    )
+    word_starts = np.append(np.flatnonzero(opens), len(candidates.places))
+    return word_starts, np.searchsorted(word_starts, candidates.first)
+
+
+UNITS: dict[str, Choose] = {"token": choose_tokens, "whole_word": choose_words, "ngram": choose_ngrams}
 
 
 def shuffle(first: np.ndarray, examples: np.ndarray, stream: int) -> Iterator[np.ndarray]:

@@ -25,9 +25,9 @@ class MaskedLM:
 
     Attributes:
         mask_prob: share of all tokens, marks counted, that are predicted (0.15 in the paper).
-        masking: what the model sees in place of a predicted token, and whether whole words are chosen.
+        masking: what the model sees in place of a predicted token, and what is chosen together.
         mask_id: id of the mask.
-        special: whether an id is never predicted (marks, padding), bool [entries].
+        special: whether an id is never predicted (padding, and marks unless they may be), bool [entries].
         inner: whether an id continues a word, bool [entries].
         seed: keys every draw.
         label_shift: how many tokens after a place the one stands that is predicted there; 0, it stood there itself.
@@ -45,7 +45,8 @@ class MaskedLM:
     def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> MaskedLM:
         """Look up what it must know of the vocabulary."""
         kind, special = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
-        special[[*read_frames(tokenizer).marks, kind.id_of(tokenizer, kind.pad)]] = True
+        marks = [] if masking.specials else read_frames(tokenizer).marks
+        special[[*marks, kind.id_of(tokenizer, kind.pad)]] = True
         mask_id, inner = kind.id_of(tokenizer, kind.mask), kind.inner_pieces(tokenizer)
         return cls(mask_prob, masking, mask_id, special, inner, seed)
 
@@ -66,7 +67,7 @@ class MaskedLM:
         places = np.flatnonzero(~self.special[ids])
         first = np.append(np.searchsorted(places, starts), len(places))
         candidates = Candidates(ids, places, first, self.inner, int(lengths.max(initial=0)))
-        choose = UNITS["whole_word" if self.masking.whole_word else "token"]
+        choose = UNITS[self.masking.spans]
         chosen = choose(candidates, self.predictions(lengths), examples, derive_seed(self.seed, "choose"))
         sequence = np.repeat(np.arange(len(starts)), np.diff(np.searchsorted(chosen, starts), append=len(chosen)))
         row, position = examples[sequence], chosen - starts[sequence]

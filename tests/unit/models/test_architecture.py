@@ -34,11 +34,16 @@ from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 PUBLISHED = {(2, 128): 4_385_920, (12, 768): 109_482_240, (24, 1024): 335_141_888}  # of 30,522 entries
 
 
+def examples_of(page: str) -> list[str]:
+    """The Python on a page."""
+    return re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
 @pytest.fixture
 def shifted(root, tmp_path, monkeypatch) -> str:
     """The documented example as a member beside BERT, in a folder of its own; its name."""
     page = (root / "docs/new-variant.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    example = next(example for example in examples_of(page) if "ARCHITECTURE" in example)
     folder = tmp_path / "members"
     folder.mkdir()
     (folder / "shifted.py").write_text(example, encoding="utf-8")

@@ -16,6 +16,7 @@ from pipeline_src.common.members import member_names, stated
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.models.architecture import load_architecture
+from pipeline_src.models.deberta import DebertaModel
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.packed_layout import RowsInUse
@@ -72,11 +73,23 @@ def test_the_arithmetic_it_counts_is_what_torch_counts(name):
     places = (starts[:-1, None] * length + torch.arange(asked) * 2).flatten()
     rows = RowsInUse.of(places, starts * asked)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        hidden, _ = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows)
+        hidden, _ = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows, decoded=True)
         model.cls["predictions"](hidden).sum().backward()
     read = len(places)
     work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
-    assert counter.get_total_flops() - uncounted(model, sequences) == config.training_flops(work)
+    beside = uncounted(model, sequences) + of_positions(model, work, length)
+    assert counter.get_total_flops() - beside == config.training_flops(work)
+
+
+def of_positions(model: BertForPretraining, work: Workload, length: int) -> int:
+    """Disentangled attention alone: projecting distances, and the products that are made beside those that are read."""
+    if not isinstance(model.bert, DebertaModel):
+        return 0
+    layers, width, distances = model.bert.config.num_hidden_layers, model.bert.config.hidden_size, 2 * length - 1
+    projected = 12 * width**2 * distances * (layers + 1)  # the last block runs twice
+    spare = [distances * asked - pairs for asked, pairs in ((work.tokens, work.squares), (work.rows, work.row_pairs))]
+    keys = distances * work.tokens - work.row_pairs
+    return projected + 6 * width * (2 * spare[0] * (layers - 1) + 2 * (spare[1] + keys))
 
 
 def uncounted(model: BertForPretraining, sequences: int) -> int:
@@ -92,6 +105,11 @@ def test_an_objective_that_does_not_fit_is_refused_with_the_reason(root, name):
     raw["model"]["architecture"] = name
     raw["examples"]["pairs"] = "none"
     check_study(raw)
+    if reason := stated("architectures", name, "REFUSED_PAIRS", ""):
+        raw["examples"]["pairs"] = "next_sentence"
+        with pytest.raises(PipelineError, match=f"{name} goes without sentence pairs, since {reason}"):
+            check_study(raw)
+        raw["examples"]["pairs"] = "none"
     for objective, reason in stated("architectures", name, "REFUSED_OBJECTIVES", {}).items():
         raw["pretrain"]["objective"] = objective
         said = f"{name} does not learn pretrain.objective: {objective}, since {reason}"

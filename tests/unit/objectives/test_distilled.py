@@ -13,6 +13,7 @@ import torch
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.distillation import spread_layers
 from pipeline_src.models.flops import Workload
@@ -22,6 +23,8 @@ from pipeline_src.params.objectives import DistilledParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from tests.unit.pretraining.small import WAYS, train_phase
+
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 
 def config(layers: int = 2, **changes) -> BertConfig:
@@ -107,12 +110,25 @@ def test_a_teacher_that_does_not_fit_is_one_clear_error(teacher, own, said):
         build(config(**teacher), config(), **own)
 
 
+def test_layers_of_other_parts_are_not_copied_and_positions_only_where_they_begin_alike():
+    sizes = config().as_dict()
+    albert, roberta = (
+        load_architecture(name).config(**{key: sizes[key] for key in SIZES}, max_position_embeddings=places)
+        for name, places in (("albert", 16), ("roberta", 17))
+    )
+    with pytest.raises(PipelineError, match="a teacher whose layers are of other parts: BERT"):
+        build(config(), albert)
+    student, teacher = (build(config(), roberta).model, build(config(), roberta).teacher)
+    ours, theirs = (model.bert.embeddings.position_embeddings.weight for model in (student, teacher))
+    assert len(ours) == 17 and not torch.equal(ours[:16], theirs)
+
+
 def test_a_wider_teacher_teaches_scores_alone(batch):
     objective = build(config(hidden_size=64), config(), start="random", cosine=0)
     assert objective(batch)["kl"].loss > 0
 
 
-def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study):
+def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study, fine_tune):
     transformers = pytest.importorskip("transformers")
     before = hash_file("teacher/model.safetensors")
     train_phase("short", **WAYS["distilled"], short=60)
@@ -122,6 +138,7 @@ def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study):
     assert hash_file("teacher/model.safetensors") == before
     _, info = transformers.AutoModelForMaskedLM.from_pretrained("models/pretrained/long", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert (fine_tune() / "model.safetensors").exists()
 
 
 def test_teachers_are_refused_before_anything_is_trained(study):

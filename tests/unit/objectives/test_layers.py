@@ -69,7 +69,7 @@ def test_arithmetic_is_the_students_the_projections_and_a_third_of_the_teachers(
     assert build(student, teacher).training_flops(work) == expected
 
 
-def test_both_phases_imitate_and_leave_an_encoder(study):
+def test_both_phases_imitate_and_leave_an_encoder(study, fine_tune):
     transformers = pytest.importorskip("transformers")
     for phase in ("short", "long"):
         train_phase(phase, **WAYS["layers"] | {"hidden": 32}, short=60, evaluate_every=20)
@@ -82,3 +82,4 @@ def test_both_phases_imitate_and_leave_an_encoder(study):
     loaded, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, add_pooling_layer=False)
     assert not info["missing_keys"] and set(info["unexpected_keys"]) == {"fit_dense.weight", "fit_dense.bias"}
     assert loaded.config.hidden_size == 32 and read_json(folder / "config.json")["architectures"] == ["BertModel"]
+    assert (fine_tune(hidden=32, heads=1) / "model.safetensors").exists()

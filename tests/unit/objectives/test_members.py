@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from pipeline_src import objectives
 from pipeline_src.common.closure import closure, code_checksum, imported_files
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.members import member_names
 from pipeline_src.params.pretrain import PretrainParams, Steps
 from pipeline_src.pretraining.identity import CODE
 from pipeline_src.training.objective import PretrainingObjective, load_objective
+from tests.unit.pretraining.small import train_phase
 
 NAMES = member_names("objectives")
 
@@ -50,6 +54,20 @@ def test_an_unknown_name_is_one_clear_error():
         load_objective("backwards")
     with pytest.raises(ValueError, match="no objective is called 'backwards'; there are .*left_to_right, masked"):
         PretrainParams(steps=Steps(short=1, long=1), objective="backwards")
+
+
+def test_a_documented_objective_is_trained(root, study, monkeypatch):
+    """The example of docs/new-variant.md, in a folder beside the others."""
+    page = (root / "docs/new-variant.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (study / "members").mkdir()
+    (study / "members/half_pairs.py").write_text(next(block for block in blocks if "OBJECTIVE" in block))
+    monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(study / "members")])
+    train_phase("short", short=4, objective="half_pairs", curve_points=14)
+    row = pd.read_csv("results/pretrain/short.tsv", sep="\t").iloc[-1]
+    assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"] / 2, rel=1e-4)
+    assert "the label of each pair" in (study / "models/pretrained/short/README.md").read_text()
+    sys.modules.pop("pipeline_src.objectives.half_pairs", None)
 
 
 def test_params_know_the_names_without_importing_torch(root):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,16 +13,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.architectures.electra import ElectraConfig
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.discriminator import area_under_curve
 from pipeline_src.models.flops import Workload
-from pipeline_src.objectives.replaced import Replaced, area_under_curve, generator_config
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.model import ModelParams
+from pipeline_src.objectives.replaced import Replaced, generator_config
 from pipeline_src.params.objectives import ReplacedParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
-from pipeline_src.task_sources.synthetic import write_task
 from tests.unit.pretraining.small import train_phase
 
 CONFIG = ElectraConfig(60, 32, 2, 2, 64, 16, hidden_dropout_prob=0.0, embedding_size=16)
@@ -78,6 +74,50 @@ def test_shared_embeddings_are_one_table_that_both_train(batch):
     names = objective.stored()
     assert len({id(parameter) for parameter in names.values()}) == len(names) == len(list(objective.parameters()))
     assert not any(name.startswith("generator.bert.embeddings.") for name in names)
+
+
+def test_disentangled_embeddings_are_read_by_both_and_trained_apart(batch):
+    """The judge trains what it adds alone, which is zero at first; saved is the sum, and a folder gives it back."""
+    objective = build(embeddings="disentangled")
+    tables = [
+        objective.generator.bert.embeddings.word_embeddings,
+        objective.generator.bert.embeddings.position_embeddings,
+    ]
+    assert [table.base[0] for table in objective.added()] == tables
+    assert all(not table.weight.any() for table in objective.added())
+    objective(batch)["rtd"].loss.backward()
+    assert all(table.weight.grad is None for table in tables)
+    assert all(table.weight.grad.any() for table in objective.added())
+    objective.zero_grad()
+    objective(batch)["mlm"].loss.backward()
+    assert all(table.weight.grad.any() for table in tables)
+    assert all(table.weight.grad is None for table in objective.added())
+
+    word, added = "bert.embeddings.word_embeddings.weight", objective.added()[0].weight
+    with torch.no_grad():
+        added.normal_(generator=torch.Generator().manual_seed(2))
+    saved = {name: saved.module.state_dict() for name, saved in objective.saved_models().items()}
+    assert torch.equal(saved[""][word], saved["generator"][word] + added)
+    assert objective.stored()[word] is added
+    seen = torch.tensor([7, 9])
+    plain = Replaced(CONFIG, "none", ReplacedParams(generator=0.5, embeddings="separate"))
+    plain.model.load_state_dict(saved[""])
+    found = objective.model.bert.embeddings.word_embeddings(seen)
+    torch.testing.assert_close(found, plain.model.bert.embeddings.word_embeddings(seen))
+    before = added.detach().clone()
+    with torch.no_grad():
+        added.copy_(saved[""][word])
+    objective.added()[1].weight.data.copy_(saved[""]["bert.embeddings.position_embeddings.weight"])
+    objective.after_loading()
+    torch.testing.assert_close(added, before)
+
+
+def test_networks_that_share_nothing_are_clipped_apart():
+    assert len(build().clipped_together()) == 1
+    for embeddings in ("separate", "disentangled"):
+        objective = build(embeddings=embeddings)
+        judge, generator = (set(map(id, group)) for group in objective.clipped_together())
+        assert not judge & generator and len(judge | generator) == len(list(objective.parameters()))
 
 
 def test_every_chosen_token_is_drawn_anew_and_a_right_guess_is_the_texts_own(batch):
@@ -151,7 +191,7 @@ def test_what_is_sampled_does_not_depend_on_how_a_batch_is_cut(study):
         np.testing.assert_allclose(pieces[name], whole[name], rtol=2e-4, atol=1e-6)
 
 
-def test_pretrained_fine_tuned_and_loaded_by_transformers(study):
+def test_pretrained_fine_tuned_and_loaded_by_transformers(study, fine_tune):
     """Both phases, the discriminator's folder for a task, and both folders as transformers opens them."""
     transformers = pytest.importorskip("transformers")
     train_phase("short", **ELECTRA, short=40, evaluate_every=20)
@@ -164,11 +204,6 @@ def test_pretrained_fine_tuned_and_loaded_by_transformers(study):
         loaded, info = transformers.AutoModel.from_pretrained(folder / subfolder, output_loading_info=True)
         assert not info["missing_keys"] and transformers.AutoTokenizer.from_pretrained(folder / subfolder)
         assert loaded.config.embedding_size == 16
-    write_task("sst2", Path("data/tasks/sst2"), seed=1)
-    recipe = Recipe(learning_rates=1e-3, epochs=1, batches=128, max_length=16)
-    model = ModelParams(architecture="electra", layers=1, hidden=64, embedding=16)
-    finetune(seed=1, model=model, finetune=FinetuneParams(model=str(folder), default=recipe), task="sst2", restart="1")
-    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(
-        study / "models/finetuned/sst2/1", output_loading_info=True
-    )
+    tuned = fine_tune(architecture="electra", embedding=16)
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tuned, output_loading_info=True)
     assert not loaded[1]["missing_keys"] and loaded[0].config.id2label

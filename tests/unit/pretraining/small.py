@@ -29,6 +29,10 @@ WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
     "distilled": {"objective": "distilled", "teacher": "teacher"},
     "layers": {"objective": "layers", "teacher": "teacher", "heads": 1},
     "replaced": {"objective": "replaced", "architecture": "electra", "embedding": 16},
+    "disentangled": {
+        **{"objective": "replaced", "architecture": "electra", "embedding": 16},
+        "objectives": {"replaced": {"embeddings": "disentangled"}},
+    },
 }
 EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
 

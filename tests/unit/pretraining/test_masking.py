@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from pipeline_src.common.counter_rng import derive_seed, uniform
 from pipeline_src.params.pretrain import Masking
+from pipeline_src.pretraining.loading.choosing import UNITS, shuffle
 from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 5000
 
@@ -107,7 +110,7 @@ def words_of(ids: np.ndarray) -> list[list[int]]:
 
 def test_whole_words_are_chosen_together_and_the_rate_is_kept():
     ids, lengths, examples = batch(800, 128)
-    model = masked_lm(0.15, whole_word=True)
+    model = masked_lm(0.15, spans="whole_word")
     _, chosen = model.apply(ids, lengths, examples)
     cu_seqlens = np.cumsum(lengths) - lengths
     wanted = model.predictions(lengths)
@@ -119,16 +122,66 @@ def test_whole_words_are_chosen_together_and_the_rate_is_kept():
     assert abs(len(chosen) / len(ids) - 0.15) < 0.005
 
 
+def albert_ngrams(ids: np.ndarray, most: int, example: int, stream: int) -> set[int]:
+    """Places that the loop of google-research/albert (create_pretraining_data.py) takes, driven by the same draws."""
+    words, taken = words_of(ids), set()
+    order = [int(item[0]) for item in shuffle(np.array([0, len(words)]), np.array([example]), stream)]
+    for turn, word in enumerate(order):
+        if len(taken) >= most:
+            break
+        runs = [sum(words[word : word + n], []) for n in range(1, min(3, len(words) - word) + 1)]
+        rates = np.array([1, 1 / 2, 1 / 3][: len(runs)])
+        draw = uniform(derive_seed(stream, "n"), np.array([example]), turn)[0]
+        n = int(np.searchsorted(np.cumsum(rates), draw * rates.sum(), side="right"))
+        while n > 0 and len(taken) + len(runs[n]) > most:
+            n -= 1
+        if len(taken) + len(runs[n]) <= most and not taken.intersection(runs[n]):
+            taken |= set(runs[n])
+    return taken
+
+
+def test_ngrams_are_those_of_alberts_loop():
+    ids, lengths, examples = batch(150, 60)
+    model = masked_lm(0.15, spans="ngram")
+    _, chosen = model.apply(ids, lengths, examples)
+    starts, wanted = np.cumsum(lengths) - lengths, model.predictions(lengths)
+    for start, length, most, example in zip(starts, lengths, wanted, examples, strict=True):
+        own = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
+        assert own == albert_ngrams(ids[start : start + length], int(most), int(example), derive_seed(1, "choose"))
+    assert abs(len(chosen) / len(ids) - 0.15) < 0.005
+
+
+def test_longer_ngrams_are_chosen_less_often():
+    """Runs of words that lie together are longer than where words are drawn alone."""
+    ids, lengths, examples = batch(300, 128)
+    together = [
+        (np.diff(masked_lm(0.15, spans=spans).apply(ids, lengths, examples)[1]) == 1).mean()
+        for spans in ("token", "whole_word", "ngram")
+    ]
+    assert together[0] < together[1] < together[2]
+
+
+@pytest.mark.parametrize("specials", [False, True])
+def test_marks_are_predicted_where_they_may_be(specials):
+    tokenizer = build_tokenizer([*SPECIAL_TOKENS, *"abcdefgh"], lowercase=True)
+    marks = [tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]")]
+    model = MaskedLM.of(tokenizer, 0.5, Masking(specials=specials), seed=1)
+    ids = np.array([marks[0], 6, 7, marks[1]] * 100)
+    _, chosen = model.apply(ids, np.full(100, 4), np.arange(100))
+    share = np.isin(ids[chosen], marks).mean()
+    assert len(chosen) == 200 and abs(share - specials / 2) < 0.1
+
+
 def test_a_sequence_that_is_one_long_word_is_left_alone():
     ids = np.asarray([CLS, 10, 12, 15, 18, 21, SEP, 24, 27, SEP])
-    _, chosen = masked_lm(0.15, whole_word=True).apply(ids, np.asarray([10]), np.asarray([1]))
+    _, chosen = masked_lm(0.15, spans="whole_word").apply(ids, np.asarray([10]), np.asarray([1]))
     assert len(chosen) == 0  # one word of seven pieces, where two tokens are wanted
 
 
 def test_sequences_without_ordinary_tokens_do_no_harm():
     ids = np.asarray([CLS, SEP, CLS, 10, 11, SEP, CLS, SEP])
-    for whole_word in (False, True):
-        _, chosen = masked_lm(0.15, whole_word=whole_word).apply(ids, np.asarray([2, 4, 2]), np.arange(3))
+    for spans in UNITS:
+        _, chosen = masked_lm(0.15, spans=spans).apply(ids, np.asarray([2, 4, 2]), np.arange(3))
         assert len(chosen) == 1 and chosen[0] in (3, 4)
 
 

@@ -146,7 +146,10 @@ def test_the_same_batch_gives_the_same_losses(study, alone, size, sharding, opti
     assert_same(study, alone(optimiser))
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "masked"])
+@pytest.mark.parametrize(
+    "way",
+    [way if way == "replaced" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "masked"],
+)
 def test_every_way_of_learning_has_the_same_losses_on_two_processes(study, alone, way):
     assert finish(launch(study, 2, TORCHRUN, **STEADY | WAYS[way], optimiser="adamw")) == [0, 0]
     assert_same(study, alone("adamw", way))

@@ -1,0 +1,106 @@
+"""DeBERTa's mask decoder, which transformers lacks, against plain loops over every pair of tokens."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline_src.models.architecture import load_architecture
+from pipeline_src.models.bert import initialise
+from pipeline_src.models.card_kinds import pretrained_card
+from pipeline_src.models.disentangled import log_buckets
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
+from pipeline_src.params.model import ModelParams
+
+LENGTHS = [13, 4, 13]
+ROWS = torch.tensor([0, 3, 9, 13, 15, 17, 20, 29])
+
+
+def made(architecture: str) -> BertForPretraining:
+    """Small, with every weight moved; distances beyond its positions or its buckets."""
+    params = ModelParams(
+        architecture=architecture, layers=3, hidden=16, heads=2, positions=8 if architecture == "deberta" else 64
+    )
+    config = load_architecture(architecture).config.from_params(params, 50)
+    if architecture == "deberta_v2":
+        config = type(config)(**{**config.__dict__, "position_buckets": 4})
+    model = BertForPretraining(config).eval()
+    initialise(model, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
+    return model
+
+
+def bucket(distance: int, buckets: int, reach: int) -> int:
+    middle = buckets // 2
+    if abs(distance) <= middle:
+        return distance
+    steps = math.ceil(math.log(abs(distance) / middle) / math.log((reach - 1) / middle) * (middle - 1))
+    return (middle + steps) * (1 if distance > 0 else -1)
+
+
+def slow_block(model: BertForPretraining, asking: Tensor, hidden: Tensor) -> Tensor:
+    """The last block for one sequence, a pair and a head at a time."""
+    config, block = model.bert.config, model.bert.encoder.layer[-1]
+    attention, half = block.attention["self"], config.half_table
+    query = attention.ask(asking).view(len(asking), attention.heads, -1)
+    key, value = attention.keys_and_values(hidden)
+    table = attention.project(model.bert.encoder.table())
+    query_rows, key_rows = (part.view(2 * half, attention.heads, -1) for part in table)
+    context = torch.zeros_like(query)
+    for head in range(attention.heads):
+        for i in range(len(asking)):
+            scores = []
+            for j in range(len(hidden)):
+                distance = i - j if config.bucket_reach is None else bucket(i - j, half, config.bucket_reach)
+                row = min(max(distance + half, 0), 2 * half - 1)
+                scores.append(
+                    query[i, head] @ key[j, head]
+                    + query[i, head] @ key_rows[row, head]
+                    + key[j, head] @ query_rows[row, head]
+                )
+            shares = (torch.stack(scores) / math.sqrt(3 * query.shape[-1])).softmax(0)
+            context[i, head] = shares @ value[:, head]
+    inner = block.attention["output"](context.flatten(1), asking)
+    return block.output(torch.nn.functional.gelu(block.intermediate["dense"](inner)), inner)
+
+
+@pytest.mark.parametrize("architecture", ["deberta", "deberta_v2"])
+def test_the_mask_decoder_is_the_last_block_twice_asked_with_absolute_positions(architecture):
+    model = made(architecture)
+    starts = torch.tensor([0, *LENGTHS]).cumsum(0)
+    ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
+    layout = PackedLayout.of(starts, len(ids))
+    if architecture == "deberta":  # its table of absolute positions is as long as the input may be
+        model.bert.embeddings.position_embeddings = torch.nn.Embedding(13, 16)
+    with torch.no_grad():
+        before = model.bert.states(ids, ids * 0, layout)[-2]
+        expected = []
+        for start, end in zip(starts, starts[1:], strict=False):
+            hidden = before[start:end]
+            asking = hidden + model.bert.embeddings.position_embeddings.weight[: len(hidden)]
+            for _ in range(2):
+                asking = slow_block(model, asking, hidden)
+            expected.append(asking)
+        expected = torch.cat(expected)
+        rows = RowsInUse.of(ROWS, torch.searchsorted(ROWS, starts))
+        torch.testing.assert_close(model.bert.decode(ids, ids * 0, layout), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model.bert.decode(ids, ids * 0, layout, rows), expected[ROWS], rtol=1e-4, atol=1e-5)
+        ordinary = model.bert.encode(ids, ids * 0, layout, rows)
+    assert not torch.allclose(ordinary, expected[ROWS], atol=1e-3), "tasks read the ordinary pass"
+
+
+@pytest.mark.parametrize(("buckets", "reach"), [(256, 512), (4, 48), (32, 128)])
+def test_buckets_of_distances(buckets, reach):
+    distances = torch.arange(1 - reach, reach)
+    expected = [bucket(int(distance), buckets, reach) for distance in distances]
+    assert log_buckets(distances, buckets, reach).tolist() == expected
+    assert max(expected) == buckets - 1
+
+
+def test_the_card_says_what_transformers_lacks():
+    card = pretrained_card(made("deberta").bert.config, 1, "masked words", "DebertaForMaskedLM", None, {}, {}, {})
+    assert card.limits.endswith("worse than what this project does.")

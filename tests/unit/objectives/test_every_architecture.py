@@ -1,0 +1,51 @@
+"""Every objective with every architecture: it learns, or the architecture's file says why it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_src.common.members import member_names, stated
+from pipeline_src.models.architecture import load_architecture
+from pipeline_src.models.flops import Workload
+from pipeline_src.params.model import ModelParams
+from pipeline_src.params.objectives import DistilledParams, ReplacedParams
+from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.training.objective import load_objective
+
+OWN = {
+    "replaced": ReplacedParams(generator=0.5, embeddings="separate"),
+    "distilled": DistilledParams(start="random"),
+}
+PARAMS = {"layers": 1, "hidden": 32, "heads": 2, "positions": 16, "dropout": 0.0}
+
+
+def batch(predicted: list[int]) -> TensorBatch:
+    ids, starts = np.array([2, 7, 4, 3, 2, 4, 3]), np.array([0, 4, 7])
+    numbers = np.array(predicted, np.int64), np.array([20, 21, 22][: len(predicted)], np.int64), np.zeros(2, np.int64)
+    draws = np.linspace(0.1, 0.9, len(predicted), dtype=np.float32)
+    return TensorBatch.of(PretrainingBatch(ids, ids * 0, starts, *numbers, np.arange(2), draws))
+
+
+@pytest.mark.parametrize("objective", ["replaced", "distilled", "layers"])
+@pytest.mark.parametrize("architecture", member_names("architectures"))
+def test_it_learns_or_says_why_not(architecture, objective):
+    kind, config = load_objective(objective), load_architecture(architecture).config
+    made = kind(config.from_params(ModelParams(architecture=architecture, **PARAMS), 60), "none", OWN.get(objective))
+    reason = stated("architectures", architecture, "REFUSED_OBJECTIVES", {}).get(objective)
+    if reason:
+        assert reason[0].islower() and not reason.endswith(".")
+        return
+    if stated("objectives", objective, "NEEDS_TEACHER", False):
+        larger = ModelParams(architecture=architecture, **PARAMS | {"layers": 2})
+        made.learn_from(kind.make_teacher(config.from_params(larger, 60)).eval().requires_grad_(False))
+    made.draw_weights(torch.Generator().manual_seed(0))
+    learnt = batch([1, 2, 5] if stated("objectives", objective, "CORRUPTION", "masked") == "masked" else [])
+    terms, counts = made(learnt), made.count(learnt)
+    sum(made.weights[name] * term.loss / counts[name] for name, term in terms.items()).backward()
+    assert all(torch.isfinite(term.loss) for term in terms.values())
+    trained = {name for name, parameter in made.named_parameters() if parameter.grad is not None}
+    assert any(".encoder." in name for name in trained) and any(".embeddings." in name for name in trained)
+    assert made.training_flops(Workload(*(learnt.counts[name] for name in Workload._fields))) > 0

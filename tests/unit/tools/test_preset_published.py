@@ -1,0 +1,51 @@
+"""The published members of the family as presets: valid studies, with the published numbers of parameters."""
+
+import pytest
+import yaml
+
+from pipeline_src.models.architecture import load_architecture
+from pipeline_src.params.study import check_study
+from pipeline_src.tools.preset_family import BASIS
+from pipeline_src.tools.preset_published import published, render_published
+
+# Entries, and parameters of transformers' encoder class.
+COUNTS = {
+    "roberta-base": (50_265, 124_645_632),
+    "roberta-large": (50_265, 355_359_744),
+    "albert-base": (30_000, 11_683_584),
+    "albert-large": (30_000, 17_683_968),
+    "albert-xlarge": (30_000, 58_724_864),
+    "albert-xxlarge": (30_000, 222_595_584),
+    "distilbert": (30_522, 66_362_880),
+    "deberta-base": (50_265, 138_601_728),
+    "deberta-large": (50_265, 405_163_008),
+    "deberta-v3-xsmall": (128_100, 70_682_112),
+    "deberta-v3-small": (128_100, 141_304_320),
+    "deberta-v3-base": (128_100, 183_831_552),
+    "deberta-v3-large": (128_100, 434_012_160),
+    "modernbert-base": (50_368, 149_014_272),
+    "modernbert-large": (50_368, 394_781_696),
+}
+WITH_POOLER = ("roberta", "albert")  # transformers' encoder has one
+
+
+def test_every_member_has_a_published_size():
+    assert COUNTS.keys() == published().keys()
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_member_is_a_study_with_the_published_number_of_parameters(root, name):
+    text = render_published(name, (root / f"workflow/presets/{BASIS}.yaml").read_text(encoding="utf-8"))
+    study, (entries, count) = check_study(yaml.safe_load(text)), COUNTS[name]
+    for key, original in published()[name].departs.items():
+        assert any(f"{key.rpartition('.')[2]}:" in line and original in line for line in text.splitlines()), key
+    architecture = load_architecture(study.model.architecture)
+    padding = {"pad_token_id": 1} if study.model.architecture == "roberta" else {}
+    config = architecture.config.from_params(study.model, entries, **padding)
+    found = architecture.parameters(config)
+    if (
+        study.model.architecture not in WITH_POOLER
+    ):  # ours has one for tasks, and DeBERTa's the mask decoder's positions
+        found -= config.hidden_size**2 + config.hidden_size
+        found -= config.max_position_embeddings * config.hidden_size if hasattr(config, "mask_decoder") else 0
+    assert found == count
