@@ -21,7 +21,10 @@ from pipeline_src.models.lstm import read_by_lstm, turned_round
 from pipeline_src.models.names import BERT, Names
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 
-REFUSED_OBJECTIVES = {"left_to_right": "one of its halves reads from the end; both_directions is learnt by each half"}
+REFUSED_OBJECTIVES = {
+    "left_to_right": "one of its halves reads from the end; both_directions is learnt by each half",
+    "layers": "it has no attention to imitate",
+}
 
 BILSTM = Names(
     model_type="bilstm",

@@ -20,7 +20,12 @@ from pipeline_src.models.names import BERT, Names
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from pipeline_src.params.model import ModelParams
 
-REFUSED_OBJECTIVES = {"left_to_right": "the mean of a sequence holds what is to be predicted"}
+REFUSED_OBJECTIVES = {
+    "left_to_right": "the mean of a sequence holds what is to be predicted",
+    "replaced": "a vector without context cannot tell what was replaced",
+    "distilled": "a vector without context has no layer to distil",
+    "layers": "it has no attention to imitate",
+}
 
 WORD_VECTORS = Names(
     model_type="word-vectors",

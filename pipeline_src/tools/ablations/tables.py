@@ -14,6 +14,7 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import check_name
 from pipeline_src.params.study import Study, check_study
+from pipeline_src.tools.ablations.equal_compute import equal_steps
 
 FOLDER = Path("workflow/ablations")
 AFTER_PRETRAINING = {"task_source", "tasks", "finetune"}  # blocks that no stage before fine-tuning reads
@@ -78,7 +79,7 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
         raise PipelineError("no such table of ablations", name, where=folder, remedy=" or ".join(table_names(folder)))
     path = folder / f"{name}.yaml"
     declared = yaml.safe_load(path.read_text(encoding="utf-8"))
-    study = check_study(params)
+    study, equal_compute = check_study(params), declared.pop("equal_compute", False)
     experiments = []
     for experiment, change in declared.pop("experiments").items():
         try:
@@ -87,6 +88,9 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
             raise PipelineError("not a name for an experiment", where=path, remedy=str(error)) from None
         changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
         changed = check_study(apply(changes, params), f"{path}, {experiment}")
+        if equal_compute and not any(key.startswith("pretrain.steps.") for key in changes):
+            changes |= equal_steps(changed, study)
+            changed = check_study(apply(changes, params), f"{path}, {experiment}")
         kept = changed.model_dump(mode="json", exclude=AFTER_PRETRAINING)
         experiments.append(Experiment(experiment, changes, change.get("paper", {}), json.dumps(kept, sort_keys=True)))
     return Table(experiments=tuple(experiments), **declared)

@@ -1,5 +1,7 @@
 """ELMo's language models: torch's own LSTMs on padded sequences, and losses that nothing leaks into."""
 
+import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,9 +12,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline_src.architectures.bilstm import BiLSTMConfig
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.objectives.both_directions import OBJECTIVE, LanguageModels
 from pipeline_src.params.study import check_study
+from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 
 CONFIG = BiLSTMConfig(30, 12, 2, 1, 10, hidden_dropout_prob=0.0)
 LENGTHS = [4, 7, 2, 7]
@@ -82,6 +87,21 @@ def test_the_loss_is_the_mean_of_both_directions():
     )
     loss = sum(objective.weights[name] * term.loss / counts[name] for name, term in terms.items())
     torch.testing.assert_close(loss, 0.5 * expected / 16)
+
+
+def test_the_stage_trains_it_to_the_same_bytes_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path)
+    build_examples(seed=1, examples=EXAMPLES.model_copy(update={"pairs": "none"}))
+    stored = []
+    for _ in range(2):
+        train_phase(
+            "short", short=3, architecture="bilstm", objective="both_directions", layers=2, hidden=32, feed_forward=24
+        )
+        stored.append(Path("models/pretrained/short/model.safetensors").read_bytes())
+    assert stored[0] == stored[1]
+    figures = read_json("results/pretrain/short.json")
+    assert figures["steps"] == 3 and math.isfinite(figures["validation"]["mlm_loss"])
 
 
 def test_its_layers_are_mixed_under_a_task_and_stay_as_they_are():

@@ -144,7 +144,7 @@ def test_unigram_cuts_words_as_sentencepiece_does(root):
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_go_by_role_and_never_to_special_tokens(learnt, kind):
     tokenizer = load_tokenizer(learnt / kind)
-    masked = MaskedLM.of(tokenizer, 0.5, Masking(mask=1.0, random=0.0, keep=0.0, whole_word=True), seed=1)
+    masked = MaskedLM.of(tokenizer, 0.5, Masking(mask=1.0, random=0.0, keep=0.0, spans="whole_word"), seed=1)
     ids, _ = read_frames(tokenizer).single.around(Encoder(tokenizer).encode("the tokens of a batch laid end to end"))
     ids = np.array(ids)
     seen, chosen = masked.apply(ids, np.array([len(ids)]), np.array([0]))

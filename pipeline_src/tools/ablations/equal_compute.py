@@ -1,0 +1,56 @@
+"""How many steps of one study's pretraining cost what another's does, by credited floating-point operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline_src.common.members import stated
+from pipeline_src.params.study import Study
+
+PREDICTED = {"left_to_right": 1.0, "unmasked": 0.0}  # share of tokens by an objective's CORRUPTION; else mask_prob
+
+
+def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
+    """Steps and warm-up for ``changed``, as changes of params.yaml, so that it costs what ``study`` does.
+
+    Sequences count as full in both; all keep their shares of the whole.
+
+    Raises:
+        PipelineError: no such architecture or objective.
+    """
+    factor = flops(study) / flops(changed)
+    pretrain = changed.pretrain
+    return {
+        "pretrain.steps.short": max(bool(pretrain.steps.short), round(pretrain.steps.short * factor)),
+        "pretrain.steps.long": max(bool(pretrain.steps.long), round(pretrain.steps.long * factor)),
+        "pretrain.warmup": round(pretrain.warmup * factor),
+    }
+
+
+def flops(study: Study) -> float:
+    """Of both phases, of every model that the objective trains or asks; no memory is taken for them.
+
+    Raises:
+        PipelineError: no such architecture or objective.
+    """
+    import torch
+
+    from pipeline_src.models.architecture import load_architecture
+    from pipeline_src.models.flops import Workload
+    from pipeline_src.training.objective import load_objective
+
+    kind, objective = load_objective(study.pretrain.objective), study.pretrain.objective
+    config = load_architecture(study.model.architecture).config.from_params(
+        study.model, study.vocabulary.entries, kind.causal
+    )
+    with torch.device("meta"):
+        learning = kind(config, study.examples.pairs, study.objectives.of(objective))
+    share = PREDICTED.get(stated("objectives", objective, "CORRUPTION", "masked"), study.mask_prob)
+    total, batch = 0.0, study.pretrain.batch
+    for phase in ("short", "long"):
+        length, steps = getattr(study.examples.lengths, phase), getattr(study.pretrain.steps, phase)
+        tokens, predictions = batch * length, round(share * batch * length)
+        rows = tokens if kind.causal else min(tokens, predictions + batch)
+        work = Workload(batch, tokens, tokens * length, predictions, rows, rows * length)
+        total += float(steps) * learning.training_flops(work)
+    return total

@@ -1,0 +1,46 @@
+"""Steps at equal compute: other architectures and objectives, by the arithmetic that training itself credits."""
+
+import pytest
+import yaml
+
+from pipeline_src.params.study import check_study
+from pipeline_src.tools.ablations.equal_compute import equal_steps, flops
+from pipeline_src.tools.ablations.tables import apply, read_table
+
+
+@pytest.fixture(scope="module")
+def raw(root):
+    return yaml.safe_load((root / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
+
+
+def test_a_study_costs_what_the_formula_of_bert_says(raw):
+    """2 x 128, full sequences of 64 and 128 tokens, one in seven predicted; [CLS] beside them is in use."""
+    expected = 0
+    for length, steps in ((64, 3600), (128, 1200)):
+        tokens, predicted = 32 * length, round(0.15 * 32 * length)
+        rows = predicted + 32
+        block = 6 * 12 * 128**2 * tokens + 12 * 128 * length * tokens
+        last = 6 * (2 * 128**2 * tokens + 10 * 128**2 * rows) + 12 * 128 * length * rows
+        expected += steps * (block + last + 6 * (128**2 + 128 * 4096) * predicted)
+    assert flops(check_study(raw)) == expected
+
+
+@pytest.mark.parametrize("table", ["ladder", "family"])
+def test_every_row_costs_what_the_study_does_or_says_its_steps(root, raw, table):
+    study, steps = check_study(raw), []
+    for one in read_table(table, raw, root / "workflow/ablations").experiments:
+        changed = check_study(apply(one.changes, raw))
+        if one.changes["pretrain.steps.long"]:
+            assert flops(changed) == pytest.approx(flops(study), rel=2e-3), one.name
+        else:
+            assert one.changes["finetune.model"] == "models/word_vectors"
+        steps.append(one.changes["pretrain.steps.short"])
+    assert len(set(steps)) > 4  # members differ in what a step costs
+
+
+def test_steps_keep_their_shares(raw):
+    study = check_study(raw)
+    half = check_study(apply({"pretrain.batch": 64}, raw))
+    assert equal_steps(half, study) == {
+        "pretrain.steps.short": 1800, "pretrain.steps.long": 600, "pretrain.warmup": 75
+    }  # fmt: skip
