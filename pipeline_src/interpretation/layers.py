@@ -29,10 +29,10 @@ def tags_by_layer(
 ) -> list[float | None]:
     """The accuracy of probes of a tagging task in each layer, without controls."""
     numbers = {tag: number for number, tag in enumerate(tags)}
-    words = (
+    learnt, tested = (
         labelled(model, part.sentences, [[numbers[tag] for tag in row] for row in part.tags]) for part in (train, test)
     )
-    found: list[float | None] = probe(*words, len(tags), seed).figures["accuracy"]
+    found: list[float | None] = probe(learnt, tested, len(tags), seed).figures["accuracy"]
     return found
 
 

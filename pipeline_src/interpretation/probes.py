@@ -74,7 +74,7 @@ def probe(train: Labelled, test: Labelled, classes: int, seed: int) -> Outcome:
         "ambiguous": np.array([name in ambiguous for name in test.types]),
     }
     commonest = int(np.bincount(train.labels, minlength=classes).argmax())
-    figures = {
+    figures: dict[str, Any] = {
         "classes": classes,
         "trained_on": len(train.labels),
         "tested_on": len(test.labels),
