@@ -51,7 +51,10 @@ def _compared(
     seed: int,
     balance: bool,
 ) -> dict[str, Any]:
-    """The figures of the model and of random weights, and the interval of the difference between their best layers."""
+    """The figures of the model and of random weights, and intervals of what the model's best layer gains.
+
+    ``gain`` is over the best layer of random weights, ``gain_over_types`` over the most frequent label of each type.
+    """
     found: list[Outcome] = []
     tested = None
     for model in models:
@@ -61,6 +64,7 @@ def _compared(
     key = "balanced" if balance else "accuracy"
     best = [int(np.argmax(outcome.figures[key])) for outcome in found]
     rights = [outcome.right[layer].astype(float) for outcome, layer in zip(found, best, strict=True)]
+    rights.append(found[0].by_type.astype(float))
     if balance:
         rights = [balancing(right, tested.labels) for right in rights]
     return {
@@ -69,6 +73,7 @@ def _compared(
         "random": found[1].figures,
         "best_layer": best[0],
         "gain": interval(rights[0], rights[1], tested.documents, seed),
+        "gain_over_types": interval(rights[0], rights[2], tested.documents, seed),
     }
 
 
