@@ -29,10 +29,10 @@ def tags_by_layer(
 ) -> list[float | None]:
     """The accuracy of probes of a tagging task in each layer, without controls."""
     numbers = {tag: number for number, tag in enumerate(tags)}
-    words = (
+    learnt, tested = (
         labelled(model, part.sentences, [[numbers[tag] for tag in row] for row in part.tags]) for part in (train, test)
     )
-    found: list[float | None] = probe(*words, len(tags), seed).figures["accuracy"]
+    found: list[float | None] = probe(learnt, tested, len(tags), seed).figures["accuracy"]
     return found
 
 
@@ -51,7 +51,10 @@ def _compared(
     seed: int,
     balance: bool,
 ) -> dict[str, Any]:
-    """The figures of the model and of random weights, and the interval of the difference between their best layers."""
+    """The figures of the model and of random weights, and intervals of what the model's best layer gains.
+
+    ``gain`` is over the best layer of random weights, ``gain_over_types`` over the most frequent label of each type.
+    """
     found: list[Outcome] = []
     tested = None
     for model in models:
@@ -61,6 +64,7 @@ def _compared(
     key = "balanced" if balance else "accuracy"
     best = [int(np.argmax(outcome.figures[key])) for outcome in found]
     rights = [outcome.right[layer].astype(float) for outcome, layer in zip(found, best, strict=True)]
+    rights.append(found[0].by_type.astype(float))
     if balance:
         rights = [balancing(right, tested.labels) for right in rights]
     return {
@@ -69,6 +73,7 @@ def _compared(
         "random": found[1].figures,
         "best_layer": best[0],
         "gain": interval(rights[0], rights[1], tested.documents, seed),
+        "gain_over_types": interval(rights[0], rights[2], tested.documents, seed),
     }
 
 

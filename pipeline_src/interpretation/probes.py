@@ -47,11 +47,13 @@ class Outcome:
     Attributes:
         right: whether each tested word's label is right, by layer, bool [L + 1, W].
         control: likewise of the control task; None where there are too few types.
+        by_type: whether the most frequent label of its type is, bool [W].
         figures: what is written down.
     """
 
     right: np.ndarray
     control: np.ndarray | None
+    by_type: np.ndarray
     figures: dict[str, Any]
 
 
@@ -74,7 +76,7 @@ def probe(train: Labelled, test: Labelled, classes: int, seed: int) -> Outcome:
         "ambiguous": np.array([name in ambiguous for name in test.types]),
     }
     commonest = int(np.bincount(train.labels, minlength=classes).argmax())
-    figures = {
+    figures: dict[str, Any] = {
         "classes": classes,
         "trained_on": len(train.labels),
         "tested_on": len(test.labels),
@@ -95,7 +97,7 @@ def probe(train: Labelled, test: Labelled, classes: int, seed: int) -> Outcome:
         figures["selectivity"] = [
             rounded(ours - theirs) for ours, theirs in zip(figures["accuracy"], figures["control"], strict=True)
         ]
-    return Outcome(right, control, figures)
+    return Outcome(right, control, majority == test.labels, figures)
 
 
 def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -78,7 +78,9 @@ def cut_words(model: StudiedModel, sentences: Sequence[Sentence]) -> Pieces:
 def word_vectors(model: StudiedModel, sentences: Sequence[Sentence]) -> WordVectors:
     """Vectors of every word, in the order of the sentences."""
     pieces = cut_words(model, sentences)
-    sentence, place, of_token = [], [], []  # of_token: number of the word among all, for each token of each sentence
+    sentence: list[int] = []
+    place: list[int] = []
+    of_token: list[list[int]] = []  # number of the word among all, for each token of each sentence
     for number, words in enumerate(pieces.words):
         distinct = list(dict.fromkeys(words))
         numbers = {word: len(place) + rank for rank, word in enumerate(distinct)}

@@ -86,7 +86,8 @@ def _probe_verdicts(results: Results, probes: JsonRef) -> list[Verdict]:
         ours, theirs = (computed("largest", *found[side][key]) for side in SIDES)
         words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
         beats = found["gain"].value[0] > 0
-        says = BETTER if beats and ours.value > words.value + 0.01 else ONLY_TYPES if beats else NO_BETTER
+        beyond = found["gain_over_types"].value[0] > 0
+        says = NO_BETTER if not beats else BETTER if beyond else ONLY_TYPES
         what = f"{TITLES.get(name, name)}, best layer"
         rows.append(Verdict(what, _synthetic(results, name), "percent", ours, theirs, words, found["gain"], says))
     return rows

@@ -13,14 +13,21 @@ from tests.unit.report.conftest import Page, sketch
 from tests.unit.report.test_numbers import RATE, audit, documents
 
 
-def probed(ours: list[float], theirs: list[float], words: float, gain: list[float]) -> dict:
+def probed(ours: list[float], theirs: list[float], words: float, gain: list[float], over: list[float]) -> dict:
     """As ``layers.probe_tags`` gives it, as far as the report reads it."""
 
     def figures(values: list[float]) -> dict:
         more = {"type_majority": words, "type_majority_balanced": words, "tested_on": 5000, "documents": 7}
         return {"accuracy": values, "balanced": values, "control": [0.5, 0.4], **more}
 
-    return {"score": "accuracy", "model": figures(ours), "random": figures(theirs), "best_layer": 1, "gain": gain}
+    return {
+        "score": "accuracy",
+        "model": figures(ours),
+        "random": figures(theirs),
+        "best_layer": 1,
+        "gain": gain,
+        "gain_over_types": over,
+    }
 
 
 def write_interpretation(folder) -> None:
@@ -38,9 +45,9 @@ def write_interpretation(folder) -> None:
     hidden = {"at": 1, "probability": 0.25, "gain": 1.5, "adds": [0.0, 0.0, 1.5]}
     files = {
         "probes": {
-            "pos": probed([0.8, 0.95], [0.7, 0.7], 0.85, [0.2, 0.3]),
-            "rte": probed([0.8, 0.84], [0.7, 0.7], 0.85, [0.1, 0.2]),
-            "capitals": probed([0.5, 0.5], [0.5, 0.5], 0.6, [-0.01, 0.01]) | {"score": "balanced"},
+            "pos": probed([0.8, 0.95], [0.7, 0.7], 0.85, [0.2, 0.3], [0.05, 0.1]),
+            "rte": probed([0.8, 0.84], [0.7, 0.7], 0.85, [0.1, 0.2], [-0.01, 0.02]),
+            "capitals": probed([0.5, 0.5], [0.5, 0.5], 0.6, [-0.01, 0.01], [-0.1, 0.0]) | {"score": "balanced"},
             "self-similarity": {"model": {"adjusted": [0.8, 0.5]}, "random": {"adjusted": [0.3, 0.3]}},
         },
         "senses": {
