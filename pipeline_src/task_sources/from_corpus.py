@@ -30,7 +30,7 @@ RULES = {
 EXAMPLES = {  # of each file; as many as teach a small model in seconds, and tell a few points apart
     "swapped": {"train": 5000, "dev": 2000},
     "following": {"train": 600, "dev": 1000},
-    "capitals": {"train": 400, "dev": 1000},
+    "capitals": {"train": 1200, "dev": 1000},
     "cloze": {"train": 800, "dev": 1000},
     "same_document": {"train": 1500, "dev": 1000},
 }
@@ -77,7 +77,7 @@ def _runs(texts: Sequence[Text], length: int) -> list[tuple[Text, tuple[str, ...
 
 def swapped(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]:
     """(document, label, sentence); every sentence comes once, whole or swapped."""
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for text, sentence in _shuffled(_sentences(texts), rng):
         words = sentence.split()
         places = [place for place in range(1, len(words) - 1) if words[place].isalpha()]
@@ -95,7 +95,7 @@ def swapped(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]
 def following(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, tuple[str, ...], int]]:
     """(document, a sentence, four that may follow, which one does)."""
     runs = _shuffled(_runs(texts, 2), rng)
-    rows = []
+    rows: list[tuple[str, str, tuple[str, ...], int]] = []
     for text, run in runs:
         others = _elsewhere(text, runs, rng, 3)
         if others is None:
@@ -127,7 +127,7 @@ def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str,
     of_document: dict[str, list[tuple[str, ...]]] = {}
     for text, run in runs:
         of_document.setdefault(text.id, []).append(run)
-    rows = []
+    rows: list[tuple[str, str, str, str, str]] = []
     for text, run in runs:
         label = len(rows) % 2
         if label:

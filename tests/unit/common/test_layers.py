@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "tokenizer": set(),
     "tokenizer_training": {"corpus", "tokenizer"},
     "examples": {"corpus", "tokenizer"},
-    "task_sources": {"sources"},
+    "task_sources": {"sources", "corpus"},
     "models": set(),
     "architectures": {"models"},
     "objectives": {"models", "training", "pretraining"},
@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "training": {"models"},
     "pretraining": {"tokenizer", "models", "training"},
     "finetuning": {"tokenizer", "models", "tasks", "training"},
-    "evaluation": {"tasks", "task_sources.synthetic"},
+    "evaluation": {"tasks", "task_sources.synthetic", "task_sources.from_corpus"},
     "statistics": {"corpus", "tokenizer", "examples", "tasks.files"},
     "report": set(),
     "tools": {
