@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,19 @@ from pipeline_src.training.sharding import give_back
 
 SHOWN = 3  # texts
 SEARCHED = 512  # examples
+COMMON = 150  # tokens: words of grammar, and what a text is full of
 AROUND = 10  # tokens of text shown on either side
 TOP = 3
 PROBABILITY_DIGITS = 4
 
 
 class MaskProbes:
-    """The first masked words of a phase's validation examples that a person can judge.
+    """Masked words of a phase's validation examples that a person can judge: a frequent, a middling and a rare one.
 
-    Such a word is whole, of letters alone and hidden by [MASK], and no other token is predicted in the text shown
-    around it; each lies in an example of its own, which the model sees whole. Left to right nothing is masked, and
-    nothing is shown.
+    By rule, not by what the model makes of them: of words that carry content (not among the ``COMMON`` most frequent
+    tokens there), in the order of their frequency, the middle one of each third. Such a word is whole, of letters alone
+    and hidden by [MASK], and no other token is predicted in the text shown around it; each lies in an example of its
+    own, which the model sees whole. Left to right nothing is masked, and nothing is shown.
 
     Args:
         examples: of the validation split.
@@ -36,16 +40,22 @@ class MaskProbes:
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.kind = tokenizer, kind_of(tokenizer)
         self.marks = read_frames(tokenizer).marks
-        self._probes: list[tuple[PretrainingBatch, int, dict[str, str]]] = []
+        found: list[tuple[PretrainingBatch, int, int, dict[str, str]]] = []
+        times: Counter[int] = Counter()
         for example in range(min(SEARCHED, len(examples))):
             batch = examples.batch(np.array([example]))
-            for position, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
+            labels = batch.labels.tolist()
+            times.update(batch.ids.tolist())
+            times.update(labels)
+            for position, label in zip(batch.predicted.tolist(), labels, strict=True):
                 text = self._text(batch, position, label)
                 if text:
-                    self._probes.append((batch, position, {"text": text, "answer": self._word(label)}))
-                    break
-            if len(self._probes) == SHOWN:
-                break
+                    about = {"text": text, "answer": self._word(label)}
+                    found.append((batch, position, label, about))
+        common = {token for token, _ in times.most_common(COMMON)}
+        content = [probe for probe in found if probe[2] not in common] or found
+        content.sort(key=lambda probe: -times[probe[2]])  # equals stay in the order of the examples
+        self._probes = [(batch, position, about) for batch, position, _, about in _spread_out(content)]
 
     @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
     def ask(self, objective: PretrainingObjective[Any], step: int) -> list[dict[str, Any]]:
@@ -102,3 +112,16 @@ class MaskProbes:
             self.tokenizer.decode(batch.ids[a:b].tolist()) for a, b in ((first, position), (position + 1, end))
         )
         return f"{before} {self.kind.mask} {after}".strip()
+
+
+def _spread_out(found: list[tuple[PretrainingBatch, int, int, dict[str, str]]]) -> Iterator[Any]:
+    """The middle one of each of ``SHOWN`` equal parts, none of an example that was taken."""
+    taken: set[int] = set()
+    for part in range(SHOWN):
+        first, end = part * len(found) // SHOWN, (part + 1) * len(found) // SHOWN
+        middle = (first + end) // 2
+        for probe in [*found[middle:end], *found[first:middle]]:
+            if id(probe[0]) not in taken:
+                taken.add(id(probe[0]))
+                yield probe
+                break

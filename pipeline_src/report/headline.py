@@ -109,7 +109,7 @@ def headline(results: Results) -> Headline:
     model = model_of(paper, results.pretrain["long"]["config"])
     published = published_scores(paper, model.value["name"] if model else None)
     lines = [
-        _line(row, *(kind(scores.value, row.value["task"]) for kind in (is_synthetic, is_from_corpus)), published)
+        _line(row, is_synthetic(scores.value, task := row.value["task"]), is_from_corpus(scores.value, task), published)
         for row in scores["rows"]
     ]
     rows = in_average(scores)

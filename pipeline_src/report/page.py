@@ -46,12 +46,13 @@ BOXES = {  # of the summary: the text under the value, and its format
 
 @dataclass(frozen=True)
 class Box:
-    """One of the values at the top."""
+    """One of the values at the top, with half its interval where it has one."""
 
     label: str
     value: JsonRef
     format: str
     synthetic: bool
+    error: JsonRef | None = None
 
 
 def environment() -> jinja2.Environment:
@@ -208,8 +209,11 @@ def _boxes(summary: JsonRef) -> list[Box]:
     boxes = []
     for name, value in summary.items():
         plain = name.removeprefix("synthetic_")
+        if plain.endswith("_error"):  # stands beside its value
+            continue
+        error = summary[f"{name}_error"] if f"{name}_error" in summary else None
         label, format = BOXES[plain]
-        boxes.append(Box(label, value, format, plain != name))
+        boxes.append(Box(label, value, format, plain != name, error))
     return boxes
 
 

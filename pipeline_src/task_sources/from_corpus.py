@@ -23,7 +23,7 @@ from pipeline_src.task_sources.sentences import SPLITS, Text, words_of
 RULES = {
     "swapped": "A sentence is as it was written (1), or two of its words have changed places (0).",
     "following": "Which of four sentences comes next; the other three are of other documents.",
-    "capitals": "Which words were written with a capital; all are shown in lower case, and the first is not asked.",
+    "capitals": "Which words had a capital after another word, `I` apart; all are shown in lower case.",
     "cloze": "A sentence of the paragraph with one word left out; the answer is that word, where it stands there.",
     "same_document": "Two passages are of one document (1), or of two (0).",
 }
@@ -77,7 +77,7 @@ def _runs(texts: Sequence[Text], length: int) -> list[tuple[Text, tuple[str, ...
 
 def swapped(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]:
     """(document, label, sentence); every sentence comes once, whole or swapped."""
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for text, sentence in _shuffled(_sentences(texts), rng):
         words = sentence.split()
         places = [place for place in range(1, len(words) - 1) if words[place].isalpha()]
@@ -95,7 +95,7 @@ def swapped(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]
 def following(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, tuple[str, ...], int]]:
     """(document, a sentence, four that may follow, which one does)."""
     runs = _shuffled(_runs(texts, 2), rng)
-    rows = []
+    rows: list[tuple[str, str, tuple[str, ...], int]] = []
     for text, run in runs:
         others = _elsewhere(text, runs, rng, 3)
         if others is None:
@@ -127,7 +127,7 @@ def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str,
     of_document: dict[str, list[tuple[str, ...]]] = {}
     for text, run in runs:
         of_document.setdefault(text.id, []).append(run)
-    rows = []
+    rows: list[tuple[str, str, str, str, str]] = []
     for text, run in runs:
         label = len(rows) % 2
         if label:
@@ -150,8 +150,9 @@ def capitals(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tupl
     rows = []
     for text, sentence in _shuffled(_sentences(texts), rng):
         words = words_of(sentence)
-        first = next((place for place, word in enumerate(words) if word[0].isalpha()), 0)
-        tags = ["B-CAP" if word[0].isupper() and place > first else "O" for place, word in enumerate(words)]
+        names = [word[0].isupper() and len(word) > 1 for word in words]
+        follows_word = [False, *(before[-1].isalnum() or before == "," for before in words)]
+        tags = ["B-CAP" if name and after else "O" for name, after in zip(names, follows_word, strict=False)]
         if "B-CAP" in tags:
             rows.append((text.id, list(zip(map(str.lower, words), tags, strict=True))))
     return rows

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from pipeline_src.task_sources import synthetic_sentences as sentences
 from pipeline_src.task_sources.synthetic_sentences import Rule, Sentences
 
-TRAIN, DEV, TEST = 1200, 300, 60  # examples of a file
+TRAIN, DEV, TEST = 1200, 300, 100  # examples of a file
 
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")

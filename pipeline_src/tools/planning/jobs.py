@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline_src.common.catalogue import SOURCES, TASK_SOURCES
+from pipeline_src.common.catalogue import SOURCES, TASK_SOURCES, entry_names
 from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.params.study import Study
@@ -76,9 +76,9 @@ class Jobs:
         yield JobEstimate("download_books", "all", wire, "B", read=wire, written=written, extra=_kept(wire, written))
 
     def download_tasks(self) -> Iterator[JobEstimate]:
-        """One job for all tasks; synthetic ones are made, not fetched."""
-        official = self.study.task_source == "official"
-        wire = sum(self.corpus.download(TASK_SOURCES, task) for task in self.study.tasks) if official else 0
+        """One job for all tasks; synthetic ones and those of the corpus are made, not fetched."""
+        fetched = entry_names(TASK_SOURCES) if self.study.task_source == "official" else []
+        wire = sum(self.corpus.download(TASK_SOURCES, task) for task in self.study.tasks if task in fetched)
         written = self.size("data/tasks") or wire or 480_000 * len(self.study.tasks)  # as the sample's
         yield JobEstimate("download_tasks", "all", wire, "B", read=wire, written=written, extra=wire)
 

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "tokenizer_training": {"corpus", "tokenizer"},
     "word_vectors": {"tokenizer"},
     "examples": {"corpus", "tokenizer"},
-    "task_sources": {"sources"},
+    "task_sources": {"sources", "corpus"},
     "models": set(),
     "architectures": {"models"},
     "objectives": {"models", "training", "pretraining"},
@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "pretraining": {"tokenizer", "models", "training"},
     "finetuning": {"tokenizer", "models", "tasks", "training"},
     "interpretation": {"corpus", "tokenizer", "models", "tasks.files"},
-    "evaluation": {"tasks", "task_sources.synthetic"},
+    "evaluation": {"tasks", "task_sources.synthetic", "task_sources.from_corpus"},
     "statistics": {"corpus", "tokenizer", "examples", "tasks.files"},
     "report": set(),
     "tools": {

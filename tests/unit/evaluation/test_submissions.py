@@ -44,7 +44,7 @@ def predict(task: str, restart: str, right: bool = False) -> None:
     for name, row in spec.scores.items():
         examples = HANDLERS[spec.kind].read(spec, Path("data/tasks") / task / row.file, name)
         gold = [spec.labels[example.label] if spec.labels else example.label for example in examples]
-        write_predictions(task, restart, f"pretrained/{name}.jsonl", gold if right else answers(task, 500, 1))
+        write_predictions(task, restart, f"pretrained/{name}.jsonl", gold if right else answers(task, 300, 1))
         write_predictions(task, restart, f"pretrained/{name}.test.jsonl", answers(task, 100, int(restart)))
     write_run(task, restart, {"weights": "pretrained", "dev": dict.fromkeys(spec.eval_set(None).metrics, 1.0)})
 

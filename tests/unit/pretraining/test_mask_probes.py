@@ -1,5 +1,7 @@
 """Masks that are filled on the way: which are shown, and what a model says of them."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +95,18 @@ def test_a_training_asks_whenever_it_measures_and_at_its_end(study):
     steps = [block["step"] for block in found]
     assert sorted(set(steps)) == [24, 30] and len(set(map(steps.count, steps))) == 1
     assert found[0]["text"] == found[len(found) // 2]["text"]
+
+
+def test_they_are_words_of_several_frequencies(validation, monkeypatch):
+    """The most frequent tokens are left out; of the others one of each third is shown, the more frequent first."""
+    examples, _, tokenizer = validation
+    monkeypatch.setattr("pipeline_src.pretraining.mask_probes.COMMON", 5)
+    times = Counter()
+    for number in range(len(examples)):
+        batch = examples.batch(np.array([number]))
+        times.update([*batch.ids.tolist(), *batch.labels.tolist()])
+    found = [PIECES.index(probe["answer"]) for *_, probe in MaskProbes(examples, tokenizer)._probes]
+    common = {token for token, _ in times.most_common(5)}
+    assert len(found) == SHOWN and not common & set(found)
+    counts = [times[token] for token in found]
+    assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]

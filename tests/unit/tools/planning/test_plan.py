@@ -36,7 +36,7 @@ def test_the_sample_takes_what_it_takes(clone, root, capsys, lock):
         (clone / "dvc.lock").symlink_to(root / "dvc.lock")
     found = plan(capsys, "--cores", "2")
     assert 10 / 2 * MINUTE < found["totals"]["elapsed"] < 7 * 2 * MINUTE
-    assert found["totals"]["jobs"] == 28
+    assert found["totals"]["jobs"] == 34
     assert found["totals"]["cost"] is None
 
 

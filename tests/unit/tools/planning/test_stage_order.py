@@ -21,7 +21,7 @@ def test_every_stage_of_dvc_yaml_has_an_estimate(root, raw):
 
 def test_stages_come_after_those_whose_outputs_they_read(root, raw):
     order = stage_order(check_study(raw), root / "dvc.yaml")
-    assert order["download_tasks"] == ()
+    assert order["download_tasks"] == ("clean_wikipedia", "clean_books")
     assert order["clean_wikipedia"] == ("download_wikipedia",)
     assert order["tokenize"] == ("clean_wikipedia", "clean_books", "train_tokenizer")
     assert set(order["pretrain_long"]) == {"train_tokenizer", "tokenize", "build_examples", "pretrain_short"}
