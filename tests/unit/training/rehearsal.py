@@ -20,6 +20,7 @@ from pipeline_src.finetuning.trainer import TaskObjective
 from pipeline_src.models import attention
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.objectives.masked import Masked
+from pipeline_src.params.objectives import ReplacedParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.tasks.features import Features, TokenFeatures
@@ -140,7 +141,7 @@ def restore(objective: nn.Module, optimiser: torch.optim.Optimizer, kinds: tuple
 
 def pretraining() -> Iterator[Case]:
     """Every objective on every attention of a GPU; every optimiser from every start."""
-    for name in ("masked", "left_to_right"):
+    for name in ("masked", "left_to_right", "replaced"):
         for back_end in ON_GPU:
             yield Case(f"{name}, {back_end}", objective_of(name, attention=back_end), pretraining_batches)
     steady = objective_of("masked", recompute=True, attention_probs_dropout_prob=0.0)
@@ -154,7 +155,8 @@ def pretraining() -> Iterator[Case]:
 def objective_of(name: str, **changes: Any) -> Callable[[], Any]:
     """Makes an objective of pretraining."""
     kind = load_objective(name)
-    return lambda: kind(replace(CONFIG, is_decoder=kind.causal, **changes), "next_sentence")
+    own = {"replaced": ReplacedParams(embeddings="separate")}.get(name)
+    return lambda: kind(replace(CONFIG, is_decoder=kind.causal, **changes), "next_sentence", own)
 
 
 def make_batch(rng: np.random.Generator, lengths: np.ndarray) -> TensorBatch:
@@ -163,7 +165,8 @@ def make_batch(rng: np.random.Generator, lengths: np.ndarray) -> TensorBatch:
     ids = rng.integers(5, ENTRIES, tokens)
     predicted = np.sort(rng.choice(tokens, max(1, round(0.15 * tokens)), replace=False))
     pairs, examples = rng.integers(0, 2, len(lengths)), np.arange(len(lengths))
-    batch = PretrainingBatch(ids, np.zeros_like(ids), cu_seqlens, predicted, ids[predicted], pairs, examples)
+    draws = rng.random(len(predicted), dtype=np.float32)
+    batch = PretrainingBatch(ids, np.zeros_like(ids), cu_seqlens, predicted, ids[predicted], pairs, examples, draws)
     return TensorBatch.of(batch)
 
 
