@@ -50,7 +50,6 @@ from dvc.utils.serialize import dump_yaml, load_yaml
 from dvc_data.hashfile.hash import hash_file
 from dvc_data.hashfile.tree import Tree
 from dvc_objects.errors import ObjectFormatError
-from snakemake.dag import DAG
 from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
@@ -109,6 +108,8 @@ def let_clocks_differ() -> None:
 
     A disk's or an earlier machine's clock may have been ahead. What is stale is decided by content.
     """
+
+    from snakemake.dag import DAG  # goes round in a circle where it is imported before Snakemake itself
 
     async def accept(dag: DAG, job: Any, expanded_output: Any) -> None:
         return

@@ -18,7 +18,11 @@ from pipeline_src.report.table import METRICS
 from pipeline_src.report.traced import JsonRef
 
 TABLES = Path("workflow/ablations")
-OURS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1")}  # the paper's metrics in our rows
+OURS = {
+    "accuracy": ("accuracy",),
+    "F1": ("f1", "entity_f1"),
+    "Matthews": ("matthews",),
+}  # the paper's in our rows
 SECTIONS = {"figures": "Figures", "side_by_side": "Scores", "ablations": "Ablations"}
 
 
@@ -28,12 +32,12 @@ class Variant:
 
     Attributes:
         place: where its file names it: ``study`` for the study without a change, else the experiment.
-        paper: the paper's figure.
+        paper: the paper's figure; None where it has none.
         experiment, row: the experiment that is this variant and its row of scores, None where none is.
     """
 
     place: JsonRef
-    paper: JsonRef
+    paper: JsonRef | None
     experiment: Experiment | None
     row: JsonRef | None
 
@@ -127,7 +131,7 @@ def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
     for table in tables:
         for key, metric in table.value["metrics"].items():
             variants = [
-                Variant(place, place["paper"][key], by_name.get(name), _row(by_name.get(name), key, metric))
+                Variant(place, _figure(place, key), by_name.get(name), _row(by_name.get(name), key, metric))
                 for name, place in table["experiments"].items()
             ]
             if "study" in table:
@@ -141,6 +145,11 @@ def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
             picture = _bars(f"ablation-{len(ablations)}", title, made, variants)
             ablations.append(Ablation(title, made, table["source"], variants, picture))
     return ablations
+
+
+def _figure(place: JsonRef, key: str) -> JsonRef | None:
+    """What was published for one experiment of a table."""
+    return place["paper"][key] if key in place.value.get("paper", {}) else None
 
 
 def _row(experiment: Experiment | None, key: str, metric: str) -> JsonRef | None:
@@ -166,10 +175,14 @@ def _bars(name: str, title: str, made: bool, variants: Sequence[Variant]) -> str
     ]
     kind = "this study, synthetic" if made else "this study"
     axes.barh([place + 0.2 for place, _ in ours], [value for _, value in ours], 0.36, color=BLUE, label=kind)
-    paper = [variant.paper.value - first.paper.value for variant in rest]
+    published = [
+        (place, variant.paper.value - first.paper.value)
+        for place, variant in zip(places, rest, strict=True)
+        if variant.paper is not None and first.paper is not None
+    ]
     axes.barh(
-        [place - 0.2 for place in places],
-        paper,
+        [place - 0.2 for place, _ in published],
+        [value for _, value in published],
         0.36,
         color=GREY,
         hatch="//",

@@ -87,6 +87,8 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
         except ValueError as error:
             raise PipelineError("not a name for an experiment", where=path, remedy=str(error)) from None
         changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
+        if equal_compute:  # the steps are others
+            changes = {"pretrain.keep_steps": []} | changes
         changed = check_study(apply(changes, params), f"{path}, {experiment}")
         if equal_compute and not any(key.startswith("pretrain.steps.") for key in changes):
             changes |= equal_steps(changed, study)

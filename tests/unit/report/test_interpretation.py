@@ -90,7 +90,7 @@ def test_every_number_of_the_section_is_found(looked_into, pictures, root, monke
     report.run(price=RATE)
     page = (looked_into / "report.html").read_text(encoding="utf-8")
     assert audit(page, documents(looked_into, root)) > 100
-    assert page.count('<svg role="img"') == 6 + 8 and "<script" not in page
+    assert page.count('<svg role="img"') == 7 + 8 and "<script" not in page
     assert not Page(page).open
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
