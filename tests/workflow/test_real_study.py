@@ -130,7 +130,7 @@ def test_an_experiment_runs_pretraining_and_what_follows(done: Project, tmp_path
         file.write("Uncommitted.\n")  # DVC then has to commit it, and needs an identity for that
     said = project.dvc("exp", "run", "-n", "more-masks", "-S", "mask_prob=0.2")
     ran = {name.split("@")[0] for name in re.findall(r"Running stage '([^']+)'", said)}
-    assert ran == {"pretrain_short", "pretrain_long", "finetune", "evaluate", "report"}
+    assert ran == {"pretrain_short", "pretrain_long", "finetune", "evaluate", "interpret", "report"}
     assert project.nothing_to_do()
     shown = project.dvc("exp", "show", "--csv", "--no-pager")
     assert "more-masks" in shown
