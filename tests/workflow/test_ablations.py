@@ -19,6 +19,7 @@ import yaml
 if TYPE_CHECKING:
     from conftest import Project
 
+pytestmark = pytest.mark.slow  # two experiments beside a study
 TASKS = "[rte]"
 EARLY, LATE = "figure5-masked-003", "figure5-masked-040"
 STEPS = {EARLY: 1, LATE: 12}  # of 30

@@ -138,6 +138,7 @@ def test_an_experiment_runs_pretraining_and_what_follows(done: Project, tmp_path
     assert "index.html" in project.dvc("plots", "show")
 
 
+@pytest.mark.slow
 def test_documented_commands(done: Project, tmp_path: Path) -> None:
     project = done.copy(tmp_path / "study")
     project.run("make", "identity")

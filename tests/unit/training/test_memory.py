@@ -14,7 +14,7 @@ from pipeline_src.training.memory import give_large_blocks_back
 if sys.argv[1] == "given back":
     give_large_blocks_back()
 draw, kept = random.Random(1), []
-for step in range(120):  # blocks of activations beside small ones that stay, as rows of a curve do
+for step in range(50):  # blocks of activations beside small ones that stay, as rows of a curve do
     blocks = []
     for _ in range(8):
         blocks.append(torch.ones(draw.randrange(7 << 18, 7 << 19)))
