@@ -20,9 +20,10 @@ def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
     """
     factor = flops(study) / flops(changed)
     pretrain = changed.pretrain
+    least = {phase: min(1, steps) for phase, steps in pretrain.steps}  # a phase that is left out stays so
     return {
-        "pretrain.steps.short": max(bool(pretrain.steps.short), round(pretrain.steps.short * factor)),
-        "pretrain.steps.long": max(bool(pretrain.steps.long), round(pretrain.steps.long * factor)),
+        "pretrain.steps.short": max(least["short"], round(pretrain.steps.short * factor)),
+        "pretrain.steps.long": max(least["long"], round(pretrain.steps.long * factor)),
         "pretrain.warmup": round(pretrain.warmup * factor),
     }
 

@@ -44,3 +44,10 @@ def test_steps_keep_their_shares(raw):
     assert equal_steps(half, study) == {
         "pretrain.steps.short": 1800, "pretrain.steps.long": 600, "pretrain.warmup": 75
     }  # fmt: skip
+
+
+def test_a_phase_that_is_left_out_stays_out(raw):
+    study = check_study(apply({"pretrain.steps.long": 0}, raw))
+    steps = equal_steps(check_study(apply({"pretrain.batch": 64}, raw)), study)["pretrain.steps.long"]
+    assert steps == 0
+    assert not isinstance(steps, bool)  # `-S pretrain.steps.long=false` is no number
