@@ -131,5 +131,5 @@ def test_a_worker_that_does_not_answer_lives(tmp_path: Path, monkeypatch: pytest
 
 def test_all_tables_are_run_where_none_is_named(queue: Queue) -> None:
     assert command_line.main(["ablations", "--preset", "test"]) == 0
-    assert len(queue.done) == 3 + 5 + 5 + 16 + 5 + 20 + 9
+    assert len(queue.done) == 3 + 5 + 5 + 16 + 5 + 23 + 9
     assert "test:" in Path("params.yaml").read_text().splitlines()[0]  # the study that was asked for stands there

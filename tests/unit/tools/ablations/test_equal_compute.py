@@ -48,6 +48,7 @@ def test_steps_keep_their_shares(raw):
 
 def test_a_phase_that_is_left_out_stays_out(raw):
     study = check_study(apply({"pretrain.steps.long": 0}, raw))
-    steps = equal_steps(check_study(apply({"pretrain.batch": 64}, raw)), study)["pretrain.steps.long"]
+    changed = check_study(apply({"pretrain.steps.long": 0, "pretrain.batch": 64}, raw))
+    steps = equal_steps(changed, study)["pretrain.steps.long"]
     assert steps == 0
     assert not isinstance(steps, bool)  # `-S pretrain.steps.long=false` is no number
