@@ -11,6 +11,7 @@ import yaml
 
 from pipeline_src.report.drawing import BLUE, GREY, INK, new_axes, svg
 from pipeline_src.report.experiments import Experiment
+from pipeline_src.report.members import group, lines_of, picture
 from pipeline_src.report.page import BOXES, environment
 from pipeline_src.report.published import split_of
 from pipeline_src.report.results import is_synthetic
@@ -23,7 +24,7 @@ OURS = {
     "F1": ("f1", "entity_f1"),
     "Matthews": ("matthews",),
 }  # the paper's in our rows
-SECTIONS = {"figures": "Figures", "side_by_side": "Scores", "ablations": "Ablations"}
+SECTIONS = {"members": "Means over seeds", "figures": "Figures", "side_by_side": "Scores", "ablations": "Ablations"}
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
         scores = [experiment.row(eval_set, metric) for experiment in experiments]
         known = next(ref for ref in scores if ref is not None)
         lines.append((known["title"], METRICS.get(metric, metric), split_of(known.value["file"]), scores))
+    members = group(experiments)
+    means = (
+        lines_of(members) if len(members) < len(experiments) else []
+    )  # without two seeds there is nothing to average
     return (
         environment()
         .get_template("comparison.html.j2")
@@ -88,6 +93,9 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
             lines=lines,
             made=lambda ref, experiment: is_synthetic(experiment.scores.value, ref.value["task"]),
             ablations=find_ablations(experiments),
+            members=members,
+            means=means,
+            members_picture=picture(members, means),
         )
     )
 

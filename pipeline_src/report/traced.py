@@ -8,13 +8,14 @@ pointers point at and ``FORMATS[format]`` to the outcome; a test does so for all
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 from urllib.parse import quote, unquote
 
 from markupsafe import Markup, escape
+from scipy.stats import t as student
 
 from pipeline_src.common.progress import duration
 
@@ -72,6 +73,17 @@ def _deviation(values: list[float]) -> float | None:
     return stdev(values) if len(values) > 1 else None
 
 
+def _student_error(values: Sequence[float]) -> float:
+    """Half the 95 % interval of a mean of few values (Student 1908)."""
+    return float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+
+
+def _differences(values: Sequence[float]) -> list[float]:
+    """Of the first half from the second, one by one."""
+    half = len(values) // 2
+    return [ours - theirs for ours, theirs in zip(values[:half], values[half:], strict=True)]
+
+
 FORMULAS: dict[str, Callable[..., Any]] = {
     "itself": lambda value: value,
     "sum": lambda *values: sum(values),
@@ -81,6 +93,10 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     ),
     "average": lambda *values: fmean(values),
     "difference": lambda ours, theirs: ours - theirs,
+    "error over seeds": lambda *values: _student_error(values),
+    # values of one member, seed by seed, then those of another for the same seeds
+    "mean difference": lambda *values: fmean(_differences(values)),
+    "error of the mean difference": lambda *values: _student_error(_differences(values)),
     "how many": lambda *values: len(values),
     "largest": lambda *values: max(values),
     # of several scores, each a list of values by restart: the average of each restart, then over restarts
@@ -123,6 +139,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "spread": lambda value: f" ± {value:.1f}",
     "interval": lambda ends: f"{ends[0]:.1f} to {ends[1]:.1f}",
     "p": lambda value: "p < 0.001" if value < 0.001 else f"p = {value:.3f}",
+    "error": lambda value: f"± {value:.1f}",
+    "error_three": lambda value: f"± {value:.3f}",
     "signed": lambda value: f"{value:+.1f}",
     "signed_three": lambda value: f"{value:+.3f}",
     "integer": lambda value: f"{value:,.0f}",
