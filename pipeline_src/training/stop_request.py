@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -13,6 +14,7 @@ from pipeline_src.common.errors import Interrupted
 # Slurm's end of time (`--signal=URG@120`: ignored by default, so that wrappers live on), `scancel` or a container's
 # end, and Ctrl-C.
 SIGNALS = (signal.SIGURG, signal.SIGTERM, signal.SIGINT)
+AGAIN = 1.0  # seconds after a signal in which another is the same one: torchrun hands on what Slurm has told all
 
 
 class StopRequest:
@@ -20,13 +22,16 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self._since = 0.0
 
     def __bool__(self) -> bool:
         return self.signal is not None
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """Take a signal; SIGTERM or SIGINT for a second time end the process as they would without us."""
-        if self.signal is not None and number != signal.SIGURG:
+        if self.signal is None:
+            self._since = time.monotonic()
+        elif number != signal.SIGURG and time.monotonic() - self._since > AGAIN:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.signal = signal.Signals(number)

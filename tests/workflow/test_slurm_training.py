@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,19 +20,29 @@ if TYPE_CHECKING:
     from tests.workflow.cluster import Cluster
 
 pytestmark = pytest.mark.slow  # it waits for Slurm
-PROGRAM = (
-    'print("pid", __import__("os").getpid(), flush=True); from tests.unit.pretraining.small import *; train_short()'
-)
+PROGRAM = """
+print("pid", __import__("os").getpid(), flush=True)
+from tests.unit.pretraining.small import train_short
+train_short()
+"""
+STOPPABLE = """
+print("pid", __import__("os").getpid(), flush=True)
+from pipeline_src import __main__ as command
+from tests.unit.pretraining.small import train_short
+command.run_stage = lambda *_: train_short()
+raise SystemExit(command.main(["pretrain", "--phase", "short"]))
+"""
 
 
-def documented(root: Path, torchrun: bool) -> list[str]:
-    """The words of the documented line for two nodes, with two GPUs each in place of eight."""
+def documented(root: Path, torchrun: bool, gpus: str = "2") -> list[str]:
+    """The words of the documented line for two nodes, with other GPUs in place of eight."""
     text = (root / "docs/your-cluster.md").read_text()
     (line,) = (
         line for line in re.findall(r'^LAUNCH="(srun .*)" dvc', text, re.MULTILINE) if ("torchrun" in line) == torchrun
     )
-    words = [word.replace("NODE:29400", "127.0.0.1:29417") for word in line.split()]
-    return ["2" if word == "8" else word for word in words]
+    changed = {"8": gpus, "NODE:29400": f"127.0.0.1:{29415 + int(gpus)}", "python": sys.executable}
+    changed["workflow/torchrun.py"] = str(root / "workflow/torchrun.py")
+    return [changed.get(word, word) for word in line.split()]
 
 
 def start(cluster: Cluster, root: Path, words: list[str], changes: str, folder: Path, **more: str) -> subprocess.Popen:
@@ -58,7 +69,7 @@ def test_the_line_with_srun_trains_on_two_nodes(cluster: Cluster, root: Path, st
     process = start(cluster, root, documented(root, False), '{"short": 20}', study, MASTER_ADDR="127.0.0.1")
     assert process.wait(PATIENCE) == 0, (study / "said").read_text()
     assert (study / "models/pretrained/short/model.safetensors").exists()
-    assert len(re.findall(r"pid", (study / "said").read_text())) == 4
+    assert len(re.findall(r"^pid \d", (study / "said").read_text(), re.MULTILINE)) == 4
 
 
 def test_a_dead_process_ends_the_step_and_is_named(cluster: Cluster, root: Path, study: Path) -> None:
@@ -79,4 +90,25 @@ def test_the_line_with_torchrun_goes_on_after_a_killed_worker(cluster: Cluster, 
     os.kill(newest_process(study), signal.SIGKILL)
     assert process.wait(PATIENCE) == 0, (study / "said").read_text()
     assert (study / "models/pretrained/short/model.safetensors").exists()
-    assert len(re.findall(r"pid", (study / "said").read_text())) >= 8  # all four began again
+    assert len(re.findall(r"^pid \d", (study / "said").read_text(), re.MULTILINE)) >= 8  # all four began again
+
+
+def test_torchruns_job_goes_back_into_the_queue_when_told_to_stop(cluster: Cluster, root: Path, study: Path) -> None:
+    """As the rules of ``workflow/rules/pretraining.smk`` run the line."""
+    changes = '{"short": 100000, "curve_points": 10000}'
+    command = [*documented(root, True, gpus="1"), sys.executable, "-c", STOPPABLE, changes]
+    script = f"#!/bin/bash\n{shlex.join(command)} || {root}/workflow/requeue.sh $?\n"
+    (study / "job.sh").write_text(script)
+    environment = {**os.environ, **on(cluster), "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    environment["PIPELINE_CHECKPOINT_MINUTES"] = "0.01"
+    options = ["--parsable", "--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1", "--output=said"]
+    sent = subprocess.run(["sbatch", *options, "job.sh"], cwd=study, env=environment, text=True, capture_output=True)
+    job = sent.stdout.strip()
+    try:
+        wait_until(lambda: checkpoint(study), "a checkpoint")
+        cluster.ask("scancel", "--signal=URG", job)  # as Slurm does before the time is over
+        wait_until(lambda: cluster.ask("squeue", "-h", "-j", job, "-o", "%T") != "RUNNING\n", "the job's end")
+        assert "Restarts=1" in cluster.ask("scontrol", "show", "job", job), (study / "said").read_text()
+    finally:
+        cluster.ask("scancel", job)
+    assert len(re.findall(r"^pid \d", (study / "said").read_text(), re.MULTILINE)) == 2  # nobody began again meanwhile

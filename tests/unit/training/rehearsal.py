@@ -13,13 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline_src.common.members import member_names, stated
 from pipeline_src.finetuning.batches import training_batches
 from pipeline_src.finetuning.losses import LOSSES
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import TaskObjective
 from pipeline_src.models import attention
+from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.objectives.masked import Masked
+from pipeline_src.params.model import ModelParams
 from pipeline_src.params.objectives import ReplacedParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
@@ -78,14 +81,15 @@ def steps(case: Case) -> Seen:
 
 
 def on_gpu(make: Callable[[], Objective[Any]]) -> Objective[Any]:
-    """An objective whose parameters lie on the GPU."""
+    """An objective whose parameters lie on the GPU, and its teacher's too, where it has one."""
     with torch.device("meta"):
         objective = make()
-    for part in objective.modules():
-        for name, parameter in list(part._parameters.items()):
-            if parameter is not None:
-                there = torch.empty(parameter.shape, device=GPU)
-                part._parameters[name] = nn.Parameter(there, requires_grad=parameter.requires_grad)
+    for module in filter(None, (objective, getattr(objective, "teacher", None))):
+        for part in module.modules():
+            for name, parameter in list(part._parameters.items()):
+                if parameter is not None:
+                    there = torch.empty(parameter.shape, device=GPU)
+                    part._parameters[name] = nn.Parameter(there, requires_grad=parameter.requires_grad)
     if hasattr(objective, "tie"):
         objective.tie()
     return objective
@@ -157,6 +161,44 @@ def objective_of(name: str, **changes: Any) -> Callable[[], Any]:
     kind = load_objective(name)
     own = {"replaced": ReplacedParams(embeddings="separate")}.get(name)
     return lambda: kind(replace(CONFIG, is_decoder=kind.causal, **changes), "next_sentence", own)
+
+
+def family() -> Iterator[Case]:
+    """Every architecture by the first objective that takes it; every objective with a teacher."""
+    for architecture in member_names("architectures"):
+        refused = stated("architectures", architecture, "REFUSED_OBJECTIVES", {})
+        names = [name for name in member_names("objectives") if takes(name, architecture) and name not in refused]
+        name = "masked" if "masked" in names else names[0]
+        yield Case(f"{name}, {architecture}", member_of(name, architecture), pretraining_batches)
+    for name in member_names("objectives"):
+        if stated("objectives", name, "NEEDS_TEACHER", False):
+            yield Case(name, member_of(name, "bert"), pretraining_batches)
+
+
+def takes(objective: str, architecture: str) -> bool:
+    """Whether an objective can be trained on encoders of this architecture, and has no teacher."""
+    only = stated("objectives", objective, "ONLY_ARCHITECTURES", (architecture,))
+    return architecture in only and not stated("objectives", objective, "NEEDS_TEACHER", False)
+
+
+def member_of(name: str, architecture: str) -> Callable[[], Any]:
+    """Makes an objective of pretraining on an encoder of the family, with a teacher twice as deep where it has one."""
+    kind, member = load_objective(name), load_architecture(architecture)
+    sizes = {"hidden": 64, "heads": 2, "feed_forward": 128, "positions": 2 * LONGEST}
+    student, teacher = (
+        member.config.from_params(
+            ModelParams(architecture=architecture, layers=layers, **sizes), ENTRIES, kind.causal, attention="flash"
+        )
+        for layers in (2, 4)
+    )
+
+    def make() -> Any:
+        objective = kind(student, "next_sentence", None)
+        if (model := kind.make_teacher(teacher)) is not None:
+            objective.learn_from(model.eval().requires_grad_(False))
+        return objective
+
+    return make
 
 
 def make_batch(rng: np.random.Generator, lengths: np.ndarray) -> TensorBatch:
@@ -280,4 +322,4 @@ def mistakes() -> Iterator[Case]:
         yield Case(name, make, pretraining_batches)
 
 
-CASES = {"pretraining": pretraining, "finetuning": finetuning, "mistakes": mistakes}
+CASES = {"pretraining": pretraining, "family": family, "finetuning": finetuning, "mistakes": mistakes}

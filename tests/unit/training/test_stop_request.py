@@ -27,12 +27,14 @@ def test_a_signal_asks(number):
     assert signal.getsignal(number) is before
 
 
-def test_a_second_sigterm_ends_the_process_and_a_second_sigurg_does_not():
+def test_a_second_sigterm_ends_the_process_and_a_second_sigurg_or_the_same_handed_on_does_not():
     script = """
-import os, signal
-from pipeline_src.training.stop_request import catch_stop_requests
-with catch_stop_requests():
-    os.kill(os.getpid(), signal.SIGURG)
+import os, signal, time
+from pipeline_src.training import stop_request
+with stop_request.catch_stop_requests():
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    stop_request.AGAIN = 0
     os.kill(os.getpid(), signal.SIGURG)
     print("alive", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
