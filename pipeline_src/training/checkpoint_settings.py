@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
+from pipeline_src.common.environment import number_of
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import CHECKPOINTS
 
@@ -21,13 +21,14 @@ def check_settings() -> None:
         PipelineError: the folder cannot be made or written, or the minutes are no number.
     """
     minutes()
+    reason = None
     try:
         ROOT.mkdir(parents=True, exist_ok=True)
-        usable = os.access(ROOT, os.W_OK | os.X_OK)
-        reason = "no permission to write there"
+        if not os.access(ROOT, os.W_OK | os.X_OK):
+            reason = "no permission to write there"
     except OSError as error:
-        usable, reason = False, error.strerror
-    if not usable:
+        reason = error.strerror
+    if reason:
         raise PipelineError(
             "checkpoints cannot be written", ROOT, where=reason,
             remedy=f"name a folder that you may write in ${FOLDER}, or unset it",
@@ -40,11 +41,4 @@ def minutes() -> float:
     Raises:
         PipelineError: it is not a number from 0 on.
     """
-    wanted = os.environ.get(MINUTES, "10")
-    try:
-        number = float(wanted)
-    except ValueError:
-        number = math.nan
-    if not number >= 0:  # nor NaN
-        raise PipelineError("not a number of minutes", wanted, where=f"${MINUTES}", remedy="set it to 0 or more")
-    return number
+    return number_of("minutes", MINUTES, 10)
