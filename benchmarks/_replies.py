@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
 @contextmanager
-def replying(replies: Sequence[bytes]) -> Iterator[str]:
-    """Yield an address that answers each connection with the next of ``replies``, the last one again and again."""
+def replying(replies: Sequence[bytes], pause: float = 0.0) -> Iterator[str]:
+    """Yield an address that answers each connection with the next of ``replies``, the last one again and again.
+
+    With a ``pause``, in seconds, they come byte by byte.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         waiting = list(replies)
 
@@ -24,7 +28,11 @@ def replying(replies: Sequence[bytes]) -> Iterator[str]:
                     try:
                         connection.settimeout(5)
                         connection.recv(65536)
-                        connection.sendall(waiting.pop(0) if len(waiting) > 1 else waiting[0])
+                        data = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+                        step = 1 if pause else max(1, len(data))
+                        for start in range(0, len(data), step):
+                            connection.sendall(data[start : start + step])
+                            time.sleep(pause)
                     except OSError:
                         pass
 

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from benchmarks._study import LENGTHS, study_folder
-from pipeline_src.training.checkpoint import MINUTES
+from pipeline_src.training.checkpoint_settings import MINUTES
 
 TARGET = 5.0  # seconds
 ROUNDS = 5

@@ -66,16 +66,44 @@ def place() -> tuple[int, int, int]:
     """Rank, size and rank on this machine, from torchrun's variables or else those of a task of ``srun``.
 
     ``SLURM_STEP_NUM_TASKS`` is set by srun alone, not in a batch script that runs one process of a larger allocation.
+
+    Raises:
+        PipelineError: a variable is missing, is no number, or does not go with the others.
     """
     environment = os.environ
     if "RANK" in environment:
-        return tuple(int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))  # type: ignore[return-value]
-    size = int(environment.get("SLURM_STEP_NUM_TASKS", 1))
-    if size == 1 or "SLURM_PROCID" not in environment:
-        return 0, 1, 0
-    environment.setdefault("MASTER_ADDR", _first_host(environment))
-    environment.setdefault("MASTER_PORT", str(PORT + int(environment.get("SLURM_JOB_ID", 0)) % 1000))
-    return int(environment["SLURM_PROCID"]), size, int(environment.get("SLURM_LOCALID", 0))
+        rank, size, local_rank = "RANK", _launched("WORLD_SIZE", least=1), _launched("LOCAL_RANK")
+        if size > 1 and "MASTER_ADDR" not in environment:
+            raise _not_launched("a variable that the launcher sets is missing", None, "MASTER_ADDR")
+    else:
+        size = _launched("SLURM_STEP_NUM_TASKS", "1", least=1)
+        if size == 1 or "SLURM_PROCID" not in environment:
+            return 0, 1, 0
+        rank, local_rank = "SLURM_PROCID", _launched("SLURM_LOCALID", "0")
+        environment.setdefault("MASTER_ADDR", _first_host(environment))
+        environment.setdefault("MASTER_PORT", str(PORT + _launched("SLURM_JOB_ID", "0") % 1000))
+    if size > 1:
+        _launched("MASTER_PORT", most=65_535)
+    return _launched(rank, most=size - 1), size, local_rank
+
+
+def _launched(name: str, usual: str | None = None, least: int = 0, most: int = 10**9) -> int:
+    """A whole number that a launcher sets in the environment."""
+    value = os.environ.get(name, usual)
+    if value is None:
+        raise _not_launched("a variable that the launcher sets is missing", None, name)
+    if not re.fullmatch("[0-9]{1,10}", value) or not least <= int(value) <= most:
+        up_to = f" up to {most}" if most < 10**9 else " or more"
+        raise _not_launched(f"not a whole number of {least}{up_to}", value, name)
+    return int(value)
+
+
+def _not_launched(what: str, value: str | None, name: str) -> PipelineError:
+    return PipelineError(
+        what, value, where=f"${name}",
+        remedy="start processes that train together with torchrun or srun, which set it; for one process alone, "
+        "`unset RANK SLURM_STEP_NUM_TASKS`",
+    )  # fmt: skip
 
 
 def _first_host(environment: Mapping[str, str]) -> str:

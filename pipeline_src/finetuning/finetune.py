@@ -34,7 +34,8 @@ from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
-from pipeline_src.training.checkpoint import ROOT, Checkpoints
+from pipeline_src.training.checkpoint import Checkpoints
+from pipeline_src.training.checkpoint_settings import ROOT, check_settings
 from pipeline_src.training.identity import environment, fingerprint
 from pipeline_src.training.memory import give_large_blocks_back
 from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
@@ -56,6 +57,7 @@ def run(
             diverges.
         Interrupted: a signal requested a stop; where training was is saved.
     """
+    check_settings()
     give_large_blocks_back()
     torch.set_num_threads(machine.finetune.threads)
     recipe, encoder = recipe_of(finetune, task), Path(finetune.model)

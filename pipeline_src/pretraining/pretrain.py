@@ -17,6 +17,7 @@ from pipeline_src.pretraining.finish import finish
 from pipeline_src.pretraining.monitor import Monitor
 from pipeline_src.pretraining.phase import Phase
 from pipeline_src.pretraining.prepare import Training, prepare
+from pipeline_src.training.checkpoint_settings import check_settings
 from pipeline_src.training.distributed import init_distributed
 from pipeline_src.training.memory import give_large_blocks_back
 from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
@@ -41,6 +42,7 @@ def run(
         PipelineError: an input is missing, the phase is unknown, or training diverges.
         Interrupted: a signal requested a stop; where training was is saved.
     """
+    check_settings()
     params = Phase(phase, seed, mask_prob, model, pretrain, machine, objectives)
     give_large_blocks_back()
     torch.set_num_threads(machine.pretrain.threads)

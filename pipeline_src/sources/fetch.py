@@ -32,6 +32,8 @@ from pipeline_src.sources.checksums import (
 )
 from pipeline_src.sources.excerpts import cut_out
 
+LONGEST_LIST = 64 << 20  # bytes of a publisher's list of checksums
+
 
 @dataclass(frozen=True)
 class Obtained:
@@ -170,7 +172,7 @@ def published_list(address: str, *, again: bool) -> str:
     kept = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(kept):
         if again or not kept.exists():
-            https.download([address], kept, checked=False)
+            https.download([address], kept, checked=False, most=LONGEST_LIST)
         return kept.read_text(encoding="utf-8", errors="replace")
 
 

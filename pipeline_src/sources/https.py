@@ -13,15 +13,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.common.environment import number_of
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import shown_text
 from pipeline_src.common.progress import Progress, log
+from pipeline_src.sources.partial import Partial
+from pipeline_src.sources.watched import Watch
 
 ATTEMPTS = 4  # in a row without a byte gained, per address
 WAIT = 1.0  # seconds before the second attempt, doubled before each further one
 LONGEST_WAIT = 60.0  # seconds, also where a server asks for more
 SILENCE = 60.0  # seconds without a byte after which a connection is given up
 WINDOW, LEAST = 300.0, 1 << 16  # seconds in which so many bytes must come, and what an attempt must gain to count
+HOURS = "PIPELINE_DOWNLOAD_HOURS"  # of one file with all its attempts and mirrors; decides nothing of the result
+USUAL_HOURS = 24.0  # 20 GB, the largest dump of one file, at 250 kB/s
 LARGEST = 1 << 40  # bytes of a file whose size the catalogue does not say
 BLOCK = 1 << 18
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP statuses that may be gone a moment later
@@ -40,6 +45,10 @@ class _Final(Exception):
     """A failure that every attempt at this address would meet."""
 
 
+class _Late(Exception):
+    """The time for the file is up."""
+
+
 class _StayOnHttps(urllib.request.HTTPRedirectHandler):
     """Follows redirects, but never from https to an address that anybody on the way can change."""
 
@@ -49,7 +58,9 @@ class _StayOnHttps(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(request, fp, code, msg, headers, newurl)
 
 
-def download(urls: Sequence[str], target: Path, size: int | None = None, checked: bool = True) -> None:
+def download(
+    urls: Sequence[str], target: Path, size: int | None = None, checked: bool = True, most: int = LARGEST
+) -> None:
     """Fetch the first of ``urls`` that answers into ``target``, which appears only when it is whole.
 
     What has arrived stays beside it as ``<target>.partial`` and the next call asks for the rest alone (HTTP Range), if
@@ -61,32 +72,45 @@ def download(urls: Sequence[str], target: Path, size: int | None = None, checked
         size: bytes, where known; more are refused.
         checked: whether the caller holds the file to a checksum. Without one, the reply itself must show that the file
             is whole and what was asked for: status 200, a length, bytes of it, no page of HTML.
+        most: bytes of a file whose size is not known.
 
     Raises:
-        PipelineError: no address gave the file (each is listed with its reason), or the disk is full.
+        PipelineError: no address gave the file (each is listed with its reason), it took longer than
+            ``$PIPELINE_DOWNLOAD_HOURS``, or the disk is full.
     """
+    hours = number_of("hours", HOURS, USUAL_HOURS)
+    ends = time.monotonic() + 3600 * hours
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = _Partial(target.with_name(f"{target.name}.partial"), checked)
+    partial = Partial(target.with_name(f"{target.name}.partial"), checked)
     failures = []
     for url in urls:
         try:
-            _fetch(url, partial, size)
+            _fetch(url, partial, size, most, ends)
         except _Final as error:
             failures.append(f"{url}: {error}")
             log.warning("%s: %s", url, error)
             continue
+        except _Late:
+            partial.keep_if_it_can_go_on()
+            raise PipelineError(
+                "a download takes too long", f"not whole after {hours:g} hours", where=url,
+                remedy=f"run the same command again, which goes on where it can; for a slow line set ${HOURS} "
+                "higher; or fetch the file by other means and name it as file:… in the catalogue",
+            ) from None  # fmt: skip
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
+            if partial.endless:
+                partial.remove()
             raise PipelineError(
                 "no space left on the disk", partial.path, where=url,
-                remedy="free some and run the same command again; the download goes on where it stopped",
+                remedy="free some and run the same command again; a download whose length is known goes on where it "
+                "stopped, another one was deleted",
             ) from None  # fmt: skip
         os.replace(partial.path, target)
         partial.remove()
         return
-    if not checked and partial.edition is None:
-        partial.remove()
+    partial.keep_if_it_can_go_on()
     raise PipelineError(
         "download failed", urls[0], where="\n          ".join(failures),
         remedy="check the network, proxy and addresses, then run the same command again; or fetch the file by other "
@@ -94,62 +118,38 @@ def download(urls: Sequence[str], target: Path, size: int | None = None, checked
     )  # fmt: skip
 
 
-class _Partial:
-    """What has arrived, and of which edition of the file: its ETag or date stands in a note beside it."""
-
-    def __init__(self, path: Path, checked: bool) -> None:
-        self.path, self.checked = path, checked
-        self._note = path.with_name(f"{path.name}.edition")
-        if not checked and self.edition is None:
-            self.remove()  # nothing would show that the rest belongs to it
-
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    @property
-    def edition(self) -> str | None:
-        return self._note.read_text(encoding="ascii", errors="replace") if self._note.exists() else None
-
-    def begin(self, headers: http.client.HTTPMessage) -> None:
-        """Start a file anew."""
-        self.remove()
-        tag = headers.get("ETag", "")
-        edition = tag if re.fullmatch(r'"[\x21\x23-\x7e]{1,200}"', tag) else headers.get("Last-Modified", "")
-        if edition and edition.isascii() and edition.isprintable():
-            self._note.write_text(edition, encoding="ascii")
-
-    def remove(self) -> None:
-        for path in (self.path, self._note):
-            path.unlink(missing_ok=True)
-
-
-def _fetch(url: str, partial: _Partial, size: int | None) -> None:
+def _fetch(url: str, partial: Partial, size: int | None, most: int, ends: float) -> None:
     attempt, wait = 1, WAIT
     while True:
         before = partial.size
+        watch = Watch(WINDOW, LEAST, ends)
         try:
-            return _once(url, partial, size)
-        except _Passing as error:
+            with watch:
+                return _once(url, partial, size, most, watch)
+        except (_Passing, _Final) as error:
+            if watch.late:
+                raise _Late from None
+            if not isinstance(error, _Passing):
+                raise
             if partial.size >= before + LEAST:
                 attempt, wait = 0, WAIT
             if attempt >= ATTEMPTS:
-                raise _Final(f"{error} ({ATTEMPTS} attempts)") from None
+                raise _Final(f"{watch.too_slow or error} ({ATTEMPTS} attempts)") from None
             pause = min(max(wait, error.wait), LONGEST_WAIT)
-            log.warning("%s: %s; trying again in %.0f s", url, error, pause)
+            log.warning("%s: %s; trying again in %.0f s", url, watch.too_slow or error, pause)
             time.sleep(pause)
             attempt, wait = attempt + 1, wait * 2
 
 
-def _once(url: str, partial: _Partial, size: int | None) -> None:
+def _once(url: str, partial: Partial, size: int | None, most: int, watch: Watch) -> None:
     have = partial.size
     try:
-        response = _open(url, have, partial.edition)
+        response = _open(url, have, partial.edition, watch)
     except _Final:
         if not have:
             raise
         partial.remove()  # the server refuses this range: the file there is another one, or shorter
-        have, response = 0, _open(url, 0, None)
+        have, response = 0, _open(url, 0, None, watch)
     with response:
         length = _length(response)
         if have and response.status == 206 and _starts_at(response, have, length):
@@ -162,13 +162,16 @@ def _once(url: str, partial: _Partial, size: int | None) -> None:
             _refuse_other(response, url, length, size, partial.checked)
             partial.begin(response.headers)
         total = size if length is None else have + length
-        limit = LARGEST if size is None else size
+        limit = most if size is None else size
+        partial.endless = length is None
         if total is not None and total > limit:
             partial.remove()
             raise _Final(f"{total:,} bytes, more than the {limit:,} it may have")
+        if length is not None and not partial.has_space(length):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with open(partial.path, "ab" if have else "wb") as file, Progress(partial.path.stem, total, "B") as progress:
             progress.advance(have)
-            for block in _blocks(response):
+            for block in _blocks(response, watch):
                 file.write(block)
                 progress.advance(len(block))
                 if file.tell() > limit:
@@ -200,16 +203,15 @@ def _refuse_other(
         raise _Final("neither length nor checksum is known, so that nothing shows whether it is whole")
 
 
-def _open(url: str, have: int, edition: str | None) -> http.client.HTTPResponse:
+def _open(url: str, have: int, edition: str | None, watch: Watch) -> http.client.HTTPResponse:
     headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
         if edition:
             headers["If-Range"] = edition
     try:
-        opener = urllib.request.build_opener(_StayOnHttps())
+        opener = urllib.request.build_opener(_StayOnHttps(), *watch.handlers())
         response: http.client.HTTPResponse = opener.open(urllib.request.Request(url, headers=headers), timeout=SILENCE)
-        return response
     except urllib.error.HTTPError as error:
         if error.code in PASSING:
             asked = error.headers.get("Retry-After", "")
@@ -222,24 +224,25 @@ def _open(url: str, have: int, edition: str | None) -> http.client.HTTPResponse:
         raise _Final(f"not an address: {shown_text(error)}") from None
     except (OSError, http.client.HTTPException) as error:
         raise _Passing(shown_text(error) or type(error).__name__) from None
+    if watch.ended:  # a header that was cut short looks like a whole one
+        response.close()
+        raise _Passing(watch.too_slow)
+    return response
 
 
-def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def _blocks(response: http.client.HTTPResponse, watch: Watch) -> Iterator[bytes]:
     """Read alone is guarded here: an OSError while writing is the disk's, not the network's."""
-    since, come = time.monotonic(), 0
     while True:
         try:
             block = response.read1(BLOCK)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise _Passing(f"{type(error).__name__} {shown_text(error)}") from None
+        if watch.ended:  # what looks like the end of a file without length is none
+            raise _Passing(watch.too_slow)
         if not block:
             return
-        come += len(block)
+        watch.come += len(block)
         yield block
-        if time.monotonic() >= since + WINDOW:
-            if come < LEAST:
-                raise _Passing(f"{come:,} bytes in {WINDOW:.0f} s")
-            since, come = time.monotonic(), 0
 
 
 def _length(response: http.client.HTTPResponse) -> int | None:

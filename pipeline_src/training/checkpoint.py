@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import re
 import shutil
@@ -28,22 +27,20 @@ from torch.optim import Optimizer
 from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
-from pipeline_src.common.paths import CHECKPOINTS
 from pipeline_src.common.progress import log
+from pipeline_src.training.checkpoint_settings import ROOT, minutes
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.identity import difference, fingerprint
 from pipeline_src.training.loop import TrainState
 from pipeline_src.training.optimiser import MOMENTS
 from pipeline_src.training.state import STATE, WEIGHT, Parameters, restore_tensors, tensors_of
 
-ROOT = Path(os.environ.get("PIPELINE_CHECKPOINTS", CHECKPOINTS))  # elsewhere, a killed `dvc exp run --temp` goes on
 TENSORS = "tensors.safetensors"
 KINDS = (WEIGHT, *MOMENTS)
 NAME = re.compile(r"step-[0-9]{8,}")
 OWN_SUM = "checksum_of_the_rest"  # of state.json itself
 IN_USE = ".in-use"  # beside the checkpoints of a training; locked while it runs
 KEEP = 2  # newest checkpoints of one training; the best by validation loss is kept besides
-MINUTES = "PIPELINE_CHECKPOINT_MINUTES"  # between checkpoints; decides nothing of the result, so no parameter
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class Checkpoints:
         self.machine = json.loads(json.dumps(machine))
         self.folder = self.phase / fingerprint(self.identity)
         self._saved = time.monotonic()
-        self._pause = 60 * _minutes()
+        self._pause = 60 * minutes()
         self._in_use: IO[str] | None = None
 
     def due(self) -> bool:
@@ -277,14 +274,3 @@ def _lock(path: Path) -> IO[str]:
     except OSError as error:  # a disk without locks
         log.warning("%s cannot be locked (%s): start this training only once", path.parent, error.strerror)
     return file
-
-
-def _minutes() -> float:
-    wanted = os.environ.get(MINUTES, "10")
-    try:
-        minutes = float(wanted)
-    except ValueError:
-        minutes = math.nan
-    if not minutes >= 0:  # nor NaN
-        raise PipelineError("not a number of minutes", wanted, where=f"${MINUTES}", remedy="set it to 0 or more")
-    return minutes

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from pipeline_src.common.environment import number_of
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
@@ -208,14 +209,4 @@ def _check_devices(distributed: Distributed) -> None:
 
 
 def _hung_after() -> float:
-    wanted = os.environ.get(HUNG_AFTER, str(HUNG))
-    try:
-        seconds = float(wanted)
-    except ValueError:
-        seconds = 0
-    if not 1 <= seconds <= FOR_MAIN.total_seconds():
-        most = round(FOR_MAIN.total_seconds())
-        raise PipelineError(
-            "not a number of seconds", wanted, where=f"${HUNG_AFTER}", remedy=f"set it to 1 up to {most:,}"
-        )
-    return seconds
+    return number_of("seconds", HUNG_AFTER, HUNG, 1, FOR_MAIN.total_seconds())

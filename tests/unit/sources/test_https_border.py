@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import tempfile
 import urllib.request
 from pathlib import Path
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks._replies import reply, replying
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.sources import https
+from pipeline_src.sources import fetch, https
 
 CHUNKED = {"Transfer_Encoding": "chunked"}
 
@@ -71,11 +73,69 @@ def test_a_body_longer_than_the_catalogue_says_is_stopped(tmp_path: Path) -> Non
         assert not list(tmp_path.iterdir())
 
 
-def test_a_body_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https, "WINDOW", 0.0)
-    with replying([reply(body=b"x" * 10, Content_Length="1000")]) as address:
-        with pytest.raises(PipelineError, match=r"bytes in 0 s \(4 attempts\)"):
+@pytest.mark.parametrize("sent", [b"HTTP/1.1 200 OK\r\nX: " + b"x" * 400, reply(body=b"x" * 400, Content_Length="400")])
+def test_what_trickles_is_given_up_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(https, "WINDOW", 0.25)
+    monkeypatch.setattr(https, "ATTEMPTS", 2)
+    with replying([sent], pause=0.002) as address:
+        with pytest.raises(PipelineError, match=r"[0-9]+ bytes in 0.25 s \(2 attempts\)"):
             https.download([address], tmp_path / "a")
+
+
+@pytest.mark.parametrize("length", [{"Content_Length": "100000"}, CHUNKED])
+def test_what_goes_on_and_on_ends_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: dict[str, str]
+) -> None:
+    monkeypatch.setattr(https, "USUAL_HOURS", 0.3 / 3600)
+    monkeypatch.setattr(https, "WINDOW", 0.1)
+    monkeypatch.setattr(https, "LEAST", 0)
+    with replying([reply(body=b"f" * 9 + b"1\r\nx\r\n" * 10000, **length)], pause=0.002) as address:
+        with pytest.raises(PipelineError, match="a download takes too long") as caught:
+            https.download([address, address], tmp_path / "a", checked=False)
+    assert "PIPELINE_DOWNLOAD_HOURS" in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_hours_of_a_download_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("long", "-1", "inf", "nan", ""):
+        monkeypatch.setenv("PIPELINE_DOWNLOAD_HOURS", wrong)
+        with pytest.raises(PipelineError, match="not a number of hours"):
+            https.download(["http://127.0.0.1:9/"], tmp_path / "a")
+
+
+def test_a_list_of_checksums_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fetch, "LONGEST_LIST", 1000)
+    with replying([reply(body=b"800\r\n" + b"x" * 2048, **CHUNKED)]) as address:
+        with pytest.raises(PipelineError, match="more than the 1,000"):
+            fetch.published_list(address, again=True)
+
+
+def test_what_fills_the_disk_goes_unless_it_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10))
+    with replying([reply(body=b"x" * 100, Content_Length="100")]) as address:
+        with pytest.raises(PipelineError, match="no space left"):  # nothing is written that has no room
+            https.download([address], tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+    class Full:
+        def __init__(self, path: Path, _: str) -> None:
+            path.write_bytes(b"all the room there was")
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def write(self, _: bytes) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(https, "open", Full, raising=False)
+    with replying([reply(body=b"x" * 100)]) as address:
+        with pytest.raises(PipelineError, match="another one was deleted"):
+            https.download([address], tmp_path / "a")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("url", ["https://[::1", "https://exämple.org/a", "https://a b/", f"https://{'a' * 300}.org/"])

@@ -17,7 +17,7 @@ from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.pretraining import monitor
-from pipeline_src.training import checkpoint, loop
+from pipeline_src.training import checkpoint, checkpoint_settings, loop
 from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.identity import difference, fingerprint
@@ -270,6 +270,16 @@ def test_minutes_between_checkpoints_are_checked(study, monkeypatch):
         monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", wrong)
         with pytest.raises(PipelineError, match="not a number of minutes"):
             Checkpoints("short", {}, {}, single_process())
+
+
+def test_a_folder_that_cannot_be_written_stops_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for wrong in ("/proc/x", "file", "file/below"):
+        monkeypatch.setattr(checkpoint_settings, "ROOT", Path(wrong))
+        with pytest.raises(PipelineError, match="checkpoints cannot be written"):
+            run("short", short=9)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("seed", range(3))
