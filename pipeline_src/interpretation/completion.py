@@ -18,10 +18,12 @@ from pipeline_src.common.counter_rng import derive_seed, uniform
 from pipeline_src.interpretation.probes import rounded
 from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.params.interpretation import MASK
 
 SWEEPS = 25  # of Gibbs sampling over all masks
 TOP = 20  # tokens that it draws from
 RIGHT = (1, 2, 4, 8, 16)  # masks from the judged token on
+SHOWN = 3  # likeliest tokens at a mask
 TEXTS = 200  # of validation text, in which tokens are judged
 Frames = list[list[int]]  # the tokens at the masks after each step
 
@@ -111,6 +113,39 @@ def completions(model: StudiedModel, prompts: Sequence[str], masks: int, seed: i
                 "repeated": rounded(1 - len(set(frames[-1])) / masks),
             }
         rows.append({"prompt": prompt, "ways": ways})
+    return rows
+
+
+def filled(model: StudiedModel, masks: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """What the model puts at the one [MASK] of each text, and which rank it gives to the word looked for there.
+
+    Args:
+        model: fills masks.
+        masks: texts, each with its word.
+
+    Returns:
+        For each text ``text``, ``answer``, ``rank``, 1 for the likeliest token, None where the word is no single token,
+        and ``likeliest``: the first tokens, each with its probability.
+
+    Raises:
+        Skipped: the model fills no masks.
+    """
+    if model.lacks:
+        raise Skipped(model.lacks)
+    rows = []
+    for text, answer in masks:
+        before, after = map(model.ids, text.split(MASK))
+        (scores,) = model.log_probabilities([[*before, model.mask, *after][: model.room]], [[len(before)]])
+        token, likely = model.ids(f" {answer}"), scores[0].topk(SHOWN)  # in a sentence a space stands before it
+        rows.append({
+            "text": text,
+            "answer": answer,
+            "rank": 1 + int((scores[0] > scores[0, token[0]]).sum()) if len(token) == 1 else None,
+            "likeliest": [
+                [model.tokenizer.id_to_token(token), rounded(share)]
+                for token, share in zip(likely.indices.tolist(), likely.values.exp().tolist(), strict=True)
+            ],
+        })  # fmt: skip
     return rows
 
 

@@ -15,7 +15,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import INTERPRETATION, PRETRAINED
 from pipeline_src.common.progress import log
-from pipeline_src.interpretation.completion import completions, loss_by_masks
+from pipeline_src.interpretation.completion import completions, filled, loss_by_masks
 from pipeline_src.interpretation.contextuality import self_similarity
 from pipeline_src.interpretation.heads import head_roles, relations
 from pipeline_src.interpretation.layers import probe_capitals, probe_tags, tags_by_layer
@@ -246,13 +246,18 @@ def _completion(study: Study) -> Found:
             raise Skipped("interpretation.prompts is empty")
         return completions(study.model, study.params.prompts, MASKS, study.seed)
 
+    def masks() -> Any:
+        if not study.params.masks:
+            raise Skipped("interpretation.masks is empty")
+        return filled(study.model, study.params.masks)
+
     def loss() -> Any:
         train, test = (cut_words(study.model, part.sentences).ids for part in study.texts)
         flat = np.concatenate([np.asarray(text, np.int64) for text in train])
         counts = np.bincount(flat, minlength=study.model.tokenizer.get_vocab_size())
         return loss_by_masks(study.model, test, counts, study.seed)
 
-    return _together({"completions": texts, "loss by masks": loss})
+    return _together({"completions": texts, "filled masks": masks, "loss by masks": loss})
 
 
 def _sentences(study: Study) -> Found:

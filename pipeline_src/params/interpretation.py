@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipeline_src.params.base import Block
+
+MASK = "[MASK]"  # as people write it, whatever the vocabulary's own
 
 
 class InterpretationParams(Block):
@@ -16,6 +18,7 @@ class InterpretationParams(Block):
         sentences: of running text, at most, over which attention is averaged.
         minimal_pairs: whether the right one of two sentences that differ in a word is the likelier to the model.
         prompts: texts that the model is asked to go on writing.
+        masks: texts with one [MASK], each with the word looked for there; which rank it has is written down.
         shown: sentences whose attention the page shows.
     """
 
@@ -24,4 +27,13 @@ class InterpretationParams(Block):
     sentences: int = Field(default=300, ge=0, le=10_000)
     minimal_pairs: bool = True
     prompts: tuple[str, ...] = ("Today, I went to",)
+    masks: tuple[tuple[str, str], ...] = ()
     shown: tuple[str, ...] = ("He is running a company.", "He is running a marathon.")
+
+    @field_validator("masks")
+    @classmethod
+    def _one_mask_each(cls, masks: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        for text, _ in masks:
+            if text.count(MASK) != 1:
+                raise ValueError(f"{text!r} has {text.count(MASK)} times {MASK}, not once")
+        return masks

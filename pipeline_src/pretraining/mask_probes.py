@@ -18,7 +18,9 @@ from pipeline_src.training.sharding import give_back
 
 SHOWN = 3  # texts
 SEARCHED = 512  # examples
-COMMON = 150  # tokens: words of grammar, and what a text is full of
+COMMON = 300  # tokens: words of grammar, and what a text is full of
+LETTERS = 4  # of a word that carries content, at least
+JOINERS = frozenset("'’-‐‑")  # what stands beside them is part of a word: I've, well-known
 AROUND = 10  # tokens of text shown on either side
 TOP = 3
 PROBABILITY_DIGITS = 4
@@ -27,10 +29,10 @@ PROBABILITY_DIGITS = 4
 class MaskProbes:
     """Masked words of a phase's validation examples that a person can judge: a frequent, a middling and a rare one.
 
-    By rule, not by what the model makes of them: of words that carry content (not among the ``COMMON`` most frequent
-    tokens there), in the order of their frequency, the middle one of each third. Such a word is whole, of letters alone
-    and hidden by [MASK], and no other token is predicted in the text shown around it; each lies in an example of its
-    own, which the model sees whole. Left to right nothing is masked, and nothing is shown.
+    By rule, not by what the model makes of them: of words that carry content (of four letters or more, not among the
+    ``COMMON`` most frequent tokens there), in the order of their frequency, the middle one of each third. Such a word
+    is whole, of letters alone and hidden by [MASK], and no other token is predicted in the text shown around it; each
+    lies in an example of its own, which the model sees whole. Left to right nothing is masked, and nothing is shown.
 
     Args:
         examples: of the validation split.
@@ -53,7 +55,7 @@ class MaskProbes:
                     about = {"text": text, "answer": self._word(label)}
                     found.append((batch, position, label, about))
         common = {token for token, _ in times.most_common(COMMON)}
-        content = [probe for probe in found if probe[2] not in common] or found
+        content = [probe for probe in found if probe[2] not in common and len(probe[3]["answer"]) >= LETTERS] or found
         content.sort(key=lambda probe: -times[probe[2]])  # equals stay in the order of the examples
         self._probes = [(batch, position, about) for batch, position, _, about in _spread_out(content)]
 
@@ -103,15 +105,20 @@ class MaskProbes:
         while end < len(tokens) and self.kind.continues_word(tokens[end]):
             end += 1
         others = any(first <= other < end for other in batch.predicted.tolist() if other != position)
-        inside = position + 1 < len(tokens) and self.kind.continues_word(tokens[position + 1])
-        inside = inside or self.kind.continues_word(str(self.tokenizer.id_to_token(label)))
-        whole = self._word(label).isalpha() and not inside
-        if others or not whole or end - first <= AROUND:
+        if others or not self._is_whole(tokens, position, label) or end - first <= AROUND:
             return None
         before, after = (
             self.tokenizer.decode(batch.ids[a:b].tolist()) for a, b in ((first, position), (position + 1, end))
         )
         return f"{before} {self.kind.mask} {after}".strip()
+
+    def _is_whole(self, tokens: list[str], position: int, label: int) -> bool:
+        """Whether the masked token is a word by itself."""
+        word, before, after = self._word(label), tokens[position - 1], tokens[position + 1 : position + 2]
+        inside = self.kind.continues_word(str(self.tokenizer.id_to_token(label)))
+        inside = inside or any(map(self.kind.continues_word, after))
+        joined = any(self.kind.spelt(token) in JOINERS for token in (before, *after))
+        return word.isalpha() and not inside and not joined
 
 
 def _spread_out(found: list[tuple[PretrainingBatch, int, int, dict[str, str]]]) -> Iterator[Any]:

@@ -13,9 +13,10 @@ from pipeline_src.report.drawing import BLUE, GREY, INK, new_axes, svg
 from pipeline_src.report.experiments import Experiment
 from pipeline_src.report.members import group, lines_of, picture
 from pipeline_src.report.page import BOXES, environment
+from pipeline_src.report.paired import compared_with
 from pipeline_src.report.published import split_of
 from pipeline_src.report.results import is_synthetic
-from pipeline_src.report.table import METRICS
+from pipeline_src.report.table import METRICS, verdict
 from pipeline_src.report.traced import JsonRef
 
 TABLES = Path("workflow/ablations")
@@ -70,15 +71,15 @@ class Ablation:
 def render_comparison(experiments: Sequence[Experiment]) -> str:
     """The page of a comparison; the first experiment is what the others are compared with."""
     rows = [row for experiment in experiments for row in experiment.scores.value["rows"]]
+    against = [compared_with(experiments[0], other) for other in experiments[1:]]
     lines = []
     for eval_set, metric in dict.fromkeys((row["eval_set"], row["metric"]) for row in rows):
         scores = [experiment.row(eval_set, metric) for experiment in experiments]
         known = next(ref for ref in scores if ref is not None)
-        lines.append((known["title"], METRICS.get(metric, metric), split_of(known.value["file"]), scores))
+        tests = [of[f"{eval_set}/{metric}"] if f"{eval_set}/{metric}" in of else None for of in against]
+        lines.append((known["title"], METRICS.get(metric, metric), split_of(known.value["file"]), scores, tests))
     members = group(experiments)
-    means = (
-        lines_of(members) if len(members) < len(experiments) else []
-    )  # without two seeds there is nothing to average
+    means = lines_of(members) if len(members) < len(experiments) else []  # else there is nothing to average
     return (
         environment()
         .get_template("comparison.html.j2")
@@ -91,6 +92,7 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
             ],
             params=differing(experiments),
             lines=lines,
+            verdict=lambda ref: verdict(ref.value, better="better"),
             made=lambda ref, experiment: is_synthetic(experiment.scores.value, ref.value["task"]),
             ablations=find_ablations(experiments),
             members=members,

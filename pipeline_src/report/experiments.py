@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +30,14 @@ class Experiment:
         name: as it was asked for.
         summary, scores: its ``results/summary.json`` and ``results/scores.json``.
         params: its ``params.yaml``, a value for each dotted key.
+        commit: where it lies; None for the workspace.
     """
 
     name: str
     summary: JsonRef
     scores: JsonRef
     params: dict[str, Any]
+    commit: str | None = None
 
     def row(self, name: str, metric: str) -> JsonRef | None:
         """A row of its scores, None where it has none."""
@@ -43,12 +47,51 @@ class Experiment:
         return None
 
 
+class Folders:
+    """Folders that an experiment's stages left, fetched from DVC's cache where they do not lie in the workspace.
+
+    Args:
+        experiment: whose.
+        target: an own folder, which may be filled.
+    """
+
+    def __init__(self, experiment: Experiment, target: Path) -> None:
+        self.experiment, self._target = experiment, target
+        self.restarts: list[int] = experiment.params.get("finetune.restarts", [])
+
+    @cached_property
+    def _cache(self) -> Any:
+        import dvc.api
+
+        return dvc.api.DVCFileSystem(rev=self.experiment.commit)
+
+    def folder(self, path: Path) -> Path:
+        """Where an output lies now.
+
+        Raises:
+            PipelineError: neither here nor in the cache.
+        """
+        place = path if self.experiment.commit is None else self._target / path
+        if not place.exists() and self.experiment.commit is not None:
+            from dvc.exceptions import DvcException
+
+            try:
+                self._cache.get(path.as_posix(), str(place), recursive=True)
+            except (DvcException, OSError):
+                shutil.rmtree(place, ignore_errors=True)  # half of it
+        if not place.is_dir():
+            remedy = f"fetch it: `dvc exp apply {self.experiment.name} && dvc pull`"
+            raise PipelineError("not at hand", path, where=self.experiment.name, remedy=remedy)
+        return place
+
+
 def read_experiment(name: str) -> Experiment:
     """An experiment of DVC by its name, a git revision, or ``workspace``.
 
     Raises:
         PipelineError: there is no such experiment, or it has no results here or in DVC's remote.
     """
+    commit = None
     if name == WORKSPACE:
         summary, scores = read_json(RESULTS / "summary.json"), read_json(RESULTS / "scores.json")
         params = Path(PARAMS).read_text(encoding="utf-8")
@@ -62,6 +105,7 @@ def read_experiment(name: str) -> Experiment:
         JsonRef(summary, f"{name}:{SUMMARY}"),
         JsonRef(scores, f"{name}:{SCORES}"),
         dotted(yaml.safe_load(params)),
+        commit,
     )
 
 

@@ -1,4 +1,4 @@
-"""Stage ``report``: results/*.json in, ``report.html``, ``report.md``, tables for plots and ``summary.json`` out."""
+"""Stage ``report``: results/*.json in, pages, tables for plots, ``summary.json`` and ``filled_masks.json`` out."""
 
 from __future__ import annotations
 
@@ -59,6 +59,9 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     )
     _write_table(RESULTS / "confusion.tsv", CONFUSION_COLUMNS, confusion_rows(results))
     write_json(RESULTS / "summary.json", summary)
+    completion = results.documents.get("results/interpretation/completion.json")
+    masks = completion.value.get("filled masks", []) if completion else []
+    write_json(RESULTS / "filled_masks.json", masks)  # in git: what README says of the model is compared with it
     log.info("report: %s", RESULTS / "report.html")
 
 

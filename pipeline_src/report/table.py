@@ -108,12 +108,12 @@ def row_texts(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def verdict(found: dict[str, Any] | None) -> str:
+def verdict(found: dict[str, Any] | None, better: str = "yes") -> str:
     """What a difference says, in a word: a difference inside the noise is called so, with what would have told it."""
     if found is None:
         return "–"
     if found["told"]:
-        return "yes" if found["difference"] > 0 else "worse"
+        return better if found["difference"] > 0 else "worse"
     if found["examples_to_tell"] is None:
         return "same"
     return f"noise ({found['examples_to_tell']:,} would tell)"

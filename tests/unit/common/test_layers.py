@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "interpretation": {"corpus", "tokenizer", "models", "tasks.files"},
     "evaluation": {"tasks", "task_sources.synthetic", "task_sources.from_corpus"},
     "statistics": {"corpus", "tokenizer", "examples", "tasks.files"},
-    "report": set(),
+    "report": {"evaluation.prediction_files", "evaluation.task_scores", "tasks.handlers", "tasks.files.spec"},
     "tools": {
         *("sources", "tokenizer", "examples", "models", "pretraining", "statistics", "finetuning", "training"),
         *("report", "interpretation", "tasks.files.spec"),

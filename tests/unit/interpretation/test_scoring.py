@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.interpretation.completion import WAYS, complete, completions, loss_by_masks
+from pipeline_src.interpretation.completion import WAYS, complete, completions, filled, loss_by_masks
 from pipeline_src.interpretation.minimal_pairs import Pair, judge, template_pairs, treebank_pairs
 from pipeline_src.interpretation.scoring import preferred, pseudo_log_likelihoods
 from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.trees import Tree
 from pipeline_src.interpretation.word_vectors import Sentence, cut_words
+from pipeline_src.params.interpretation import InterpretationParams
 from tests.unit.interpretation.conftest import SENTENCES, make_model
 
 
@@ -69,6 +70,24 @@ def test_models_that_fill_no_masks_are_passed_over_with_the_reason():
             completions(model, ["a"], 2, 1)
         with pytest.raises(Skipped, match=reason):
             loss_by_masks(model, [[5] * 30], np.ones(20), 1)
+        with pytest.raises(Skipped, match=reason):
+            filled(model, [("a [MASK]", "b")])
+
+
+def test_a_words_rank_at_a_mask_counts_the_likelier_tokens(model):
+    one, two = filled(model, [("a [MASK] c", "b"), ("[MASK] a", "b c")])
+    ids = [model.ids("a")[0], model.mask, model.ids("c")[0]]
+    (scores,) = model.log_probabilities([ids], [[1]])
+    in_order = [model.tokenizer.id_to_token(token) for token in scores[0].argsort(descending=True).tolist()]
+    assert in_order[one["rank"] - 1] == "b" and [token for token, _ in one["likeliest"]] == in_order[:3]
+    assert one["likeliest"][0][1] == pytest.approx(float(scores[0].max().exp()), abs=1e-3)
+    assert two["rank"] is None and two["text"] == "[MASK] a"  # its word is two tokens
+
+
+def test_a_text_to_fill_has_one_mask():
+    for text in ("none", "[MASK] and [MASK]"):
+        with pytest.raises(ValueError, match="not once"):
+            InterpretationParams(masks=((text, "a"),))
 
 
 def test_loss_by_masks_judges_the_same_token_each_time(model):

@@ -21,8 +21,9 @@ from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, save_tokenize
 from tests.frames import bert_frames
 from tests.unit.pretraining.small import train_phase
 
-WORDS = [f"{a}{b}" for a in "bcdfg" for b in "aeiou"]
-PIECES = [*SPECIAL_TOKENS, *WORDS, *(f"##{word}" for word in WORDS), *"12345"]
+WORDS = [f"{a}{b}{c}o" for a in "bcdfg" for b in "aeiou" for c in "lr"]
+SHORT = ["ve", "ago"]
+PIECES = [*SPECIAL_TOKENS, *WORDS, *SHORT, *(f"##{word}" for word in WORDS), *"12345'-"]
 CLS, SEP, MASK_ID = (SPECIAL_TOKENS.index(name) for name in ("[CLS]", "[SEP]", MASK))
 NO_NUMBERS = np.isin(np.arange(len(PIECES)), range(len(SPECIAL_TOKENS)))
 
@@ -67,6 +68,22 @@ def test_what_is_shown_can_be_judged(validation, objective):
         assert len(candidates) == TOP and probabilities == sorted(probabilities, reverse=True)
 
 
+def test_part_of_a_word_is_not_shown(validation):
+    """Neither a piece of it, nor what an apostrophe or a hyphen joins to another (the ve of I've)."""
+    examples, _, tokenizer = validation
+    masks = MaskProbes(examples, tokenizer)
+    word, piece = (PIECES.index(token) for token in (WORDS[0], f"##{WORDS[0]}"))
+    for tokens, label, whole in (
+        ([WORDS[1], MASK, WORDS[2]], word, True),
+        ([WORDS[1], MASK], word, True),
+        ([WORDS[1], MASK, WORDS[2]], piece, False),
+        ([WORDS[1], MASK, f"##{WORDS[2]}"], word, False),
+        (["'", MASK, WORDS[2]], word, False),
+        ([WORDS[1], MASK, "-"], word, False),
+    ):
+        assert masks._is_whole(tokens, 1, label) == whole, (tokens, PIECES[label])
+
+
 def test_candidates_are_the_models_own_at_that_place(validation, objective):
     examples, _, tokenizer = validation
     masks = MaskProbes(examples, tokenizer)
@@ -106,6 +123,7 @@ def test_they_are_words_of_several_frequencies(validation, monkeypatch):
         batch = examples.batch(np.array([number]))
         times.update([*batch.ids.tolist(), *batch.labels.tolist()])
     found = [PIECES.index(probe["answer"]) for *_, probe in MaskProbes(examples, tokenizer)._probes]
+    assert not {PIECES[token] for token in found} & set(SHORT)  # too short to carry content
     common = {token for token, _ in times.most_common(5)}
     assert len(found) == SHOWN and not common & set(found)
     counts = [times[token] for token in found]

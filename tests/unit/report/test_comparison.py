@@ -1,8 +1,11 @@
 """Experiments of DVC side by side, read where they lie, and ablations beside the paper's."""
 
+import json
+import re
 import shutil
 import subprocess
 from html import unescape
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,7 +15,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
 from pipeline_src.report.comparison import OURS, differing, find_ablations, read_tables, render_comparison
-from pipeline_src.report.experiments import dotted, read_experiment, resolve
+from pipeline_src.report.experiments import Experiment, Folders, dotted, read_experiment, resolve
+from pipeline_src.report.paired import _tests, compared_with
+from pipeline_src.report.traced import JsonRef
 from pipeline_src.tasks.files.spec import load_spec, task_names
 from tests.unit.report.conftest import Page, score_row, write_scores
 from tests.unit.report.test_numbers import audit
@@ -159,3 +164,58 @@ def test_only_parameters_that_differ_are_listed(results):
     one = read_experiment("workspace")
     study(results, "none", 80.0, [])
     assert differing([one, read_experiment("workspace")]) == [("examples.pairs", ["next_sentence", "none"])]
+
+
+QUESTIONS = 60
+
+
+def answered(folder, right: int, restart: int = 1) -> None:
+    """A task of the user's own kind of files: its development set, and an experiment's answers, the first right."""
+    lines = [f"{number}\t{number % 2}\t\tsentence {number}" for number in range(QUESTIONS)]
+    (folder / "data/tasks/cola").mkdir(parents=True, exist_ok=True)
+    (folder / "data/tasks/cola/dev.tsv").write_text("\n".join(lines) + "\n")
+    place = folder / f"results/predictions/cola/{restart}/pretrained"
+    place.mkdir(parents=True, exist_ok=True)
+    rows = [{"id": str(number), "prediction": str((number + (number >= right)) % 2)} for number in range(QUESTIONS)]
+    (place / "cola.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def of_answers(name: str, commit: str | None = None) -> Experiment:
+    scores = {"synthetic": False, "rules": {}, "rows": [score_row("cola", "matthews", 50.0)]}
+    return Experiment(
+        name, JsonRef({}, f"{name}:summary"), JsonRef(scores, f"{name}:scores"), {"finetune.restarts": [1]}, commit
+    )
+
+
+def test_two_experiments_are_tested_on_the_same_examples(results, monkeypatch):
+    """One lies in the workspace, the other is fetched from the cache; what a cache lacks is a dash and no error."""
+    answered(results.parent, 60)
+
+    class Cache:
+        def __init__(self, rev: str) -> None:
+            self.right = {"alike": 58, "worse": 30, "gone": None}[rev]
+
+        def get(self, path: str, target: str, recursive: bool) -> None:
+            if self.right is None:
+                raise OSError("not in the cache")
+            root = Path(target[: -len(path)])
+            answered(root, self.right)
+
+    monkeypatch.setattr("dvc.api.DVCFileSystem", Cache)
+    first = of_answers("workspace")
+    alike, worse, gone = (compared_with(first, of_answers(name, name)).value for name in ("alike", "worse", "gone"))
+    assert not gone and set(alike) == set(worse) == {"cola/matthews"}
+    assert worse["cola/matthews"]["told"] and worse["cola/matthews"]["difference"] < -50
+    found = alike["cola/matthews"]
+    assert not found["told"] and found["p"] > 0.05 and found["examples_to_tell"] > QUESTIONS
+    page = render_comparison([first, of_answers("alike", "alike"), of_answers("worse", "worse")])
+    assert re.search(r"noise \(\d+ would tell\)", page) and page.count(": worse") == 1
+
+
+def test_other_examples_are_not_compared(results):
+    answered(results.parent, 60)
+    first = of_answers("workspace")
+    other = Folders(of_answers("other", "commit"), results.parent / "other")
+    answered(results.parent / "other", 50)
+    (results.parent / "other/data/tasks/cola/dev.tsv").write_text("0\t1\t\tanother sentence\n")
+    assert _tests("cola", "cola", "dev.tsv", [other, Folders(first, results.parent / "first")]) == {}
