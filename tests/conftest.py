@@ -20,7 +20,7 @@ settings.load_profile("busy machine")
 LONGEST = [
     *("test_slurm_study.py", "test_real_study.py", "test_ablations.py", "test_learning.py", "test_slurm.py"),
     *("test_experiments.py", "test_checkpoint.py", "test_two_engines.py", "test_finetune.py", "test_distributed.py"),
-    "test_gpu_rehearsal.py",
+    *("test_gpu_rehearsal.py", "test_every_objective.py"),
 ]
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 

@@ -1,6 +1,6 @@
 """DeBERTa, versions 2 and 3 (He et al. 2021; 2023): buckets of relative positions, projected as contents are.
 
-The convolution of v2's xlarge is left out; version 3 has none.
+A model that is imported may have the convolution of v2's xlarge; one that is pretrained here has none, as version 3.
 """
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline_src.models.architecture import Architecture
 from pipeline_src.models.deberta import (
+    Asked,
     DebertaBlock,
     DebertaConfig,
     DebertaEncoder,
@@ -19,14 +22,20 @@ from pipeline_src.models.deberta import (
     DisentangledAttention,
     deberta_names,
 )
+from pipeline_src.models.dropout import Dropout
+from pipeline_src.models.flops import Workload
 from pipeline_src.models.layer_norm import LayerNorm
 from pipeline_src.models.names import Names
+from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 
 REFUSED_OBJECTIVES = {
     "left_to_right": "it reads both directions, and transformers has no class for one",
     "layers": "its scores are of contents and of distances, and a student's of contents alone would be told the sum",
 }
 REFUSED_PAIRS = "its mask decoder reads another last layer than the label of a pair would"
+CONVOLUTION = "bert.encoder.layer.0.convolution."  # it ends the first block
+JUDGE = "discriminator_predictions."
+ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu}  # of the convolution
 
 
 @dataclass(frozen=True)
@@ -50,12 +59,25 @@ class DebertaV2Config(DebertaConfig):
             },
             output_layers={},
             written={"share_att_key": True, "norm_rel_ebd": "layer_norm"},
-            fixed={"conv_kernel_size": (0,)},
-            loaded=((r"\.attention\.self\.(query|key|value)_proj\.", r".attention.self.\1."),),
-            saved=((r"\.attention\.self\.(query|key|value)\.", r".attention.self.\1_proj."),),
+            fixed={"conv_kernel_size": (0, 3), "conv_groups": (1,), "conv_act": tuple(ACTIVATIONS)},
+            loaded=(
+                (r"\.attention\.self\.(query|key|value)_proj\.", r".attention.self.\1."),
+                (r"^bert\.encoder\.conv\.", CONVOLUTION),
+                (r"^mask_predictions\.classifi?er\.", f"{JUDGE}dense_prediction."),
+                (r"^mask_predictions\.", JUDGE),
+            ),
+            saved=(
+                (r"\.attention\.self\.(query|key|value)\.", r".attention.self.\1_proj."),
+                (f"^{CONVOLUTION}", "bert.encoder.conv."),
+                (f"^{JUDGE}dense_prediction\\.", "mask_predictions.classifier."),
+                (f"^{JUDGE}", "mask_predictions."),
+            ),
         )
     )
+    judged_with_first: ClassVar[bool] = True
     position_buckets: int = 256  # microsoft/DeBERTa, experiments/language_model
+    conv_kernel_size: int = 0  # 3 in v2's xlarge
+    conv_act: str = "tanh"  # transformers' default; gelu in v2's xlarge
 
     @property
     def half_table(self) -> int:
@@ -66,6 +88,10 @@ class DebertaV2Config(DebertaConfig):
     def bucket_reach(self) -> int | None:
         """The distance at which the last bucket ends."""
         return self.max_position_embeddings
+
+    def training_flops(self, work: Workload) -> int:
+        """As :meth:`DebertaConfig.training_flops`, and 6 H^2 a token for each place of the convolution."""
+        return super().training_flops(work) + 6 * self.conv_kernel_size * self.hidden_size**2 * work.tokens
 
 
 class SharedAttention(DisentangledAttention):
@@ -95,13 +121,53 @@ class DebertaV2Block(DebertaBlock):
     Attention = SharedAttention
 
 
+class Convolution(nn.Module):
+    """Of neighbouring vectors of a sequence, added to others and normalised (DeBERTa's bert.py, ``ConvLayer``)."""
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(config.hidden_size, config.hidden_size, config.conv_kernel_size)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.activation = ACTIVATIONS[config.conv_act]
+
+    def forward(self, hidden: Tensor, residual: Tensor, layout: PackedLayout, rows: RowsInUse | None) -> Tensor:
+        """[T, H], and [T, H] or [R, H] of the rows in use -> as many."""
+        taps = self.conv.weight.shape[2]
+        places = torch.arange(len(hidden), device=hidden.device) if rows is None else rows.index
+        seen = []
+        for offset in range(-(taps // 2), taps // 2 + 1):
+            near = (places + offset).clamp(0, len(hidden) - 1)
+            same = layout.position[near] == layout.position[places] + offset  # else of another sequence, or of none
+            seen.append(hidden.index_select(0, near) * same[:, None])
+        weight = self.conv.weight.transpose(1, 2).flatten(1)  # [H, taps x H]
+        mixed = F.linear(torch.cat(seen, 1), weight, self.conv.bias)
+        return self.LayerNorm(residual + self.activation(self.dropout(mixed)))
+
+
+class ConvolvedBlock(DebertaV2Block):
+    """The first of v2's xlarge: a convolution of what it reads is added to what it makes."""
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__(config)
+        self.convolution = Convolution(config)
+
+    def forward(
+        self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None, asked: Asked | None = None
+    ) -> Tensor:
+        """As :meth:`DebertaBlock.forward`."""
+        return self.convolution(hidden, super().forward(hidden, layout, rows, asked), layout, rows)
+
+
 class DebertaV2Encoder(DebertaEncoder):
     """The table goes through a LayerNorm."""
 
     Block = DebertaV2Block
 
-    def __init__(self, config: DebertaConfig) -> None:
+    def __init__(self, config: DebertaV2Config) -> None:
         super().__init__(config)
+        if config.conv_kernel_size:
+            self.layer[0] = ConvolvedBlock(config)
         self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def table(self) -> Tensor:

@@ -46,12 +46,14 @@ class BertConfig:
         layer_norm_eps: likewise.
         initial_cut: deviations at which initial weights are cut; None cuts none. Likewise.
         head_bias: whether the head of masked words has biases below its decoder's. Likewise.
+        judged_with_first: whether a discriminator adds the vector of a sequence's first token to each. Likewise.
     """
 
     names: ClassVar[Names] = BERT
     layer_norm_eps: ClassVar[float] = LAYER_NORM_EPS
     initial_cut: ClassVar[float | None] = 2.0  # google-research/bert
     head_bias: ClassVar[bool] = True
+    judged_with_first: ClassVar[bool] = False
     vocab_size: int
     hidden_size: int
     num_hidden_layers: int
@@ -386,13 +388,13 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """
     cut = next((part.config.initial_cut for part in module.modules() if isinstance(part, Bert)), BertConfig.initial_cut)
     for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
+        if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d):
             if cut is None:
                 nn.init.normal_(part.weight, std=INITIAL_STD, generator=generator)
             else:
                 most = cut * INITIAL_STD
                 nn.init.trunc_normal_(part.weight, std=INITIAL_STD, a=-most, b=most, generator=generator)
-        if isinstance(part, nn.Linear) and part.bias is not None:
+        if isinstance(part, nn.Linear | nn.Conv1d) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):
             part.reset_parameters()

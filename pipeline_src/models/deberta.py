@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -83,13 +83,25 @@ class DebertaConfig(BertConfig):
     def training_flops(self, work: Workload) -> int:
         """As :func:`pipeline_src.models.flops.training_flops`, with two more products for a pair, and the decoder's.
 
-        What positions are projected once a batch is left out.
+        What positions are projected once a batch is left out. Where no word is predicted, the decoder does not run.
         """
         blocks = (self.num_hidden_layers - 1) * block_flops(self, work.tokens, work.squares, products=PRODUCTS)
         last = block_flops(self, work.rows, work.row_pairs, products=PRODUCTS, asked_of=work.tokens)
         again = block_flops(self, work.rows, work.row_pairs, products=PRODUCTS, asked_of=0)
-        decoding = (DECODINGS - 1) * again if self.mask_decoder else 0
+        decoding = (DECODINGS - 1) * again if self.mask_decoder and work.predictions else 0
         return blocks + last + decoding + head_flops(self, work.predictions)
+
+
+class Asked(NamedTuple):
+    """What the mask decoder asks a block with.
+
+    Attributes:
+        vectors: queries are made of, instead of those that the block reads, [R, H].
+        known: keys and values of what it reads, [T, heads, head size] each.
+    """
+
+    vectors: Tensor
+    known: tuple[Tensor, Tensor]
 
 
 class DebertaEmbeddings(Embeddings):
@@ -130,24 +142,16 @@ class DisentangledAttention(nn.Module):
         """Rows of relative positions [rows, H] -> as queries and as keys, [rows, H] each."""
 
     def forward(
-        self,
-        hidden: Tensor,
-        layout: PackedLayout,
-        rows: RowsInUse | None = None,
-        asking: Tensor | None = None,
-        known: tuple[Tensor, Tensor] | None = None,
+        self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None, asked: Asked | None = None
     ) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the R rows in use.
-
-        ``asking`` are other vectors to make queries of, [R, H]; ``known`` are keys and values of ``hidden``.
-        """
+        """[T, H] -> [T, H], or [R, H] for the R rows in use."""
         kept = hidden if rows is None else hidden.index_select(0, rows.index)
         places = layout.position if rows is None else layout.position.index_select(0, rows.index)
         (table,) = layout.tables[TABLE]
         used = self.dropout(table[rows_in_use(layout.max_seqlen, self.half, self.reach)])
-        query = self.ask(kept if asking is None else asking).view(len(kept), self.heads, -1)
+        query = self.ask(kept if asked is None else asked.vectors).view(len(kept), self.heads, -1)
         query_rows, key_rows = (part.view(len(part), self.heads, -1) for part in self.project(used))
-        key, value = self.keys_and_values(hidden) if known is None else known
+        key, value = self.keys_and_values(hidden) if asked is None else asked.known
         context = disentangled_attention(
             query, key, value, query_rows, key_rows, layout, self.half, self.reach,
             self.rate if self.training else 0.0, layout if rows is None else rows.layout, places,
@@ -161,17 +165,12 @@ class DebertaBlock(Block):
     Attention = DisentangledAttention
 
     def forward(
-        self,
-        hidden: Tensor,
-        layout: PackedLayout,
-        rows: RowsInUse | None = None,
-        asking: Tensor | None = None,
-        known: tuple[Tensor, Tensor] | None = None,
+        self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None, asked: Asked | None = None
     ) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the R rows in use; the rest as :meth:`DisentangledAttention.forward`."""
+        """[T, H] -> [T, H], or [R, H] for the R rows in use."""
         kept = hidden if rows is None else hidden.index_select(0, rows.index)
-        kept = kept if asking is None else asking
-        inner = self.attention["output"](self.attention["self"](hidden, layout, rows, asking, known), kept)
+        kept = kept if asked is None else asked.vectors
+        inner = self.attention["output"](self.attention["self"](hidden, layout, rows, asked), kept)
         return self.output(F.gelu(self.intermediate["dense"](inner), approximate=self.approximate), inner)
 
 
@@ -210,7 +209,7 @@ class DebertaEncoder(Encoder):
         asking = (hidden if rows is None else hidden.index_select(0, rows.index)) + positions(places)
         known = last.attention["self"].keys_and_values(hidden)
         for _ in range(DECODINGS):
-            asking = last(hidden, layout, rows, asking, known)
+            asking = last(hidden, layout, rows, Asked(asking, known))
         return asking
 
 

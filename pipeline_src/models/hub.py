@@ -22,7 +22,7 @@ from pipeline_src.models.tensors import read_tensors
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 LISTED = "vocab.txt"  # of a WordPiece vocabulary alone
-MAY_BE_ZERO = ("pad_token_id", "type_vocab_size")  # of the whole numbers in a config
+MAY_BE_ZERO = ("pad_token_id", "type_vocab_size", "conv_kernel_size")  # of the whole numbers in a config
 CARD = "README.md"  # where people and Hugging Face's hub look for it
 
 

@@ -1,25 +1,26 @@
 """ELECTRA (Clark et al. 2020): a small generator fills masked words in, and the encoder tells which are not the text's.
 
-The discriminator is the model of the study; the generator lies beside it, in the folder ``generator``.
+The discriminator is the model of the study; the generator lies beside it, in the folder ``generator``. In the paper's
+ablations the model says instead what the words were, or is asked about the predicted ones alone (section 3.4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.discriminator import AddedTable, Discriminator, area_under_curve
+from pipeline_src.models.discriminator import AddedTable, Discriminator, FilledText
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.heads import BertForMaskedLM
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
+from pipeline_src.models.word_restorer import CopyingRestorer, WordRestorer
 from pipeline_src.params.base import Block
 from pipeline_src.params.objectives import ReplacedParams
 from pipeline_src.pretraining.tensor_batch import TensorBatch
@@ -29,37 +30,29 @@ from pipeline_src.training.objective import PretrainingObjective, SavedModel
 from pipeline_src.training.transfer import to_device
 
 CORRUPTION = "masked"
-BINS, FARTHEST = 4096, 16.0  # of the scores over which the area under the curve is summed
 TABLES = ("word_embeddings", "position_embeddings")  # that are disentangled, as in DeBERTa-v3's code
-
-
-class Judged(NamedTuple):
-    """A micro-batch seen by both.
-
-    Attributes:
-        words: the generator's loss.
-        scores: the discriminator's, [T], or of the predicted tokens alone.
-        replaced: whether each is another than the text's own, bool of the same shape.
-    """
-
-    words: Term
-    scores: Tensor
-    replaced: Tensor
+MODELS: dict[tuple[str, str], type[Discriminator | WordRestorer]] = {  # by what is learnt, and on which tokens
+    ("replaced", "all"): Discriminator,
+    ("replaced", "predicted"): Discriminator,  # "ELECTRA 15%"
+    ("words", "predicted"): WordRestorer,  # "Replace MLM"
+    ("words", "all"): CopyingRestorer,  # "All-Tokens MLM"
+}
 
 
 class Replaced(PretrainingObjective[TensorBatch]):
-    """The generator's loss on masked words, and ``weight`` times the discriminator's on every token.
+    """The generator's loss on masked words, and ``weight`` times that of the model that reads what it filled in.
 
     The gradient ends at the sampled words. A word that the generator guesses right counts as the text's own.
 
     Attributes:
-        model: the discriminator.
+        model: the discriminator, or what stands for it in an ablation.
         generator: narrower, over the same table of embeddings where they are shared.
     """
 
-    terms: ClassVar[Mapping[str, float]] = {"mlm": 1.0, "rtd": 50.0}
+    terms: ClassVar[Mapping[str, float]] = {"mlm": 1.0, "rtd": 50.0, "words": 50.0}
     validation_columns: ClassVar[Sequence[str]] = (
-        *("mlm_loss", "mlm_accuracy", "rtd_loss", "rtd_recall", "rtd_specificity", "rtd_auc", "replaced"),
+        *("mlm_loss", "mlm_accuracy", "rtd_loss", "rtd_recall", "rtd_specificity", "rtd_auc"),
+        *("words_loss", "words_accuracy", "replaced"),
     )
     causal: ClassVar[bool] = False
     own: ReplacedParams
@@ -67,7 +60,7 @@ class Replaced(PretrainingObjective[TensorBatch]):
     def __init__(self, config: BertConfig, pairs: str, own: Block | None = None) -> None:
         super().__init__(config, pairs, own or ReplacedParams())
         self.generator_config = generator_config(config, self.own)
-        self.model = Discriminator(config)
+        self.model = MODELS[self.own.learns, self.own.loss_on](config)
         self.generator = BertForMaskedLM(self.generator_config)
         if self.own.embeddings != "separate":
             if self.generator_config.embedding_width != config.embedding_width:
@@ -86,15 +79,16 @@ class Replaced(PretrainingObjective[TensorBatch]):
                 table = getattr(self.generator.bert.embeddings, name, None)
                 if table is not None:  # not every encoder has one of positions
                     setattr(self.model.bert.embeddings, name, AddedTable(table))
-        self.weights = {"mlm": 1.0, "rtd": self.own.weight}
+        self.weights = {"mlm": 1.0, self.model.term: self.own.weight}
 
     @property
     def learns(self) -> str:
         """For the model's card."""
-        return "telling the words of a text from those that a generator put there"
+        return self.model.learns
 
     def tie(self) -> None:
         """The decoder's matrix is the embedding's."""
+        self.model.tie()
         self.generator.tie()
 
     def draw_weights(self, generator: torch.Generator) -> None:
@@ -124,18 +118,17 @@ class Replaced(PretrainingObjective[TensorBatch]):
         return [list(self.model.parameters()), list(self.generator.parameters())]
 
     def count(self, batch: TensorBatch) -> dict[str, int]:
-        """Predicted and judged tokens, and what the batch counts."""
-        judged = batch.counts["tokens" if self.own.loss_on == "all" else "predictions"]
-        return {"mlm": batch.counts["predictions"], "rtd": judged, **batch.counts}
+        """Predicted tokens and those that the model is asked about, and what the batch counts."""
+        asked = batch.counts["tokens" if self.own.loss_on == "all" else "predictions"]
+        return {"mlm": batch.counts["predictions"], self.model.term: asked, **batch.counts}
 
     def forward(self, batch: TensorBatch) -> dict[str, Term]:
         """The sums of both losses."""
-        words, scores, replaced = self.judge(batch)
-        loss = F.binary_cross_entropy_with_logits(scores.float(), replaced.float(), reduction="sum")
-        return {"mlm": words, "rtd": Term(loss, ((scores > 0) == replaced).sum())}
+        words, text = self.fill(batch)
+        return {"mlm": words, self.model.term: Term(*self.model.loss(text))}
 
-    def judge(self, batch: TensorBatch) -> Judged:
-        """Fill the masked words in by ``batch.draws``, and score what comes of it."""
+    def fill(self, batch: TensorBatch) -> tuple[Term, FilledText]:
+        """The generator's loss, and the text with its words, drawn by ``batch.draws`` at every predicted place."""
         assert batch.draws is not None
         # one each: a layout may keep what depends on the width of heads
         of_generator, layout = (PackedLayout.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
@@ -143,67 +136,49 @@ class Replaced(PretrainingObjective[TensorBatch]):
         hidden = self.generator.bert.decode(batch.ids, batch.segments, of_generator, rows)
         hidden = hidden.index_select(0, batch.predicted_rows)
         loss, right, drawn = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.draws)
-        seen, other = batch.ids.index_copy(0, batch.predicted, drawn), drawn != batch.labels
+        seen = batch.ids.index_copy(0, batch.predicted, drawn)
         if self.own.loss_on == "all":
-            read = self.model.bert.encode(seen, batch.segments, layout)
-            other = torch.zeros_like(seen, dtype=torch.bool).index_copy(0, batch.predicted, other)
+            own = batch.ids.index_copy(0, batch.predicted, batch.labels)
+            text = FilledText(seen, batch.segments, layout, None, None, seen, own)
         else:
-            read = self.model.bert.encode(seen, batch.segments, layout, rows).index_select(0, batch.predicted_rows)
-        return Judged(Term(loss, right), self.model.discriminator_predictions(read), other)
+            text = FilledText(seen, batch.segments, layout, rows, batch.predicted_rows, drawn, batch.labels)
+        return Term(loss, right), text
 
     def training_flops(self, work: Workload) -> int:
-        """The generator's as a masked model's; the discriminator reads all rows, and 6 (H^2 + H) a token for its head.
+        """The generator's as a masked model's; the model that reads its words reads all rows.
 
-        Where the predicted tokens alone are judged, it reads these rows alone.
+        Where it is asked about the predicted tokens alone, it reads these rows alone.
         """
-        judged, read = work.predictions, work._replace(predictions=0)
+        asked, read = work.predictions, work
         if self.own.loss_on == "all":
-            judged, read = work.tokens, read._replace(rows=work.tokens, row_pairs=work.squares)
-        head = 6 * (self.config.hidden_size**2 + self.config.hidden_size) * judged
-        return self.generator_config.training_flops(work) + self.config.training_flops(read) + head
+            asked, read = work.tokens, work._replace(rows=work.tokens, row_pairs=work.squares)
+        return self.generator_config.training_flops(work) + self.model.training_flops(read, asked)
 
     @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
     def measure(self, validation: ValidationSet) -> dict[str, float]:
-        """The generator's figures as a masked model's, and the discriminator's beside.
+        """The generator's figures as a masked model's, and the model's own beside.
 
-        ``rtd_loss`` and ``rtd_accuracy`` over all tokens; ``rtd_recall`` among the replaced, ``rtd_specificity`` among
-        the others, ``rtd_auc`` the area under the curve of one over the other; ``replaced``, the share of the predicted
-        tokens that the generator did not guess. Where that nears 0 the generator is too good to learn from (ELECTRA,
-        section 3.2), and a discriminator that always says "the text's own" is right at all but that share.
+        ``replaced`` is the share of the predicted tokens that the generator did not guess. Where that nears 0 the
+        generator is too good to learn from (ELECTRA, section 3.2), and a discriminator that always says "the text's
+        own" is right at all but that share.
         """
         examples, distributed = validation.examples, validation.distributed
         figures = measure_validation(self.generator, examples, validation.train_counts, distributed)
         self.eval()
-        sums, device = np.zeros((2, BINS)), distributed.device
-        loss, predictions = 0.0, 0
+        sums, device = np.zeros(0), distributed.device
         for batch, counts in shared_batches(examples, distributed):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                _, scores, replaced = self.judge(to_device(TensorBatch.of(batch), device))
-            if counts:
-                scores = scores.float()
-                loss += float(F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="sum"))
-                places = ((scores + FARTHEST) * (BINS / (2 * FARTHEST))).long().clamp(0, BINS - 1)
-                sums += torch.bincount(places + BINS * replaced.long(), minlength=2 * BINS).view(2, BINS).cpu().numpy()
-                predictions += len(batch.labels)
-        loss, total, *bins = distributed.all_reduce([loss, float(predictions), *sums.ravel().tolist()])
-        kept, other = np.array(bins).reshape(2, BINS)
-        judged = kept.sum() + other.sum()
-        right = kept[: BINS // 2].sum(), other[BINS // 2 :].sum()
-        return figures | {
-            "rtd_loss": loss / judged,
-            "rtd_accuracy": sum(right) / judged,
-            "rtd_specificity": right[0] / kept.sum(),
-            "rtd_recall": right[1] / max(1.0, other.sum()),
-            "rtd_auc": area_under_curve(kept, other),
-            "replaced": other.sum() / max(1.0, total),
-        }
+                _, text = self.fill(to_device(TensorBatch.of(batch), device))
+                found = np.array([float((text.seen != text.own).sum()), len(batch.labels), *self.model.sums(text)])
+            sums = counts * found + (sums if len(sums) else 0)
+        replaced, predictions, *own = distributed.all_reduce(sums.tolist())
+        return figures | self.model.figures(own) | {"replaced": replaced / max(1.0, predictions)}
 
     def saved_models(self) -> dict[str, SavedModel]:
-        """The discriminator, and the generator beside it."""
+        """The model that reads, and the generator beside it."""
         classes = self.config.names.classes
-        judge = classes.get("replaced", classes["encoder"])
         return {
-            "": SavedModel(self.model, self.config, judge),
+            "": SavedModel(self.model, self.config, classes.get(self.model.use, classes["encoder"])),
             "generator": SavedModel(self.generator, self.generator_config, classes["masked_words"]),
         }
 

@@ -25,7 +25,9 @@ class ReplacedParams(Block):
         weight: of the discriminator's loss beside the generator's; 50 in the paper (section 3.1).
         embeddings: ``shared`` by both (section 3.2), ``separate``, or ``disentangled``: the discriminator reads the
             generator's without training them, and adds a table of its own (DeBERTa-v3, He et al. 2023, section 3.2).
-        loss_on: ``all`` tokens are judged, or the ``predicted`` ones alone ("ELECTRA 15%" of section 3.4).
+        loss_on: the model is asked about ``all`` tokens, or the ``predicted`` ones alone ("ELECTRA 15%", section 3.4).
+        learns: which tokens were ``replaced``, or which ``words`` stood there: of the predicted tokens "Replace MLM",
+            of all "All-Tokens MLM" (section 3.4).
     """
 
     generator: float = Field(default=0.25, gt=0, le=1)
@@ -33,6 +35,16 @@ class ReplacedParams(Block):
     weight: float = Field(default=50.0, gt=0, le=1e6)
     embeddings: Literal["shared", "separate", "disentangled"] = "shared"
     loss_on: Literal["all", "predicted"] = "all"
+    learns: Literal["replaced", "words"] = "replaced"
+
+    @model_validator(mode="after")
+    def _words_have_a_whole_table(self) -> ReplacedParams:
+        if self.learns == "words" and self.embeddings == "disentangled":
+            raise ValueError(
+                "learns: words takes no disentangled embeddings, since its decoder is the whole table; "
+                "set embeddings to shared or separate"
+            )
+        return self
 
 
 class DistilledParams(Block):

@@ -37,6 +37,7 @@ PANELS = {  # by column of the curve
     "nsp_accuracy": Panel("Accuracy of next sentences", "accuracy (percent)", 100, "nsp_majority", "larger class"),
     "rtd_loss": Panel("Loss of replaced tokens", "cross-entropy (nats)"),
     "rtd_accuracy": Panel("Accuracy of replaced tokens", "accuracy (percent)", 100),
+    "words_loss": Panel("Loss of words under a generator's", "cross-entropy (nats)"),
     "kl_loss": Panel("Distance from the teacher's scores", "KL divergence (nats)"),
     "scores_loss": Panel("Distance from the teacher's attention", "squared difference"),
     "states_loss": Panel("Distance from the teacher's states", "squared difference"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -9,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.architectures.electra import ARCHITECTURE
 from pipeline_src.models.hub import load_config, load_weights, save_tensors
 from pipeline_src.models.linear_cross_entropy import draw_entries
-from pipeline_src.objectives.replaced import Replaced
+from pipeline_src.objectives.replaced import MODELS, Replaced
 from pipeline_src.params.objectives import ReplacedParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
@@ -49,7 +50,8 @@ def theirs(objective: Replaced, tmp_path) -> list[Any]:
         model, info = getattr(transformers, kind).from_pretrained(
             folder, output_loading_info=True, attn_implementation="eager"
         )
-        assert not any(info[key] for key in ("missing_keys", "mismatched_keys", "unexpected_keys")), info
+        assert not info["missing_keys"] and not info["mismatched_keys"], info
+        assert all(key.startswith("copy_gate.") for key in info["unexpected_keys"]), info
         assert load_config(folder).as_dict() == config.as_dict()
         models.append(model.train())
     if objective.own.embeddings == "shared":
@@ -58,11 +60,22 @@ def theirs(objective: Replaced, tmp_path) -> list[Any]:
     return models
 
 
-@pytest.mark.parametrize("loss_on", ["all", "predicted"])
+def copied_or_predicted(objective: Replaced, judge: Any, seen: Tensor, own: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Mean of -log of the paper's mixture over all real tokens, as it is written, and the gate's parameters."""
+    gate = copy.deepcopy(objective.model.copy_gate)
+    gate.zero_grad()
+    outputs = judge(seen, attention_mask=KEEP.long(), output_hidden_states=True)
+    copied = gate(outputs.hidden_states[-1][KEEP]).sigmoid().squeeze(1)
+    predicted = outputs.logits[KEEP].softmax(1).gather(1, own[KEEP][:, None]).squeeze(1)
+    share = copied * (seen[KEEP] == own[KEEP]) + (1 - copied) * predicted
+    return -share.log().mean(), list(gate.parameters())
+
+
+@pytest.mark.parametrize(("learns", "loss_on"), MODELS)
 @pytest.mark.parametrize(("embeddings", "embedding"), [("shared", 16), ("shared", 32), ("separate", 16)])
-def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, loss_on):
-    own = ReplacedParams(generator=0.5, generator_layers=0.7, embeddings=embeddings, loss_on=loss_on)
-    objective = shaken(own, embedding)
+def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, learns, loss_on):
+    own = ReplacedParams(generator=0.5, generator_layers=0.7, embeddings=embeddings, loss_on=loss_on, learns=learns)
+    objective, gate = shaken(own, embedding), []
     judge, generator = theirs(objective, tmp_path)
     assert generator.config.num_hidden_layers == 2 and generator.config.hidden_size == 16
 
@@ -78,11 +91,19 @@ def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, loss_on):
     labels[2] = drawn[2]  # one that it guesses
     seen, other = ids.clone(), torch.zeros_like(ids)
     seen[sequence, place], other[sequence, place] = drawn, (drawn != labels).long()
-    if loss_on == "all":
+    if (learns, loss_on) == ("words", "all"):
+        text = ids.clone()
+        text[sequence, place] = labels
+        judged, gate = copied_or_predicted(objective, judge, seen, text)
+    elif loss_on == "all":
         judged = judge(seen, labels=other, **padded).loss
     else:
         logits = judge(seen, **padded).logits[sequence, place]
-        judged = F.binary_cross_entropy_with_logits(logits, (drawn != labels).float())
+        judged = (
+            F.cross_entropy(logits, labels)
+            if learns == "words"
+            else F.binary_cross_entropy_with_logits(logits, (drawn != labels).float())
+        )
     words = F.cross_entropy(scores, labels)
     (words + 50 * judged).backward()
 
@@ -93,10 +114,12 @@ def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, loss_on):
     means = {name: term.loss / counts[name] for name, term in terms.items()}
     sum(objective.weights[name] * mean for name, mean in means.items()).backward()
     torch.testing.assert_close(means["mlm"], words, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(means["rtd"], judged, rtol=1e-5, atol=1e-5)
-    assert counts["rtd"] == (sum(LENGTHS) if loss_on == "all" else 5)
+    term = "rtd" if learns == "replaced" else "words"
+    torch.testing.assert_close(means[term], judged, rtol=1e-5, atol=1e-5)
+    assert counts[term] == (sum(LENGTHS) if loss_on == "all" else 5)
     for model, (module, config, kind) in zip((judge, generator), objective.saved_models().values(), strict=True):
         expected = {name: parameter.grad for name, parameter in model.named_parameters(remove_duplicate=False)}
+        expected |= zip(("copy_gate.weight", "copy_gate.bias"), (part.grad for part in gate), strict=False)
         for name, parameter in module.named_parameters():
             if name != "cls.predictions.decoder.weight":
                 equal(parameter, expected[config.names.in_folder(name, kind)], name)

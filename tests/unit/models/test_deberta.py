@@ -9,6 +9,7 @@ from torch import Tensor
 from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import initialise
 from pipeline_src.models.card_kinds import pretrained_card
+from pipeline_src.models.discriminator import Discriminator, FilledText
 from pipeline_src.models.disentangled import log_buckets
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
@@ -91,6 +92,38 @@ def test_the_mask_decoder_is_the_last_block_twice_asked_with_absolute_positions(
         torch.testing.assert_close(model.bert.decode(ids, ids * 0, layout, rows), expected[ROWS], rtol=1e-4, atol=1e-5)
         ordinary = model.bert.encode(ids, ids * 0, layout, rows)
     assert not torch.allclose(ordinary, expected[ROWS], atol=1e-3), "tasks read the ordinary pass"
+
+
+def test_a_discriminator_adds_the_first_token_to_each():
+    """Version 3's head, a token at a time; in a folder it bears the names of the released ones."""
+    model = Discriminator(made("deberta_v2").bert.config).eval()
+    initialise(model, torch.Generator().manual_seed(2))
+    head, starts = model.discriminator_predictions, torch.tensor([0, *LENGTHS]).cumsum(0)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter += torch.linspace(-0.3, 0.3, parameter.numel()).view(parameter.shape)
+    ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
+    layout, rows = PackedLayout.of(starts, len(ids)), RowsInUse.of(ROWS, torch.searchsorted(ROWS, starts))
+    with torch.no_grad():
+        hidden, expected = model.bert.encode(ids, ids * 0, layout), []
+        for start, end in zip(starts, starts[1:], strict=False):
+            for token in hidden[start:end]:
+                total = token + hidden[start]
+                spread = (total - total.mean()) / (total.var(correction=0) + 1e-7).sqrt()
+                inner = head.dense.weight @ (head.LayerNorm.weight * spread + head.LayerNorm.bias) + head.dense.bias
+                inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
+                expected.append(head.dense_prediction.weight[0] @ inner + head.dense_prediction.bias[0])
+        places = torch.arange(2, len(ROWS))
+        for read, asked in ((None, None), (rows, places)):
+            text = FilledText(ids, ids * 0, layout, read, asked, ids, ids)
+            wanted = torch.stack(expected)[slice(None) if read is None else ROWS[places]]
+            torch.testing.assert_close(model.scores(text), wanted, rtol=1e-5, atol=1e-5)
+    names = {model.config.names.in_folder(name, "DebertaV2Model") for name in model.state_dict() if "disc" in name}
+    assert {name.rpartition(".")[0] for name in names} == {
+        f"mask_predictions.{part}" for part in ("dense", "LayerNorm", "classifier")
+    }
+    back = {model.config.names.of_folder(name.replace("classifier", "classifer"), None) for name in names}
+    assert back == {name for name in model.state_dict() if "disc" in name}
 
 
 @pytest.mark.parametrize(("buckets", "reach"), [(256, 512), (4, 48), (32, 128)])

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.architectures.electra import ElectraConfig
@@ -15,7 +16,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.discriminator import area_under_curve
+from pipeline_src.models.distillation import Scored
 from pipeline_src.models.flops import Workload
+from pipeline_src.models.word_restorer import copying_cross_entropy
 from pipeline_src.objectives.replaced import Replaced, generator_config
 from pipeline_src.params.objectives import ReplacedParams
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
@@ -122,12 +125,13 @@ def test_networks_that_share_nothing_are_clipped_apart():
 
 def test_every_chosen_token_is_drawn_anew_and_a_right_guess_is_the_texts_own(batch):
     objective = build()
-    _, scores, replaced = objective.judge(batch)
+    _, text = objective.fill(batch)
+    scores, replaced = objective.model.scores(text), text.seen != text.own
     assert len(scores) == len(replaced) == 11 and replaced.nonzero().flatten().tolist() == [1, 2, 7]
     with torch.no_grad():  # a generator that always says 21
         objective.generator.cls["predictions"].decoder.bias[21] = 1e4
-    words, _, replaced = objective.judge(batch)
-    assert replaced.nonzero().flatten().tolist() == [1, 7] and words.right == 1
+    words, text = objective.fill(batch)
+    assert (text.seen != text.own).nonzero().flatten().tolist() == [1, 7] and words.right == 1
 
 
 def test_the_generators_sizes_are_shares_of_the_judges():
@@ -177,11 +181,49 @@ def test_arithmetic_is_the_generators_and_the_judges():
     generator = encoder(16, 32, 5, 28) + 6 * (16 * 16 + 16 * 60) * 3
     assert build().training_flops(work) == judge + generator
     assert build(loss_on="predicted").training_flops(work) < judge + generator
+    head = 6 * 16 * (32 + 60)
+    restorer = encoder(32, 64, 5, 28) + 6 * 16 * 32 * 11 + head * 3
+    assert build(learns="words", loss_on="predicted").training_flops(work) == restorer + generator
+    copying = encoder(32, 64, 11, 61) + 6 * 16 * 32 * 11 + (head + 6 * 32) * 11
+    assert build(learns="words").training_flops(work) == copying + generator
+
+
+def test_right_guesses_are_those_of_the_mixture():
+    """Beside the shares written out, with gates from closed to open; a token that was put there is never copied."""
+    draw = torch.Generator().manual_seed(0)
+    scored = Scored(torch.randn(40, 8, generator=draw), torch.randn(12, 8, generator=draw), torch.zeros(12))
+    gates, seen = torch.linspace(-6, 6, 40), torch.randint(0, 12, (40,), generator=draw)
+    own = torch.where(torch.arange(40) % 3 > 0, seen, torch.randint(0, 12, (40,), generator=draw))
+    loss, right = copying_cross_entropy(scored, gates, seen, own)
+    shares = (scored.inner @ scored.weight.T).softmax(1) * (1 - gates.sigmoid())[:, None]
+    shares = shares.scatter_add(1, seen[:, None], gates.sigmoid()[:, None])
+    torch.testing.assert_close(shares.sum(1), torch.ones(40))
+    assert right == (shares.argmax(1) == own).sum() and 0 < right < 40
+    torch.testing.assert_close(loss, -shares.gather(1, own[:, None]).log().sum())
+
+
+def test_a_decoder_needs_a_whole_table():
+    with pytest.raises(ValueError, match="learns: words takes no disentangled embeddings.*set embeddings to shared"):
+        ReplacedParams(learns="words", embeddings="disentangled")
 
 
 def curve(**changes) -> pd.DataFrame:
     train_phase("short", **ELECTRA, **{"short": 6, "dropout": 0.0, "evaluate_every": 3} | changes)
     return pd.read_csv("results/pretrain/short.tsv", sep="\t")
+
+
+@pytest.mark.parametrize("loss_on", ["predicted", "all"])
+def test_the_words_that_stood_there_are_learnt(study, loss_on):
+    """Both phases: what is beyond transformers' class, the copy gate, goes on from the first to the second."""
+    own = {"objectives": {"replaced": {"learns": "words", "loss_on": loss_on, "weight": 1.0}}}
+    table = curve(**own, short=40, evaluate_every=20)
+    assert table["words_loss"].iloc[-1] < table["words_loss"].iloc[0] and table["rtd_loss"].isna().all()
+    train_phase("long", **ELECTRA | own, short=40, dropout=0.0)
+    figures = read_json("results/pretrain/long.json")["validation"]
+    assert figures["words_loss"] > 0 and 0 < figures["words_accuracy"] <= 1 and "rtd_loss" not in figures
+    assert read_json(study / "models/pretrained/long/config.json")["architectures"] == ["ElectraForMaskedLM"]
+    gates = [load_file(study / f"models/pretrained/{phase}/model.safetensors") for phase in ("short", "long")]
+    assert all(("copy_gate.weight" in gate) == (loss_on == "all") for gate in gates)
 
 
 def test_what_is_sampled_does_not_depend_on_how_a_batch_is_cut(study):

@@ -26,6 +26,9 @@ from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
     "masked": {},
+    "sentence_order": {},
+    "left_to_right": {"objective": "left_to_right"},
+    "both_directions": {"objective": "both_directions", "architecture": "bilstm"},
     "distilled": {"objective": "distilled", "teacher": "teacher"},
     "layers": {"objective": "layers", "teacher": "teacher", "heads": 1},
     "replaced": {"objective": "replaced", "architecture": "electra", "embedding": 16},
@@ -33,7 +36,12 @@ WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
         **{"objective": "replaced", "architecture": "electra", "embedding": 16},
         "objectives": {"replaced": {"embeddings": "disentangled"}},
     },
+    "all_tokens": {
+        **{"objective": "replaced", "architecture": "electra", "embedding": 16},
+        "objectives": {"replaced": {"learns": "words", "weight": 1.0}},
+    },
 }
+PAIRS = {"sentence_order": "sentence_order", "left_to_right": "none", "both_directions": "none"}  # else next_sentence
 EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
 
 

@@ -17,6 +17,7 @@ from pipeline_src.tools.ablations.tables import FOLDER, Table, apply, read_table
 ROOT = Path(__file__).resolve().parents[4]
 TABLES = table_names(ROOT / FOLDER)
 REFERENCE = ROOT.parent / "shared/reference/paper_tables.yaml"
+FAMILY = REFERENCE.with_name("family_tables.yaml")
 PAPER_SIZES = {  # layers, width, heads: table 6
     "table6-quarter-depth": (3, 768, 12),
     "table6-half-depth-few-heads": (6, 768, 3),
@@ -41,7 +42,7 @@ def studies(name: str, scale: str = "bert-base") -> dict[str, Study]:
 
 
 def test_every_ablation_of_the_paper_is_there() -> None:
-    assert set(TABLES) == {"table5", "table6", "table8", "figure5", "rates", "ladder", "family"}
+    assert set(TABLES) == {"table5", "table6", "table8", "figure5", "rates", "ladder", "family", "electra5"}
 
 
 @pytest.mark.parametrize("scale", ["sample", "bert-base", "test"])
@@ -133,6 +134,15 @@ def test_figures_are_the_papers() -> None:
 
     assert figure["steps_k"] == THOUSANDS
     assert [one.paper["mnli"] for one in table("figure5").experiments] == figure["mlm"] + figure["ltr"]
+
+
+@pytest.mark.skipif(not FAMILY.exists(), reason="the figures of the paper are not beside this checkout")
+def test_figures_of_electra_are_its_papers() -> None:
+    published = yaml.safe_load(FAMILY.read_text())["comparisons"]
+    (rows,) = (one["rows"] for one in published if one["source"] == "electra-paper, table 5")
+    by_name = {row["what"]: row["glue"] for row in rows}
+    names = ["BERT", "ELECTRA", "ELECTRA 15 % (loss on the masked alone)", "Replace MLM", "All-Tokens MLM"]
+    assert [one.paper["glue"] for one in table("electra5").experiments] == [by_name[name] for name in names]
 
 
 def test_a_name_that_is_not_there_lists_those_that_are() -> None:

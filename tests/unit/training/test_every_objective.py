@@ -1,0 +1,87 @@
+"""Every way of learning: killed, it ends with the same bytes; on several processes, with the same losses."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.common.files import hash_file
+from pipeline_src.common.members import member_names
+from tests.unit.pretraining.small import PAIRS, WAYS
+from tests.unit.training.processes import STEADY, TORCHRUN, assert_same, finish, launch, new_study
+
+BRIEF = {**STEADY, "short": 6, "batch": 8, "evaluate_every": 3, "optimiser": "adamw"}
+KILLED_AFTER = 4
+IN_CI = [way if way == "replaced" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory) -> Callable[[str, str], Path]:
+    """Gives a new folder with what a way of learning reads."""
+    made: dict[str, Path] = {}
+
+    def copied(way: str, name: str) -> Path:
+        pairs = PAIRS.get(way, "next_sentence")
+        if pairs not in made:
+            made[pairs] = new_study(tmp_path_factory.mktemp("study"), pairs)
+        return shutil.copytree(made[pairs], tmp_path_factory.mktemp(name) / "study")
+
+    return copied
+
+
+@pytest.fixture(scope="module")
+def alone(fresh) -> Callable[[str], Path]:
+    """Gives the folder in which one process trained in peace."""
+    done: dict[str, Path] = {}
+
+    def trained(way: str) -> Path:
+        if way not in done:
+            done[way] = fresh(way, "alone")
+            assert finish(launch(done[way], 1, {}, **BRIEF | WAYS[way])) == [0]
+        return done[way]
+
+    return trained
+
+
+def test_every_objective_is_among_them():
+    assert {way.get("objective", "masked") for way in WAYS.values()} == set(member_names("objectives"))
+
+
+@pytest.mark.parametrize("way", IN_CI)
+def test_killed_it_goes_on_to_the_same_bytes(fresh, alone, way, monkeypatch):
+    """By SIGKILL, between two steps; every output of the phase, hash for hash."""
+    folder, changes = fresh(way, "killed"), BRIEF | WAYS[way]
+    with monkeypatch.context() as patch:
+        patch.setenv("PIPELINE_CHECKPOINT_MINUTES", "0")
+        (process,) = launch(folder, 1, {}, sleep_after=KILLED_AFTER, **changes)
+        newest, deadline = f"checkpoints/short/*/step-{KILLED_AFTER:08d}/state.json", time.monotonic() + 240
+        while not list(folder.glob(newest)):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        assert finish([process]) == [-signal.SIGKILL]
+    assert not (folder / "models/pretrained/short").exists()
+    assert finish(launch(folder, 1, {}, **changes)) == [0]
+    found, expected = (
+        {
+            path.relative_to(place): hash_file(path)
+            for part in ("models", "results")
+            for path in sorted((place / part).rglob("*"))
+            if path.is_file()
+        }
+        for place in (folder, alone(way))
+    )
+    assert found == expected and len(found) > 5
+
+
+@pytest.mark.parametrize("way", IN_CI)
+@pytest.mark.parametrize("size", [2, 4])
+def test_it_has_the_same_losses_on_several_processes(fresh, alone, size, way):
+    """To 1e-5 in float32; what differs is the order of sums."""
+    folder = fresh(way, "together")
+    assert finish(launch(folder, size, TORCHRUN, **BRIEF | WAYS[way])) == [0] * size
+    assert_same(folder, alone(way))
