@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from pipeline_src.params.base import Block
-from pipeline_src.params.names import Name, Number
+from pipeline_src.params.names import ListedOnce, Name, Number
 
 Frozen = Literal[
     "embeddings",
@@ -64,17 +64,10 @@ class FinetuneParams(Block):
     """
 
     model: str = "models/pretrained/long"
-    restarts: tuple[Number, ...] = Field(default=(1,), min_length=1)
+    restarts: Annotated[tuple[Number, ...], ListedOnce] = Field(default=(1,), min_length=1)
     default: Recipe = Recipe()
     tasks: dict[Name, Recipe] = {}
     random_baseline: bool = False
     bilstm: bool = False
     warmup_share: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
-
-    @field_validator("restarts")
-    @classmethod
-    def _listed_once(cls, restarts: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(restarts)) != len(restarts):
-            raise ValueError("each restart may be listed once")
-        return restarts

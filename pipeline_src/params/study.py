@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,6 +19,7 @@ from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.params.model import ModelParams
+from pipeline_src.params.names import ListedOnce
 from pipeline_src.params.objectives import ObjectivesParams
 from pipeline_src.params.pretrain import NO_TEACHER, PretrainParams
 from pipeline_src.params.reading import check_block, read_yaml
@@ -47,7 +48,7 @@ class Study(Block):
     pretrain: PretrainParams
     objectives: ObjectivesParams
     task_source: Literal["synthetic", "official"]
-    tasks: tuple[str, ...] = Field(min_length=1)
+    tasks: Annotated[tuple[str, ...], ListedOnce] = Field(min_length=1)
     finetune: FinetuneParams
     interpretation: InterpretationParams
 
@@ -57,8 +58,6 @@ class Study(Block):
         unknown = [task for task in tasks if task not in task_names()]
         if unknown:
             raise ValueError(f"no task is called {unknown[0]!r}; there are {', '.join(task_names())}")
-        if len(set(tasks)) != len(tasks):
-            raise ValueError("each task may be listed once")
         for task in tasks:
             load_spec(task)  # an entry of one's own may be anything
         return tasks
