@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from pipeline_src.common.closure import code_checksum
 from pipeline_src.common.files import hash_file
 from pipeline_src.common.paths import TASKS
 from pipeline_src.tasks.feature_cache import cached
@@ -18,6 +19,8 @@ from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.files.spec import TaskSpec
 from pipeline_src.tasks.handlers import HANDLERS
 from pipeline_src.tokenizer.load import load_tokenizer
+
+AUGMENTATION = "pipeline_src.finetuning.augmentation"  # the module that ``TaskFiles.augmented`` is made with
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,14 @@ class TaskFiles:
     def training(self) -> Features:
         """Features of the training file."""
         return self._features(self.spec.train, None, False)
+
+    def augmented(self, make: Callable[[Features], Features], decides: Mapping[str, Any]) -> Features:
+        """What ``make`` makes of the training file's features, from the cache where it lies there.
+
+        ``decides`` are JSON values that decide it beside them; the code of augmentation counts besides.
+        """
+        more = {**self._decides(self.spec.train, None, False), **decides, "code": code_checksum(AUGMENTATION)}
+        return cached(self.spec.name, more, lambda dropped: make(self.training()))
 
     def eval_set(self, row: str, test: bool = False) -> EvalSet:
         """The file of a score row, or its test file."""
@@ -97,7 +108,13 @@ class TaskFiles:
                 examples = self._read(file, row, test, dropped)
             return self.handler.features(self.spec, examples, self.tokenizer, self.max_length)
 
-        decides = {
+        features = cached(self.spec.name, self._decides(file, row, test), make)
+        self.counts[file] = dict(features.counts)
+        return features
+
+    def _decides(self, file: str, row: str | None, test: bool) -> dict[str, Any]:
+        """By what the features of a file are known."""
+        return {
             "task": self.spec.model_dump(mode="json"),
             "row": row,
             "test": test,
@@ -105,6 +122,3 @@ class TaskFiles:
             "tokenizer": hash_file(self.encoder / "tokenizer.json"),
             "max_length": self.max_length,
         }
-        features = cached(self.spec.name, decides, make)
-        self.counts[file] = dict(features.counts)
-        return features

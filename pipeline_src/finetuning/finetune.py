@@ -13,16 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, read_json, write_json
+from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
 from pipeline_src.common.paths import FINETUNED, PREDICTIONS
 from pipeline_src.common.progress import log
+from pipeline_src.finetuning.augmentation import augment
+from pipeline_src.finetuning.distillation import file_sums, load_taught, taught_folder
 from pipeline_src.finetuning.files import TaskFiles
 from pipeline_src.finetuning.grid import Grid, write_lines
 from pipeline_src.finetuning.identity import checkpoint_identity
 from pipeline_src.finetuning.recipes import grid_points, recipe_of
+from pipeline_src.finetuning.substitutes import load_substitutes
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
 from pipeline_src.models.architecture import file_of
@@ -30,6 +34,7 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
 from pipeline_src.models.hub import load_config, load_weights, save_model
+from pipeline_src.params.base import NO_TEACHER
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.model import ModelParams
@@ -66,15 +71,19 @@ def run(
     config = load_config(encoder)
     check_architecture(config, model, encoder)
     trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
-    identity = checkpoint_identity(
-        seed=seed,
-        restart=restart,
-        recipe=recipe,
-        finetune=finetune,
-        task=files.spec,
-        encoder=encoder,
-        architecture=model.architecture,
-        data=files.sums(),
+    taught = {} if finetune.teacher == NO_TEACHER else {"teacher": teach(trainer, files, seed)}
+    identity = (
+        checkpoint_identity(
+            seed=seed,
+            restart=restart,
+            recipe=recipe,
+            finetune=finetune,
+            task=files.spec,
+            encoder=encoder,
+            architecture=model.architecture,
+            data=files.sums(),
+        )
+        | taught
     )
     grid = Grid(ROOT / PHASE / task / restart / fingerprint(identity))
     with catch_stop_requests() as stop_request:
@@ -132,15 +141,9 @@ def run_grid(
             if grid.has(weights, point):
                 log.info("%s: done before the stop", named)
                 continue
-            of_run = {**identity, "weights": weights, **point._asdict()}
-            phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
-            checkpoints = Checkpoints(
-                phase,
-                of_run,
-                environment(trainer.distributed, trainer.machine.settings("finetune")),
-                trainer.distributed,
-            )
-            model, loss = trainer.train(weights, point, checkpoints, stop_request)
+            checkpoints = checkpoints_of(trainer, {**identity, "weights": weights, **point._asdict()})
+            start = imitated(grid, trainer, weights, identity, stop_request)
+            model, loss = trainer.train(weights, point, checkpoints, stop_request, start)
             predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
             scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
             log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
@@ -149,6 +152,57 @@ def run_grid(
             saved = save if weights == "pretrained" else None  # of the random baseline only the predictions count
             grid.keep(weights, point, loss, scores, score.metrics[0], predictions, saved)
             checkpoints.finish()
+
+
+def checkpoints_of(trainer: TaskTrainer, identity: Mapping[str, Any]) -> Checkpoints:
+    """Those of one run, known by what decides it."""
+    phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
+    settings = trainer.machine.settings("finetune")
+    return Checkpoints(phase, identity, environment(trainer.distributed, settings), trainer.distributed)
+
+
+def imitated(
+    grid: Grid, trainer: TaskTrainer, weights: str, identity: Mapping[str, Any], stop_request: StopRequest
+) -> Path | None:
+    """The file of a student that has learnt of its teacher's layers, once for all points of a grid; None without.
+
+    Raises:
+        PipelineError, Interrupted: as :func:`run`.
+    """
+    if trainer.teacher is None or not trainer.recipe.layer_epochs:
+        return None
+    path = grid.folder / f"imitated-{weights}.safetensors"
+    if not path.exists():
+        checkpoints = checkpoints_of(trainer, {**identity, "weights": weights, "learns": "layers"})
+        model = trainer.imitate(weights, checkpoints, stop_request)
+        with atomic_file(path, "wb") as file:
+            file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
+        checkpoints.finish()
+    return path
+
+
+def teach(trainer: TaskTrainer, files: TaskFiles, seed: int) -> dict[str, str]:
+    """Give a trainer its task's teacher, and the texts with other words that it learns from besides.
+
+    Returns:
+        Sums of the files that decide the result by this.
+
+    Raises:
+        PipelineError: a model that is needed is missing, or does not fit.
+    """
+    recipe, study, device = trainer.recipe, Path(trainer.params.teacher), trainer.distributed.device
+    folder, head, outputs = taught_folder(study, files.spec.name), files.handler.head, files.handler.outputs(files.spec)
+    trainer.teacher = load_taught(
+        folder, head, outputs, trainer.config, files.tokenizer, device, layers=bool(recipe.layer_epochs)
+    )
+    read = [folder]
+    if recipe.augmented:
+        words = load_substitutes(study, trainer.config, files.tokenizer, device)
+        how = {"copies": recipe.augmented, "seed": derive_seed(seed, files.spec.name)}
+        trainer.training = files.augmented(partial(augment, **how, words=words), how | file_sums(study, words.folders))
+        log.info("%s: %d sequences with their texts in other words", files.spec.name, trainer.training.items)
+        read += words.folders
+    return file_sums(study, read)
 
 
 def save_finetuned(

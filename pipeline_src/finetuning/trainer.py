@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.batches import TaskBatch, evaluation_batches, training_batches
+from pipeline_src.finetuning.distillation import LayerImitation, TaughtAnswers, fit_of
 from pipeline_src.finetuning.files import EvalSet
 from pipeline_src.finetuning.losses import LOSSES, Loss
 from pipeline_src.finetuning.recipes import Point
@@ -19,6 +21,7 @@ from pipeline_src.finetuning.task_heads import POOLED, BertForTask
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import Bert, BertConfig, initialise
+from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.hub import fill
 from pipeline_src.models.names import ENCODER, POOLER
 from pipeline_src.models.tensors import read_tensors
@@ -68,6 +71,9 @@ class TaskTrainer:
         stream: keys the head's weights, the order of the data and dropout.
         machine: how it runs here.
 
+    Attributes:
+        teacher: the fine-tuned model that the task is learnt from; None to learn it from labels.
+
     Raises:
         PipelineError: the GPU cannot train, or not with the attention that ``machine`` asks for.
     """
@@ -89,6 +95,7 @@ class TaskTrainer:
         attention = choose(machine.attention, self.distributed.device, config.head_size)
         self.config = replace(config, attention=attention, recompute=machine.finetune.recompute)
         self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
+        self.teacher: BertForTask | None = None
 
     def model(self) -> BertForTask:
         """The task's model with weights drawn anew."""
@@ -117,7 +124,23 @@ class TaskTrainer:
 
     def _with_task(self, bert: Bert | None) -> BertForTask:
         head, outputs = self.handler.head, self.handler.outputs(self.spec)
-        return BertForTask(self.config, head, outputs, self.params.bilstm, self.recipe.frozen, bert)
+        model = BertForTask(self.config, head, outputs, self.params.bilstm, self.recipe.frozen, bert)
+        if self.teacher is not None:
+            model.dropout = Dropout(0.0)  # huawei-noah/Pretrained-Language-Model, TinyBERT
+        return model
+
+    def imitate(
+        self, weights: str, checkpoints: Checkpoints | None = None, stop_request: StopRequest | None = None
+    ) -> BertForTask:
+        """A model whose layers have learnt of the teacher's, at a constant rate; arguments as of :meth:`train`."""
+        assert self.teacher is not None
+        model, recipe = WEIGHTS[weights](self).to(self.distributed.device), self.recipe
+        draw = torch.Generator().manual_seed(self.stream)
+        fit = fit_of(self.encoder, self.config, self.teacher.bert.config.hidden_size, draw)
+        objective = LayerImitation(model.bert, fit, self.teacher.bert).to(self.distributed.device)
+        point = Point(recipe.layer_learning_rate, recipe.layer_epochs, recipe.batches[0])
+        self._run(objective, point, False, "imitating layers for", checkpoints, stop_request)
+        return model
 
     def train(
         self,
@@ -125,6 +148,7 @@ class TaskTrainer:
         point: Point,
         checkpoints: Checkpoints | None = None,
         stop_request: StopRequest | None = None,
+        start: Path | None = None,
     ) -> tuple[BertForTask, float]:
         """Train one point and return the model with the mean loss of its last epoch.
 
@@ -133,24 +157,43 @@ class TaskTrainer:
             point: of the grid.
             checkpoints: where to save now and then and go on from.
             stop_request: whether someone requested a stop.
+            start: file of what :meth:`imitate` gave, from which training starts then.
 
         Raises:
             PipelineError: a loss or gradient is NaN or infinite.
             Interrupted: someone requested a stop; the run's state is saved where there are checkpoints.
         """
-        model = WEIGHTS[weights](self).to(self.distributed.device)
-        optimiser = make_optimiser(model, point.learning_rate, self.params.weight_decay)
-        parameters = dict(model.named_parameters())
+        model = WEIGHTS[weights](self)
+        if start is not None:
+            model.load_state_dict(load_file(start))
+        loss = LOSSES[self.handler.head] if self.teacher is None else TaughtAnswers(self.teacher)
+        objective = TaskObjective(model.to(self.distributed.device), loss)
+        loop = self._run(objective, point, True, "fine-tuning", checkpoints, stop_request)
+        return model, round(loop.rows[-1]["loss"], 5)
+
+    def _run(
+        self,
+        objective: Objective[TaskBatch],
+        point: Point,
+        decays: bool,
+        what: str,
+        checkpoints: Checkpoints | None,
+        stop_request: StopRequest | None,
+    ) -> Loop[TaskBatch]:
+        """Train all that ``objective`` has, at a rate that warms up and decays or stays the same."""
+        optimiser = make_optimiser(objective, point.learning_rate, self.params.weight_decay)
+        parameters = {name.removeprefix("model."): part for name, part in objective.named_parameters()}
         checkpoint = checkpoints.restore(parameters, optimiser) if checkpoints else None
         per_epoch = -(-self.training.items // point.batch)
         steps = point.epochs * per_epoch
+        schedule = linear_schedule(point.learning_rate, round(self.params.warmup_share * steps), steps)
         loop = Loop(
-            TaskObjective(model, LOSSES[self.handler.head]),
+            objective,
             optimiser,
-            linear_schedule(point.learning_rate, round(self.params.warmup_share * steps), steps),
+            schedule if decays else lambda step: point.learning_rate,
             last=steps,
             row_ends=lambda step: step % per_epoch == 0,
-            what=f"fine-tuning {self.spec.name}",
+            what=f"{what} {self.spec.name}",
             stream=self.stream,
             distributed=self.distributed,
             state=checkpoint.state if checkpoint else None,
@@ -170,7 +213,7 @@ class TaskTrainer:
                 checkpoints.save(parameters, optimiser, loop.state(), {}, None)
             if stopping and stop_request is not None:
                 raise stop_request.interrupted(loop.what, step)
-        return model, round(loop.rows[-1]["loss"], 5)
+        return loop
 
     @torch.inference_mode()
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """TinyBERT's general distillation (Jiao et al. 2020, section 3.1): a student imitates its teacher's layers.
 
-Each of its layers imitates one of the teacher's: the scores of its attention before the softmax, and the states that
-come out of it, through one projection to the teacher's width. No word is masked, and none predicted.
+What it imitates is in ``models/layer_imitation.py``. No word is masked, and none predicted.
 """
 
 from __future__ import annotations
@@ -10,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig, initialise
-from pipeline_src.models.distillation import attention_scores, real_pairs
 from pipeline_src.models.flops import Workload
+from pipeline_src.models.layer_imitation import TERMS, difference_counts, imitated_every, layer_differences
 from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.base import Block
 from pipeline_src.pretraining.tensor_batch import TensorBatch
@@ -53,7 +51,7 @@ class Layers(PretrainingObjective[TensorBatch]):
         teacher: an encoder with a multiple of the student's layers, and as many heads.
     """
 
-    terms: ClassVar[Mapping[str, float]] = {"scores": 1.0, "states": 1.0}
+    terms: ClassVar[Mapping[str, float]] = TERMS
     validation_columns: ClassVar[Sequence[str]] = ("scores_loss", "states_loss")
     causal: ClassVar[bool] = False
     model: Student
@@ -77,27 +75,8 @@ class Layers(PretrainingObjective[TensorBatch]):
             PipelineError: its layers or heads do not match the student's.
         """
         super().learn_from(teacher)
-        ours, theirs = self.config, self.teacher.config
-        if theirs.num_hidden_layers % ours.num_hidden_layers:
-            raise PipelineError(
-                "layers that do not match the teacher's",
-                f"{ours.num_hidden_layers}, and the teacher has {theirs.num_hidden_layers}",
-                where="model.layers",
-                remedy="set it to a number that divides the teacher's",
-            )
-        if ours.num_attention_heads != theirs.num_attention_heads:
-            raise PipelineError(
-                "heads that do not match the teacher's",
-                f"{ours.num_attention_heads}, and the teacher has {theirs.num_attention_heads}",
-                where="model.heads",
-                remedy=f"set it to {theirs.num_attention_heads}, and model.hidden to a multiple of that",
-            )
-        self.model = Student(ours, theirs.hidden_size)
-
-    @property
-    def every(self) -> int:
-        """Of how many of the teacher's layers the student imitates one."""
-        return self.teacher.config.num_hidden_layers // self.config.num_hidden_layers
+        imitated_every(self.config, self.teacher.config)
+        self.model = Student(self.config, self.teacher.config.hidden_size)
 
     @property
     def learns(self) -> str:
@@ -115,31 +94,14 @@ class Layers(PretrainingObjective[TensorBatch]):
 
     def count(self, batch: TensorBatch) -> dict[str, int]:
         """Heads times pairs of tokens; tokens times width; and what the batch counts, every row read."""
-        own = {
-            "scores": self.config.num_attention_heads * batch.counts["squares"],
-            "states": self.teacher.config.hidden_size * batch.counts["tokens"],
-        }
+        own = difference_counts(self.config, self.teacher.config, batch.counts["tokens"], batch.counts["squares"])
         return {**own, **batch.counts, "rows": batch.counts["tokens"], "row_pairs": batch.counts["squares"]}
 
     def forward(self, batch: TensorBatch) -> dict[str, Term]:
         """The sums of squared differences, over all layers."""
         layout = PackedLayout.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
-        with torch.no_grad():
-            taught = self.teacher.states(batch.ids, batch.segments, layout)
-        states = self.model.bert.states(batch.ids, batch.segments, layout)
-        real, scores = real_pairs(layout), []
-        blocks, theirs = self.model.bert.encoder.blocks(), self.teacher.encoder.blocks()
-        for number, block in enumerate(blocks):
-            last = number * self.every + self.every - 1
-            with torch.no_grad():
-                wanted = attention_scores(theirs[last], taught[last], layout)
-            found = attention_scores(block, states[number], layout)
-            scores.append((found - wanted).float().masked_fill(~real, 0).square().sum())
-        fits = [
-            F.mse_loss(self.model.fit_dense(own).float(), taught[number * self.every].float(), reduction="sum")
-            for number, own in enumerate(states)
-        ]
-        return {"scores": Term(torch.stack(scores).sum()), "states": Term(torch.stack(fits).sum())}
+        own = layer_differences(self.model.bert, self.model.fit_dense, self.teacher, batch.ids, batch.segments, layout)
+        return {name: Term(total) for name, total in own.items()}
 
     def training_flops(self, work: Workload) -> int:
         """The student's training with its projection, and the teacher's forward pass, a third of its own training.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+NO_TEACHER = "pipeline_src/catalogue/no-teacher"  # a path that is there, for stages depend on it
+
 
 class Block(BaseModel):
     """One block of params.yaml.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from pipeline_src.params.base import Block
-from pipeline_src.params.names import Name, Number
+from pipeline_src.params.base import NO_TEACHER, Block
+from pipeline_src.params.names import ListedOnce, Name, Number
 
 Frozen = Literal[
     "embeddings",
@@ -39,6 +39,11 @@ class Recipe(Block):
             kept. The defaults are section 4.1's.
         max_length: tokens of a sequence at most.
         frozen: which layers of a frozen encoder feed the task's own LSTM (section 5.3, table 7); null trains all.
+        layer_epochs: with a teacher, epochs in which its layers are imitated, before its answers are in ``epochs``; 20
+            in TinyBERT (Jiao et al. 2020, section 4.2). 0 leaves them out.
+        layer_learning_rate: of these, constant; 5e-5 there.
+        augmented: with a teacher, copies of each text with other words; 30 in TinyBERT, 20 for SST-2 and QNLI, 10 for
+            MNLI and QQP (huawei-noah/Pretrained-Language-Model, data_augmentation.py).
     """
 
     learning_rates: Rates = (5e-5, 4e-5, 3e-5, 2e-5)
@@ -46,6 +51,9 @@ class Recipe(Block):
     batches: Numbers = (32,)
     max_length: int = Field(default=128, ge=16, le=4096)
     frozen: Frozen | None = None
+    layer_epochs: int = Field(default=20, ge=0, le=1_000_000)
+    layer_learning_rate: float = Field(default=5e-5, gt=0, le=1)
+    augmented: int = Field(default=0, ge=0, le=1000)
 
 
 class FinetuneParams(Block):
@@ -53,6 +61,8 @@ class FinetuneParams(Block):
 
     Attributes:
         model: folder of the encoder to start from, this study's or any BERT in Hugging Face's layout.
+        teacher: folder ``models`` of a study of the same vocabulary, whose fine-tuned models the tasks are learnt from
+            (TinyBERT's task-specific distillation); ``pipeline_src/catalogue/no-teacher`` where there is none.
         restarts: one run per task and number, each with its own data order and its own head (paper, section 4.1).
         default: the recipe of every task that ``tasks`` does not name.
         tasks: recipes of single tasks; what one leaves out is that of ``default`` (finetuning/recipes.py).
@@ -64,7 +74,8 @@ class FinetuneParams(Block):
     """
 
     model: str = "models/pretrained/long"
-    restarts: tuple[Number, ...] = Field(default=(1,), min_length=1)
+    teacher: str = NO_TEACHER
+    restarts: Annotated[tuple[Number, ...], ListedOnce] = Field(default=(1,), min_length=1)
     default: Recipe = Recipe()
     tasks: dict[Name, Recipe] = {}
     random_baseline: bool = False
@@ -72,9 +83,11 @@ class FinetuneParams(Block):
     warmup_share: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
 
-    @field_validator("restarts")
-    @classmethod
-    def _listed_once(cls, restarts: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(restarts)) != len(restarts):
-            raise ValueError("each restart may be listed once")
-        return restarts
+    @model_validator(mode="after")
+    def _a_student_is_trained(self) -> FinetuneParams:
+        if self.teacher != NO_TEACHER and any(recipe.frozen for recipe in (self.default, *self.tasks.values())):
+            raise ValueError(
+                f"teacher ({self.teacher}): a frozen encoder learns nothing from it; set frozen: null, or teacher to "
+                f"{NO_TEACHER}"
+            )
+        return self

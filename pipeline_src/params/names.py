@@ -17,7 +17,16 @@ def _whole_number(value: Any) -> Any:
     return value
 
 
+def _listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Values of which none stands twice: each is a folder of its own."""
+    twice = [value for value in values if values.count(value) > 1]
+    if twice:
+        raise ValueError(f"{shown(twice[0])} stands there twice; each may be listed once")
+    return values
+
+
 Name = Annotated[str, AfterValidator(check_name)]
 FileName = Annotated[str, AfterValidator(check_file_name)]
 FilePath = Annotated[str, AfterValidator(check_path)]
 Number = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, lt=2**31)]  # of a restart
+ListedOnce = AfterValidator(_listed_once)

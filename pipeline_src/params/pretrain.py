@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline_src.common.members import member_names
-from pipeline_src.params.base import Block
+from pipeline_src.params.base import NO_TEACHER, Block
 
-NO_TEACHER = "pipeline_src/catalogue/no-teacher"  # a path that is there, for the stages of pretraining depend on it
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 

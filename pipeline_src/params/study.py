@@ -5,27 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from pipeline_src.common.catalogue import SOURCES, entry_names
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.members import stated
-from pipeline_src.params.base import Block
+from pipeline_src.params.base import NO_TEACHER, Block
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.params.model import ModelParams
+from pipeline_src.params.names import ListedOnce
 from pipeline_src.params.objectives import ObjectivesParams
-from pipeline_src.params.pretrain import NO_TEACHER, PretrainParams
+from pipeline_src.params.pretrain import PretrainParams
 from pipeline_src.params.reading import check_block, read_yaml
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.params.word_vectors import WordVectorsParams
 from pipeline_src.tasks.files.spec import load_spec, task_names
+
+TAUGHT = ("classification",)  # kinds of tasks that have a teacher's answers; a regression's are its labels
 
 
 class Study(Block):
@@ -47,7 +50,7 @@ class Study(Block):
     pretrain: PretrainParams
     objectives: ObjectivesParams
     task_source: Literal["synthetic", "official"]
-    tasks: tuple[str, ...] = Field(min_length=1)
+    tasks: Annotated[tuple[str, ...], ListedOnce] = Field(min_length=1)
     finetune: FinetuneParams
     interpretation: InterpretationParams
 
@@ -57,8 +60,6 @@ class Study(Block):
         unknown = [task for task in tasks if task not in task_names()]
         if unknown:
             raise ValueError(f"no task is called {unknown[0]!r}; there are {', '.join(task_names())}")
-        if len(set(tasks)) != len(tasks):
-            raise ValueError("each task may be listed once")
         for task in tasks:
             load_spec(task)  # an entry of one's own may be anything
         return tasks
@@ -132,6 +133,25 @@ class Study(Block):
                 f"({self.mask_prob:g}) at length {lengths.long}; allowed: null, or at least "
                 f"{math.ceil(self.mask_prob * lengths.long)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _tasks_are_learnt_from_the_teacher(self) -> Study:
+        if self.finetune.teacher == NO_TEACHER:
+            return self
+        recipes = (self.finetune.default, *self.finetune.tasks.values())
+        reason = stated("architectures", self.model.architecture, "REFUSED_OBJECTIVES", {}).get("layers")
+        if reason and any(recipe.layer_epochs for recipe in recipes):
+            raise ValueError(
+                f"finetune.teacher: model.architecture: {self.model.architecture} imitates no layers, since {reason}; "
+                "set layer_epochs: 0 in finetune.default and finetune.tasks, or another architecture"
+            )
+        for task in self.tasks:
+            if (kind := load_spec(task).kind) not in TAUGHT:
+                raise ValueError(
+                    f"finetune.teacher: {task} is a task of kind {kind}, which is not learnt from a teacher; leave it "
+                    f"out of tasks, or set finetune.teacher to {NO_TEACHER}"
+                )
         return self
 
     def _finetune_lengths(self) -> list[tuple[str, int]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, field_validator
 
 from pipeline_src.params.base import Block
-from pipeline_src.params.names import Name
+from pipeline_src.params.names import ListedOnce, Name
 
 
 class WikipediaParams(Block):
@@ -21,7 +23,7 @@ class WikipediaParams(Block):
 
     dump: Name
     date: str | None = Field(default=None, pattern=r"^\d{8}$")
-    parts: tuple[Name, ...] = Field(min_length=1)
+    parts: Annotated[tuple[Name, ...], ListedOnce] = Field(min_length=1)
     min_words: int = Field(default=0, ge=0, le=1_000_000_000)
     beam_args: tuple[str, ...] = ()
 
@@ -29,10 +31,3 @@ class WikipediaParams(Block):
     @classmethod
     def _date_as_text(cls, value: object) -> object:
         return str(value) if isinstance(value, int) else value
-
-    @field_validator("parts")
-    @classmethod
-    def _listed_once(cls, parts: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(parts)) != len(parts):
-            raise ValueError("each part may be listed once")
-        return parts

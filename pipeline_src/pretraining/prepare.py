@@ -25,7 +25,6 @@ from pipeline_src.pretraining.identity import checkpoint_identity
 from pipeline_src.pretraining.initial_state import empty_objective, fill_initial_state
 from pipeline_src.pretraining.loading.batches import EXAMPLES, Cut, PretrainingExamples, open_examples
 from pipeline_src.pretraining.phase import Phase
-from pipeline_src.pretraining.teacher import load_teacher
 from pipeline_src.pretraining.tensor_batch import TensorBatch, tensor_batches
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import load_tokenizer
@@ -39,6 +38,7 @@ from pipeline_src.training.optimiser import linear_schedule, make_optimiser
 from pipeline_src.training.precision import check_precision
 from pipeline_src.training.sharding import NONE
 from pipeline_src.training.stop_request import StopRequest
+from pipeline_src.training.teacher import load_teacher
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,9 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     sharding = phase.machine.pretrain.sharding if distributed.world_size > 1 else NONE
     teacher = None
     if stated("objectives", params.objective, "NEEDS_TEACHER", False):
-        teacher = load_teacher(Path(params.teacher), kind.make_teacher, config, tokenizer, distributed.device)
+        teacher = load_teacher(
+            Path(params.teacher), kind.make_teacher, config, tokenizer, distributed.device, "pretrain.teacher"
+        )
     objective = empty_objective(kind, config, examples.pairs, phase.own, distributed.device, sharding, teacher)
     optimiser = make_optimiser(
         objective,

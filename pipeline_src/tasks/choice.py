@@ -20,13 +20,15 @@ from pipeline_src.tasks.labelled import (
     gold_labels,
     label_array,
     label_index,
+    label_scores,
+    label_sums,
     most_probable,
     numbered_table,
 )
-from pipeline_src.tasks.metrics import compute_metrics
+from pipeline_src.tasks.labelled import group as group  # a handler has one
 from pipeline_src.tasks.predictions import align, certainty, check_outputs, not_a_prediction
 from pipeline_src.tasks.sequences import encode, pair_features
-from pipeline_src.tasks.sums import SUMS, Sums
+from pipeline_src.tasks.sums import Sums
 from pipeline_src.tokenizer.frame import read_frames
 
 head = "choice"
@@ -109,8 +111,7 @@ def score(
     Raises:
         PipelineError: predictions and examples do not belong together, or a prediction is not a choice.
     """
-    choices = _choices(spec, examples, predictions)
-    return compute_metrics(spec.eval_set(eval_set).metrics, gold_labels(examples), choices)
+    return label_scores(spec, eval_set, examples, _choices(spec, examples, predictions))
 
 
 def _choices(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> list[int]:
@@ -125,13 +126,7 @@ def sums(
     spec: TaskSpec, eval_set: str, examples: Sequence[Example], systems: Sequence[Sequence[dict[str, Any]]]
 ) -> dict[str, Sums]:
     """What each example adds to each metric; errors as :func:`score`."""
-    gold, given = gold_labels(examples), [_choices(spec, examples, predictions) for predictions in systems]
-    return {metric: SUMS[metric](gold, given) for metric in spec.eval_set(eval_set).metrics}
-
-
-def group(example: Example) -> str | None:
-    """That of its row, where the task names a column for it."""
-    return example.group
+    return label_sums(spec, eval_set, examples, [_choices(spec, examples, predictions) for predictions in systems])
 
 
 def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:

@@ -10,8 +10,9 @@ import numpy as np
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks.files.reading import FETCH_AGAIN
 from pipeline_src.tasks.files.spec import TaskSpec
-from pipeline_src.tasks.metrics import majority_score
+from pipeline_src.tasks.metrics import compute_metrics, majority_score
 from pipeline_src.tasks.predictions import HasId
+from pipeline_src.tasks.sums import SUMS, Sums
 
 UNLABELLED = -1  # label of an example of a test file, which nobody may learn from
 
@@ -22,6 +23,10 @@ class Labelled(HasId, Protocol):
     @property
     def label(self) -> float | None:
         """That number."""
+
+    @property
+    def group(self) -> str | None:
+        """What its row says it was taken with."""
 
 
 def label_index(text: str, labels: Sequence[str], where: str) -> int:
@@ -46,6 +51,26 @@ def gold_labels(examples: Sequence[Labelled]) -> list[float]:
     labels = [example.label for example in examples if example.label is not None]
     assert len(labels) == len(examples)  # a test file is submitted, never scored here
     return labels
+
+
+def label_scores(
+    spec: TaskSpec, eval_set: str, examples: Sequence[Labelled], given: Sequence[float]
+) -> dict[str, float]:
+    """Each metric of an evaluation set, in percent, of the labels that a system gave."""
+    return compute_metrics(spec.eval_set(eval_set).metrics, gold_labels(examples), given)
+
+
+def label_sums(
+    spec: TaskSpec, eval_set: str, examples: Sequence[Labelled], given: Sequence[Sequence[float]]
+) -> dict[str, Sums]:
+    """What each example adds to each metric of an evaluation set, of the labels that several systems gave."""
+    gold = gold_labels(examples)
+    return {metric: SUMS[metric](gold, given) for metric in spec.eval_set(eval_set).metrics}
+
+
+def group(example: Labelled) -> str | None:
+    """That of its row, where the task names a column for it."""
+    return example.group
 
 
 def most_probable(examples: Sequence[HasId], outputs: np.ndarray, classes: Sequence[Any]) -> list[dict[str, Any]]:

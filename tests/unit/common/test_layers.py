@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "architectures": {"models"},
     "objectives": {"models", "training", "pretraining"},
     "tasks": {"tokenizer"},
-    "training": {"models"},
+    "training": {"tokenizer", "models"},
     "pretraining": {"tokenizer", "models", "training"},
     "finetuning": {"tokenizer", "models", "tasks", "training"},
     "interpretation": {"corpus", "tokenizer", "models", "tasks.files"},

@@ -115,10 +115,22 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
             {"pretrain.teacher": "models/x"},
             "pretrain.objective: masked has no teacher; set it to pipeline_src",
         ),
+        (
+            {"finetune.teacher": "models/teacher"},
+            "finetune.teacher: following is a task of kind choice, which is not learnt from a teacher; leave it out",
+        ),
+        (
+            {"finetune.teacher": "models/teacher", "tasks": ["cola"], "model.architecture": "modernbert"},
+            "finetune.teacher: model.architecture: modernbert imitates no layers, since its queries and keys are one",
+        ),
+        (
+            {"finetune.teacher": "models/teacher", "tasks": ["cola"], "finetune.default.frozen": "last"},
+            "a frozen encoder learns nothing from it; set frozen: null",
+        ),
         ({"model.embedding": 64}, "model.embedding (64): the embeddings of model.architecture: bert are as wide"),
     ],
 )
-def test_an_objective_that_does_not_go_with_the_architecture(changes: dict[str, Any], said: str) -> None:
+def test_values_of_several_blocks_that_do_not_go_together(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(PipelineError, match="value not allowed") as caught:
         check_study(changed_all(changes))
     assert said in str(caught.value)
@@ -130,10 +142,11 @@ def test_an_objective_that_does_not_go_with_the_architecture(changes: dict[str, 
         {"pretrain.objective": "replaced", "objectives.replaced.embeddings": "separate"},
         {"pretrain.objective": "replaced", "objectives.replaced.generator": 1},
         {"pretrain.objective": "distilled", "pretrain.teacher": "models/teacher"},
+        {"finetune.teacher": "models/teacher", "tasks": ["cola", "stsb", "mnli"], "interpretation.tags": []},
         {"pretrain.objective": "replaced", "model.architecture": "electra", "model.embedding": 64},
     ],
 )
-def test_an_objective_that_does(changes: dict[str, Any]) -> None:
+def test_values_of_several_blocks_that_do(changes: dict[str, Any]) -> None:
     check_study(changed_all(changes))
 
 

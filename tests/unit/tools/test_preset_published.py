@@ -17,6 +17,8 @@ COUNTS = {
     "albert-xlarge": (30_000, 58_724_864),
     "albert-xxlarge": (30_000, 222_595_584),
     "distilbert": (30_522, 66_362_880),
+    "tinybert-4": (30_522, 14_350_248),
+    "tinybert-6": (30_522, 66_955_008),
     "deberta-base": (50_265, 138_601_728),
     "deberta-large": (50_265, 405_163_008),
     "deberta-v3-xsmall": (128_100, 70_682_112),
@@ -26,7 +28,7 @@ COUNTS = {
     "modernbert-base": (50_368, 149_014_272),
     "modernbert-large": (50_368, 394_781_696),
 }
-WITH_POOLER = ("roberta", "albert")  # transformers' encoder has one
+WITH_POOLER = ("bert", "roberta", "albert")  # transformers' encoder has one
 
 
 def test_every_member_has_a_published_size():

@@ -1,10 +1,11 @@
-"""The pretrained model that a student learns from: read, and checked before anything is trained."""
+"""The trained model that a student learns from: read, and checked before anything is trained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from tokenizers import Tokenizer
@@ -16,17 +17,18 @@ from pipeline_src.models.hub import load_config, load_weights
 from pipeline_src.models.names import BERT
 from pipeline_src.tokenizer.load import load_tokenizer
 
-KEY = "pretrain.teacher"
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def load_teacher(
     folder: Path,
-    make: Callable[[BertConfig], nn.Module],
+    make: Callable[[BertConfig], Model],
     student: BertConfig,
     tokenizer: Tokenizer,
     device: torch.device,
-) -> nn.Module:
-    """A pretrained model in evaluation mode, without dropout, of which nothing is trained.
+    key: str,
+) -> Model:
+    """A trained model in evaluation mode, without dropout, of which nothing is trained.
 
     Args:
         folder: of the model, in Hugging Face's layout.
@@ -34,6 +36,7 @@ def load_teacher(
         student: whose back end of attention it takes.
         tokenizer: of the study.
         device: to which it goes.
+        key: of params.yaml, by which the folder is named.
 
     Raises:
         PipelineError: the folder is no model, of an architecture whose code the stage does not depend on, of another
@@ -43,8 +46,8 @@ def load_teacher(
         raise PipelineError(
             "no teacher here",
             folder,
-            where=KEY,
-            remedy="name the folder of a pretrained model with the same vocabulary",
+            where=key,
+            remedy="name one that holds a trained model with the same vocabulary",
         )
     config = replace(load_config(folder, dropout=0.0), attention=student.attention)
     known = {BERT.model_type, student.names.model_type}
@@ -55,13 +58,13 @@ def load_teacher(
         )  # fmt: skip
     if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
         raise PipelineError(
-            "a teacher of another vocabulary", folder, where=KEY,
+            "a teacher of another vocabulary", folder, where=key,
             remedy="teach with a model that was pretrained on this study's vocabulary, or take its vocabulary",
         )  # fmt: skip
     if config.longest_input < student.longest_input:
         raise PipelineError(
             "the teacher takes shorter sequences", f"{config.longest_input} tokens", where=folder,
-            remedy=f"set model.positions to at most {config.longest_input}",
+            remedy=f"set model.positions to at most {config.longest_input}, or take another teacher",
         )  # fmt: skip
     model = make(config)
     load_weights(model, folder)

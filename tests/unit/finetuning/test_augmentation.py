@@ -1,0 +1,206 @@
+"""Texts in other words: which words change, into what, and that nothing but the seed and the example decides it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.finetuning import substitutes
+from pipeline_src.finetuning.augmentation import augment
+from pipeline_src.finetuning.stop_words import STOP_WORDS
+from pipeline_src.finetuning.substitutes import CANDIDATES, VECTORS, Substitutes, find_candidates, load_substitutes
+from pipeline_src.finetuning.words import find_words
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.models.hub import save_model
+from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.sequences import encode, pair_features
+from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
+from pipeline_src.tokenizer.frame import read_frames
+
+LETTERS = [word for a in "bdfgklmnprst" for b in "aeiou" if (word := f"{a}{b}") not in STOP_WORDS]
+PIECES = [*wordpiece.SPECIAL_TOKENS, "the", "of", ".", "7", "##s", "##q", "##7", "x", *LETTERS]
+TEXTS = [
+    ("ba the de.", "fi of goqs"),
+    ("ku ku7 the of", "x7"),
+    ("la mi ru", ""),
+    ("baqs the", "deqs fi go ku la mi ru"),
+]
+
+
+@pytest.fixture(scope="module")
+def words() -> Substitutes:
+    tokenizer = wordpiece.build_tokenizer(PIECES, lowercase=True)
+    return Substitutes(shaken(len(PIECES)), unit_vectors(len(PIECES)), tokenizer)
+
+
+def shaken(entries: int, positions: int = 40, **config) -> BertForMaskedLM:
+    model = BertForMaskedLM(BertConfig(entries, 16, 2, 2, 32, positions, **config)).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.normal_(std=0.5, generator=torch.Generator().manual_seed(parameter.numel()))
+    return model
+
+
+def unit_vectors(entries: int) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.randn(entries, 8, generator=torch.Generator().manual_seed(1)))
+
+
+def features_of(words: Substitutes, texts=TEXTS, first: int = 0) -> Features:
+    encoded = [encode(words.tokenizer, column) for column in zip(*texts, strict=True)]
+    labels = np.arange(first, first + len(texts))
+    made = pair_features("toy", zip(*encoded, strict=True), labels, read_frames(words.tokenizer), 32)
+    return replace(made, example=labels)
+
+
+def rows(features: Features) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """Example, ids and segments of each."""
+    bounds = zip(features.cu_seqlens[:-1], features.cu_seqlens[1:], features.example, strict=True)
+    return [(int(e), tuple(features.ids[a:b].tolist()), tuple(features.segments[a:b].tolist())) for a, b, e in bounds]
+
+
+def test_words_are_of_letters_and_no_stop_words(words):
+    features = features_of(words)
+    found = find_words(features, words.tokenizer)
+    spelt = [
+        "".join(words.tokenizer.id_to_token(int(i)).removeprefix("##") for i in features.ids[first : first + pieces])
+        for first, pieces in zip(found.first, found.pieces, strict=True)
+    ]
+    assert spelt == "ba de fi goqs ku la mi ru baqs deqs fi go ku la mi ru".split()
+    assert found.place.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert {"the", "of", "herself"} <= STOP_WORDS
+
+
+@pytest.mark.parametrize("positions", [40, 13])  # of 13 the text cannot stand beside itself
+def test_candidates_of_a_word_are_the_models_own(words, positions, monkeypatch):
+    words = replace(words, masked=shaken(len(PIECES), positions))
+    features = features_of(words, [(text, other) for text, other in TEXTS if len(other) < 12])
+    found, tokenizer = find_words(features, words.tokenizer), words.tokenizer
+    candidates, counts = find_candidates(features, found, words)
+    allowed = torch.tensor([entry.isalpha() for entry in PIECES])
+    for number in np.flatnonzero(found.pieces == 1):
+        start, length, first = (int(getattr(found, name)[number]) for name in ("start", "length", "first"))
+        text = features.ids[start : start + length].tolist()
+        masked = [*text[: first - start], tokenizer.token_to_id("[MASK]"), *text[first - start + 1 :]]
+        ids = [2, *masked, 3, *text, 3] if 2 * length + 3 <= positions else [2, *masked, 3]
+        segments = [0] * (length + 2) + [1] * (len(ids) - length - 2)
+        scores, _ = words.masked(
+            torch.tensor(ids), torch.tensor(segments), torch.tensor([0, len(ids)]), torch.tensor([1 + first - start])
+        )
+        expected = scores[0].masked_fill(~allowed, -torch.inf).sort(descending=True).indices[:CANDIDATES]
+        assert counts[number] == CANDIDATES and candidates[number].tolist() == expected.tolist()
+    monkeypatch.setattr(substitutes, "BATCH_TOKENS", 24)
+    monkeypatch.setattr(substitutes, "BATCH_WORDS", 1)
+    assert np.array_equal(find_candidates(features, found, words)[0], candidates)
+
+
+def test_candidates_of_several_pieces_are_its_vectors_neighbours(words):
+    vectors = words.vectors.clone()
+    vectors[[PIECES.index("la"), PIECES.index("mi")]] = 0  # which the text did not hold
+    words = replace(words, vectors=vectors)
+    features = features_of(words)
+    found = find_words(features, words.tokenizer)
+    candidates, counts = find_candidates(features, found, words)
+    for number in np.flatnonzero(found.pieces > 1):
+        own = features.ids[found.first[number] : found.first[number] + found.pieces[number]]
+        mean = sum(vectors[int(piece)] for piece in own) / len(own)
+        near = sorted(
+            (entry for entry in range(len(PIECES)) if PIECES[entry].isalpha() and vectors[entry].any()),
+            key=lambda entry: -float(vectors[entry] @ mean),
+        )
+        assert counts[number] == CANDIDATES and candidates[number].tolist() == near[:CANDIDATES]
+    words.vectors[:] = 0
+    assert not find_candidates(features, found, words)[1][found.pieces > 1].any()
+
+
+def test_copies_differ_in_one_text_and_in_words_that_may_change(words):
+    features = features_of(words)
+    made = augment(features, 30, 5, words)
+    before, after = rows(features), rows(made)
+    assert after[: len(before)] == before and len(set(after)) == len(after)
+    assert 60 < len(after) <= 4 * (1 + 60)
+    assert np.array_equal(made.labels, made.example)
+    marks, inner = {2, 3}, {PIECES.index(piece) for piece in ("##s", "##q")}
+    kept = {PIECES.index(piece) for piece in ("the", "of", ".", "7", "##7", "x")}
+    for example, ids, segments in after[len(before) :]:
+        own = before[example][1]
+        own_texts, texts = (" ".join(map(str, row[1:-1])).split(" 3 ") for row in (own, ids))
+        assert sum(one != other for one, other in zip(own_texts, texts, strict=True)) == 1
+        assert [i for i in ids if i in kept | marks] == [i for i in own if i in kept | marks]
+        assert ids.index(3) + 1 == segments.index(1) and len(ids) <= len(own)
+        assert sum(ids.count(i) for i in inner) <= sum(own.count(i) for i in inner)
+
+
+def test_four_words_in_ten_change(words):
+    many = features_of(words, [("ba de fi go ku la mi ru pa su", "the")] * 200)
+    made = augment(many, 1, 3, words)
+    changed = np.mean([[one != other for one, other in zip(ids[1:11], rows(many)[0][1][1:11], strict=True)]
+                       for _, ids, _ in rows(made)[200:]])  # fmt: skip
+    assert 0.3 < changed < 0.45  # less those that became themselves
+
+
+def test_the_example_and_the_seed_alone_decide(words, monkeypatch):
+    whole = set(rows(augment(features_of(words), 6, 5, words)))
+    assert whole == set(rows(augment(features_of(words), 6, 5, words)))
+    monkeypatch.setattr(substitutes, "BATCH_TOKENS", 30)
+    parts = [augment(features_of(words, [text], number), 6, 5, words) for number, text in enumerate(TEXTS)]
+    assert whole == {row for part in reversed(parts) for row in rows(part)}
+    assert whole != set(rows(augment(features_of(words), 6, 6, words)))
+
+
+@pytest.mark.parametrize("kind", [byte_bpe, unigram])
+def test_other_kinds_of_vocabulary(kind):
+    if kind is byte_bpe:
+        pieces = [*byte_bpe.FIRST, *(f"Ġ{word}" for word in LETTERS), *"bdfgklmnprstaeiouqh.", "Ġ", byte_bpe.MASK]
+        tokenizer = byte_bpe.build_tokenizer(pieces, [], lowercase=False)
+    else:
+        pieces = [*unigram.SPECIAL_TOKENS, *(f"▁{word}" for word in ["the", *LETTERS]), "s", "q", ".", "▁"]
+        tokenizer = unigram.build_tokenizer([(piece, -float(len(piece) < 2) - 1) for piece in pieces], lowercase=True)
+    words = Substitutes(shaken(len(pieces)), unit_vectors(len(pieces)), tokenizer)
+    features = features_of(words, [("the ba.", "de fi"), ("goq ku", "la mi.")])
+    made = augment(features, 10, 1, words)
+    marks = set(read_frames(tokenizer).marks)
+    new = rows(made)[2:]
+    assert len(new) > 10
+    for example, ids, _ in new:
+        own = rows(features)[example][1]
+        assert [i for i in ids if i in marks] == [i for i in own if i in marks]
+        assert ids.count(pieces.index(".")) == own.count(pieces.index("."))
+
+
+def save_study(folder: Path, words: Substitutes, **config) -> None:
+    """The folder ``models`` of a teacher's study."""
+    entries = len(PIECES)
+    vocabulary, pretrained = folder / "v", folder / "pretrained/long"
+    for made in (vocabulary, pretrained, folder / "word_vectors"):
+        made.mkdir(parents=True)
+    wordpiece.save_tokenizer(vocabulary, PIECES, lowercase=True)
+    model = shaken(entries, **config)
+    save_model(pretrained, model, model.bert.config, "BertForMaskedLM", vocabulary)
+    save_file({VECTORS: 3 * words.vectors}, folder / "word_vectors/model.safetensors")
+
+
+def test_what_a_study_lacks_is_one_clear_error(words, tmp_path):
+    device, student = torch.device("cpu"), BertConfig(len(PIECES), 8, 1, 2, 16, 32)
+
+    def load(name: str) -> Substitutes:
+        return load_substitutes(tmp_path / name, student, words.tokenizer, device)
+
+    save_study(tmp_path / "whole", words)
+    torch.testing.assert_close(load("whole").vectors, words.vectors)
+    save_file({VECTORS: words.vectors[1:].clone()}, tmp_path / "whole/word_vectors/model.safetensors")
+    with pytest.raises(PipelineError, match=f"word vectors of another vocabulary: {len(PIECES) - 1} entries"):
+        load("whole")
+    (tmp_path / "whole/word_vectors/model.safetensors").unlink()
+    with pytest.raises(PipelineError, match="(?s)no word vectors here.*dvc repro train_word_vectors"):
+        load("whole")
+    save_study(tmp_path / "causal", words, is_decoder=True)
+    with pytest.raises(PipelineError, match="predicts the next word"):
+        load("causal")
+    with pytest.raises(PipelineError, match="(?s)no teacher here.*pretrained/long"):
+        load("nowhere")

@@ -1,0 +1,261 @@
+"""A task learnt from a fine-tuned teacher: its layers, its answers, and every teacher that will not do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.finetuning import finetune, trainer
+from pipeline_src.finetuning.batches import TaskBatch
+from pipeline_src.finetuning.distillation import LayerImitation, TaughtAnswers, fit_of, soft_cross_entropy
+from pipeline_src.finetuning.finetune import run
+from pipeline_src.finetuning.substitutes import VECTORS
+from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.models.bert import Bert, BertConfig, initialise
+from pipeline_src.models.hub import save_model
+from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.model import ModelParams
+from tests.unit.finetuning.test_finetune import stopping_after
+
+MODEL, STUDENT = ModelParams(layers=1, hidden=32), "models/student"
+
+
+def params(teacher: str = "models/teacher", **recipe) -> FinetuneParams:
+    own = {"learning_rates": (3e-3,), "epochs": 2, "batches": 64, "max_length": 32, "layer_epochs": 1}
+    recipe = Recipe(**own | {"layer_learning_rate": 1e-3} | recipe)
+    return FinetuneParams(model=STUDENT, teacher=teacher, default=recipe)
+
+
+def learn(**recipe) -> list[str]:
+    """Fine-tune the student on SST-2; gives its answers."""
+    run(seed=1, model=MODEL, finetune=params(**recipe), task="sst2", restart="1")
+    return answers("results/predictions/sst2/1/pretrained/sst2.jsonl")
+
+
+def answers(path: str | Path) -> list[str]:
+    return [json.loads(line)["prediction"] for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def save_encoder(folder: Path, vocabulary: Path, layers: int, heads: int, width: int) -> None:
+    entries = len((vocabulary / "vocab.txt").read_text(encoding="utf-8").splitlines())
+    config = BertConfig(entries, width, layers, heads, 2 * width, 64)
+    encoder = torch.nn.ModuleDict({"bert": Bert(config)})
+    initialise(encoder, torch.Generator().manual_seed(3))
+    folder.mkdir(parents=True)
+    save_model(folder, encoder, config, "BertModel", vocabulary)
+
+
+@pytest.fixture(scope="module")
+def school(make_study) -> Path:
+    """A teacher of SST-2 with two layers, and a narrower student with one; of what it reads the labels are lost."""
+    root = make_study(("sst2",), layers=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        recipe = Recipe(learning_rates=(2e-3,), epochs=2, batches=64, max_length=32)
+        run(seed=1, model=MODEL, finetune=FinetuneParams(default=recipe), task="sst2", restart="1")
+    save_encoder(root / STUDENT, root / "models/pretrained/long", layers=1, heads=2, width=32)
+    (root / "models/teacher").mkdir()
+    for name in ("finetuned", "pretrained"):
+        (root / "models" / name).rename(root / "models/teacher" / name)
+    (root / "results/predictions/sst2/1/pretrained/sst2.jsonl").rename(root / "taught.jsonl")
+    train = root / "data/tasks/sst2/train.tsv"
+    header, *rows = train.read_text(encoding="utf-8").splitlines()
+    lost = ["\t".join([row.rpartition("\t")[0], str(number % 2)]) for number, row in enumerate(rows)]
+    train.write_text("\n".join([header, *lost]) + "\n", encoding="utf-8")
+    return root
+
+
+@pytest.fixture
+def study(school, tmp_path, monkeypatch) -> Path:
+    """The same, in the working directory."""
+    folder = shutil.copytree(school, tmp_path / "study")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_student_learns_its_teachers_answers_where_labels_say_nothing(study):
+    taught = answers("taught.jsonl")
+    agree = np.mean([one == other for one, other in zip(learn(), taught, strict=True)])
+    assert agree > 0.9 and {"0", "1"} == set(taught)
+    run(seed=1, model=MODEL, finetune=FinetuneParams(model=STUDENT, default=params().default), task="sst2", restart="2")
+    alone = answers("results/predictions/sst2/2/pretrained/sst2.jsonl")
+    assert np.mean([one == other for one, other in zip(alone, taught, strict=True)]) < 0.75
+
+
+def test_stopped_in_either_part_it_ends_in_the_same_bytes(study, monkeypatch):
+    learn()
+    undisturbed = Path("models/finetuned/sst2/1/model.safetensors").read_bytes()
+    per_epoch = -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
+    assert 5 < per_epoch < 5 + per_epoch < 3 * per_epoch
+    for after in (5, per_epoch):
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, "Loop", stopping_after(after, trainer.Loop))
+            with pytest.raises(Interrupted):
+                learn()
+    learn()
+    assert Path("models/finetuned/sst2/1/model.safetensors").read_bytes() == undisturbed
+
+
+def test_a_general_students_projection_is_taken_along(study):
+    config, draw = BertConfig(30, 32, 1, 2, 64, 64), torch.Generator().manual_seed(1)
+    stored = {"fit_dense.weight": torch.randn(64, 32), "fit_dense.bias": torch.randn(64)}
+    weights = load_file(f"{STUDENT}/model.safetensors")
+    save_file(weights | stored, f"{STUDENT}/model.safetensors")
+    taken = fit_of(Path(STUDENT), config, 64, draw)
+    assert torch.equal(taken.weight, stored["fit_dense.weight"]) and torch.equal(taken.bias, stored["fit_dense.bias"])
+    assert fit_of(Path(STUDENT), config, 48, draw).weight.shape == (48, 32)  # of a teacher of another width
+
+
+def shaken(config: BertConfig, outputs: int, seed: int) -> BertForTask:
+    model, draw = BertForTask(config, "sequence", outputs).double(), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3, generator=draw)
+    return model
+
+
+STEP = 2e-2  # losses are float32, and large
+LENGTHS = (4, 2, 3)
+IDS = torch.arange(5, 14)
+STARTS = torch.tensor([0, *np.cumsum(LENGTHS)])
+BATCH = TaskBatch(IDS, IDS * 0, STARTS, torch.tensor([0, 1, 1]), 3, np.array(LENGTHS), np.arange(3))
+
+
+def sizes(layers: int, width: int) -> BertConfig:
+    return BertConfig(20, width, layers, 2, 16, 8, hidden_dropout_prob=0.0)
+
+
+def check_gradient(loss, weight: torch.Tensor) -> None:
+    """Of a few numbers of ``weight``, by differences."""
+    weight.grad = None
+    loss().backward()
+    for place in ((0, 1), (2, 0), (1, 3)):
+        with torch.no_grad():
+            kept = weight[place].item()
+            ends = []
+            for step in (STEP, -STEP):
+                weight[place] = kept + step
+                ends.append(loss().item())
+            weight[place] = kept
+        assert weight.grad[place].item() == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=2e-2, abs=3e-3)
+
+
+def test_layers_of_a_tasks_model_against_plain_loops():
+    teacher, student = shaken(sizes(4, 12), 2, 1).eval(), shaken(sizes(2, 8), 2, 2)
+    fit = torch.nn.Linear(8, 12).double()
+    objective = LayerImitation(student.bert, fit, teacher.bert)
+    found, counts = objective(BATCH), objective.count(BATCH)
+    scores = states = 0.0
+    for first, end in zip(STARTS[:-1].tolist(), STARTS[1:].tolist(), strict=True):
+        own_cu, ids = torch.tensor([0, end - first]), IDS[first:end]
+        layout = TaskBatch(ids, ids, own_cu, ids, 1, np.array([end - first]), ids.numpy()).layout
+        own, theirs = (model.bert.states(ids, ids * 0, layout) for model in (student, teacher))
+        for layer in range(2):
+            for head in range(2):
+                made = []
+                for model, states_of, block in ((student, own, layer), (teacher, theirs, 2 * layer + 1)):
+                    part = model.bert.encoder.layer[block].attention["self"]
+                    width = part.query.out_features // 2
+                    cut = slice(head * width, head * width + width)
+                    query, key = (w(states_of[block])[:, cut] for w in (part.query, part.key))
+                    made.append([[q @ k / width**0.5 for k in key] for q in query])
+                scores += sum(
+                    (a - b).item() ** 2 for x, y in zip(*made, strict=True) for a, b in zip(x, y, strict=True)
+                )
+        for layer in range(3):
+            states += (fit(own[layer]) - theirs[2 * layer]).square().sum().item()
+    assert found["scores"].loss.item() == pytest.approx(scores, rel=1e-5)
+    assert found["states"].loss.item() == pytest.approx(states, rel=1e-5)
+    assert counts == {"scores": 2 * (16 + 4 + 9), "states": 12 * 9}
+    weight = student.bert.encoder.layer[0].attention["self"].query.weight
+    check_gradient(lambda: sum(term.loss for term in objective(BATCH).values()), weight)
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+    assert not any("pooler" in name or "teacher" in name for name, _ in objective.named_parameters())
+
+
+def test_answers_against_plain_loops_and_labels_of_a_regression():
+    teacher, student = shaken(sizes(2, 12), 3, 1).eval(), shaken(sizes(1, 8), 3, 2)
+    loss = TaughtAnswers(teacher)
+    outputs, wanted = (model(IDS, IDS * 0, STARTS).detach() for model in (student, teacher))
+    total = 0.0
+    for row, answer in zip(outputs.tolist(), wanted.tolist(), strict=True):
+        for place in range(3):
+            share = np.exp(answer[place]) / np.exp(answer).sum()
+            total -= share * np.log(np.exp(row[place]) / np.exp(row).sum())
+    assert loss(outputs, BATCH).item() == pytest.approx(total / 9, rel=1e-5)
+    free = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    check_gradient(lambda: soft_cross_entropy(free, torch.eye(3, 4)), free)
+    values = torch.tensor([0.5, 2.0, 1.0])
+    regression = TaskBatch(IDS, IDS * 0, STARTS, values, 3, np.array(LENGTHS), np.arange(3))
+    assert loss(values[:, None] + 2, regression).item() == pytest.approx(4.0)
+
+
+def rename_piece(folder: Path) -> None:
+    """The last entry's name, in every file of the tokenizer."""
+    tokenizer = read_json(folder / "tokenizer.json")
+    last = max(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].__getitem__)
+    tokenizer["model"]["vocab"]["another"] = tokenizer["model"]["vocab"].pop(last)
+    write_json(folder / "tokenizer.json", tokenizer)
+    (folder / "vocab.txt").unlink()
+
+
+def deepen(folder: Path) -> None:
+    """One head for two."""
+    write_json(folder / "config.json", {**read_json(folder / "config.json"), "num_attention_heads": 1})
+
+
+def add_part(folder: Path) -> None:
+    """An LSTM over the encoder."""
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | {"bilstm.weight_ih_l0": torch.zeros(4, 4)}, path)
+
+
+def three_classes(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file(tensors | {"classifier.weight": torch.zeros(3, 64), "classifier.bias": torch.zeros(3)}, path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (rename_piece, "a teacher of another vocabulary"),
+        (deepen, "(?s)heads that do not match the teacher's: 2, and the teacher has 1.*model.heads"),
+        (add_part, "a teacher with parts that are not read: bilstm"),
+        (three_classes, r"(?s)do not fit the model.*classifier.weight: shape \(3, 64\)"),
+        (shutil.rmtree, "(?s)no teacher of this task.*finetune.teacher"),
+    ],
+)
+def test_a_teacher_that_will_not_do_is_one_clear_error_before_any_work(study, monkeypatch, spoil, said):
+    spoil(Path("models/teacher/finetuned/sst2/1"))
+    monkeypatch.setattr(trainer, "Loop", None)  # not come to
+    with pytest.raises(PipelineError, match=said):
+        learn()
+
+
+def test_answers_alone_need_no_equal_heads(study):
+    deepen(Path("models/teacher/finetuned/sst2/1"))
+    assert len(learn(layer_epochs=0, epochs=1)) == len(answers("taught.jsonl"))
+
+
+def test_texts_in_other_words_are_read_once_made(study, monkeypatch, caplog):
+    entries = len(Path(STUDENT, "vocab.txt").read_text(encoding="utf-8").splitlines())
+    Path("models/teacher/word_vectors").mkdir()
+    save_file({VECTORS: torch.randn(entries, 8)}, "models/teacher/word_vectors/model.safetensors")
+    caplog.set_level("INFO", "pipeline_src")
+    recipe = {"augmented": 2, "epochs": 1, "layer_epochs": 0}
+    first = learn(**recipe)
+    read = int(re.search(r"sst2: (\d+) sequences with their texts in other words", caplog.text)[1])
+    rows = len(Path("data/tasks/sst2/train.tsv").read_text(encoding="utf-8").splitlines()) - 1
+    assert 2 * rows < read <= 3 * rows
+    monkeypatch.setattr(finetune, "augment", None)  # the cache has them
+    assert learn(**recipe) == first
