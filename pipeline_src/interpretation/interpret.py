@@ -145,7 +145,7 @@ def write_measures(study: Study, folder: Path) -> None:
         sizes = {
             "layers": len(study.model.states([[]])[0]) - 1,
             "width": config.hidden_size,
-            "heads": config.num_attention_heads,
+            "heads": config.num_attention_heads if study.model.attends else 0,
         }
         write_json(out / "contents.json", {"model": {"title": config.names.title, **sizes}, "skipped": skipped})
     for name, reason in skipped.items():

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig, initialise
-from pipeline_src.models.distillation import attention_scores, real_pairs
+from pipeline_src.models.distillation import real_pairs
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.base import Block
@@ -132,8 +132,8 @@ class Layers(PretrainingObjective[TensorBatch]):
         for number, block in enumerate(blocks):
             last = number * self.every + self.every - 1
             with torch.no_grad():
-                wanted = attention_scores(theirs[last], taught[last], layout)
-            found = attention_scores(block, states[number], layout)
+                wanted = theirs[last].attention["self"].scores(taught[last], layout)
+            found = block.attention["self"].scores(states[number], layout)
             scores.append((found - wanted).float().masked_fill(~real, 0).square().sum())
         fits = [
             F.mse_loss(self.model.fit_dense(own).float(), taught[number * self.every].float(), reduction="sum")
