@@ -6,6 +6,8 @@ from pydantic import Field
 
 from pipeline_src.params.base import Block
 
+MADE_HERE = ("templates", "treebank")  # sets of minimal pairs that nothing is fetched for
+
 
 class InterpretationParams(Block):
     """What is measured of the model that ``finetune.model`` names; 0 or an empty list leaves a measure out.
@@ -14,7 +16,8 @@ class InterpretationParams(Block):
         tags: tagging tasks of the study whose tags are read off each layer.
         words: of running text, at most, in which capitals and the likeness of a word's vectors are looked at.
         sentences: of running text, at most, over which attention is averaged.
-        minimal_pairs: whether the right one of two sentences that differ in a word is the likelier to the model.
+        minimal_pairs: sets of two sentences of which the right one should be the likelier: ``templates`` of this
+            project, the ``treebank`` of a task, or an entry of ``catalogue/task_sources`` that is fetched (``blimp``).
         prompts: texts that the model is asked to go on writing.
         shown: sentences whose attention the page shows.
     """
@@ -22,6 +25,11 @@ class InterpretationParams(Block):
     tags: tuple[str, ...] = ("pos", "ner")
     words: int = Field(default=20_000, ge=0, le=1_000_000)
     sentences: int = Field(default=300, ge=0, le=10_000)
-    minimal_pairs: bool = True
+    minimal_pairs: tuple[str, ...] = MADE_HERE
     prompts: tuple[str, ...] = ("Today, I went to",)
     shown: tuple[str, ...] = ("He is running a company.", "He is running a marathon.")
+
+    @property
+    def pair_sets(self) -> list[str]:
+        """Sets of minimal pairs that are fetched."""
+        return [name for name in self.minimal_pairs if name not in MADE_HERE]

@@ -65,7 +65,7 @@ def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(pr
 
 def test_what_is_not_wanted_is_left_out(project):
     write_measures(
-        study(InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=False, prompts=(), shown=())),
+        study(InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())),
         project / "out",
     )
     assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}
