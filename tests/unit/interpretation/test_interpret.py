@@ -61,6 +61,10 @@ def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(pr
     assert "keep_steps" in contents["skipped"]["checkpoints"]
     probes = read_json(project / "first/probes.json")
     assert set(probes) == {"capitals", "self-similarity"} and len(probes["capitals"]["model"]["accuracy"]) == 2
+    for side in ("model", "random"):
+        figures = probes["capitals"][side]
+        for value, (low, high) in zip(figures["balanced"], figures["between"], strict=True):
+            assert low <= value <= high
 
 
 def test_what_is_not_wanted_is_left_out(project):
