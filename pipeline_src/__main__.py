@@ -74,7 +74,7 @@ STAGES = {
     "download_tasks": Stage(
         "pipeline_src.task_sources.download_tasks",
         "fetch or generate the task sets",
-        ("seed", "task_source", "tasks", "corpus", "wikipedia"),
+        ("seed", "task_source", "tasks", "corpus", "wikipedia", "interpretation"),
     ),
     "clean_wikipedia": Stage(
         "pipeline_src.wikipedia.clean_wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.studied_model import StudiedModel, batches
-from pipeline_src.models.bert import SelfAttention
-from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.models.bert import GivesWeights
 
 
 @torch.no_grad()
@@ -20,39 +18,52 @@ def attention_maps(model: StudiedModel, texts: Sequence[Sequence[int]]) -> Itera
     """Yield the number of each text and its weights [L, A, n, n], n with its marks; rows sum to 1.
 
     Raises:
-        Skipped: the encoder's attention is not a softmax of products of queries and keys alone.
+        Skipped: the encoder has no attention that gives its weights.
     """
-    parts = [part for part in model.encoder.modules() if isinstance(part, SelfAttention)]
-    if not parts or any(type(part).forward is not SelfAttention.forward for part in parts):
-        raise Skipped("its attention has other weights than BERT's")
     for batch in batches([len(text) + model.frame.size for text in texts]):
-        seen: list[Tensor] = []  # one entry a layer, also where layers share their weights
-        hooks = [part.register_forward_pre_hook(partial(_keep, seen)) for part in parts]
-        try:
+        with weights_kept(model.encoder) as kept:
             _, layout = model.states([texts[number] for number in batch])
-        finally:
-            for hook in hooks:
-                hook.remove()
         for row, number in enumerate(batch):
             length = layout.lengths[row]
-            yield number, torch.stack([layer[row, :, :length, :length] for layer in seen])
+            yield number, torch.stack([layer[row, :, :length, :length] for layer in kept])
 
 
-def _keep(seen: list[Tensor], part: Any, given: tuple[Any, ...]) -> None:
-    seen.append(_weights(part, *given))
+@contextmanager
+def weights_kept(encoder: nn.Module) -> Iterator[list[Tensor]]:
+    """Keep what every attention gives while the encoder runs: [B, A, L, L] a layer, also where layers share weights.
+
+    Raises:
+        Skipped: see :func:`attentions`.
+    """
+    kept: list[Tensor] = []
+    hooks = [
+        part.register_forward_pre_hook(lambda part, given: kept.append(part.weights(*given[:2])))
+        for part in attentions(encoder)
+    ]
+    try:
+        yield kept
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
-def _weights(part: Any, hidden: Tensor, layout: PackedLayout, rows: object = None) -> Tensor:
-    """[B, A, n, n], the longest n."""
-    query, key = (
-        layout.pad(side(hidden).view(len(hidden), part.heads, -1)).transpose(1, 2) for side in (part.query, part.key)
-    )
-    scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
-    if layout.keep is not None:
-        scores = scores.masked_fill(~layout.keep[:, None, None, :], -torch.inf)
-    if part.causal:
-        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
-    return scores.softmax(-1)
+def attentions(encoder: nn.Module) -> list[nn.Module]:
+    """The parts that give their weights.
+
+    Raises:
+        Skipped: there are none, or one takes its weights from a class whose attention it has changed.
+    """
+    parts = [part for part in encoder.modules() if isinstance(part, GivesWeights)]
+    if not parts:
+        raise Skipped("the model has no attention")
+    if not all(issubclass(_owner(part, "weights"), _owner(part, "forward")) for part in parts):
+        raise Skipped("the model's attention does not say what it gives")
+    return parts
+
+
+def _owner(part: nn.Module, method: str) -> type:
+    """The class that defines a part's method."""
+    return next(kind for kind in type(part).__mro__ if method in vars(kind))
 
 
 def of_units(maps: Tensor, units: Sequence[int]) -> Tensor:

@@ -41,7 +41,7 @@ def integrated_gradients(model: StudiedModel, ids: Sequence[int], place: int, to
         hook = table.register_forward_hook(lambda *_: point)
         try:
             with torch.enable_grad():
-                hidden = model.encoder.encode(packed, segments, layout)
+                hidden = model.encoder.decode(packed, segments, layout)
                 scores = model.head(hidden[[model.lead + place]])  # type: ignore[misc]
                 return point, scores[0, : model.tokenizer.get_vocab_size()].log_softmax(-1)[token]
         finally:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from pipeline_src.common.counter_rng import derive_seed, integers
-from pipeline_src.interpretation.probes import rounded
+from pipeline_src.interpretation.probes import intervals, rounded
 from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.word_vectors import Sentence, word_vectors
@@ -25,6 +25,8 @@ BASELINE = 1000  # words, each of another sentence
 
 def self_similarity(model: StudiedModel, sentences: Sequence[Sentence], seed: int) -> dict[str, Any]:
     """The mean cosine between a word's occurrences in different sentences, less that of any two words, by layer.
+
+    ``between`` has the interval of each layer as words are drawn anew.
 
     Raises:
         Skipped: no word stands in so many sentences.
@@ -42,15 +44,17 @@ def self_similarity(model: StudiedModel, sentences: Sequence[Sentence], seed: in
     sizes = np.array([len(by_sentence[number]) for number in numbers])
     drawn = integers(derive_seed(seed, "any two words"), numbers, 0, sizes)
     any_words = [by_sentence[number][place] for number, place in zip(numbers.tolist(), drawn.tolist(), strict=True)]
-    alike, baseline = [], []
+    of_words, baseline = [], []
     for layer in words.vectors:
         unit = torch.nn.functional.normalize(layer, dim=-1)
         baseline.append(_mean_cosine(unit[any_words]))
-        alike.append(float(np.mean([_mean_cosine(unit[rows]) for rows in often])) - baseline[-1])
+        of_words.append(np.array([_mean_cosine(unit[rows]) for rows in often]) - baseline[-1])
+    alike = [float(layer.mean()) for layer in of_words]
     return {
         "words": len(often),
         "baseline": [rounded(value) for value in baseline],
         "adjusted": [rounded(value) for value in alike],
+        "between": intervals(np.stack(of_words), [str(number) for number in range(len(often))], seed),
         "fall": rounded(alike[0] - min(alike)),
     }
 

@@ -13,7 +13,7 @@ import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
-from pipeline_src.common.paths import INTERPRETATION, PRETRAINED
+from pipeline_src.common.paths import INTERPRETATION, PRETRAINED, TASKS
 from pipeline_src.common.progress import log
 from pipeline_src.interpretation.completion import completions, filled, loss_by_masks
 from pipeline_src.interpretation.contextuality import self_similarity
@@ -21,6 +21,7 @@ from pipeline_src.interpretation.heads import head_roles, relations
 from pipeline_src.interpretation.layers import probe_capitals, probe_tags, tags_by_layer
 from pipeline_src.interpretation.material import TAGGED, Tagged, Texts, read_tagged, read_texts, tagging_files
 from pipeline_src.interpretation.minimal_pairs import judge, template_pairs, treebank_pairs
+from pipeline_src.interpretation.pair_sets import judge_pair_set, read_pair_set
 from pipeline_src.interpretation.senses import in_two_contexts, told_apart, words_of
 from pipeline_src.interpretation.shown_sentences import shown_sentences
 from pipeline_src.interpretation.skipped import Skipped
@@ -145,7 +146,7 @@ def write_measures(study: Study, folder: Path) -> None:
         sizes = {
             "layers": len(study.model.states([[]])[0]) - 1,
             "width": config.hidden_size,
-            "heads": config.num_attention_heads,
+            "heads": config.num_attention_heads if study.model.attends else 0,
         }
         write_json(out / "contents.json", {"model": {"title": config.names.title, **sizes}, "skipped": skipped})
     for name, reason in skipped.items():
@@ -224,20 +225,28 @@ def _heads(study: Study) -> Found:
 
 
 def _pairs(study: Study) -> Found:
+    wanted = study.params.minimal_pairs
+
     def judged(pairs: Callable[[], Any], title: str) -> Any:
-        if not study.params.minimal_pairs:
-            raise Skipped("interpretation.minimal_pairs is false")
         if study.model.lacks:
             raise Skipped(study.model.lacks)
         found = judge(study.model, study.control, pairs(), study.seed)
         return None if found is None else {"title": title, **found}
 
-    sets: dict[str, Callable[[], Any]] = {
-        name: lambda pairs=pairs, title=title: judged(lambda: pairs, title)
-        for name, (title, pairs) in template_pairs().items()
-    }
-    treebank = "subject and verb in a treebank"
-    return _together(sets | {"treebank": lambda: judged(lambda: treebank_pairs(study.trees), treebank)})
+    sets: dict[str, Callable[[], Any]] = {}
+    if "templates" in wanted:
+        for name, (title, pairs) in template_pairs().items():
+            sets[name] = lambda pairs=pairs, title=title: judged(lambda: pairs, title)
+    if "treebank" in wanted:
+        sets["treebank"] = lambda: judged(lambda: treebank_pairs(study.trees), "subject and verb in a treebank")
+    found, reasons = _together(sets)
+    for name in study.params.pair_sets:
+        if study.model.lacks:
+            reasons[name] = study.model.lacks
+        else:
+            pairs = read_pair_set(TASKS / name, study.seed)
+            found |= judge_pair_set(study.model, study.control, pairs, name, study.seed)
+    return found, reasons if wanted else {"minimal pairs": "interpretation.minimal_pairs is empty"}
 
 
 def _completion(study: Study) -> Found:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline_src.interpretation.labels import CAPITALS, NO_LABEL, capitals
 from pipeline_src.interpretation.material import Tagged, Texts
-from pipeline_src.interpretation.probes import Labelled, Outcome, balancing, interval, probe
+from pipeline_src.interpretation.probes import Labelled, Outcome, balancing, interval, intervals, probe
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.word_vectors import Sentence, word_vectors
 
@@ -54,6 +54,8 @@ def _compared(
     """The figures of the model and of random weights, and intervals of what the model's best layer gains.
 
     ``gain`` is over the best layer of random weights, ``gain_over_types`` over the most frequent label of each type.
+    ``between`` has the interval of each layer's score, ``control_between`` of its control task's, ``types_between`` of
+    the most frequent labels.
     """
     found: list[Outcome] = []
     tested = None
@@ -63,17 +65,21 @@ def _compared(
     assert tested is not None
     key = "balanced" if balance else "accuracy"
     best = [int(np.argmax(outcome.figures[key])) for outcome in found]
-    rights = [outcome.right[layer].astype(float) for outcome, layer in zip(found, best, strict=True)]
-    rights.append(found[0].by_type.astype(float))
+    rights = [outcome.right.astype(float) for outcome in found]
+    rights.append(found[0].by_type[None].astype(float))
     if balance:
         rights = [balancing(right, tested.labels) for right in rights]
+    between = [intervals(right, tested.documents, seed) for right in rights]
+    control = found[0].control
+    told = {} if control is None else {"control_between": intervals(control, tested.documents, seed)}
+    at_best = rights[0][best[0]]
     return {
         "score": key,
-        "model": found[0].figures,
-        "random": found[1].figures,
+        "model": found[0].figures | {"between": between[0], "types_between": between[2][0]} | told,
+        "random": found[1].figures | {"between": between[1]},
         "best_layer": best[0],
-        "gain": interval(rights[0], rights[1], tested.documents, seed),
-        "gain_over_types": interval(rights[0], rights[2], tested.documents, seed),
+        "gain": interval(at_best, rights[1][best[1]], tested.documents, seed),
+        "gain_over_types": interval(at_best, rights[2][0], tested.documents, seed),
     }
 
 

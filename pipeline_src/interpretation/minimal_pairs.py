@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_src.common.yaml_files import parse_yaml
-from pipeline_src.interpretation.probes import interval, rounded
+from pipeline_src.interpretation.probes import interval, intervals, rounded
 from pipeline_src.interpretation.scoring import at_masks, preferred
 from pipeline_src.interpretation.senses import words_of
 from pipeline_src.interpretation.studied_model import StudiedModel
@@ -80,7 +80,8 @@ def judge(model: StudiedModel, control: StudiedModel, pairs: Sequence[Pair], see
     """How often the right form is the likelier, beside random weights; None where no pair is left.
 
     A pair is left out where one of its forms is not one token, or the place is cut off; how many is counted.
-    ``commoner`` is what always choosing the form that is right more often gives; over templates that is a half.
+    ``between`` is the interval of ``balanced``, ``commoner`` what always choosing the form that is right more often
+    gives; over templates that is a half.
     """
     cut = [
         cut_words(model, [Sentence((*pair.words[: pair.place], form, *pair.words[pair.place + 1 :]), pair.cluster)
@@ -107,6 +108,7 @@ def judge(model: StudiedModel, control: StudiedModel, pairs: Sequence[Pair], see
         if both
         else np.ones(len(plural))
     )
+    clusters = [pair.cluster for pair in kept]
     return {
         "pairs": len(kept),
         "left_out": len(pairs) - len(kept),
@@ -116,5 +118,6 @@ def judge(model: StudiedModel, control: StudiedModel, pairs: Sequence[Pair], see
         "plural": rounded(rights[0][plural].mean()) if plural.any() else None,
         "random": rounded((rights[1] * weights).mean()),
         "commoner": rounded(max(plural.mean(), 1 - plural.mean())),
-        "gain": interval(rights[0] * weights, rights[1] * weights, [pair.cluster for pair in kept], seed),
+        "between": intervals((rights[0] * weights)[None], clusters, seed)[0],
+        "gain": interval(rights[0] * weights, rights[1] * weights, clusters, seed),
     }

@@ -154,22 +154,37 @@ def _predict(words: Labelled, weights: Tensor, bias: Tensor, tasks: int) -> np.n
     return scores.view(*scores.shape[:2], tasks, -1).argmax(-1).permute(2, 0, 1).numpy()
 
 
+def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[list[float]]:
+    """From 2.5 to 97.5 % of the mean of each row, as documents are drawn anew (bootstrap, Efron 1979).
+
+    Args:
+        values: what is averaged, for each word, [rows, W].
+        documents: of each word.
+        seed: draws are a function of it.
+
+    Returns:
+        Both ends for each row.
+    """
+    names, of_word = np.unique(np.asarray(documents), return_inverse=True)
+    words = np.bincount(of_word, minlength=len(names))
+    drawn = integers(
+        derive_seed(seed, "documents drawn"), np.arange(DRAWS)[:, None], np.arange(len(names))[None], len(names)
+    )
+    counts = words[drawn].sum(1)
+    sums = (np.bincount(of_word, weights=row.astype(float), minlength=len(names)) for row in values)
+    ends = (np.quantile(row[drawn].sum(1) / counts, [0.025, 0.975]) for row in sums)
+    return [[rounded(end) for end in both] for both in ends]
+
+
 def interval(ours: np.ndarray, theirs: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:
-    """From 2.5 to 97.5 % of the difference of two shares, as documents are drawn anew (paired bootstrap, Efron 1979).
+    """As :func:`intervals`, of the difference of two shares (paired bootstrap).
 
     Args:
         ours, theirs: what is averaged, for each word, [W].
         documents: of each word.
         seed: draws are a function of it.
     """
-    names, of_word = np.unique(np.asarray(documents), return_inverse=True)
-    gain = np.bincount(of_word, weights=ours.astype(float) - theirs.astype(float), minlength=len(names))
-    words = np.bincount(of_word, minlength=len(names))
-    drawn = integers(
-        derive_seed(seed, "documents drawn"), np.arange(DRAWS)[:, None], np.arange(len(names))[None], len(names)
-    )
-    found = gain[drawn].sum(1) / words[drawn].sum(1)
-    return [rounded(value) for value in np.quantile(found, [0.025, 0.975])]
+    return intervals((ours.astype(float) - theirs.astype(float))[None], documents, seed)[0]
 
 
 def balancing(right: np.ndarray, labels: np.ndarray) -> np.ndarray:

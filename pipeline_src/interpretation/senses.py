@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.interpretation.material import Tagged
-from pipeline_src.interpretation.probes import interval, rounded
+from pipeline_src.interpretation.probes import interval, intervals, rounded
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.word_vectors import Sentence, WordVectors, word_vectors
 
@@ -95,6 +95,8 @@ def in_two_contexts(model: StudiedModel, control: StudiedModel, seed: int) -> di
         "words": words,
         "accuracy": [rounded(share) for share in rights[0].mean(1)],
         "random": [rounded(share) for share in rights[1].mean(1)],
+        "between": intervals(rights[0], names, seed),
+        "random_between": intervals(rights[1], names, seed),
         "gain": interval(rights[0][-1], rights[1][-1], names, seed),
         "sentences": len(sentences),
     }

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipeline_src.common.counter_rng import derive_seed, permuted
 from pipeline_src.corpus.validation_split import in_validation_split
-from pipeline_src.interpretation.probes import rounded
+from pipeline_src.interpretation.probes import intervals, rounded
 from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.trees import Tree
@@ -41,10 +41,14 @@ def structure(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree],
     test = [tree for tree, test in zip(kept, tested, strict=True) if test]
     if not train or not test:
         raise Skipped("there are trees of one document alone")
-    figures = {}
+    figures: dict[str, Any] = {}
     for name, each in (("model", model), ("random", control)):
         matrices = train_maps(_vectors(each, train), [tree.distances() for tree in train], seed)
-        figures[name] = [rounded(share) for share in _edges(matrices, _vectors(each, test), test)]
+        found, every = _edges(matrices, _vectors(each, test), test)
+        figures[name] = [rounded(share) for share in found.sum(1) / every.sum()]
+        documents = np.repeat([tree.sentence.document for tree in test], every)
+        right = np.repeat(found / np.maximum(every, 1), every, axis=1)  # of an edge: the share of its sentence's
+        figures[f"{name}_between"] = intervals(right, documents, seed)
     neighbours = [edges_found(np.abs(np.subtract.outer(*[np.arange(len(tree.heads))] * 2)), tree) for tree in test]
     return {
         **figures,
@@ -102,14 +106,15 @@ def _squared(mapped: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _edges(maps: Tensor, vectors: Sequence[Tensor], trees: Sequence[Tree]) -> list[float]:
-    found, every = np.zeros(len(maps)), 0
-    for each, tree in zip(vectors, trees, strict=True):
+def _edges(maps: Tensor, vectors: Sequence[Tensor], trees: Sequence[Tree]) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of each sentence that each layer finds, [L + 1, sentences], and how many it has."""
+    found, every = np.zeros((len(maps), len(trees))), np.zeros(len(trees), np.int64)
+    for number, (each, tree) in enumerate(zip(vectors, trees, strict=True)):
         apart = _squared(each @ maps).clamp(min=0).numpy()
         counts = [edges_found(layer, tree) for layer in apart]
-        found += [right for right, _ in counts]
-        every += counts[0][1]
-    return (found / every).tolist()
+        found[:, number] = [right for right, _ in counts]
+        every[number] = counts[0][1]
+    return found, every
 
 
 def edges_found(distances: np.ndarray, tree: Tree) -> tuple[int, int]:

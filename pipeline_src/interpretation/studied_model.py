@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.architecture import make_encoder
-from pipeline_src.models.bert import Bert, BertConfig, initialise
+from pipeline_src.models.bert import Bert, BertConfig, GivesWeights, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import fill, load_config
 from pipeline_src.models.names import ENCODER, MASKED_WORDS
@@ -27,6 +27,7 @@ from pipeline_src.tokenizer.kind import Kind
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 
 BATCH_TOKENS = 8_192  # of one pass of the encoder
+TRANSFORM = f"{MASKED_WORDS}transform."  # what a head that predicts the next word alone has not
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class StudiedModel:
                 where=folder, remedy="use the tokenizer that was saved with it",
             )  # fmt: skip
         tensors = read_tensors(folder, config.names)
-        if any(name.startswith(MASKED_WORDS) for name in tensors):
+        if any(name.startswith(TRANSFORM) for name in tensors):
             model = BertForPretraining(config)
             fill(model, tensors, folder, (*ENCODER, MASKED_WORDS))
             return cls(model.bert.eval(), model.cls["predictions"].eval(), config, tokenizer)
@@ -102,8 +103,7 @@ class StudiedModel:
     @property
     def room(self) -> int:
         """Tokens of a text that fit beside its marks."""
-        most = getattr(self.config, "longest_input", self.config.max_position_embeddings)
-        return int(most) - self.frame.size
+        return self.config.longest_input - self.frame.size
 
     @property
     def lead(self) -> int:
@@ -139,7 +139,7 @@ class StudiedModel:
         found: list[Tensor | None] = [None] * len(texts)
         for batch in batches([len(text) + self.frame.size for text in texts]):
             ids, segments, layout = self.pack([texts[number] for number in batch])
-            hidden = self.encoder.encode(ids, segments, layout)
+            hidden = self.encoder.decode(ids, segments, layout)
             starts = layout.first.tolist()
             wanted = [
                 start + self.lead + place
@@ -151,6 +151,11 @@ class StudiedModel:
             for number, part in zip(batch, scores.split([len(places[number]) for number in batch]), strict=True):
                 found[number] = part
         return [part for part in found if part is not None]
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention whose weights can be looked at."""
+        return any(isinstance(part, GivesWeights) for part in self.encoder.modules())
 
     @property
     def lacks(self) -> str | None:

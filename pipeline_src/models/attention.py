@@ -67,6 +67,33 @@ def attention(
     return BACK_ENDS[back_end](query, key, value, layout, dropout, causal, queries or layout, window)
 
 
+def scores_of(query: Tensor, key: Tensor, layout: PackedLayout) -> Tensor:
+    """Scores of every two tokens of a sequence before the softmax, over the root of the heads' width.
+
+    Attention itself keeps none. Where no token is, they mean nothing.
+
+    Args:
+        query, key: [T, heads, head size].
+        layout: where the sequences lie.
+
+    Returns:
+        [B, heads, L, L].
+    """
+    query, key = (layout.pad(flat).transpose(1, 2) for flat in (query, key))
+    return query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
+
+
+def weights_of(scores: Tensor, layout: PackedLayout, causal: bool = False, reach: int | None = None) -> Tensor:
+    """Attention weights [B, heads, L, L] of scores: the softmax over what each token sees, as in :func:`attention`."""
+    places = torch.arange(layout.max_seqlen, device=scores.device)
+    apart = places[:, None] - places
+    seen = torch.ones_like(apart, dtype=torch.bool) if reach is None else apart.abs() <= reach
+    seen = (seen & (apart >= 0) if causal else seen)[None]
+    if layout.keep is not None:
+        seen = seen & layout.keep[:, None, :]
+    return scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
+
+
 def choose(wanted: str, device: torch.device, head_size: int) -> str:
     """The back end that runs: the one wanted, or with ``auto`` the fastest that can.
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipeline_src.models.attention import attention
+from pipeline_src.models.attention import attention, scores_of, weights_of
 from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.models.layer_norm import LayerNorm
@@ -193,6 +193,15 @@ class SelfAttention(nn.Module):
         context = attention(query, key, value, layout, dropout, self.causal, self.back_end, queries)
         return context.reshape(len(asking), -1)
 
+    def scores(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
+        """[T, H] -> scores of each head before the softmax, [B, heads, L, L]."""
+        query, key = (part(hidden).view(len(hidden), self.heads, -1) for part in (self.query, self.key))
+        return scores_of(query, key, layout)
+
+    def weights(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
+        """[T, H] -> what each head gives each token, [B, heads, L, L]; see :class:`GivesWeights`."""
+        return weights_of(self.scores(hidden, layout), layout, self.causal)
+
 
 def one_product(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
     """[T, H] -> what each of the projections, all of one width, makes of it, side by side: [T, projections x width].
@@ -358,6 +367,16 @@ class Bert(nn.Module):
     def pooled(self, layout: PackedLayout) -> Tensor:
         """The token that stands for each sequence, int64 [B]."""
         return layout.last if self.config.is_decoder else layout.first
+
+
+@runtime_checkable
+class GivesWeights(Protocol):
+    """An attention that says what it gives to each token, made again of what it read, since it keeps none.
+
+    The weights lie in rectangles [B, heads, L, L], from row to column, and rows of tokens sum to 1.
+    """
+
+    def weights(self, hidden: Tensor, layout: PackedLayout) -> Tensor: ...  # noqa: D102
 
 
 @runtime_checkable

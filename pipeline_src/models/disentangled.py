@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline_src.models.attention import MOST_WEIGHTS
+from pipeline_src.models.attention import MOST_WEIGHTS, weights_of
 from pipeline_src.models.dropout import dropout as drop
 from pipeline_src.models.packed_layout import PackedLayout
 
@@ -104,13 +104,35 @@ def disentangled_attention(
             distances = place.view(count, 1, asked, 1) - torch.arange(length, device=place.device)
             rows = relative_rows(length, half, reach).to(place.device)[distances + length - 1] - used.start
         rows = rows.expand(count, heads, asked, length)
-        scores = q @ k.transpose(2, 3)
-        scores = scores + (q @ key_rows[:, :, own]).gather(3, rows)
-        scores = scores + (query_rows[:, own] @ k.transpose(2, 3)).gather(2, rows)
+        scores = _scores(q, k, query_rows[:, own], key_rows[:, :, own], rows)
         weights = F.softmax(scores.float(), -1).to(v.dtype)
         context = (drop(weights, dropout) if dropout else weights) @ v
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
+
+
+def disentangled_weights(
+    query: Tensor,
+    key: Tensor,
+    query_rows: Tensor,
+    key_rows: Tensor,
+    layout: PackedLayout,
+    half: int,
+    reach: int | None,
+) -> Tensor:
+    """The weights [B, heads, L, L] by which :func:`disentangled_attention` mixes values; arguments as there."""
+    scale = (KINDS * query.shape[-1]) ** -0.5
+    q, k = (layout.pad(flat).transpose(1, 2) for flat in (query * scale, key))
+    rows = _all_rows(layout.max_seqlen, half, reach).to(q.device).expand(*q.shape[:2], -1, -1)
+    scores = _scores(q, k, (query_rows * scale).transpose(0, 1), key_rows.permute(1, 2, 0), rows)
+    return weights_of(scores.float(), layout)
+
+
+def _scores(q: Tensor, k: Tensor, query_rows: Tensor, key_rows: Tensor, rows: Tensor) -> Tensor:
+    """The three products, [B, heads, queries, L], of rows by head, [heads, rows, size] and [heads, size, rows]."""
+    scores = q @ k.transpose(2, 3)
+    scores = scores + (q @ key_rows).gather(3, rows)
+    return scores + (query_rows @ k.transpose(2, 3)).gather(2, rows)
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline_src.models.linear_cross_entropy import chunks
 from pipeline_src.models.packed_layout import PackedLayout
@@ -63,20 +63,6 @@ def spread_layers(student: int, teacher: int) -> list[int]:
     Of 12 for 6 they are 0, 2, 4, 7, 9 and 11, those of DistilBERT (Sanh et al. 2019).
     """
     return [round(number * (teacher - 1) / max(1, student - 1)) for number in range(student)]
-
-
-def attention_scores(block: nn.Module, hidden: Tensor, layout: PackedLayout) -> Tensor:
-    """Scores of a block's attention before the softmax, over the root of the heads' width: [B, A, L, L].
-
-    They are made again of what the block reads, since attention itself keeps none. Where no token is, they mean
-    nothing; see :func:`real_pairs`.
-    """
-    attention = block.get_submodule("attention.self")
-    query, key = (
-        layout.pad(part(hidden).view(len(hidden), attention.heads, -1)).transpose(1, 2)
-        for part in (attention.query, attention.key)
-    )
-    return query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
 
 
 def real_pairs(layout: PackedLayout) -> Tensor:

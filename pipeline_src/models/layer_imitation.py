@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.bert import Bert, BertConfig
-from pipeline_src.models.distillation import attention_scores, real_pairs
+from pipeline_src.models.distillation import real_pairs
 from pipeline_src.models.packed_layout import PackedLayout
 
 TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}  # weights of both, as in the paper
@@ -75,8 +75,8 @@ def layer_differences(
     for number, block in enumerate(student.encoder.blocks()):
         last = number * every + every - 1
         with torch.no_grad():
-            wanted = attention_scores(theirs[last], taught[last], layout)
-        found = attention_scores(block, states[number], layout)
+            wanted = theirs[last].attention["self"].scores(taught[last], layout)
+        found = block.attention["self"].scores(states[number], layout)
         scores.append((found - wanted).float().masked_fill(~real, 0).square().sum())
     fits = [
         F.mse_loss(fit(own).float(), taught[number * every].float(), reduction="sum")

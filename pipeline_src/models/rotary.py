@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline_src.models.attention import Window, attention
+from pipeline_src.models.attention import Window, attention, scores_of, weights_of
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
@@ -63,3 +63,9 @@ class RotaryAttention(nn.Module):
         value = value.reshape(key.shape)
         context = attention(query, key, value, layout, dropout, False, self.back_end, queries, window)
         return self.dropout(self.Wo(context.reshape(-1, width)))
+
+    def weights(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
+        """[T, H] -> what each head gives each token; see :class:`pipeline_src.models.bert.GivesWeights`."""
+        both = F.linear(hidden, self.Wqkv.weight[: 2 * hidden.shape[1]]).view(len(hidden), 2, self.heads, -1)
+        query, key = rotate(both, layout.tables[self.theta]).unbind(1)
+        return weights_of(scores_of(query, key, layout), layout, reach=self.reach)

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 from pipeline_src.params.base import Block
 
 MASK = "[MASK]"  # as people write it, whatever the vocabulary's own
+MADE_HERE = ("templates", "treebank")  # sets of minimal pairs that nothing is fetched for
 
 
 class InterpretationParams(Block):
@@ -16,7 +17,8 @@ class InterpretationParams(Block):
         tags: tagging tasks of the study whose tags are read off each layer.
         words: of running text, at most, in which capitals and the likeness of a word's vectors are looked at.
         sentences: of running text, at most, over which attention is averaged.
-        minimal_pairs: whether the right one of two sentences that differ in a word is the likelier to the model.
+        minimal_pairs: sets of two sentences of which the right one should be the likelier: ``templates`` of this
+            project, the ``treebank`` of a task, or an entry of ``catalogue/task_sources`` that is fetched (``blimp``).
         prompts: texts that the model is asked to go on writing.
         masks: texts with one [MASK], each with the word looked for there; which rank it has is written down.
         shown: sentences whose attention the page shows.
@@ -25,7 +27,7 @@ class InterpretationParams(Block):
     tags: tuple[str, ...] = ("pos", "ner")
     words: int = Field(default=20_000, ge=0, le=1_000_000)
     sentences: int = Field(default=300, ge=0, le=10_000)
-    minimal_pairs: bool = True
+    minimal_pairs: tuple[str, ...] = MADE_HERE
     prompts: tuple[str, ...] = ("Today, I went to",)
     masks: tuple[tuple[str, str], ...] = ()
     shown: tuple[str, ...] = ("He is running a company.", "He is running a marathon.")
@@ -37,3 +39,8 @@ class InterpretationParams(Block):
             if text.count(MASK) != 1:
                 raise ValueError(f"{text!r} has {text.count(MASK)} times {MASK}, not once")
         return masks
+
+    @property
+    def pair_sets(self) -> list[str]:
+        """Sets of minimal pairs that are fetched."""
+        return [name for name in self.minimal_pairs if name not in MADE_HERE]

@@ -116,11 +116,11 @@ def _probe_panels(results: Results, probes: JsonRef) -> list[str]:
         found, key = ref.value, ref.value["score"]
         axes = new_axes()
         for side, (colour, line, label) in SIDES.items():
-            _curve(axes, found[side][key], colour, line, label)
+            _curve(axes, found[side][key], colour, line, label, found[side]["between"])
         words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
         axes.axhline(100 * words, color=GREY, linewidth=1.2, label="a table of words")
         if key == "accuracy" and "control" in found["model"]:
-            _curve(axes, found["model"]["control"], INK, ":", "control task")
+            _curve(axes, found["model"]["control"], INK, ":", "control task", found["model"]["control_between"])
         mark = " (synthetic)" if _synthetic(results, name) else ""
         kind = "accuracy (percent)" if key == "accuracy" else "balanced accuracy (percent)"
         axes.set(title=f"{TITLES.get(name, name).capitalize()}{mark}", xlabel="layer", ylabel=kind)
@@ -133,8 +133,8 @@ def _other_panels(parts: dict[str, JsonRef]) -> list[str]:
     if "two contexts" in parts["senses"]:
         found = parts["senses"]["two contexts"].value
         axes = new_axes()
-        for key, side in (("accuracy", "model"), ("random", "random")):
-            _curve(axes, found[key], *SIDES[side])
+        for key, between, side in (("accuracy", "between", "model"), ("random", "random_between", "random")):
+            _curve(axes, found[key], *SIDES[side], found[between])
         axes.axhline(50, color=GREY, linewidth=1.2, label="chance")
         axes.set(title="One word in two senses", xlabel="layer", ylabel="nearest neighbour right (percent)")
         panels.append(_ended(axes, "two-contexts", "Share of words in two senses whose nearest neighbour has the same"))
@@ -142,14 +142,14 @@ def _other_panels(parts: dict[str, JsonRef]) -> list[str]:
         found = parts["probes"]["self-similarity"].value
         axes = new_axes()
         for side, (colour, line, label) in SIDES.items():
-            _curve(axes, found[side]["adjusted"], colour, line, label, factor=1)
+            _curve(axes, found[side]["adjusted"], colour, line, label, found[side]["between"], factor=1)
         axes.set(title="A word from sentence to sentence", xlabel="layer", ylabel="cosine, less any two words'")
         panels.append(_ended(axes, "self-similarity", "How alike a word's vectors are from sentence to sentence"))
     if "structure" in parts["heads"]:
         found = parts["heads"]["structure"].value
         axes = new_axes()
         for side, style in SIDES.items():
-            _curve(axes, found[side], *style)
+            _curve(axes, found[side], *style, found[f"{side}_between"])
         axes.axhline(100 * found["neighbours"], color=GREY, linewidth=1.2, label="neighbours")
         axes.set(title="Edges of dependency trees", xlabel="layer", ylabel="found by a linear map (percent)")
         panels.append(
@@ -181,9 +181,20 @@ def _other_panels(parts: dict[str, JsonRef]) -> list[str]:
     return panels
 
 
-def _curve(axes: Any, values: Sequence[float], colour: str, line: str, label: str, factor: int = 100) -> None:
+def _curve(
+    axes: Any,
+    values: Sequence[float],
+    colour: str,
+    line: str,
+    label: str,
+    between: Sequence[Sequence[float]],
+    factor: int = 100,
+) -> None:
+    """Values by layer, in the band from one end of their intervals to the other."""
     points = [factor * value for value in values]
-    axes.plot(range(len(points)), points, line, color=colour, linewidth=1.5, marker="o", markersize=3.5, label=label)
+    layers, ends = range(len(points)), [[factor * each[end] for each in between] for end in (0, 1)]
+    axes.fill_between(layers, *ends, color=colour, alpha=0.15, linewidth=0)
+    axes.plot(layers, points, line, color=colour, linewidth=1.5, marker="o", markersize=3.5, label=label)
 
 
 def _ended(axes: Any, name: str, description: str) -> str:

@@ -12,7 +12,11 @@ import numpy as np
 from pipeline_src.report.interpretation import TITLES
 from pipeline_src.report.page import TEMPLATES
 
-CURVES = {"this model": ("model", None), "random weights": ("random", None), "control task": ("model", "control")}
+CURVES = {  # side, key of the values if not the score, key of the intervals
+    "this model": ("model", None, "between"),
+    "random weights": ("random", None, "between"),
+    "control task": ("model", "control", "control_between"),
+}
 
 
 def render_interpretation(parts: Mapping[str, Any]) -> str:
@@ -71,12 +75,14 @@ def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             continue
         key = found["score"]
         curves = [
-            {"name": label, "values": found[side][other or key]}
-            for label, (side, other) in CURVES.items()
+            {"name": label, "values": found[side][other or key], "between": found[side][between]}
+            for label, (side, other, between) in CURVES.items()
             if (other or key) in found[side] and not (other and key != "accuracy")
         ]
         words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
-        curves.append({"name": "a table of words", "values": [words] * len(curves[0]["values"])})
+        every = len(curves[0]["values"])
+        types = {"values": [words] * every, "between": [found["model"]["types_between"]] * every}
+        curves.append({"name": "a table of words", **types})
         low, high = (100 * value for value in found["gain"])
         tested, documents = found["model"]["tested_on"], found["model"]["documents"]
         title = TITLES.get(name, name)
@@ -93,8 +99,8 @@ def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {
             "title": "One word in two senses",
             "curves": [
-                {"name": "this model", "values": found["accuracy"]},
-                {"name": "random weights", "values": found["random"]},
+                {"name": "this model", "values": found["accuracy"], "between": found["between"]},
+                {"name": "random weights", "values": found["random"], "between": found["random_between"]},
             ],
             "note": f"Share of {found['sentences']} occurrences whose nearest neighbour has the same "
             f"sense, in percent; last layer over random weights: {low:+.1f} to {high:+.1f} points.",

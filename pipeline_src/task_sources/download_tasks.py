@@ -11,6 +11,7 @@ from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import TASKS, TEXT
 from pipeline_src.common.progress import log
 from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources.catalogue import Source, load_source, resolve
 from pipeline_src.sources.fetch import Obtained, describe, obtain, place
@@ -21,7 +22,15 @@ from pipeline_src.task_sources.synthetic import RULES, write_task
 ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not yet in GLUE's layout
 
 
-def run(*, seed: int, task_source: str, tasks: Sequence[str], corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
+def run(
+    *,
+    seed: int,
+    task_source: str,
+    tasks: Sequence[str],
+    corpus: CorpusParams,
+    wikipedia: WikipediaParams,
+    interpretation: InterpretationParams,
+) -> None:
     """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``.
 
     Args:
@@ -30,6 +39,7 @@ def run(*, seed: int, task_source: str, tasks: Sequence[str], corpus: CorpusPara
             comes from there in both, and one that is made from the corpus (``from_corpus``) from ``data/text``.
         tasks: names of tasks.
         corpus, wikipedia: say which documents are held out, and which parts there are.
+        interpretation: names the sets of minimal pairs that are fetched beside the tasks.
 
     Raises:
         PipelineError: no such ``task_source``, or a task cannot be had; ``data/tasks`` is then as it was.
@@ -40,12 +50,14 @@ def run(*, seed: int, task_source: str, tasks: Sequence[str], corpus: CorpusPara
         )
     made = [task for task in tasks if task in from_corpus.RULES]
     write = WRITERS[task_source]([task for task in tasks if task not in made], seed)
+    pairs = _official(interpretation.pair_sets, seed)
     texts = read_texts(TEXT, wikipedia.parts, seed, corpus.validation) if made else {}
     with atomic_directory(TASKS) as folder:
         for task in made:
             from_corpus.write_task(task, folder / task, texts, seed)
             describe(f"{task}-from-this-corpus", from_corpus.ABOUT, folder / task)
         write(folder)
+        pairs(folder)
     log.info("%d tasks (%s; %d from the corpus) in %s", len(tasks), task_source, len(made), TASKS)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.interpretation.attention_maps import weights_kept
 from pipeline_src.models.architecture import load_architecture, make_encoder
 from pipeline_src.models.bert import INITIAL_STD, BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
@@ -184,6 +185,18 @@ def test_hidden_states_scores_loss_and_gradients(pair):
         if parameter.grad is not None:
             close(parameter.grad, gradients.pop(name), name)
     assert not any(left is not None and left.any() for left in gradients.values()), gradients.keys()
+
+
+def test_attention_weights_of_every_head(pair):
+    ids, segments, _ = pair.flat
+    expected = pair.theirs.base_model(**pair.padded, output_attentions=True).attentions
+    with torch.no_grad(), weights_kept(pair.ours.bert) as found:
+        pair.ours.bert.states(ids, segments, PackedLayout.of(pair.cu_seqlens, sum(LENGTHS)))
+    assert len(found) == len(expected) == pair.ours.bert.config.num_hidden_layers
+    for layer, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        for row, length in enumerate(LENGTHS):
+            close(ours[row, :, :length, :length], theirs[row, :, :length, :length], f"layer {layer}")
+            close(ours[row, :, :length].sum(-1), torch.ones(ours.shape[1], length))
 
 
 def rows_of(pair: Pair) -> tuple[Tensor, Tensor]:

@@ -220,7 +220,7 @@ function layersPart() {
   function draw() {
     const measure = data.measures[state.measure];
     const curves = measure.curves.filter((curve) => !state.hidden.has(curve.name));
-    const all = measure.curves.flatMap((curve) => curve.values);
+    const all = measure.curves.flatMap((curve) => [...curve.values, ...curve.between.flat()]);
     const low = Math.floor(Math.min(...all) * 10) / 10, high = Math.max(low + 0.1, Math.ceil(Math.max(...all) * 10) / 10);
     const x = (layer) => 44 + (365 * layer) / Math.max(1, measure.curves[0].values.length - 1);
     const y = (value) => 230 - (215 * (value - low)) / (high - low);
@@ -235,10 +235,12 @@ function layersPart() {
     plot.append(element("text", { x: 225, y: 266, "text-anchor": "middle" }, "layer"));
     for (const curve of curves) {
       const at = measure.curves.indexOf(curve);
+      const side = (end) => curve.between.map((ends, layer) => `${x(layer)} ${y(ends[end])}`);
+      plot.append(element("path", { d: `M${side(0).concat(side(1).reverse()).join("L")}Z`, fill: COLOURS[at], opacity: 0.14 }));
       const points = curve.values.map((value, layer) => `${layer ? "L" : "M"}${x(layer)} ${y(value)}`).join("");
       plot.append(element("path", { d: points, fill: "none", stroke: COLOURS[at], "stroke-width": 2, "stroke-dasharray": ["", "6 4", "2 3", "8 3 2 3"][at] }));
       curve.values.forEach((value, layer) => plot.append(
-        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${(100 * value).toFixed(1)} %`))));
+        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${(100 * value).toFixed(1)} % (${curve.between[layer].map((end) => (100 * end).toFixed(1)).join(" to ")})`))));
     }
     note.textContent = measure.note;
   }

@@ -28,6 +28,9 @@ ONE_VECTOR = ("classification", "choice")  # kinds of tasks that read one token 
 PREDICTION = 170  # bytes of one predicted example
 # Of `interpret`: words of a tagging task; passes over the text, pieces of a word, tokens of pairs, prompts and masks
 INTERPRETED, PASSES, TOKENS_A_WORD, SHORT_SETS, INTERPRETED_LENGTH = 26_000, 3, 1.3, 100_000, 25
+PAIR_SET = (
+    640_000  # tokens of a fetched set of pairs: of BLiMP 53,557 sequences of 12, one for each token that is hidden
+)
 INTERPRETATION = 300_000  # bytes written
 CORPUS_STATISTICS, EVALUATION, REPORT = 20_000, 30_000, 120_000  # bytes written; of evaluation, for one task
 
@@ -78,7 +81,8 @@ class Jobs:
     def download_tasks(self) -> Iterator[JobEstimate]:
         """One job for all tasks; synthetic ones and those of the corpus are made, not fetched."""
         fetched = entry_names(TASK_SOURCES) if self.study.task_source == "official" else []
-        wire = sum(self.corpus.download(TASK_SOURCES, task) for task in self.study.tasks if task in fetched)
+        fetched = [task for task in self.study.tasks if task in fetched] + self.study.interpretation.pair_sets
+        wire = sum(self.corpus.download(TASK_SOURCES, name) for name in fetched)
         written = self.size("data/tasks") or wire or 480_000 * len(self.study.tasks)  # as the sample's
         yield JobEstimate("download_tasks", "all", wire, "B", read=wire, written=written, extra=wire)
 
@@ -202,6 +206,7 @@ class Jobs:
         params = self.study.interpretation
         tagged = INTERPRETED * sum(task in self.study.tasks for task in params.tags)
         tokens = 2 * TOKENS_A_WORD * (PASSES * params.words + tagged + SHORT_SETS)
+        tokens += 2 * PAIR_SET * len(params.pair_sets)
         flops = FORWARD * self.model.flops(tokens, INTERPRETED_LENGTH)
         read = self.size("models/pretrained/long") or MODEL_AND_MOMENTS * self.model.parameters
         yield JobEstimate(

@@ -12,6 +12,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.finetune import FinetuneParams
+from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.report.table import HEADER, average_line, score_cells, text_table
 from pipeline_src.task_sources import download_tasks
@@ -65,7 +66,10 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, suffix: str, conten
         (own / f"{name}.{suffix}").write_text(content(name != "test"), encoding="utf-8")
     tasks = ("rte", "reviews") if task_source == "synthetic" else ("reviews",)
     corpus, wikipedia = CorpusParams(), WikipediaParams(dump="own-wikipedia", parts=("one",))
-    download_tasks.run(seed=1, task_source=task_source, tasks=tasks, corpus=corpus, wikipedia=wikipedia)
+    interpretation = InterpretationParams()
+    download_tasks.run(
+        seed=1, task_source=task_source, tasks=tasks, corpus=corpus, wikipedia=wikipedia, interpretation=interpretation
+    )
 
     spec, folder = specs.load_spec("reviews"), project / "data/tasks/reviews"
     handler = HANDLERS[spec.kind]

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.word_vectors import Sentence
-from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
+from pipeline_src.models.hub import save_model
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
 
 ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "is", "are", "."]
 SENTENCES = [Sentence(("a", "bab", "c", "."), "one"), Sentence(("d", "e"), "two"), Sentence(("jab", "f", "g"), "two")]
 
 
-def make_model(**changes) -> StudiedModel:
+def make_model(architecture: str = "bert", **changes) -> StudiedModel:
     """A model of two layers and two heads whose every parameter is random."""
     settings = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32} | changes
-    config = BertConfig(len(ENTRIES), max_position_embeddings=40, **settings)
+    config = load_architecture(architecture).config(len(ENTRIES), max_position_embeddings=40, **settings)
     model = BertForPretraining(config).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.4, generator=generator)
     return StudiedModel(model.bert, model.cls["predictions"], config, build_tokenizer(ENTRIES, lowercase=True))
+
+
+def save(folder: Path, model: StudiedModel) -> Path:
+    """Write a model folder as pretraining leaves it."""
+    assert model.head is not None
+    tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
+    tensors |= {f"cls.predictions.{name}": value for name, value in model.head.state_dict().items()}
+    (folder / "vocabulary").mkdir(parents=True)
+    save_tokenizer(folder / "vocabulary", ENTRIES, lowercase=True)
+    save_model(folder, tensors, model.config, model.config.names.classes["masked_words"], folder / "vocabulary")
+    return folder
 
 
 @pytest.fixture(scope="session")

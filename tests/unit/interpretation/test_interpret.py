@@ -15,14 +15,12 @@ from pipeline_src.interpretation import interpret
 from pipeline_src.interpretation.interpret import MEASURES, Study, write_measures
 from pipeline_src.interpretation.material import read_texts
 from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.models.hub import save_model
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.tokenizer.wordpiece import save_tokenizer
-from tests.unit.interpretation.conftest import ENTRIES, make_model
+from tests.unit.interpretation.conftest import make_model, save
 
 PARAMS = InterpretationParams(words=400, sentences=5, prompts=("a b",), shown=("a bab c.",))
 
@@ -31,21 +29,18 @@ PARAMS = InterpretationParams(words=400, sentences=5, prompts=("a b",), shown=("
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model of one layer and a few documents."""
     monkeypatch.chdir(tmp_path)
-    model = make_model(num_hidden_layers=1)
-    (tmp_path / "vocabulary").mkdir()
-    save_tokenizer(tmp_path / "vocabulary", ENTRIES, lowercase=True)
-    tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
-    assert model.head is not None
-    tensors |= {f"cls.predictions.{name}": value for name, value in model.head.state_dict().items()}
-    (tmp_path / "model").mkdir()
-    save_model(tmp_path / "model", tensors, model.config, "BertForMaskedLM", tmp_path / "vocabulary")
+    save(tmp_path / "model", make_model(num_hidden_layers=1))
+    write_texts(tmp_path)
+    return tmp_path
+
+
+def write_texts(place: Path) -> None:
     for name in ("books", "wikipedia/all"):
-        folder = tmp_path / "data/text" / name
+        folder = place / "data/text" / name
         folder.mkdir(parents=True)
         text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."
         documents = [Document(f"{name}:{number}", "t", text) for number in range(20)]
         write_manifest(folder, [write_shard(folder / "all.jsonl", documents)], {})
-    return tmp_path
 
 
 def study(params: InterpretationParams = PARAMS) -> Study:
@@ -66,11 +61,15 @@ def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(pr
     assert "keep_steps" in contents["skipped"]["checkpoints"]
     probes = read_json(project / "first/probes.json")
     assert set(probes) == {"capitals", "self-similarity"} and len(probes["capitals"]["model"]["accuracy"]) == 2
+    for side in ("model", "random"):
+        figures = probes["capitals"][side]
+        for value, (low, high) in zip(figures["balanced"], figures["between"], strict=True):
+            assert low <= value <= high
 
 
 def test_what_is_not_wanted_is_left_out(project):
     write_measures(
-        study(InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=False, prompts=(), shown=())),
+        study(InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())),
         project / "out",
     )
     assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}

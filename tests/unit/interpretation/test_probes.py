@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from pipeline_src.interpretation.labels import NO_LABEL, capitals, control_labels, type_majority
-from pipeline_src.interpretation.probes import Labelled, balanced, interval, probe
+from pipeline_src.interpretation.probes import Labelled, balanced, interval, intervals, probe
 from pipeline_src.interpretation.word_vectors import Sentence
 
 
@@ -68,6 +68,9 @@ def test_an_interval_holds_nought_where_nothing_differs(rng):
     documents = [str(number // 30) for number in range(900)]
     low, high = interval(first, second, documents, 1)
     assert low < 0 < high
+    (own,) = intervals(first[None], documents, 1)
+    spread = 1.96 * (first.mean() * (1 - first.mean()) / 900) ** 0.5  # of words drawn one by one
+    assert own == pytest.approx([first.mean() - spread, first.mean() + spread], abs=0.01)
     better = interval(np.ones(900), second, documents, 1)
     assert better[0] > 0.3
     assert balanced(np.array([True, True, False]), np.array([0, 0, 1])) == 0.5

@@ -13,12 +13,18 @@ from tests.unit.report.conftest import Page, sketch
 from tests.unit.report.test_numbers import RATE, audit, documents
 
 
+def around(values: list[float]) -> list[list[float]]:
+    """Intervals of some width."""
+    return [[round(value - 0.02, 4), round(value + 0.03, 4)] for value in values]
+
+
 def probed(ours: list[float], theirs: list[float], words: float, gain: list[float], over: list[float]) -> dict:
     """As ``layers.probe_tags`` gives it, as far as the report reads it."""
 
     def figures(values: list[float]) -> dict:
         more = {"type_majority": words, "type_majority_balanced": words, "tested_on": 5000, "documents": 7}
-        return {"accuracy": values, "balanced": values, "control": [0.5, 0.4], **more}
+        bands = {"between": around(values), "control_between": around([0.5, 0.4]), "types_between": [words] * 2}
+        return {"accuracy": values, "balanced": values, "control": [0.5, 0.4], **more, **bands}
 
     return {
         "score": "accuracy",
@@ -38,7 +44,7 @@ def write_interpretation(folder) -> None:
         "points": [[[1, 0], [-1, 0]]] * 2, "neighbours": [[[1], [0]]] * 2, "accuracy": [0.4, 0.9], "random": [0.5, 0.5],
     }  # fmt: skip
     pair = {"title": "subject and verb", "pairs": 192, "balanced": 0.51, "singular": 0.9, "plural": 0.12}
-    pair |= {"random": 0.52, "commoner": 0.5, "gain": [-0.05, 0.03]}
+    pair |= {"random": 0.52, "commoner": 0.5, "gain": [-0.05, 0.03], "between": [0.44, 0.58]}
     relation = {"relation": "obj", "words": 612, "layer": 3, "head": 1, "found": 0.742, "found_by_offset": 0.402}
     relation |= {"offset": -2, "found_by_random": 0.06}
     ways = {"at once": {"texts": ["the , ,"], "repeated": 0.625}, "gibbs": {"texts": ["a", "b"], "repeated": 0.0}}
@@ -48,18 +54,24 @@ def write_interpretation(folder) -> None:
             "pos": probed([0.8, 0.95], [0.7, 0.7], 0.85, [0.2, 0.3], [0.05, 0.1]),
             "rte": probed([0.8, 0.84], [0.7, 0.7], 0.85, [0.1, 0.2], [-0.01, 0.02]),
             "capitals": probed([0.5, 0.5], [0.5, 0.5], 0.6, [-0.01, 0.01], [-0.1, 0.0]) | {"score": "balanced"},
-            "self-similarity": {"model": {"adjusted": [0.8, 0.5]}, "random": {"adjusted": [0.3, 0.3]}},
+            "self-similarity": {
+                "model": {"adjusted": [0.8, 0.5], "between": around([0.8, 0.5])},
+                "random": {"adjusted": [0.3, 0.3], "between": around([0.3, 0.3])},
+            },
         },
         "senses": {
             "two contexts": {
                 "words": {"running": word}, "accuracy": [0.4, 0.9], "random": [0.5, 0.5], "gain": [0.2, 0.6],
-                "sentences": 64,
+                "sentences": 64, "between": around([0.4, 0.9]), "random_between": around([0.5, 0.5]),
             }
         },
         "heads": {
             "roles": {"roles": [["next", None]], "sentences": 300},
             "relations": [relation],
-            "structure": {"model": [0.4, 0.6], "random": [0.4, 0.4], "neighbours": 0.43},
+            "structure": {
+                "model": [0.4, 0.6], "random": [0.4, 0.4], "neighbours": 0.43,
+                "model_between": around([0.4, 0.6]), "random_between": around([0.4, 0.4]),
+            },
         },
         "pairs": {"agreement": pair},
         "completion": {
@@ -122,6 +134,9 @@ def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
     assert len(ids) == len(set(ids))
     for row in ("<td>[SEP]</td>", "random weights", "Today, I went to", "treebank: no trees"):
         assert row in page
+    tags = next(each for each in data["measures"] if each["title"] == "Parts of speech")
+    assert {"values": [0.8, 0.95], "between": around([0.8, 0.95])}.items() <= tags["curves"][0].items()
+    assert '95.0<br><span class="soft">93.0 to 98.0</span>' in page
     curves = {each["title"]: [curve["name"] for curve in each["curves"]] for each in data["measures"]}
     assert curves["Parts of speech"] == ["this model", "random weights", "control task", "a table of words"]
     assert "control task" not in curves["Whether a word was capitalised"]  # an accuracy, beside balanced ones

@@ -13,6 +13,7 @@ from pipeline_src.sources.corpus_source import load_corpus_source
 from pipeline_src.task_sources.from_corpus import RULES
 from pipeline_src.tasks.files.spec import task_names
 
+PAIR_SETS = ("blimp",)  # of no task: minimal pairs
 NAMES = [(folder, name) for folder in (SOURCES, TASK_SOURCES) for name in entry_names(folder)]
 ENTRY = "description: d\nlicence: l\ncitation: c\nfiles:\n  - "
 
@@ -28,7 +29,7 @@ def test_every_entry_is_well_formed_and_can_be_filled_in(folder: str, name: str)
 
 
 def test_every_task_has_a_source_of_its_name() -> None:
-    assert set(task_names()) == {*entry_names(TASK_SOURCES), *RULES}
+    assert {*task_names(), *PAIR_SETS} == {*entry_names(TASK_SOURCES), *RULES}
 
 
 def test_a_part_of_the_english_dump() -> None:

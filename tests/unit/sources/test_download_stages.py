@@ -11,6 +11,7 @@ import pytest
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources import download_books, download_wikipedia, fetch
 from pipeline_src.task_sources import download_tasks, mrpc
@@ -20,7 +21,10 @@ ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range
 
 
 run_tasks = partial(
-    download_tasks.run, corpus=CorpusParams(), wikipedia=WikipediaParams(dump="own-wikipedia", parts=("one",))
+    download_tasks.run,
+    corpus=CorpusParams(),
+    wikipedia=WikipediaParams(dump="own-wikipedia", parts=("one",)),
+    interpretation=InterpretationParams(),
 )
 
 
@@ -102,6 +106,17 @@ def test_a_task_without_synthetic_form_is_not_fetched_behind_ones_back(project: 
         run_tasks(seed=1, task_source="synthetic", tasks=["theirs"])
     with pytest.raises(PipelineError, match=r"(?s)no such entry in the catalogue: nobodys.*add nobodys.yaml"):
         run_tasks(seed=1, task_source="synthetic", tasks=["nobodys"])
+
+
+def test_a_set_of_minimal_pairs_is_fetched_where_the_study_names_it(project: Path, catalogue: Path) -> None:
+    (catalogue / "task_sources/mine.yaml").write_text(OWN)
+    (project / "data/own/mine").mkdir(parents=True)
+    for name in ("train", "dev"):
+        (project / f"data/own/mine/{name}.jsonl").write_text("{}\n")
+    named = InterpretationParams(minimal_pairs=("templates", "mine"))
+    run_tasks(seed=1, task_source="synthetic", tasks=["cola"], interpretation=named)
+    assert names(project / "data/tasks") == ["cola", "mine"]
+    assert names(project / "data/tasks/mine") == ["dev.jsonl", "source.json", "train.jsonl"]
 
 
 def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.corpus.validation_split import in_validation_split
 from pipeline_src.evaluation.bag_of_words import predict
 from pipeline_src.params.corpus import CorpusParams
+from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.task_sources import download_tasks
 from pipeline_src.task_sources.from_corpus import RULES
@@ -54,7 +55,8 @@ def made(tmp_path_factory) -> tuple[Path, dict[str, Document]]:
 
 def make(tasks, validation=VALIDATION):
     corpus, wikipedia = CorpusParams(validation=validation), WikipediaParams.model_construct(parts=())
-    download_tasks.run(seed=SEED, task_source="synthetic", tasks=tasks, corpus=corpus, wikipedia=wikipedia)
+    blocks = {"corpus": corpus, "wikipedia": wikipedia, "interpretation": InterpretationParams()}
+    download_tasks.run(seed=SEED, task_source="synthetic", tasks=tasks, **blocks)
 
 
 def read(made, task: str, scored: bool = True) -> list:

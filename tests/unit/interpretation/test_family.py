@@ -1,0 +1,89 @@
+"""Every member of the family is looked into: what it has is measured, the rest is skipped with its reason."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.common.members import member_names
+from pipeline_src.interpretation.attention_maps import attention_maps
+from pipeline_src.interpretation.interpret import Study, write_measures
+from pipeline_src.interpretation.scoring import pseudo_log_likelihoods
+from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.params.interpretation import InterpretationParams
+from pipeline_src.tools import attention, complete, neighbours, score
+from tests.unit.interpretation.conftest import SENTENCES, make_model, save
+from tests.unit.interpretation.test_interpret import write_texts
+
+WITHOUT_ATTENTION = ("bilstm", "word_vectors")
+PARAMS = InterpretationParams(words=150, sentences=4, prompts=(), shown=("a bab c.",))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder with text to look into models with."""
+    place = tmp_path_factory.mktemp("family")
+    write_texts(place)
+    (place / "lines.txt").write_text("a bab c\nd bab e\n", encoding="utf-8")
+    return place
+
+
+@pytest.mark.parametrize("name", member_names("architectures"))
+def test_a_member_is_looked_into_with_what_it_has(name, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    made = make_model(name)
+    model = StudiedModel.open(save(folder / name, made))
+    torch.testing.assert_close(pseudo_log_likelihoods(model, SENTENCES)[1], pseudo_log_likelihoods(made, SENTENCES)[1])
+    write_measures(Study(1, PARAMS, ("all",), 0.3, ("rte",), Path(name), "learned"), folder / "found" / name)
+    found = {part: read_json(folder / "found" / name / f"{part}.json") for part in ("contents", "heads", "senses")}
+    skipped, about = found["contents"]["skipped"], found["contents"]["model"]
+    assert about["title"] == model.config.names.title and found["senses"]["two contexts"]["accuracy"]
+    assert not {"agreement", "loss by masks", "self-similarity", "capitals"} & skipped.keys()
+    asked = {
+        neighbours: {"word": "bab", "file": Path("lines.txt"), "layer": None, "top": 1},
+        score: {"texts": ["a is b"]},
+        complete: {"text": "a b", "masks": 2, "how": "gibbs", "seed": 1},
+    }
+    for tool, given in asked.items():
+        tool.main(Namespace(model=Path(name), **given))
+    told = Namespace(model=Path(name), texts=["a bab c"], output=folder / f"{name}.html")
+    if name in WITHOUT_ATTENTION:
+        assert skipped["roles"] == skipped["attention"] == "the model has no attention" and about["heads"] == 0
+        with pytest.raises(PipelineError, match="no attention"):
+            attention.main(told)
+        return
+    assert about["heads"] == 2 and len(found["heads"]["roles"]["roles"]) == about["layers"] == 2
+    attention.main(told)
+    assert "layer" in told.output.read_text(encoding="utf-8")
+    for _, maps in attention_maps(model, [[5, 6, 7], [8, 9]]):
+        torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
+
+
+def test_a_window_hides_what_lies_beyond_it():
+    model = make_model("modernbert", local_attention=4, global_attn_every_n_layers=2)
+    ((_, maps),) = attention_maps(model, [[5, 6, 7, 8, 9, 10]])
+    apart = (torch.arange(8)[:, None] - torch.arange(8)).abs()
+    assert not maps[1][:, apart > 2].any() and (maps[1][:, apart <= 2] > 0).all() and (maps[0] > 0).all()
+
+
+def test_masks_are_filled_by_what_the_mask_decoder_makes():
+    model = make_model("deberta", mask_decoder=True)
+    ids, segments, layout = model.pack([[5, model.mask, 7]])
+    (found,) = model.log_probabilities([[5, model.mask, 7]], [[1]])
+    read = (model.encoder.decode, model.encoder.encode)
+    scores = [model.head(side(ids, segments, layout)[[2]]).log_softmax(-1) for side in read]
+    torch.testing.assert_close(found, scores[0])
+    assert (found - scores[1]).abs().max() > 0.01
+
+
+def test_a_head_that_predicts_the_next_word_fills_no_mask(tmp_path):
+    made = make_model("bilstm")
+    for name in [name for name, _ in made.head.named_children() if name == "transform"]:
+        delattr(made.head, name)
+    model = StudiedModel.open(save(tmp_path / "model", made))
+    assert model.head is None and model.lacks == "the model has no head of masked words"
