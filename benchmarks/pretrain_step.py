@@ -286,7 +286,10 @@ def expected_rate(config: BertConfig, batches: list[Batch]) -> float | None:
         for name in ("tokens", "squares", "predictions", "rows")
     )
     sizes = (config.hidden_size, config.num_hidden_layers, config.intermediate_size, config.vocab_size)
-    work = Work(ModelSizes(*sizes, config.max_position_embeddings), tokens, squares / tokens, predictions, rows)
+    model = ModelSizes(*sizes, config.max_position_embeddings)
+    counts = (tokens, squares / tokens, predictions, rows)
+    over_bert = model.over_bert(tokens * mean_flops(config, batches), *counts)
+    work = Work(model, *counts, over_bert=over_bert)
     return tokens / step_time(work, chip).seconds
 
 

@@ -5,4 +5,6 @@ from __future__ import annotations
 from pipeline_src.models.architecture import Architecture
 from pipeline_src.models.bert import Bert, BertConfig
 
+BY_FORMULA = True  # `plan` counts it by its sizes, without torch
+
 ARCHITECTURE = Architecture(config=BertConfig, encoder=Bert)

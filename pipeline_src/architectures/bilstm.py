@@ -17,7 +17,7 @@ from pipeline_src.models.architecture import Architecture
 from pipeline_src.models.bert import Bert, BertConfig, Encoder
 from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.flops import Workload, head_flops
-from pipeline_src.models.lstm import read_by_lstm, turned_round
+from pipeline_src.models.lstm import read_by_lstm, read_from_the_start, turned_round
 from pipeline_src.models.names import BERT, Names
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 
@@ -89,13 +89,19 @@ class Layer(nn.Module):
 
     def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the R rows in use."""
-        lengths, turned = np.asarray(layout.lengths), turned_round(layout)
+        turned = turned_round(layout)
         onward, back = self.dropout(hidden).chunk(2, dim=-1)
-        read = read_by_lstm(self.onward, onward, layout, lengths)
-        read_back = read_by_lstm(self.back, back.index_select(0, turned), layout, lengths).index_select(0, turned)
+        read = self._read(self.onward, onward, layout)
+        read_back = self._read(self.back, back.index_select(0, turned), layout).index_select(0, turned)
         states = torch.cat([read, read_back], dim=-1)
         states = states + hidden if self.residual else states
         return states if rows is None else states.index_select(0, rows.index)
+
+    @staticmethod
+    def _read(lstm: nn.LSTM, hidden: Tensor, layout: PackedLayout) -> Tensor:
+        if hidden.is_cuda:
+            return read_from_the_start(lstm, hidden, layout)
+        return read_by_lstm(lstm, hidden, layout, np.asarray(layout.lengths))
 
 
 class BothDirections(Encoder):

@@ -40,14 +40,18 @@ class _Distilled(torch.autograd.Function):
         loss = inner.new_zeros((), dtype=torch.float32)
         of_inner, of_weight, of_bias = torch.empty_like(inner), torch.zeros_like(weight), torch.zeros_like(bias)
         for rows in chunks(len(inner), len(weight)):
-            logs = torch.addmm(bias, inner[rows], weight.T).div_(temperature).log_softmax(1)
-            wanted = torch.addmm(from_bias, from_inner[rows], from_weight.T).div_(temperature).log_softmax(1)
+            logs = torch.addmm(bias, inner[rows], weight.T).float().div_(temperature).log_softmax(1)
+            wanted = torch.addmm(from_bias, from_inner[rows], from_weight.T).float().div_(temperature).log_softmax(1)
             shares = wanted.exp()
             loss += temperature**2 * (wanted.sub_(logs).mul_(shares)).sum()
             of_scores = logs.exp_().sub_(shares).mul_(temperature)
-            torch.mm(of_scores, weight, out=of_inner[rows])
             of_bias += of_scores.sum(0)
-            of_weight.addmm_(of_scores.T, inner[rows])
+            if torch.is_autocast_enabled(inner.device.type):  # it narrows no product that is written into a tensor
+                of_inner[rows] = of_scores @ weight
+                of_weight += of_scores.T @ inner[rows]
+            else:
+                torch.mm(of_scores, weight, out=of_inner[rows])
+                of_weight.addmm_(of_scores.T, inner[rows])
         ctx.gradients = of_inner, of_weight, of_bias
         return loss
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -18,11 +20,25 @@ def read_by_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedLayout, lengths: n
     order = token_after_token(layout)
     still_there = np.count_nonzero(lengths[:, None] > np.arange(lengths.max()), axis=0)
     packed = PackedSequence(hidden.index_select(0, order).float(), torch.from_numpy(still_there))
-    # In float32: on a GPU, autocast would take float16 for an LSTM, whatever it is told, and a step in float16
-    # loses small gradients.
-    with torch.autocast(hidden.device.type, enabled=False):
-        read = nn.LSTM.forward(lstm, packed)[0].data
-    return read.index_select(0, order.argsort())
+    return _in_float32(lstm, packed).data.index_select(0, order.argsort())
+
+
+def read_from_the_start(lstm: nn.LSTM, hidden: Tensor, layout: PackedLayout) -> Tensor:
+    """As :func:`read_by_lstm`, by an LSTM of one direction: it has read what it gives before it comes to padding.
+
+    So nobody need know lengths on the host, for which a GPU would be waited for.
+    """
+    rectangle = layout.pad(hidden.float()).transpose(0, 1)
+    return layout.unpad(_in_float32(lstm, rectangle).transpose(0, 1))
+
+
+def _in_float32(lstm: nn.LSTM, inputs: Any) -> Any:
+    """What it makes of a tensor or a ``PackedSequence``.
+
+    On a GPU, autocast would take float16 for an LSTM, whatever it is told, and a step in float16 loses small gradients.
+    """
+    with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+        return nn.LSTM.forward(lstm, inputs)[0]
 
 
 def token_after_token(layout: PackedLayout) -> Tensor:

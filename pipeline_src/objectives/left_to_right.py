@@ -7,6 +7,7 @@ from typing import ClassVar
 from pipeline_src.pretraining.token_prediction import TokenPrediction
 
 CORRUPTION = "left_to_right"
+BY_FORMULA = True  # nothing but the encoder and its head runs
 REFUSES_PAIRS = "its first mark sees nothing"
 
 

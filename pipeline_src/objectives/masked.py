@@ -7,6 +7,7 @@ from typing import ClassVar
 from pipeline_src.pretraining.token_prediction import TokenPrediction
 
 CORRUPTION = "masked"
+BY_FORMULA = True  # nothing but the encoder and its heads runs
 
 
 class Masked(TokenPrediction):

@@ -8,8 +8,14 @@ import shutil
 from pipeline_src.common.progress import log
 from pipeline_src.params.machine import Compile
 
-EARNED_BACK = 300  # seconds of training; compiling takes about a minute, and saves a fifth of the time or more
+COMPILING = 60.0  # seconds that compiling takes, about
+EARNED_BACK = 300  # seconds of training, of which the compiler saves a fifth or more
 UTILISATION = 0.25  # of its peak that a GPU reaches without the compiler, at most
+
+
+def uncompiled_seconds(flops_left: float, peak: float) -> float:
+    """At least what is left of training takes without the compiler, by its FLOPs and the peak of all GPUs together."""
+    return flops_left / (UTILISATION * peak)
 
 
 def choose_compile(wanted: Compile, flops_left: float, peak: float) -> bool:
@@ -25,7 +31,7 @@ def choose_compile(wanted: Compile, flops_left: float, peak: float) -> bool:
     """
     if wanted != "auto":
         return wanted
-    seconds = flops_left / (UTILISATION * peak)
+    seconds = uncompiled_seconds(flops_left, peak)
     if seconds < EARNED_BACK:
         log.info("not compiled: some %.0f seconds of training are left, too few to earn the compiler's back", seconds)
         return False

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_src.common.members import stated
 from pipeline_src.params.study import Study
-
-PREDICTED = {"left_to_right": 1.0, "unmasked": 0.0}  # share of tokens by an objective's CORRUPTION; else mask_prob
+from pipeline_src.tools.planning.counted import make_objective, predicted_share
 
 
 def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
@@ -34,24 +32,14 @@ def flops(study: Study) -> float:
     Raises:
         PipelineError: no such architecture or objective.
     """
-    import torch
-
-    from pipeline_src.models.architecture import load_architecture
     from pipeline_src.models.flops import Workload
-    from pipeline_src.training.objective import load_objective
 
-    kind, objective = load_objective(study.pretrain.objective), study.pretrain.objective
-    config = load_architecture(study.model.architecture).config.from_params(
-        study.model, study.vocabulary.entries, kind.causal
-    )
-    with torch.device("meta"):
-        learning = kind(config, study.examples.pairs, study.objectives.of(objective))
-    share = PREDICTED.get(stated("objectives", objective, "CORRUPTION", "masked"), study.mask_prob)
+    learning, share = make_objective(study), predicted_share(study)
     total, batch = 0.0, study.pretrain.batch
     for phase in ("short", "long"):
         length, steps = getattr(study.examples.lengths, phase), getattr(study.pretrain.steps, phase)
         tokens, predictions = batch * length, round(share * batch * length)
-        rows = tokens if kind.causal else min(tokens, predictions + batch)
+        rows = tokens if learning.causal else min(tokens, predictions + batch)
         work = Workload(batch, tokens, tokens * length, predictions, rows, rows * length)
         total += float(steps) * learning.training_flops(work)
     return total

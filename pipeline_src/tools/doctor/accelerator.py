@@ -106,7 +106,8 @@ class Accelerator:
         (job,) = Jobs(self.study, lambda _: None).pretrain("short")
         if not job.steps:
             return None
-        return gpu_step(job, Allocation.on(self.chip, 1, gpus), self.machine.pretrain.max_tokens)
+        allocation = Allocation.on(self.chip, 1, gpus, self.machine.pretrain.sharding)
+        return gpu_step(job, allocation, self.machine.pretrain.max_tokens)
 
 
 def versions(_: Accelerator) -> Finding:

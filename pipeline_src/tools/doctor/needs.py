@@ -17,6 +17,8 @@ SAVED = 12  # bytes a parameter of a checkpoint
 # stream; in bfloat16 it is less.
 ACTIVATIONS, RECOMPUTED, SCORES = 42, 4.3, 10
 BESIDE_GPU = 0.5e9  # bytes: CUDA's own
+# With `sharding`: bytes of a parameter that is whole for a while, with its gradient; blocks that are so at once.
+WHOLE, GATHERED = 8, 2
 LARGE = 30e6  # parameters: more take a CPU weeks
 
 
@@ -46,9 +48,17 @@ def checkpoint(study: Any) -> float:
     return SAVED * parameters(study)
 
 
-def gpu_memory(study: Any, machine: Any) -> float:
-    """Bytes that pretraining takes on a GPU at most: the model, and activations of as many tokens as go through."""
+def gpu_memory(study: Any, machine: Any, gpus: int = 1) -> float:
+    """Bytes that pretraining takes on each of ``gpus`` at most: the model, and activations of the tokens of a piece."""
+    from pipeline_src.tools.planning.counted import predicted_share
+    from pipeline_src.tools.planning.model_sizes import ModelSizes
+
     kept = RECOMPUTED if machine.pretrain.recompute else ACTIVATIONS
-    scores = 1 if study.pretrain.objective == "left_to_right" else study.mask_prob
-    each = kept * study.model.layers * study.model.hidden + SCORES * study.vocabulary.entries * scores
-    return BESIDE_GPU + TRAINING * parameters(study) + each * machine.pretrain.max_tokens
+    scores = SCORES * study.vocabulary.entries * predicted_share(study)
+    each = kept * study.model.layers * study.model.hidden + scores
+    held, outside = ModelSizes.of(study).parameters, study.model.hidden * study.vocabulary.entries
+    block = max(0, held - outside) / study.model.layers
+    whole = {"none": 0.0, "optimiser": held, "full": min(held, outside + GATHERED * block)}[machine.pretrain.sharding]
+    spread = 1 if machine.pretrain.sharding == "none" else gpus
+    model = TRAINING * held / spread + (WHOLE * whole if gpus > 1 else 0)
+    return BESIDE_GPU + model + each * machine.pretrain.max_tokens

@@ -156,7 +156,7 @@ def gpu_memory(accelerator: Accelerator) -> Finding:
     if not accelerator.on_gpu:
         return Finding("gpu memory", OK, "none to look at")
     free, whole = torch.cuda.mem_get_info(accelerator.device)
-    wanted = needs.gpu_memory(accelerator.study, accelerator.machine)
+    wanted = needs.gpu_memory(accelerator.study, accelerator.machine, torch.cuda.device_count())
     tokens = accelerator.machine.pretrain.max_tokens
     found = (
         f"{free / 2**30:.1f} of {whole / 2**30:.1f} GiB free; pretraining takes about {wanted / 2**30:.1f} at "

@@ -27,6 +27,7 @@ class Allocation:
         peak: FLOP/s of one GPU.
         memory, link: of it, bytes a second; as :class:`pipeline_src.training.datasheet.Chip` has them, 0 where they
             are not known.
+        sharding: what is spread over the GPUs, as machine.yaml has it.
     """
 
     cores: int
@@ -34,11 +35,12 @@ class Allocation:
     peak: float = 0.0
     memory: float = 0.0
     link: float = 0.0
+    sharding: str = "none"
 
     @classmethod
-    def on(cls, chip: Chip, cores: int, gpus: int) -> Allocation:
+    def on(cls, chip: Chip, cores: int, gpus: int, sharding: str = "none") -> Allocation:
         """So many of one kind of GPU."""
-        return cls(cores, gpus, chip.teraflops * 1e12, chip.memory * 1e9, chip.link * 1e9)
+        return cls(cores, gpus, chip.teraflops * 1e12, chip.memory * 1e9, chip.link * 1e9, sharding)
 
     @property
     def chip(self) -> Chip:
@@ -80,13 +82,13 @@ class Hardware:
         cores = min(wanted, self.cores)
         return Allocation(cores), max(1, self.cores // cores)
 
-    def training(self, threads: int, together: bool) -> tuple[Allocation, int]:
+    def training(self, threads: int, together: bool, sharding: str = "none") -> tuple[Allocation, int]:
         """Allocation of one training, and how many run at once: one ``together`` on every GPU, else one a GPU."""
         if not self.gpus:
             return self.on_cores(threads) if not together else (self.on_cores(threads)[0], 1)
         chip = CHIPS[self.name]
         return (
-            (Allocation.on(chip, self.cores, self.gpus), 1)
+            (Allocation.on(chip, self.cores, self.gpus, sharding), 1)
             if together
             else (Allocation.on(chip, threads, 1), self.gpus)
         )

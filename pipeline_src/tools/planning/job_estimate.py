@@ -22,6 +22,8 @@ class JobEstimate:
         length: of the sequences that ``tokens`` are in: the sum of squared lengths over their sum.
         predictions: predicted tokens.
         rows: tokens of which what the last block makes is read; 0 where all are.
+        parameters: that are trained; 0 counts those of BERT of these sizes.
+        over_bert: FLOPs over those of BERT of these sizes.
     """
 
     stage: str
@@ -42,3 +44,5 @@ class JobEstimate:
     length: float = 0.0
     predictions: float = 0.0
     rows: float = 0.0
+    parameters: int = 0
+    over_bert: float = 1.0

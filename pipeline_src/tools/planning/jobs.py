@@ -13,6 +13,7 @@ from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.params.study import Study
 from pipeline_src.tasks.files.spec import load_spec
 from pipeline_src.tools.planning.corpus_sizes import CorpusSizes
+from pipeline_src.tools.planning.counted import predicted_share
 from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.model_sizes import FORWARD, ModelSizes
 from pipeline_src.tools.planning.task_sizes import task_size
@@ -119,11 +120,12 @@ class Jobs:
         params, model = self.study.pretrain, self.model
         length, steps = getattr(self.study.examples.lengths, phase), getattr(params.steps, phase)
         slots = steps * params.batch * length
-        share = 1.0 if params.objective == "left_to_right" else self.study.mask_prob
+        share = predicted_share(self.study)
         tokens = slots * fill_ratio(length)
         real_length = min(length, length * (fill_ratio(length) + 0.08))
         rows = _rows_read(share, tokens, real_length)
-        flops = model.flops(tokens, real_length, share * tokens, rows)
+        flops = model.pretraining_flops(tokens, real_length, share * tokens, rows)
+        over_bert = model.over_bert(flops, tokens, real_length, share * tokens, rows)
         done = Path(f"results/pretrain/{phase}.json")
         if self.size(f"models/pretrained/{phase}") and self.size(str(done)) and done.exists():
             cost = read_json(done).get("cost", {})
@@ -137,8 +139,9 @@ class Jobs:
             written=self.size(f"models/pretrained/{phase}") or written,
             extra=CHECKPOINTS * MODEL_AND_MOMENTS * model.parameters,
             tokens=tokens, flops=flops,
-            slot_flops=model.flops(slots, length, share * slots, _rows_read(share, slots, length)),
-            steps=steps, length=real_length, predictions=share * tokens, rows=rows, **model.of_a_job(),
+            slot_flops=model.pretraining_flops(slots, length, share * slots, _rows_read(share, slots, length)),
+            steps=steps, length=real_length, predictions=share * tokens, rows=rows, over_bert=over_bert,
+            **model.of_a_job(),
         )  # fmt: skip
 
     def finetune(self) -> Iterator[JobEstimate]:
@@ -173,7 +176,8 @@ class Jobs:
         counted = (trained if recipe.frozen is None else FORWARD * trained) + FORWARD * predicted
         length = min(recipe.max_length, SCATTER * mean / size.sequences)
         reads_first = not params.bilstm and recipe.frozen is None and load_spec(task).kind in ONE_VECTOR
-        flops = model.flops(counted, length, rows=counted / length if reads_first else None)
+        rows = counted / length if reads_first else None
+        flops = model.flops(counted, length, rows=rows)
         return replace(
             job,
             units=flops,
@@ -184,6 +188,7 @@ class Jobs:
             flops=flops,
             slot_flops=flops * recipe.max_length * size.sequences / mean,
             steps=sum(point.epochs * math.ceil(size.rows / point.batch) for point in points),
+            over_bert=model.over_bert(flops, counted, length, rows=rows),
         )
 
     def train_word_vectors(self) -> Iterator[JobEstimate]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline_src.common.paths import LOGS
 from pipeline_src.params.machine import USUAL
+from pipeline_src.pretraining.compile_choice import COMPILING, EARNED_BACK, uncompiled_seconds
 from pipeline_src.tools.planning.hardware import Allocation
 from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.model_sizes import ModelSizes
@@ -97,9 +98,22 @@ def gpu_step(
         job.predictions / job.steps / allocation.gpus,
         rows=job.rows / job.steps / allocation.gpus if job.rows else None,
         pieces=math.ceil(tokens / max_tokens),
-        compiled=job.stage == "pretrain",
+        compiled=_compiled(job, allocation),
+        parameters=job.parameters,
+        over_bert=job.over_bert,
     )
-    return work, step_time(work, allocation.chip, allocation.gpus)
+    return work, step_time(work, allocation.chip, allocation.gpus, sharding=allocation.sharding)
+
+
+def _compiled(job: JobEstimate, allocation: Allocation) -> bool:
+    """Whether a training is compiled, as ``compile: auto`` decides it."""
+    seconds = uncompiled_seconds(job.flops, allocation.peak * allocation.gpus) if allocation.gpus else 0.0
+    return job.stage == "pretrain" and seconds >= EARNED_BACK
+
+
+def compile_seconds(job: JobEstimate, allocation: Allocation) -> float:
+    """What the compiler takes beside :func:`expected_seconds`."""
+    return COMPILING if _compiled(job, allocation) else 0.0
 
 
 def _interpreting(job: JobEstimate, _: Allocation) -> float:

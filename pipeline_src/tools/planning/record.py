@@ -53,7 +53,7 @@ def _allocation(stage: str, item: str) -> Allocation | None:
     """What it had to itself; None on a GPU whose peak is not known."""
     machine = load_machine()
     if stage == "pretrain":
-        return _of_pretraining(_cost(item), machine.pretrain.threads)
+        return _of_pretraining(_cost(item), machine.pretrain.threads, machine.pretrain.sharding)
     if stage == "finetune":
         name = _gpu()
         if name is None:
@@ -63,11 +63,11 @@ def _allocation(stage: str, item: str) -> Allocation | None:
     return Allocation(count_workers())
 
 
-def _of_pretraining(cost: Mapping[str, Any], threads: int) -> Allocation:
+def _of_pretraining(cost: Mapping[str, Any], threads: int, sharding: str) -> Allocation:
     processes = cost["processes"]
     chip = datasheet(cost["peak_source"])  # which ends with the GPU's name
     if chip is not None:
-        return Allocation.on(chip, threads, processes)
+        return Allocation.on(chip, threads, processes, sharding)
     if "bfloat16" in cost["peak_source"]:  # of another GPU; a CPU's peak is measured in float32
         return Allocation(threads, processes, cost["peak_flops"] / processes)
     return Allocation(threads * processes)

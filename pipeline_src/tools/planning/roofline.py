@@ -64,6 +64,8 @@ class Work:
         rows: tokens of which what the last block makes is read; None reads all.
         pieces: that its part of the batch is cut into.
         compiled: by torch.compile.
+        parameters: of all that is trained; 0 for those of BERT of the model's sizes.
+        over_bert: FLOPs over those of BERT of these sizes. What its blocks take grows with them.
     """
 
     model: ModelSizes
@@ -73,6 +75,8 @@ class Work:
     rows: float | None = None
     pieces: int = 1
     compiled: bool = True
+    parameters: int = 0
+    over_bert: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class StepTime:
         parameters: gradients added up, clipped and used.
         host: to launch all of it, beside the GPU's work.
         ideal: what the step's FLOPs alone take at the peak.
-        exposed: of summing gradients over GPUs, what the backward pass does not hide.
+        exposed: of what GPUs send each other, what their work does not hide.
     """
 
     products: float
@@ -115,8 +119,13 @@ class StepTime:
         return self.ideal / self.seconds
 
 
-def step_time(work: Work, chip: Chip, gpus: int = 1, design: Design = BUILT) -> StepTime:
-    """What a step takes that ``gpus`` take together, each with its own ``work``."""
+def step_time(work: Work, chip: Chip, gpus: int = 1, design: Design = BUILT, sharding: str = "none") -> StepTime:
+    """What a step takes that ``gpus`` take together, each with its own ``work``.
+
+    Args:
+        work, chip, gpus, design: of it.
+        sharding: what is spread over the GPUs, as machine.yaml has it.
+    """
     model, tokens, bandwidth = work.model, work.tokens, MEMORY * chip.memory * 1e9
     width, inner, layers = model.hidden_size, model.intermediate_size, model.num_hidden_layers
     projections = [(width, 3 * width)] if design.fused else [(width, width)] * 3
@@ -127,16 +136,21 @@ def step_time(work: Work, chip: Chip, gpus: int = 1, design: Design = BUILT) -> 
     attended = 12 * blocks * width * work.length * tokens  # FLOPs, as models/flops.py counts them
     transform = product_time(chip, width, width, work.predictions)
     scores = product_time(chip, width, model.vocab_size, work.predictions) / (1 if design.aligned else UNALIGNED)
+    held, like_bert = work.parameters or model.parameters, work.over_bert
+    updated = held if sharding == "none" else held / gpus
+    in_blocks = blocks * sum(product_time(chip, *product, tokens) for product in products) + keys_and_values
+    attention = attended / attention_rate(chip, work.length) + QKV * width * blocks * tokens / bandwidth
+    element_wise = (blocks * _block_bytes(width, inner, design) + EMBEDDINGS * width) * tokens / bandwidth
     one = StepTime(
-        products=blocks * sum(product_time(chip, *product, tokens) for product in products) + keys_and_values,
-        attention=attended / attention_rate(chip, work.length) + QKV * width * blocks * tokens / bandwidth,
-        element_wise=(blocks * _block_bytes(width, inner, design) + EMBEDDINGS * width) * tokens / bandwidth,
+        products=like_bert * in_blocks,
+        attention=like_bert * attention,
+        element_wise=like_bert * element_wise,
         head=transform + scores + SCORES * model.vocab_size * work.predictions / bandwidth,
-        parameters=(OPTIMISER + WEIGHTS * work.pieces) * model.parameters / bandwidth,
+        parameters=(OPTIMISER * updated + WEIGHTS * work.pieces * held) / bandwidth,
         host=HOST_STEP + (HOST_COMPILED if work.compiled else HOST_EAGER) * layers * work.pieces,
-        ideal=model.flops(tokens, work.length, work.predictions, work.rows) / (chip.teraflops * 1e12),
+        ideal=like_bert * model.flops(tokens, work.length, work.predictions, work.rows) / (chip.teraflops * 1e12),
     )
-    return one if gpus == 1 else replace(one, exposed=_exposed(one, model, chip, gpus))
+    return one if gpus == 1 else replace(one, exposed=EXPOSED[sharding](one, work, chip, gpus))
 
 
 def product_time(chip: Chip, inputs: int, outputs: int, rows: float) -> float:
@@ -186,9 +200,38 @@ def _block_bytes(width: int, inner: int, design: Design) -> float:
     return 2 * add_and_norm * width + gelu + biases + projections
 
 
-def _exposed(one: StepTime, model: ModelSizes, chip: Chip, gpus: int) -> float:
+def _summed(one: StepTime, work: Work, chip: Chip, gpus: int) -> float:
     """What the backward pass does not hide of summing float32 gradients; the embeddings' come at its end."""
-    whole = all_reduce_time(chip, gpus, SINGLE * model.parameters)
-    last = all_reduce_time(chip, gpus, SINGLE * model.hidden_size * model.vocab_size)
-    backward = 2 / 3 * max(one.gpu - one.parameters, one.host)
-    return max(last, whole - backward)
+    whole, last = (all_reduce_time(chip, gpus, size) for size in _sent(work))
+    return max(last, whole - 2 / 3 * _computing(one))
+
+
+def _gathered_once(one: StepTime, work: Work, chip: Chip, gpus: int) -> float:
+    """Weights are gathered behind the forward pass, the embeddings' before it, and gradients sent once behind the last.
+
+    Either sends half of what a sum does.
+    """
+    whole, last = (all_reduce_time(chip, gpus, size) / 2 for size in _sent(work))
+    forward, backward = _computing(one) / 3 / work.pieces, 2 / 3 * _computing(one) / work.pieces
+    return max(last, whole - forward) + max(last, whole - backward)
+
+
+def _gathered_often(one: StepTime, work: Work, chip: Chip, gpus: int) -> float:
+    """As :func:`_gathered_once`, for each piece of the batch, and weights once more behind the backward pass."""
+    whole, last = (all_reduce_time(chip, gpus, size) / 2 for size in _sent(work))
+    forward, backward = _computing(one) / 3 / work.pieces, 2 / 3 * _computing(one) / work.pieces
+    return work.pieces * (max(last, whole - forward) + max(last, 2 * whole - backward))
+
+
+EXPOSED = {"none": _summed, "optimiser": _gathered_once, "full": _gathered_often}  # by machine.yaml's sharding
+
+
+def _sent(work: Work) -> tuple[float, float]:
+    """Bytes of float32 numbers: of all parameters, and of the embeddings, which nothing hides."""
+    model = work.model
+    return SINGLE * (work.parameters or model.parameters), SINGLE * model.hidden_size * model.vocab_size
+
+
+def _computing(one: StepTime) -> float:
+    """Seconds of forward and backward passes."""
+    return max(one.gpu - one.parameters, one.host)

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipeline_src.models import disentangled
 from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import initialise
 from pipeline_src.models.card_kinds import pretrained_card
 from pipeline_src.models.discriminator import Discriminator, FilledText
-from pipeline_src.models.disentangled import log_buckets
+from pipeline_src.models.disentangled import log_buckets, relative_rows, rows_in_use
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from pipeline_src.params.model import ModelParams
@@ -132,6 +133,27 @@ def test_buckets_of_distances(buckets, reach):
     expected = [bucket(int(distance), buckets, reach) for distance in distances]
     assert log_buckets(distances, buckets, reach).tolist() == expected
     assert max(expected) == buckets - 1
+
+
+@pytest.mark.parametrize(("half", "reach"), [(8, None), (256, 512), (4, 48), (32, 128)])
+def test_rows_in_use_are_all_that_are_read_and_hardly_more(half, reach):
+    for length in (1, 2, half // 2 + 1, half, half + 3, 3 * half):
+        read, slack = relative_rows(length, half, reach), 0 if reach is None else 1
+        used = rows_in_use(length, half, reach)
+        assert read[0] - slack <= used.start <= read[0] and read[-1] < used.stop <= read[-1] + 1 + slack
+
+
+@pytest.mark.parametrize("architecture", ["deberta", "deberta_v2"])
+def test_a_gpu_computes_in_rectangles_what_a_cpu_computes_in_runs(architecture, monkeypatch):
+    model, starts = made(architecture).bert, torch.tensor([0, *LENGTHS]).cumsum(0)
+    ids, rows = torch.arange(sum(LENGTHS)) * 7 % 45 + 5, RowsInUse.of(ROWS, torch.searchsorted(ROWS, starts))
+    layout = PackedLayout.of(starts, len(ids))
+    with torch.no_grad():
+        expected = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
+        monkeypatch.setattr(disentangled, "in_runs", disentangled.in_rectangles)
+        found = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
+    for one, other in zip(expected, found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_the_card_says_what_transformers_lacks():

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,8 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.models.lstm import read_by_lstm, read_from_the_start
+from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.objectives.both_directions import OBJECTIVE, LanguageModels
 from pipeline_src.params.study import check_study
 from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
@@ -130,3 +133,11 @@ def test_what_does_not_go_together_is_one_clear_error(root, changes, message):
     study["examples"]["pairs"] = changes.get("pairs", "none")
     with pytest.raises(PipelineError, match=message):
         check_study(study)
+
+
+def test_a_gpu_reads_padded_sequences_as_a_cpu_reads_packed_ones():
+    lstm = torch.nn.LSTM(4, 6, proj_size=3)
+    layout = PackedLayout.of(STARTS, 20)
+    hidden = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    packed = read_by_lstm(lstm, hidden, layout, np.array(LENGTHS))
+    torch.testing.assert_close(read_from_the_start(lstm, hidden, layout), packed)

@@ -15,7 +15,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.distillation import spread_layers
+from pipeline_src.models.distillation import Scored, distilled_scores, spread_layers
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.heads import BertForMaskedLM
 from pipeline_src.objectives.distilled import Distilled
@@ -161,3 +161,20 @@ def test_teachers_are_refused_before_anything_is_trained(study):
     (study / "teacher/tokenizer.json").write_text(text, encoding="utf-8")
     (study / "teacher/vocab.txt").unlink()
     refused("a teacher of another vocabulary")
+
+
+def test_under_autocast_products_are_narrow_and_the_loss_is_not():
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(shape, generator=generator) for shape in ((9, 16), (64, 16), (64,))]
+    teacher = [part + 0.5 * torch.randn(part.shape, generator=generator) for part in parts]
+    found = []
+    for narrow in (False, True):
+        student = [part.clone().requires_grad_() for part in parts]
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = distilled_scores(Scored(*student), Scored(*teacher), 2.0)
+        loss.backward()
+        found.append([loss.detach(), *(part.grad for part in student)])
+    assert {tensor.dtype for tensor in found[1]} == {torch.float32}
+    assert not torch.equal(found[0][1], found[1][1])
+    for exact, other in zip(*found, strict=True):
+        assert (exact - other).abs().max() < 0.03 * exact.abs().max()

@@ -184,6 +184,16 @@ def test_memory_of_a_step_is_what_torchs_allocator_took(root, model, tokens, rec
     assert needs.gpu_memory(study, machine) / 2**30 == pytest.approx(gigabytes, rel=0.12)
 
 
+def test_sharding_spreads_what_a_gpu_holds(root):
+    study = load_study(root / "workflow/presets/bert-base.yaml")
+    ways = {how: Machine(pretrain=PretrainingMachine(sharding=how)) for how in ("none", "optimiser", "full")}
+    alone, eight = ({how: needs.gpu_memory(study, way, gpus) for how, way in ways.items()} for gpus in (1, 8))
+    assert len(set(alone.values())) == 1 and eight["none"] == alone["none"]
+    weights = needs.parameters(study)
+    assert eight["none"] - eight["optimiser"] == pytest.approx((16 - 16 / 8 - 8) * weights, rel=0.02)
+    assert eight["full"] < eight["optimiser"] - 8 * 0.5 * weights
+
+
 def test_a_disk_that_takes_a_minute_for_a_checkpoint_is_told(cpu, monkeypatch):
     assert rates.disk_rate(cpu).state == OK
     monkeypatch.setattr(needs, "checkpoint", lambda study: 1e15)

@@ -122,7 +122,12 @@ def backward(loss: Tensor) -> None:
                     before = node.variable.grad
                     node.variable.grad = gradient if before is None else before + gradient
                 continue
-            found = node(*(gradients.get(place) for place in range(len(node._input_metadata))))
+            run = getattr(
+                node, "apply", node
+            )  # a function written in Python, which gives of its last arguments nothing
+            found = run(*(gradients.get(place) for place in range(len(node._input_metadata))))
+            if run is not node:
+                found = found[: len(node.next_functions)]
             for (receiver, place), gradient in zip(
                 node.next_functions, found if isinstance(found, tuple) else (found,), strict=True
             ):
@@ -138,23 +143,24 @@ def backward(loss: Tensor) -> None:
                     ready.append(receiver)
 
 
-def lstm(self: nn.LSTM, packed: PackedSequence) -> tuple[PackedSequence, None]:
+def lstm(self: nn.LSTM, given: PackedSequence | Tensor) -> tuple[PackedSequence | Tensor, None]:
     """Of the shape and type that cuDNN's gives; it takes the counts from the host and, without a scaler, no float16."""
-    data, counts = packed.data, packed.batch_sizes
+    data = given.data if isinstance(given, PackedSequence) else given
     kind = torch.float16 if torch.is_autocast_enabled("cuda") else data.dtype  # whatever type autocast is told
-    if kind != torch.float32 or counts.device.type != "cpu":
-        raise TypeError(f"LSTM in {kind}, counts on {counts.device}")
+    counts = given.batch_sizes if isinstance(given, PackedSequence) else None
+    if kind != torch.float32 or (counts is not None and counts.device.type != "cpu"):
+        raise TypeError(f"LSTM in {kind}, counts {counts}")
     for layer in range(self.num_layers):
-        weights = [getattr(self, f"weight_ih_l{layer}{way}") for way in ("", "_reverse")]
-        others = [
-            getattr(self, f"weight_hh_l{layer}{way}").sum(1)
-            + getattr(self, f"bias_ih_l{layer}{way}")
-            + getattr(self, f"bias_hh_l{layer}{way}")
-            for way in ("", "_reverse")
-        ]
-        gates = [torch.einsum("ti,gi->tg", data, one) + other for one, other in zip(weights, others, strict=True)]
-        data = torch.cat([gate[:, : self.hidden_size] for gate in gates], dim=1)
-    return PackedSequence(data, counts), None
+        read = []
+        for way in ("", "_reverse") if self.bidirectional else ("",):
+            other = getattr(self, f"weight_hh_l{layer}{way}").sum(1)
+            other = other + getattr(self, f"bias_ih_l{layer}{way}") + getattr(self, f"bias_hh_l{layer}{way}")
+            gates = torch.einsum("...i,gi->...g", data, getattr(self, f"weight_ih_l{layer}{way}")) + other
+            read.append(gates[..., : self.hidden_size])
+            if self.proj_size:
+                read[-1] = torch.einsum("...h,ph->...p", read[-1], getattr(self, f"weight_hr_l{layer}{way}"))
+        data = torch.cat(read, dim=-1)
+    return (data if counts is None else PackedSequence(data, counts)), None
 
 
 @dataclass

@@ -171,8 +171,9 @@ def family() -> Iterator[Case]:
         name = "masked" if "masked" in names else names[0]
         yield Case(f"{name}, {architecture}", member_of(name, architecture), pretraining_batches)
     for name in member_names("objectives"):
-        if stated("objectives", name, "NEEDS_TEACHER", False):
-            yield Case(name, member_of(name, "bert"), pretraining_batches)
+        (architecture, *_) = stated("objectives", name, "ONLY_ARCHITECTURES", ("bert",))
+        if architecture != "bert" or stated("objectives", name, "NEEDS_TEACHER", False):
+            yield Case(name, member_of(name, architecture), pretraining_batches)
 
 
 def takes(objective: str, architecture: str) -> bool:

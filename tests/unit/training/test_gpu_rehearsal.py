@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_src.common.members import stated
+from pipeline_src.common.members import member_names, stated
 from pipeline_src.models.attention import BACK_ENDS, RUNS_ON
-from pipeline_src.objectives import __path__ as OBJECTIVES
 from pipeline_src.training.optimiser import OPTIMISERS
 from tests.forks import Forks
 from tests.unit.training.rehearsal import MISTAKES, STARTS, TASKS
@@ -49,7 +48,10 @@ def said_by(*commands: Sequence[Any], folder: Path, seconds: int = 300) -> list[
     return [[json.loads(line) for line in text.splitlines() if line.startswith("{")] for text in texts]
 
 
-@pytest.mark.parametrize("kind", ["pretraining", "finetuning"])
+NO_ATTENTION, NO_KERNEL = {"bilstm", "both_directions", "word_vectors"}, {"deberta", "deberta_v2"}
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "family", "finetuning"])
 def test_no_step_waits_for_the_gpu_or_gives_it_what_it_cannot_take(kind, tmp_path):
     (cases,) = said_by(["rehearse", kind], folder=tmp_path)
     for case in cases:
@@ -61,16 +63,19 @@ def test_no_step_waits_for_the_gpu_or_gives_it_what_it_cannot_take(kind, tmp_pat
     if kind == "pretraining":
         assert {f"masked, {optimiser}, {start}" for optimiser in OPTIMISERS for start in STARTS} <= names
         assert {f"{objective}, {name}" for objective in objectives() for name in on_gpu} <= names
+    elif kind == "family":
+        members = {part for name in names for part in name.split(", ")}
+        assert {*member_names("architectures"), *member_names("objectives")} <= {*members, *objectives()}
     else:
         assert {*TASKS, *(f"span, {name}" for name in on_gpu), "tagging, LSTM"} <= names
-    flash = [case for case in cases if "padded" not in case["case"]]
+    flash = [case for case in cases if not {"padded", *NO_ATTENTION, *NO_KERNEL} & set(case["case"].split(", "))]
     assert all("_flash_attention_forward" in case["kernels"] for case in flash)
 
 
 def objectives() -> list[str]:
-    """Those without a teacher, and of encoders that attend: others have not been rehearsed."""
-    names = [path.stem for path in Path(OBJECTIVES[0]).glob("*.py") if not path.stem.startswith("_")]
+    """Those without a teacher, and of encoders that attend; the others are among the family."""
     left_out = ("NEEDS_TEACHER", "ONLY_ARCHITECTURES")
+    names = member_names("objectives")
     return [name for name in names if not any(stated("objectives", name, fact, False) for fact in left_out)]
 
 

@@ -1,10 +1,14 @@
 """Amounts of work: against counts of the models, of the paper, and of a study that ran."""
 
+import json
+
 import pytest
 import yaml
 
+from pipeline_src.models.flops import Workload
 from pipeline_src.params.study import check_study
 from pipeline_src.tasks.files.spec import task_names
+from pipeline_src.tools.planning.counted import make_objective
 from pipeline_src.tools.planning.jobs import STAGES, Jobs, fill_ratio
 from pipeline_src.tools.planning.model_sizes import ModelSizes
 from pipeline_src.tools.planning.task_sizes import SIZES, SYNTHETIC
@@ -100,6 +104,38 @@ def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
     assert single.steps == 38  # 1,200 sentences of 32 a batch
     predicted = SYNTHETIC["cola"].labelled / SYNTHETIC["cola"].rows / 3
     assert double[0].flops / single.flops == pytest.approx(24 * (1 + predicted / 2) / (1 + predicted), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "objective", "pairs"),
+    [("albert", "masked", "sentence_order"), ("modernbert", "masked", "none"), ("electra", "replaced", "none")],
+)
+def test_other_members_count_as_the_model_that_is_trained(study_of, architecture, objective, pairs):
+    """Parameters and FLOPs that its own class counts, with ELECTRA's generator; ALBERT's blocks are one."""
+    changes = {"architecture": architecture} | ({} if architecture == "modernbert" else {"embedding": 32})
+    study = study_of("sample", model=changes, pretrain={"objective": objective}, examples={"pairs": pairs})
+    (job,), bert = jobs_of(study, "pretrain_short"), ModelSizes.of(study_of("sample"))
+    learning = make_objective(study)
+    assert job.parameters == sum(parameter.numel() for parameter in learning.parameters())
+    assert job.parameters != bert.parameters
+    counts = (job.tokens / job.length, job.tokens, job.tokens * job.length, job.predictions, job.rows)
+    work = Workload(*map(round, counts), round(job.rows * job.length))
+    assert job.flops == pytest.approx(learning.training_flops(work), rel=1e-6)
+    assert job.over_bert == pytest.approx(job.flops / bert.flops(job.tokens, job.length, job.predictions, job.rows))
+
+
+def test_a_teachers_forward_pass_counts_where_it_is_there(study_of, tmp_path):
+    from pipeline_src.models.bert import BertConfig
+
+    pretrain = {"objective": "distilled", "teacher": str(tmp_path / "teacher")}
+    (alone,) = jobs_of(study_of("sample", pretrain=pretrain), "pretrain_short")
+    (tmp_path / "teacher").mkdir()
+    study = study_of("sample")
+    sizes = (study.vocabulary.entries, study.model.hidden, 4, 2, 512)
+    config = {"model_type": "bert", **BertConfig(*sizes).as_dict()}
+    (tmp_path / "teacher/config.json").write_text(json.dumps(config))
+    (taught,) = jobs_of(study_of("sample", pretrain=pretrain), "pretrain_short")
+    assert taught.flops > 1.3 * alone.flops and taught.parameters == alone.parameters
 
 
 def test_every_declared_task_has_its_sizes():

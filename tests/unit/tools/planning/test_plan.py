@@ -136,9 +136,9 @@ def test_pretraining_is_recorded_over_all_its_sessions_by_its_device_and_without
     (folder / "short.cost.json").write_text(json.dumps(cost))
     record_run("pretrain", "short", load_study(), 950.0)
     gpu, cpu = (json.loads(line) for line in (clone / "logs/rates.jsonl").read_text().splitlines())
-    gpu_has = {"cores": 2, "gpus": 4, "peak": 989e12, "memory": 3350e9, "link": 450e9}
+    gpu_has = {"cores": 2, "gpus": 4, "peak": 989e12, "memory": 3350e9, "link": 450e9, "sharding": "none"}
     assert gpu["allocation"] == gpu_has and (gpu["seconds"], gpu["compile_seconds"]) == (900, 100)
-    assert cpu["allocation"] == dict.fromkeys(gpu_has, 0) | {"cores": 8} and cpu["seconds"] == 1000
+    assert cpu["allocation"] == dict.fromkeys(gpu_has, 0) | {"cores": 8, "sharding": "none"} and cpu["seconds"] == 1000
 
 
 def test_a_rate_that_cannot_be_kept_costs_no_stage_its_success(clone):

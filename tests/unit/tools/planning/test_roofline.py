@@ -9,7 +9,7 @@ from pipeline_src.params.study import check_study
 from pipeline_src.tools.planning.hardware import CHIPS, Allocation
 from pipeline_src.tools.planning.jobs import Jobs
 from pipeline_src.tools.planning.model_sizes import ModelSizes
-from pipeline_src.tools.planning.rates import gpu_step
+from pipeline_src.tools.planning.rates import compile_seconds, gpu_step
 from pipeline_src.tools.planning.roofline import Design, Work, all_reduce_time, product_time, step_time
 from pipeline_src.tools.preset import preset_text
 from pipeline_src.training.datasheet import DATASHEET, datasheet
@@ -97,6 +97,32 @@ def test_the_backward_pass_hides_gradients_but_the_embeddings():
     assert together.exposed == pytest.approx(all_reduce_time(H100, 8, 4 * 768 * 30_522))
     slow = step_time(OF_BASE, DATASHEET["L4"]._replace(link=1), 8)
     assert slow.exposed > all_reduce_time(DATASHEET["L4"]._replace(link=1), 8, 4 * 768 * 30_522)
+
+
+def test_sharding_sends_as_much_as_a_sum_and_weights_once_more_for_each_piece():
+    slow, pieces = DATASHEET["L4"]._replace(link=1), replace(OF_BASE, pieces=3)
+    took = {how: step_time(pieces, slow, 8, sharding=how) for how in ("none", "optimiser", "full")}
+    whole, forward_and_back = all_reduce_time(slow, 8, 4 * BASE.parameters), took["none"].gpu - took["none"].parameters
+    assert took["none"].exposed == pytest.approx(whole - 2 / 3 * forward_and_back)
+    assert took["optimiser"].exposed == pytest.approx(whole - forward_and_back / 3, rel=0.01)
+    assert took["full"].exposed == pytest.approx(3 * 1.5 * whole - forward_and_back, rel=0.01)
+    assert took["full"].parameters == took["optimiser"].parameters < took["none"].parameters
+
+
+def test_other_members_take_what_their_arithmetic_and_parameters_say():
+    plain, shared = step_time(OF_BASE, H100), step_time(replace(OF_BASE, parameters=BASE.parameters // 9), H100)
+    assert shared.parameters == pytest.approx(plain.parameters / 9, rel=1e-6) and shared.products == plain.products
+    gated = step_time(replace(OF_BASE, over_bert=1.5), H100)
+    assert gated.products == 1.5 * plain.products and gated.ideal == 1.5 * plain.ideal and gated.head == plain.head
+
+
+def test_what_compiling_takes_is_added_where_it_is_earned_back():
+    on = Allocation.on(H100, 1, 1)
+    (long,) = Jobs(check_study(yaml.safe_load(preset_text("bert-base")), ""), lambda _: None).pretrain("short")
+    assert compile_seconds(long, on) == 60 and gpu_step(long, on)[0].compiled
+    short = replace(long, flops=0.25 * H100.teraflops * 1e12 * 299)
+    assert compile_seconds(short, on) == 0 and not gpu_step(short, on)[0].compiled
+    assert compile_seconds(long, Allocation(8)) == 0  # a CPU does not compile
 
 
 def test_memory_and_links_by_the_names_torch_gives():
