@@ -228,19 +228,23 @@ def random_batches(length: int, sequences: int, count: int, device: torch.device
     batches = []
     for _ in range(count):
         lengths = np.where(rng.random(sequences) < 7 / 8, length, rng.integers(4, length + 1, sequences))
-        tokens = int(lengths.sum())
-        predicted = np.sort(rng.choice(tokens, tokens * 15 // 100, replace=False))
-        batch = PretrainingBatch(
-            ids=rng.integers(0, ENTRIES, tokens),
-            segments=rng.integers(0, 2, tokens),
-            cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]),
-            predicted=predicted,
-            labels=rng.integers(0, ENTRIES, len(predicted)),
-            pair_label=rng.integers(0, 2, sequences),
-            examples=np.arange(sequences),
-        )
-        batches.append(Batch.of(batch, device))
+        batches.append(Batch.of(random_batch(rng, lengths), device))
     return batches
+
+
+def random_batch(rng: np.random.Generator, lengths: np.ndarray) -> PretrainingBatch:
+    """Sequences of these lengths, of random tokens, 15 % of them predicted."""
+    tokens = int(lengths.sum())
+    predicted = np.sort(rng.choice(tokens, tokens * 15 // 100, replace=False))
+    return PretrainingBatch(
+        ids=rng.integers(0, ENTRIES, tokens),
+        segments=rng.integers(0, 2, tokens),
+        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]),
+        predicted=predicted,
+        labels=rng.integers(0, ENTRIES, len(predicted)),
+        pair_label=rng.integers(0, 2, len(lengths)),
+        examples=np.arange(len(lengths)),
+    )
 
 
 def _precision(device: torch.device) -> torch.autocast:
@@ -273,18 +277,18 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
 def held(device: torch.device) -> int:
     """Bytes that a CPU's process holds before it makes a model; of a GPU the tensors to come alone are counted."""
     if device.type == "cpu":
-        return _memory("VmRSS")
+        return memory("VmRSS")
     torch.cuda.reset_peak_memory_stats()
     return 0
 
 
 def most_held(device: torch.device, before: int) -> dict[str, float]:
     """The most that was held so far, and that beyond ``before``, in MB."""
-    peak = _memory("VmHWM") if device.type == "cpu" else torch.cuda.max_memory_allocated()
+    peak = memory("VmHWM") if device.type == "cpu" else torch.cuda.max_memory_allocated()
     return {"peak_mb": peak / 1e6, "of_training_mb": (peak - before) / 1e6}
 
 
-def _memory(field: str) -> int:
+def memory(field: str) -> int:
     """A line of this process's status: VmRSS is what it holds, VmHWM the most it has held, in bytes."""
     line = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert line is not None

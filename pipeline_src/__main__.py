@@ -162,6 +162,10 @@ def main(argv: list[str] | None = None) -> int:
     # training 3 to 5 times slower. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
+        for word in argv:
+            if not _is_text(word):
+                remedy = "rename the file, or type it where the terminal's text is UTF-8"
+                raise PipelineError("not text in UTF-8", shown(word), where="the command line", remedy=remedy)
         arguments = _parser(argv[:1]).parse_args(argv)
         if arguments.command in TOOLS:
             return importlib.import_module(TOOLS[arguments.command][0]).main(arguments) or 0
@@ -249,6 +253,11 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     )
     if not rank:
         record_run(name, item, study, seconds)
+
+
+def _is_text(word: str) -> bool:
+    """Whether a word of the command line was UTF-8; bytes that are not come as halves of pairs."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 def _explained(error: BaseException) -> PipelineError | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.shapes import misfit
 
 
 @contextmanager
@@ -65,15 +66,15 @@ def write_json(path: str | Path, value: Any) -> None:
         file.write("\n")
 
 
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file.
+def read_json(path: str | Path, shape: Any = object) -> Any:
+    """Read a JSON file; ``shape`` says what it must look like (:mod:`pipeline_src.common.shapes`).
 
     Raises:
-        PipelineError: the file is missing or is not JSON.
+        PipelineError: the file is missing, is not JSON, or is of another shape.
     """
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            value = json.load(file)
     except FileNotFoundError:
         raise PipelineError(
             "file not found", path, remedy="run the stage that makes it, or `dvc pull` to fetch it"
@@ -82,6 +83,11 @@ def read_json(path: str | Path) -> Any:
         raise PipelineError(
             "not a JSON file", path, where=error, remedy="delete it and run its stage again, or fetch it again"
         ) from None
+    if wrong := misfit(value, shape):
+        raise PipelineError(
+            "not what its stage writes", wrong, where=path, remedy="delete it and run its stage again, or `dvc pull` it"
+        )
+    return value
 
 
 def list_folder(folder: str | Path) -> list[str]:

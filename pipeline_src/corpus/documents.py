@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.common.shapes import misfit
 
 SLICE = 32 << 20  # bytes of a shard that one process reads at a time
+COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}  # of a manifest, beside its shards
+DOCUMENT = dict.fromkeys(("id", "title", "text"), str)
+MANIFEST = {"shards": [{"name": str, "bytes": int}]}
 REMEDY = "run the stage that makes this folder again"
 
 
@@ -86,9 +91,9 @@ def read_source(raw: Path) -> list[dict[str, str]]:
     return [{key: str(about.get(said, "unknown")) for key, said in known.items()}]
 
 
-def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The manifest of one corpus folder."""
-    return read_json(Path(folder) / "manifest.json")
+def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The manifest of one corpus folder; ``more`` is the shape of what is read of it beside the shards."""
+    return read_json(Path(folder) / "manifest.json", {**MANIFEST, **more})
 
 
 def corpus_folders(root: str | Path, parts: Sequence[str]) -> list[Path]:
@@ -146,11 +151,12 @@ def read_slice(part: ShardSlice) -> Iterator[Document]:
         while position < part.stop and (line := file.readline()):
             try:
                 record = json.loads(line)
-                yield Document(record["id"], record["title"], record["text"], record.get("revision"))
-            except (ValueError, KeyError, TypeError) as error:
-                raise PipelineError(
-                    "not a document", error, where=f"{part.path}, byte {position}", remedy=REMEDY
-                ) from None
+                wrong = misfit(record, DOCUMENT)
+            except (ValueError, RecursionError) as error:
+                wrong = str(error)
+            if wrong:
+                raise PipelineError("not a document", wrong, where=f"{part.path}, byte {position}", remedy=REMEDY)
+            yield Document(record["id"], record["title"], record["text"], record.get("revision"))
             position += len(line)
 
 

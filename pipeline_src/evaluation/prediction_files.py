@@ -46,9 +46,9 @@ def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]],
     counts: dict[str, dict[str, int]] = {}
     for restart in restarts:
         path = PREDICTIONS / task / str(restart) / "run.json"
-        record = read_json(path)
-        listed = record.get("runs") if isinstance(record, dict) else None
-        if not listed or not all({"weights", "dev"} <= run.keys() for run in listed):
+        record = read_json(path, {"runs": [{"weights": str, "dev": dict}]})
+        listed = record["runs"]
+        if not listed:
             raise PipelineError("no runs are listed, each with its weights and scores", path, remedy=REMEDY)
         runs += [{"restart": restart, **run} for run in listed]
         counts |= record.get("counts", {})  # the same in every restart: they read the same files

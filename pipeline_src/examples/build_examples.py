@@ -1,6 +1,6 @@
 """Stage ``build_examples``: the sample index of both phases, which says where every example's text lies.
 
-``data/examples/<phase>/<split>.npy`` is a table of examples (``pairs.SAMPLE_INDEX``), document by document and pass by
+``data/examples/<phase>/<split>.npy`` is a table of examples (``SAMPLE_INDEX``), document by document and pass by
 pass: where their segments start in the split's token store, how long they are, and the label of the pair. Masks are
 not stored: they are drawn when a batch is loaded.
 """
@@ -21,8 +21,9 @@ from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.common.progress import Progress, log
-from pipeline_src.examples.pairs import SAMPLE_INDEX, PairRules, document_pairs
+from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.params.examples import ExamplesParams
+from pipeline_src.tokenizer.sample_index import SAMPLE_INDEX
 from pipeline_src.tokenizer.token_store import SPLITS, TokenStore
 
 TOKENS_AT_ONCE = 1 << 24  # whose documents are walked together; some hundred MB of work space
@@ -34,7 +35,8 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
     Raises:
         PipelineError: the documents of a split give no pair.
     """
-    marks = read_json(TOKENS / "manifest.json")["marks"]["single" if examples.pairs == "none" else "pair"]
+    written = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}})
+    marks = written["marks"]["single" if examples.pairs == "none" else "pair"]
     manifest: dict[str, Any] = {"pairs": examples.pairs}
     with atomic_directory(EXAMPLES) as folder:
         for phase, length in examples.lengths.model_dump().items():

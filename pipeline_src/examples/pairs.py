@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline_src.common.counter_rng import bits, integers, uniform
+from pipeline_src.tokenizer.sample_index import SAMPLE_INDEX
 from pipeline_src.tokenizer.token_store import TokenStore
 
 # A row of the sample index, one example: where its segments start in the store, how long they are (B's is 0 without
 # pairs), and the pair's label (``is_random`` on disk): 1 where B is random, or A and B are swapped.
-SAMPLE_INDEX = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("is_random", "u1")])
 
 # Places of the draws in a document's stream: 16 for each example, its coins, and two for the document as a whole.
 SLOTS, A_END, COIN, OTHER, START = 16, 0, 1, 2, 12

@@ -225,7 +225,7 @@ def save_finetuned(
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
     save_model(folder, model, trainer.config, huggingface_class, files.encoder, write_card(card))
-    write_json(folder / "config.json", read_json(folder / "config.json") | label_names(files.spec))
+    write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(files.spec))
 
 
 def label_names(spec: TaskSpec) -> dict[str, Any]:
@@ -244,5 +244,5 @@ def read_source(folder: Path) -> Source | None:
     """Where a task's data came from, as its download wrote it down; None for data put there by hand."""
     if not (folder / "source.json").exists():
         return None
-    about = read_json(folder / "source.json")
+    about = read_json(folder / "source.json", dict.fromkeys(("name", "description", "licence", "citation"), str))
     return Source(about["name"], about["description"], about["licence"], about["citation"])

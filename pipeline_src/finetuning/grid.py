@@ -12,6 +12,7 @@ from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.finetuning.recipes import Point
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by score row
+RUNS = [{"weights": str, "main": float, **dict.fromkeys(Point._fields, float)}]
 
 
 class Grid:
@@ -27,7 +28,9 @@ class Grid:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.runs: list[dict[str, Any]] = read_json(folder / "runs.json") if (folder / "runs.json").exists() else []
+        self.runs: list[dict[str, Any]] = (
+            read_json(folder / "runs.json", RUNS) if (folder / "runs.json").exists() else []
+        )
 
     def has(self, weights: str, point: Point) -> bool:
         """Whether a run has ended."""

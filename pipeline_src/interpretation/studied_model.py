@@ -18,13 +18,13 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.architecture import make_encoder
 from pipeline_src.models.bert import Bert, BertConfig, GivesWeights, initialise
 from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.hub import fill, load_config
+from pipeline_src.models.hub import filled, load_config
 from pipeline_src.models.names import ENCODER, MASKED_WORDS
 from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.models.tensors import read_tensors
 from pipeline_src.tokenizer.frame import Frame, read_frames
 from pipeline_src.tokenizer.kind import Kind
-from pipeline_src.tokenizer.load import kind_of, load_tokenizer
+from pipeline_src.tokenizer.load import check_entries, kind_of, load_tokenizer
 
 BATCH_TOKENS = 8_192  # of one pass of the encoder
 TRANSFORM = f"{MASKED_WORDS}transform."  # what a head that predicts the next word alone has not
@@ -56,18 +56,12 @@ class StudiedModel:
         if not folder.is_dir():
             raise PipelineError("no model here", folder, remedy="run the study, or give --model FOLDER")
         config, tokenizer = load_config(folder), load_tokenizer(folder)
-        if tokenizer.get_vocab_size() > config.vocab_size:
-            raise PipelineError(
-                "the tokenizer has more entries than the model", f"{tokenizer.get_vocab_size()} > {config.vocab_size}",
-                where=folder, remedy="use the tokenizer that was saved with it",
-            )  # fmt: skip
+        check_entries(tokenizer, config.vocab_size, folder)
         tensors = read_tensors(folder, config.names)
         if any(name.startswith(TRANSFORM) for name in tensors):
-            model = BertForPretraining(config)
-            fill(model, tensors, folder, (*ENCODER, MASKED_WORDS))
+            model = filled(BertForPretraining, config, tensors, folder, (*ENCODER, MASKED_WORDS))
             return cls(model.bert.eval(), model.cls["predictions"].eval(), config, tokenizer)
-        encoder = make_encoder(config)
-        fill(encoder, tensors, folder, ENCODER)
+        encoder = filled(make_encoder, config, tensors, folder, ENCODER)
         return cls(encoder.eval(), None, config, tokenizer)
 
     def with_random_weights(self, seed: int, **of_run: Any) -> Self:

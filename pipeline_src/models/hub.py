@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -15,14 +16,25 @@ from torch import Tensor, nn
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json, write_json
 from pipeline_src.common.members import member_names
+from pipeline_src.common.names import shown
 from pipeline_src.models.architecture import file_of, load_architecture
 from pipeline_src.models.bert import INITIAL_STD, NOT_SAVED, Bert, BertConfig
 from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS
-from pipeline_src.models.tensors import read_tensors
+from pipeline_src.models.tensors import check_fits, read_tensors, refuse_unbounded
 
+Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 LISTED = "vocab.txt"  # of a WordPiece vocabulary alone
 MAY_BE_ZERO = ("pad_token_id", "type_vocab_size", "conv_kernel_size")  # of the whole numbers in a config
+LARGEST = 1 << 24  # of the whole numbers in a config; some have a bound of their own
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+MOST = {"num_hidden_layers": 1_000}
+PLAIN: dict[str, Any] = {
+    "bool": bool,
+    "str": str,
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}  # a field's type
 CARD = "README.md"  # where people and Hugging Face's hub look for it
 
 
@@ -113,8 +125,13 @@ def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: obj
     """
     for name in (field.name for field in fields(kind) if field.type == "int"):
         least = 0 if name in MAY_BE_ZERO else 1
-        if name in values and not (type(values[name]) is int and values[name] >= least):
-            raise _not_bert(f"{name} is {values[name]!r}", where)
+        most = MOST.get(name, LARGEST)
+        if name in values and not (type(values[name]) is int and least <= values[name] <= most):
+            raise _not_bert(f"{name} is {shown(values[name])}, not a whole number of {least:,} up to {most:,}", where)
+    for field in fields(kind):
+        value = values.get(field.name, field.default)
+        if (plain := PLAIN.get(str(field.type))) and not (isinstance(value, plain) and _is_bounded(field.name, value)):
+            raise _not_bert(f"{field.name} is {shown(value)}", where)
     try:
         config = kind(**values)
     except TypeError as error:
@@ -122,6 +139,13 @@ def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: obj
     if config.hidden_size % config.num_attention_heads:
         raise _not_bert(f"hidden_size {config.hidden_size} over {config.num_attention_heads} heads", where)
     return config
+
+
+def _is_bounded(name: str, value: object) -> bool:
+    """Whether a number is finite and, where it is a rate of dropout, one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    return 0 <= value <= 1 if name in DROPOUTS else math.isfinite(value)
 
 
 def _not_bert(why: str, where: object) -> PipelineError:
@@ -140,23 +164,36 @@ def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "
     fill(model, read_tensors(folder, load_config(folder).names), folder, only)
 
 
+def filled(
+    make: Callable[[BertConfig], Model],
+    config: BertConfig,
+    tensors: Mapping[str, Tensor],
+    where: object,
+    only: str | tuple[str, ...] = "",
+) -> Model:
+    """The model that ``make`` makes of a config, filled; made only when all of it is known to be there and to fit.
+
+    A config that says more than the tensors hold would take memory without end. Errors as :func:`load_weights`.
+    """
+    with torch.device("meta"):
+        for name, parameter in _stored_parameters(make(config), only):
+            check_fits(name, tensors.get(name), parameter.shape, where)
+    model = make(config)
+    fill(model, tensors, where, only)
+    return model
+
+
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: str | tuple[str, ...] = "") -> None:
     """Fill ``model``, which may be an encoder alone, with tensors by our names; errors as :func:`load_weights`."""
-    prefix = "bert." if isinstance(model, Bert) else ""
     with torch.no_grad():
-        for own_name, parameter in model.named_parameters():
-            name = f"{prefix}{own_name}"
-            if name.startswith(only):
-                _copy(parameter, tensors.get(name), name, where)
+        for name, parameter in _stored_parameters(model, only):
+            parameter.copy_(check_fits(name, tensors.get(name), parameter.shape, where))
+            refuse_unbounded(name, parameter, where)
 
 
-def _copy(parameter: Tensor, stored: Tensor | None, name: str, where: object) -> None:
-    if stored is None or stored.shape != parameter.shape:
-        has = "missing" if stored is None else f"shape {tuple(stored.shape)}"
-        raise PipelineError(
-            "weights do not fit the model",
-            f"{name}: {has}, {tuple(parameter.shape)} expected",
-            where=where,
-            remedy="use the config.json that was saved beside them, and a model that has this part",
-        )
-    parameter.copy_(stored)
+def _stored_parameters(model: nn.Module, only: str | tuple[str, ...]) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters by the names that they have in a folder, those whose names start with ``only``."""
+    prefix = "bert." if isinstance(model, Bert) else ""
+    for own_name, parameter in model.named_parameters():
+        if f"{prefix}{own_name}".startswith(only):
+            yield f"{prefix}{own_name}", parameter

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -27,11 +27,9 @@ def read_tensors(folder: Path, names: Names) -> dict[str, Tensor]:
         PipelineError: no weights are there, a file of them is missing or damaged, or their decoder is a matrix of its
             own.
     """
-    stored = _read_files(folder)
-    config = folder / "config.json"
-    classes = (read_json(config) if config.exists() else {}).get("architectures") or [None]
+    stored, huggingface_class = _read_files(folder), _class_of(folder / "config.json")
     tensors = {
-        names.of_folder(name, classes[0]): tensor
+        names.of_folder(name, huggingface_class): tensor
         for name, tensor in stored.items()
         if not re.search(names.buffers, name)
     }
@@ -43,6 +41,40 @@ def read_tensors(folder: Path, names: Names) -> dict[str, Tensor]:
             remedy="give a model with tied embeddings; BERT's decoder is its embedding matrix (google-research/bert)",
         )  # fmt: skip
     return tensors
+
+
+def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: object) -> Tensor:
+    """A stored tensor that is to become a parameter of this shape.
+
+    Raises:
+        PipelineError: it is missing, of another shape, or not of floating-point numbers.
+    """
+    has = "missing" if tensor is None else f"shape {tuple(tensor.shape)}"
+    if tensor is not None and tensor.shape == shape:
+        if tensor.is_floating_point():
+            return tensor
+        has = f"numbers of type {str(tensor.dtype).removeprefix('torch.')}"
+    raise PipelineError(
+        "weights do not fit the config", f"{name}: {has}, {tuple(shape)} expected", where=where,
+        remedy="use the config.json that was saved beside them, and a model that has this part",
+    )  # fmt: skip
+
+
+def refuse_unbounded(name: str, tensor: Tensor, where: object) -> None:
+    """Stop at a weight that is NaN or infinite: everything computed with it would be NaN.
+
+    Raises:
+        PipelineError: the tensor has one.
+    """
+    if not bool(torch.isfinite(tensor).all()):
+        raise PipelineError("weights that are NaN or infinite", name, where=where, remedy="fetch or train it again")
+
+
+def _class_of(config: Path) -> str | None:
+    """Hugging Face's class of a folder, where its ``config.json`` says one."""
+    said = read_json(config) if config.exists() else None
+    classes = said.get("architectures") if isinstance(said, dict) else None
+    return classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else None
 
 
 def _read_files(folder: Path) -> dict[str, Tensor]:
@@ -73,7 +105,7 @@ def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> d
     for path in paths:
         try:
             tensors.update(read(path))
-        except (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError, TypeError) as error:
+        except (SafetensorError, OSError, RuntimeError, TypeError) as error:
             raise PipelineError(
                 "no weights to read", str(error).partition("\n")[0], where=path,
                 remedy="run the stage that makes it again, or `dvc pull` or fetch it again",
@@ -82,11 +114,30 @@ def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> d
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
-    # weights_only: nothing in the file is run; torch before 1.6 wrote a format that cannot be mapped
-    stored = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    if not (isinstance(stored, dict) and all(isinstance(tensor, Tensor) for tensor in stored.values())):
-        raise TypeError("not a state dict")
+    # torch before 1.6 wrote a format that cannot be mapped
+    mapped = zipfile.is_zipfile(path)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # what another pickle than torch's is said to be
+            stored = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)  # nothing in it is run
+    except OSError:
+        raise
+    except Exception:  # whatever the bytes lead torch's reader to
+        raise TypeError("not a file of torch.save that holds tensors alone, or a damaged one") from None
+    if not (isinstance(stored, dict) and all(map(_is_named_tensor, stored.items()))):
+        raise TypeError("not a state dict of plain tensors")
     return stored
+
+
+def _is_named_tensor(item: tuple[object, object]) -> bool:
+    """Whether an entry of a state dict is a name and numbers in a row, not a sparse, quantised or empty hull."""
+    name, tensor = item
+    return (
+        isinstance(name, str)
+        and isinstance(tensor, Tensor)
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not (tensor.is_quantized or tensor.is_nested)
+    )
 
 
 FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {

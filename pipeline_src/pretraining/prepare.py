@@ -134,7 +134,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     log.info("%d parameters, %d examples, %s", size, len(examples), distributed.device)
     if checkpoint is not None:
         log.info("going on from the checkpoint of step %d", checkpoint.state.step)
-    length = read_json(EXAMPLES / "manifest.json")[phase.name]["length"]
+    length = read_json(EXAMPLES / "manifest.json", {phase.name: {"length": int}})[phase.name]["length"]
     compute = ComputeTracker(
         objective,
         distributed.device,

@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the table and where the report lies."""
-    scores = read_json(RESULTS / "scores.json")
-    validation = read_json(RESULTS / "pretrain" / "long.json")["validation"]
+    scores = read_json(RESULTS / "scores.json", dict)
+    validation = read_json(RESULTS / "pretrain" / "long.json", {"validation": dict})["validation"]
     print()
     print(validation_line(validation))
     print()

@@ -15,8 +15,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.common.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
-from pipeline_src.corpus.documents import corpus_folders, read_manifest
-from pipeline_src.examples.pairs import SAMPLE_INDEX
+from pipeline_src.corpus.documents import COUNTS, corpus_folders, read_manifest
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.statistics.overlap import Words, end_to_end, measure_overlap
 from pipeline_src.statistics.passages import sample_passages
@@ -26,6 +25,7 @@ from pipeline_src.tasks.files.squad import read_questions
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.frame import Frames, read_frames
 from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.sample_index import read_sample_index
 from pipeline_src.tokenizer.token_store import SPLITS, TokenStore
 
 PHASES = ("short", "long")
@@ -54,11 +54,13 @@ def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, A
     Raises:
         PipelineError: a manifest, a sample index or a task file is missing or malformed.
     """
-    tokens = read_json(TOKENS / "manifest.json")
+    folders = _folders(parts)
+    counted = {split: {name: dict for name in folders} for split in SPLITS}
+    tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
     tokenizer = load_tokenizer(VOCABULARY)
     return {
-        "parts": {name: _part(folder, name, tokens) for name, folder in _folders(parts).items()},
-        "vocabulary": read_json(VOCABULARY / "manifest.json"),
+        "parts": {name: _part(folder, name, tokens) for name, folder in folders.items()},
+        "vocabulary": read_json(VOCABULARY / "manifest.json", dict),
         "dropped": tokens["dropped"],
         "examples": {phase: _examples(phase, read_frames(tokenizer)) for phase in PHASES},
         "overlap": _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks]),
@@ -74,7 +76,7 @@ def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
 
     Of Wikipedia also the templates that no table knows, with the sentences left out for each (wikipedia/templates.py).
     """
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, COUNTS)
     part = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
     part["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}
     if "unknown_templates" in manifest:
@@ -83,11 +85,11 @@ def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
 
 
 def _examples(phase: str, frames: Frames) -> dict[str, Any]:
-    manifest = read_json(EXAMPLES / "manifest.json")
+    manifest = read_json(EXAMPLES / "manifest.json", {"pairs": str, phase: {"length": int}})
     length = manifest[phase]["length"]
     marks = (frames.single if manifest["pairs"] == "none" else frames.pair).size
     return {"length": length, "pairs": manifest["pairs"]} | {
-        split: describe(np.load(EXAMPLES / phase / f"{split}.npy", mmap_mode="r"), length, marks) for split in SPLITS
+        split: describe(read_sample_index(EXAMPLES / phase / f"{split}.npy"), length, marks) for split in SPLITS
     }
 
 
@@ -95,7 +97,7 @@ def describe(sample_index: np.ndarray, length: int, marks: int) -> dict[str, Any
     """What the report says of a sample index.
 
     Args:
-        sample_index: of dtype ``pairs.SAMPLE_INDEX``, [examples]; read in blocks.
+        sample_index: of dtype ``SAMPLE_INDEX``, [examples]; read in blocks.
         length: of the longest example the phase allows.
         marks: how many marks an example has.
 
@@ -104,7 +106,6 @@ def describe(sample_index: np.ndarray, length: int, marks: int) -> dict[str, Any
         label is 1; and ``lengths``, how many ``examples`` there are in each of 16 equal classes of length, and where
         these end.
     """
-    assert sample_index.dtype == SAMPLE_INDEX
     edges = np.linspace(0, length, BINS + 1)
     tokens = random = 0
     histogram = np.zeros(BINS, np.int64)

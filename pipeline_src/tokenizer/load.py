@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import shown
 from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
 from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.kind import Kind
@@ -39,7 +41,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 
     Raises:
         PipelineError: there is no ``tokenizer.json``, it cannot be read or is of an unknown kind, it lacks a special
-            token or a mark, or a ``vocab.txt`` beside it says otherwise.
+            token or a mark, two entries have one id, or a ``vocab.txt`` beside it says otherwise.
     """
     path, listed = Path(folder) / "tokenizer.json", Path(folder) / "vocab.txt"
     remedy = "run the stage that makes this folder again, or `dvc pull` its output"
@@ -57,8 +59,32 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     tokenizer.no_truncation()  # which some published files hold, and which would cut texts unseen
     tokenizer.no_padding()
     read_frames(tokenizer)  # what is wrong with its marks is said here
-    if listed.exists() and listed.read_text(encoding="utf-8").split("\n")[:-1] != sorted(
-        vocabulary, key=vocabulary.__getitem__
-    ):
+    entries = sorted(vocabulary, key=vocabulary.__getitem__)
+    if len(set(vocabulary.values())) < len(entries):
+        raise PipelineError("two entries of the vocabulary have one id", _twice(vocabulary), where=path, remedy=remedy)
+    if listed.exists() and listed.read_bytes() != "".join(f"{entry}\n" for entry in entries).encode():
         raise PipelineError("not the vocabulary of tokenizer.json", listed, where=path, remedy=remedy)
     return tokenizer
+
+
+def _twice(vocabulary: Mapping[str, int]) -> str:
+    """Two entries of one id."""
+    first: dict[int, str] = {}
+    pair = next(
+        (first[number], entry) for entry, number in vocabulary.items() if first.setdefault(number, entry) != entry
+    )
+    return " and ".join(map(shown, pair))
+
+
+def check_entries(tokenizer: Tokenizer, most: int, where: object) -> None:
+    """Hold a tokenizer's ids to what a model has rows for.
+
+    Raises:
+        PipelineError: there is an id from ``most`` on.
+    """
+    entry, largest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    if largest >= most:
+        raise PipelineError(
+            "the tokenizer has more entries than the model", f"{shown(entry)} has id {largest:,}, of {most:,} ids",
+            where=where, remedy="use the tokenizer that was saved with it",
+        )  # fmt: skip

@@ -16,8 +16,12 @@ import numpy as np
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.common.names import shown
 
 SPLITS = ("train", "validation")
+ROW = {"documents": int, "sentences": int, "tokens": int, "id_type": str}  # of the manifest
+AT_ONCE = 1 << 24  # numbers that are looked at together
+REMEDY = "run the stage `tokenize` again"
 OFFSETS = np.dtype("<i8")  # of sentences and documents
 
 
@@ -95,19 +99,24 @@ class TokenStore:
         documents: number of each document's first sentence, int64 [documents + 1].
 
     Raises:
-        PipelineError: a file is missing or has another size than the manifest says.
+        PipelineError: a file is missing, has another size than the manifest says, or offsets that are none.
     """
 
-    def __init__(self, folder: str | Path, split: str) -> None:
-        self._opened = folder, split
-        folder = Path(folder)
-        row = read_json(folder / "manifest.json")["splits"][split]
+    def __init__(self, folder: str | Path, split: str, checked: bool = False) -> None:
+        self.folder = folder = Path(folder)
+        self._split = split
+        row = read_json(folder / "manifest.json", {"splits": {split: ROW}})["splits"][split]
+        if row["id_type"] not in (id_type(1).name, id_type(1 << 17).name):
+            raise PipelineError("not a type of ids", shown(row["id_type"]), where=folder, remedy=REMEDY)
         self.ids = _map(_path(folder, split, "ids"), row["tokens"], np.dtype(row["id_type"]).newbyteorder("<"))
         self.sentences = _map(_path(folder, split, "sentences"), row["sentences"] + 1, OFFSETS)
         self.documents = _map(_path(folder, split, "documents"), row["documents"] + 1, OFFSETS)
+        if not checked:
+            _check_offsets(self.sentences, row["tokens"], _path(folder, split, "sentences"))
+            _check_offsets(self.documents, row["sentences"], _path(folder, split, "documents"))
 
     def __reduce__(self) -> tuple[Any, ...]:  # another process maps the files itself
-        return TokenStore, self._opened
+        return TokenStore, (self.folder, self._split, True)
 
     def __len__(self) -> int:
         """Documents."""
@@ -116,9 +125,31 @@ class TokenStore:
     def counts(self, entries: int) -> np.ndarray:
         """How often each id occurs, int64 [entries]."""
         total = np.zeros(entries, np.int64)
-        for start in range(0, len(self.ids), 1 << 24):
-            total += np.bincount(self.ids[start : start + (1 << 24)], minlength=entries)
+        for start in range(0, len(self.ids), AT_ONCE):
+            some = self.ids[start : start + AT_ONCE]
+            check_ids(some, entries, self.folder)
+            total += np.bincount(some, minlength=entries)
         return total
+
+
+def check_ids(ids: np.ndarray, entries: int | None, where: object) -> None:
+    """Hold ids of a store to the vocabulary's number of entries, where that is known.
+
+    Raises:
+        PipelineError: there is one from ``entries`` on.
+    """
+    if entries is not None and (largest := int(ids.max(initial=0))) >= entries:
+        raise PipelineError(
+            "an id that the vocabulary does not have", f"{largest:,} of {entries:,}", where=where, remedy=REMEDY
+        )
+
+
+def _check_offsets(offsets: np.ndarray, end: int, path: Path) -> None:
+    """Offsets begin with 0, rise, and end where the next would start."""
+    blocks = (offsets[start : start + AT_ONCE + 1] for start in range(0, len(offsets), AT_ONCE))
+    if not (offsets[0] == 0 and offsets[-1] == end and all(bool((np.diff(block) > 0).all()) for block in blocks)):
+        wrong = f"offsets that do not rise from 0 to {end:,}"
+        raise PipelineError("token shard is damaged", wrong, where=path, remedy=REMEDY)
 
 
 def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
@@ -127,7 +158,7 @@ def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
         actual = path.stat().st_size if path.exists() else "no file"
         raise PipelineError(
             "token shard is damaged", f"{actual} where {size} bytes belong", where=path,
-            remedy="run the stage `tokenize` again",
+            remedy=REMEDY,
         )  # fmt: skip
     # a plain array over the map: the class memmap makes every slice ten times as slow
     return np.asarray(np.memmap(path, dtype, "r")) if length else np.empty(0, dtype)

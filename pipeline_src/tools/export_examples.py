@@ -69,7 +69,7 @@ def main(arguments: argparse.Namespace) -> None:
         study.seed,
         study.pretrain.objective,
     )
-    length = read_json(EXAMPLES / "manifest.json")[arguments.phase]["length"]
+    length = read_json(EXAMPLES / "manifest.json", {arguments.phase: {"length": int}})[arguments.phase]["length"]
     predictions = study.pretrain.masking.max_predictions or math.ceil(study.mask_prob * length)
     total = len(_open(*opened))
     starts = range(0, total, PER_FILE)

@@ -21,7 +21,7 @@ from pipeline_src.models.card_kinds import imported_card
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import CARD, load_config, save_tensors
 from pipeline_src.models.names import ENCODER, MASKED_WORDS, NEXT_SENTENCE, POOLER
-from pipeline_src.models.tensors import read_tensors
+from pipeline_src.models.tensors import check_fits, read_tensors, refuse_unbounded
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
 from pipeline_src.tools.tensorflow_checkpoint import find_prefix, is_checkpoint, load_google
 
@@ -62,7 +62,8 @@ def main(arguments: argparse.Namespace) -> None:
     else:
         raise PipelineError("no model here", source, remedy="give a folder, or a checkpoint's path without .index")
     kept, parts = complete(tensors, config, source)
-    refuse_unbounded(kept, source)
+    for name, tensor in kept.items():
+        refuse_unbounded(name, tensor, source)
     vocabulary = read_vocabulary(folder)
     if len(vocabulary) > config.vocab_size:
         raise PipelineError(
@@ -100,28 +101,10 @@ def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -
     for name, shape in shapes.items():
         if not name.startswith(starts):
             continue
-        tensor = tensors.get(name)
-        if tensor is None or tensor.shape != shape:
-            has = "missing" if tensor is None else f"shape {tuple(tensor.shape)}"
-            raise PipelineError(
-                "weights do not fit the config", f"{name}: {has}, {tuple(shape)} expected", where=where,
-                remedy="give a BERT model with the config that belongs to it",
-            )  # fmt: skip
-        kept[name] = tensor.float()
+        kept[name] = check_fits(name, tensors.get(name), shape, where).float()
     if left := sorted(set(tensors) - set(kept)):
         log.warning("left out, no part of pretraining: %s", ", ".join(left))
     return kept, parts
-
-
-def refuse_unbounded(tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Stop at a weight that is NaN or infinite: everything computed with it would be NaN.
-
-    Raises:
-        PipelineError: there is one; its tensor is named.
-    """
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise PipelineError("weights that are NaN or infinite", name, where=source, remedy="fetch the model again")
 
 
 def read_vocabulary(folder: Path) -> list[str]:
@@ -140,13 +123,14 @@ def read_vocabulary(folder: Path) -> list[str]:
         vocabulary = vocabulary[:-1] if vocabulary[-1] == "" else vocabulary
     else:
         path = folder / "tokenizer.json"
-        model = read_json(path).get("model", {})
-        if model.get("type", "WordPiece") != "WordPiece" or not model.get("vocab"):
-            raise PipelineError(
-                "not a WordPiece vocabulary", model.get("type"), where=path, remedy="give a folder with a vocab.txt"
-            )
-        vocabulary = sorted(model["vocab"], key=model["vocab"].__getitem__)
-        if sorted(model["vocab"].values()) != list(range(len(vocabulary))):
+        written = read_json(path)
+        model = written.get("model") if isinstance(written, dict) else None
+        ids = model.get("vocab") if isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece" else None
+        if not (isinstance(ids, dict) and ids and all(type(number) is int for number in ids.values())):
+            kind = model.get("type") if isinstance(model, dict) else None
+            raise PipelineError("not a WordPiece vocabulary", kind, where=path, remedy="give a folder with a vocab.txt")
+        vocabulary = sorted(ids, key=ids.__getitem__)
+        if sorted(ids.values()) != list(range(len(vocabulary))):
             raise PipelineError("ids are not 0, 1, 2, ...", path, remedy="give a folder with a vocab.txt")
     if len(set(vocabulary)) != len(vocabulary):
         seen: set[str] = set()
@@ -159,11 +143,14 @@ def find_case(folder: Path, vocabulary: list[str]) -> bool:
     """Whether text is lower-cased: as ``tokenizer_config.json`` says, else guessed from the vocabulary, and logged.
 
     Raises:
-        PipelineError: accents or Chinese characters are treated otherwise than in google-research/bert.
+        PipelineError: the file says neither yes nor no, or accents or Chinese characters are treated otherwise than in
+            google-research/bert.
     """
     path = folder / "tokenizer_config.json"
     said = read_json(path) if path.exists() else {}
-    lowercase = said.get("do_lower_case") if isinstance(said, dict) else said
+    if not isinstance(said, dict):
+        raise PipelineError("not a tokenizer's config", shown(said), where=path, remedy="fetch the model again")
+    lowercase = said.get("do_lower_case")
     if lowercase is not None and not isinstance(lowercase, bool):
         raise PipelineError(
             "neither true nor false", f"do_lower_case: {shown(lowercase)}", where=path,

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.hub import fill, load_config
+from pipeline_src.models.hub import filled, load_config
 from pipeline_src.models.tensors import read_tensors
 from pipeline_src.tokenizer.frame import Frame, read_frames
-from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.load import check_entries, load_tokenizer
 
 DEFAULT = PRETRAINED / "long"
 Model = TypeVar("Model", bound=nn.Module)
@@ -74,16 +74,11 @@ def open_model(folder: Path, make: Callable[[BertConfig], Model], only: tuple[st
     config, tokenizer = load_config(folder), load_tokenizer(folder)
     tokenizer.no_truncation()  # some models bring a length along at which texts would be cut unseen
     tokenizer.no_padding()
-    if tokenizer.get_vocab_size() > config.vocab_size:
-        raise PipelineError(
-            "the tokenizer has more entries than the model", f"{tokenizer.get_vocab_size()} > {config.vocab_size}",
-            where=folder, remedy="use the tokenizer that was saved with it",
-        )  # fmt: skip
+    check_entries(tokenizer, config.vocab_size, folder)
     tensors = read_tensors(folder, config.names)
     for start in only:
         if not any(name.startswith(start) for name in tensors):
             raise PipelineError(without, start, where=folder, remedy="give --model one that was pretrained here")
-    model = make(config)
-    fill(model, tensors, folder, only)
+    model = filled(make, config, tensors, folder, only)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return Opened(model.to(device).eval(), config, tokenizer, device)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
+from contextlib import suppress
+from pathlib import Path
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # names and numbers of glibc's malloc.h
 LARGE = 6 << 20  # bytes
+GROWN = 256 << 20  # bytes that the process may hold beyond what it held when memory was last given back
+OFTEN = 25  # steps; giving back takes as long as half a step of BERT-Tiny, and so does taking it again
 
 
 def give_large_blocks_back() -> None:
@@ -13,12 +18,40 @@ def give_large_blocks_back() -> None:
 
     By itself it raises that limit to 32 MiB as a program goes on. Activations of batches that all differ a little in
     length then leave gaps in the heap that nothing fits into: BERT-Tiny at 512 tokens took 2.5 GB after 250 steps where
-    0.9 GB are in use. Smaller blocks stay in the heap, since the system clears each that it gives. Another C library
-    does as it likes.
+    0.9 GB are in use. Smaller blocks stay in the heap, since the system clears each that it gives: :class:`Heap` looks
+    after them. Another C library does as it likes.
     """
-    try:
+    with suppress(AttributeError, OSError):
         set_option = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return
-    set_option(M_MMAP_THRESHOLD, LARGE)
-    set_option(M_TRIM_THRESHOLD, 64 << 20)
+        set_option(M_MMAP_THRESHOLD, LARGE)
+        set_option(M_TRIM_THRESHOLD, 64 << 20)
+
+
+class Heap:
+    """Gives the gaps in glibc's heap back to the system when a training has grown by them.
+
+    Eight sequences of up to 512 tokens leave most blocks of BERT-Tiny below 6 MiB: 0.85 GB after 150 steps where
+    0.4 GB are in use, and 0.7 MB more with every further step.
+    """
+
+    def __init__(self) -> None:
+        self._held, self._steps = _resident(), 0
+
+    def after_step(self) -> None:
+        """Look whether the process has grown; at most once in :data:`OFTEN` steps."""
+        self._steps += 1
+        if self._steps < OFTEN:
+            return
+        self._steps = 0
+        if _resident() > self._held + GROWN:
+            with suppress(AttributeError, OSError):
+                ctypes.CDLL(None).malloc_trim(0)
+            self._held = _resident()
+
+
+def _resident() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -29,7 +29,9 @@ def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
         PipelineError: the tokens are damaged, or the tokenizer is.
     """
     entries = load_tokenizer(VOCABULARY).get_vocab_size()
-    vectors = learn_vectors(TokenStore(TOKENS, "train"), entries, word_vectors, seed)
+    store = TokenStore(TOKENS, "train")
+    store.counts(entries)  # no id is beyond them
+    vectors = learn_vectors(store, entries, word_vectors, seed)
     log.info("%d of %d entries have a vector", np.count_nonzero(vectors.any(axis=1)), entries)
     with atomic_directory(WORD_VECTORS) as folder:
         save_vectors(folder, vectors, VOCABULARY)

@@ -10,13 +10,13 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.common.counter_rng import bits, derive_seed, permuted
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.params.pretrain import Masking
 from pipeline_src.pretraining.loading.corruption import Corruption, corruption_of
 from pipeline_src.tokenizer.frame import Frames, read_frames
-from pipeline_src.tokenizer.token_store import TokenStore
+from pipeline_src.tokenizer.sample_index import read_sample_index
+from pipeline_src.tokenizer.token_store import TokenStore, check_ids
 from pipeline_src.training.cutting import cut_evenly
 
 AHEAD = 64  # batches whose examples are looked up at once; for speed alone
@@ -78,14 +78,24 @@ class PretrainingExamples:
         frames: where the tokenizer puts its marks.
         pairs: what is learnt of an example's two segments, as ``examples.pairs`` of params.yaml has it.
         seed: keys the draws of batches.
+        entries: of the vocabulary, which ids are held to; None where they are known to be its.
+
+    Raises:
+        PipelineError: the sample index is missing, damaged, or not of these tokens.
     """
 
     def __init__(
-        self, sample_index: Path, store: TokenStore, corruption: Corruption, frames: Frames, pairs: str, seed: int = 0
+        self,
+        sample_index: Path,
+        store: TokenStore,
+        corruption: Corruption,
+        frames: Frames,
+        pairs: str,
+        seed: int = 0,
+        entries: int | None = None,
     ) -> None:
-        if not sample_index.exists():
-            raise PipelineError("no sample index", sample_index, remedy="run the stage `build_examples`")
-        self.sample_index = np.load(sample_index, mmap_mode="r").view(np.ndarray)
+        self._entries = entries
+        self.sample_index = read_sample_index(sample_index, len(store.ids))
         self.store, self.corruption, self.pairs, self._draws = store, corruption, pairs, derive_seed(seed, "draws")
         self.frame = frames.pair if self.has_pairs else frames.single
 
@@ -152,7 +162,9 @@ class PretrainingExamples:
     def _text(self, rows: np.ndarray, texts: Sequence[str], lengths: np.ndarray) -> np.ndarray:
         """The texts of the examples end to end, A and B in turn: all is gathered from the store at once."""
         source = np.stack([rows[text] for text in texts], axis=1).ravel()
-        return self.store.ids[np.repeat(source - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())]
+        ids = self.store.ids[np.repeat(source - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())]
+        check_ids(ids, self._entries, self.store.folder)
+        return ids
 
 
 def open_examples(
@@ -167,10 +179,10 @@ def open_examples(
         objective: ``pretrain.objective``.
 
     Raises:
-        PipelineError: there is no such index, or the tokens are damaged.
+        PipelineError: there is no such index, or it or the tokens are damaged.
     """
     corruption = corruption_of(objective)(tokenizer, mask_prob, masking, seed)
     sample_index = EXAMPLES / phase / f"{split}.npy"
-    pairs = read_json(EXAMPLES / "manifest.json")["pairs"]
-    store = TokenStore(TOKENS, split)
-    return PretrainingExamples(sample_index, store, corruption, read_frames(tokenizer), pairs, seed)
+    pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
+    store, frames = TokenStore(TOKENS, split), read_frames(tokenizer)
+    return PretrainingExamples(sample_index, store, corruption, frames, pairs, seed, tokenizer.get_vocab_size())

@@ -8,12 +8,12 @@ import numpy as np
 
 from pipeline_src.common.files import write_json
 from pipeline_src.common.paths import EXAMPLES, VOCABULARY
-from pipeline_src.examples.pairs import SAMPLE_INDEX
 from pipeline_src.params.study import Study
 from pipeline_src.pretraining.loading.batches import PretrainingExamples, open_examples
 from pipeline_src.pretraining.loading.corruption import CORRUPTIONS
 from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.sample_index import SAMPLE_INDEX
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 

@@ -92,7 +92,8 @@ class CorpusSizes:
         """Tokens of all prose, those of validation documents too."""
         manifest = TOKENS / "manifest.json"
         if self.size("data/tokens") and manifest.exists() and not self.beside:
-            return sum(split["tokens"] for split in read_json(manifest)["splits"].values())
+            splits = read_json(manifest, {"splits": {str: {"tokens": int}}})["splits"]
+            return sum(split["tokens"] for split in splits.values())
         small = self.study.vocabulary.entries < SMALL_VOCABULARY
         return self.text() / (SMALL_TOKEN if small else TOKEN)
 

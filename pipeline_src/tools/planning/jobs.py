@@ -128,7 +128,7 @@ class Jobs:
         over_bert = model.over_bert(flops, tokens, real_length, share * tokens, rows)
         done = Path(f"results/pretrain/{phase}.json")
         if self.size(f"models/pretrained/{phase}") and self.size(str(done)) and done.exists():
-            cost = read_json(done).get("cost", {})
+            cost = read_json(done, {"cost": {"tokens": float, "flops": float}})["cost"]
             tokens, flops = cost.get("tokens", tokens), cost.get("flops", flops)
         earlier = MODEL_AND_MOMENTS * model.parameters if phase == "long" else 0
         kept = sum((step <= params.steps.short) == (phase == "short") for step in params.keep_steps)

@@ -1,6 +1,7 @@
 """What a user may get wrong, from the command line inwards: one error with its remedy, status 2, and no traceback."""
 
 import copy
+import os
 import random
 import re
 from pathlib import Path
@@ -83,6 +84,11 @@ def test_a_mistake_is_one_error_with_a_remedy(place, capsys, words):
     assert status == 2 and "Traceback" not in shown
     assert shown.count("error: ") == 1 and re.search(r"^  remedy: \S", shown, re.MULTILINE), shown
     assert files(place) == before  # nothing half-made
+
+
+def test_words_that_are_not_utf_8(capsys):
+    assert command.main(["embed", os.fsdecode(b"caf\xe9")]) == 2
+    assert r"error: not text in UTF-8: 'caf\udce9'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", NO_SUCH_OPTION)

@@ -8,8 +8,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.examples import build_examples as stage
 from pipeline_src.examples.build_examples import draw_samples, write_sample_index
-from pipeline_src.examples.pairs import PAIRS, SAMPLE_INDEX, PairRules, document_pairs
+from pipeline_src.examples.pairs import PAIRS, PairRules, document_pairs
 from pipeline_src.params.examples import ExamplesParams, Lengths
+from pipeline_src.tokenizer.sample_index import SAMPLE_INDEX
 
 RULES = PairRules(32, 0.1, 0.5, "next_sentence", 3)
 

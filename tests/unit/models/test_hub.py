@@ -2,6 +2,8 @@
 
 import io
 import json
+import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.models.bert import Bert
 from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.hub import load_config, load_weights, save_model
+from pipeline_src.models.hub import filled, load_config, load_weights, save_model
 from pipeline_src.models.names import BERT, rename
 from pipeline_src.models.tensors import read_tensors
 
@@ -145,6 +147,12 @@ def test_our_names_are_read_as_themselves_and_come_back_from_what_is_saved(model
         ({"hidden_size": "16"}, "hidden_size is '16'"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"num_attention_heads": 3}, "hidden_size 16 over 3 heads"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, not a whole number of 1 up to 1,000"),
+        ({"hidden_size": 10**30}, "hidden_size is 1000"),
+        ({"is_decoder": "x"}, "is_decoder is 'x'"),
+        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob is nan"),
+        ({"hidden_dropout_prob": "x"}, "hidden_dropout_prob is 'x'"),
+        ({"attention_probs_dropout_prob": 7}, "attention_probs_dropout_prob is 7"),
     ],
 )
 def test_what_is_not_this_encoder_is_one_clear_error(folder, change, said):
@@ -173,6 +181,11 @@ def pickled(value) -> bytes:
     return file.getvalue()
 
 
+def quantised() -> bytes:
+    with warnings.catch_warnings(action="ignore"):  # torch means to give them up
+        return pickled({"a": torch.quantize_per_tensor(torch.eye(2), 0.1, 0, torch.qint8)})
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -183,8 +196,16 @@ def pickled(value) -> bytes:
         ("pytorch_model.bin", pickled({"bert.pooler.dense.bias": Evil()})),
         ("pytorch_model.bin", pickled([torch.zeros(2)])),
         ("pytorch_model.bin", pickled({"epoch": 3})),
+        ("pytorch_model.bin", b"hello world\n"),
+        ("pytorch_model.bin", pickled({5: torch.zeros(2)})),
+        ("pytorch_model.bin", pickled({"a": torch.eye(2).to_sparse()})),
+        ("pytorch_model.bin", pickled({"a": torch.eye(2, device="meta")})),
+        ("pytorch_model.bin", quantised()),
     ],
-    ids=["no safetensors", "empty safetensors", "no pickle", "empty pickle", "evil", "list", "numbers"],
+    ids=[
+        *("no safetensors", "empty safetensors", "no pickle", "empty pickle", "evil", "list", "numbers", "text"),
+        *("numbered", "sparse", "meta", "quantised"),
+    ],
 )
 def test_damaged_weights_are_one_clear_error_and_no_code_is_run(folder, capsys, name, content):
     (folder / "model.safetensors").unlink()
@@ -208,3 +229,33 @@ def test_other_sizes_name_the_first_that_differs(folder, config):
     wider = BertForPretraining(type(config)(**{**config.as_dict(), "intermediate_size": 48}))
     with pytest.raises(PipelineError, match=r"intermediate.dense.weight: shape \(32, 16\), \(48, 16\) expected"):
         load_weights(wider, folder)
+
+
+def test_a_config_that_says_more_than_the_weights_takes_no_memory(folder, config):
+    tensors, huge = read_tensors(folder, BERT), 1 << 24  # petabytes, were they made
+    for name in ("vocab_size", "max_position_embeddings", "type_vocab_size", "intermediate_size", "hidden_size"):
+        absurd = replace(config, **{name: huge})
+        with pytest.raises(PipelineError, match=r"weights do not fit the config.*16,? ?777,?216"):
+            filled(Bert, absurd, tensors, folder)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_weights_without_bounds_are_refused(folder, config, wrong):
+    rewrite(folder, lambda tensors: tensors | {"bert.pooler.dense.bias": torch.full((16,), wrong)})
+    with pytest.raises(PipelineError, match="weights that are NaN or infinite: bert.pooler.dense.bias"):
+        load_weights(Bert(config), folder)
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.complex64])
+def test_weights_that_are_no_real_numbers_are_refused(folder, config, kind):
+    tensors = read_tensors(folder, BERT)
+    tensors["bert.pooler.dense.bias"] = tensors["bert.pooler.dense.bias"].to(kind)
+    with pytest.raises(PipelineError, match="bert.pooler.dense.bias: numbers of type"):
+        filled(Bert, config, tensors, folder)
+
+
+@pytest.mark.parametrize("said", [5, {"a": 1}, [[]], "BertModel", []])
+def test_a_class_said_in_another_way_is_none(folder, config, said):
+    raw = json.loads((folder / "config.json").read_text()) | {"architectures": said}
+    (folder / "config.json").write_text(json.dumps(raw))
+    assert "bert.pooler.dense.bias" in read_tensors(folder, BERT)

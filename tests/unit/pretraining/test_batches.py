@@ -119,6 +119,13 @@ def test_every_example_once_an_epoch_and_resuming_changes_nothing(examples):
     assert not np.array_equal(examples.order(5, 0, places), examples.order(5, 1, places))
 
 
+def test_an_id_that_the_vocabulary_does_not_have_is_one_clear_error(tmp_path, store, examples):
+    frames = bert_frames(CLS, SEP)
+    known = PretrainingExamples(tmp_path / "index.npy", store, examples.corruption, frames, "next_sentence", 0, 120)
+    with pytest.raises(PipelineError, match="an id that the vocabulary does not have: 1[23][0-9] of 120"):
+        known.batch(np.arange(len(known)))
+
+
 def test_a_missing_index_is_one_clear_error(tmp_path, store, examples):
     with pytest.raises(PipelineError, match="no sample index"):
         PretrainingExamples(tmp_path / "none.npy", store, examples.corruption, bert_frames(CLS, SEP), "none")

@@ -9,13 +9,13 @@ from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.corpus.validation_split import in_validation_split
 from pipeline_src.examples import build_examples
 from pipeline_src.examples import tokenize_corpus as tokens
-from pipeline_src.examples.pairs import SAMPLE_INDEX
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.study import load_study
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.statistics.corpus_statistics import corpus_statistics, describe
+from pipeline_src.tokenizer.sample_index import SAMPLE_INDEX
 from pipeline_src.tokenizer_training import train_tokenizer as train
 from pipeline_src.tools.planning.stage_order import stage_order
 

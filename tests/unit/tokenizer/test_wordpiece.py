@@ -1,10 +1,12 @@
 """The tokenizer's files: the released layout, and what is wrong with them said once and clearly."""
 
+import json
+
 import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
-from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.load import check_entries, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import (
     SPECIAL_TOKENS,
     build_tokenizer,
@@ -75,3 +77,23 @@ def test_a_vocabulary_without_a_special_token_is_one_clear_error(tmp_path, piece
 def test_an_empty_vocabulary_is_one_clear_error():
     with pytest.raises(PipelineError, match="lacks a special token"):
         build_tokenizer([], lowercase=True)
+
+
+def test_ids_that_two_entries_share_or_the_model_lacks_are_one_clear_error(tmp_path, pieces):
+    save_tokenizer(tmp_path, pieces, lowercase=True)
+    check_entries(load_tokenizer(tmp_path), len(pieces), tmp_path)
+    with pytest.raises(PipelineError, match="more entries than the model"):
+        check_entries(load_tokenizer(tmp_path), len(pieces) - 1, tmp_path)
+    written = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
+    with pytest.raises(PipelineError, match="not the vocabulary of tokenizer.json"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    written["model"]["vocab"]["twice"] = len(pieces) - 1
+    (tmp_path / "tokenizer.json").write_text(json.dumps(written))
+    with pytest.raises(PipelineError, match="two entries of the vocabulary have one id: .*twice"):
+        load_tokenizer(tmp_path)
+    written["model"]["vocab"]["twice"] = 10**6
+    (tmp_path / "tokenizer.json").write_text(json.dumps(written))
+    with pytest.raises(PipelineError, match="'twice' has id 1,000,000"):
+        check_entries(load_tokenizer(tmp_path), len(pieces) + 1, tmp_path)

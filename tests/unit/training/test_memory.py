@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
+from pipeline_src.training import memory
+
 PROGRAM = """
 import random, sys
 import torch
@@ -33,3 +37,20 @@ def test_what_is_freed_goes_back(root: Path) -> None:
         taken[how] = int(said.stdout)
     print(taken)
     assert taken["given back"] < taken["kept"] - 50
+
+
+def test_gaps_in_the_heap_go_back_when_a_training_has_grown_by_them(monkeypatch) -> None:
+    monkeypatch.setattr(memory, "GROWN", 50 << 20)
+    heap, before, kept = memory.Heap(), memory._resident(), []
+    blocks = []
+    for _ in range(2000):  # a gap of 100 kB before each block that stays
+        blocks.append(torch.ones(25_000))
+        kept.append(torch.ones(2_000))
+    del blocks
+    for _ in range(memory.OFTEN - 1):
+        heap.after_step()
+    grown = memory._resident() - before
+    heap.after_step()
+    left = memory._resident() - before
+    print(f"{grown:,} {left:,}")
+    assert grown > 150 << 20 and left < 80 << 20

@@ -86,5 +86,5 @@ def test_neither_pooler_nor_next_sentences_are_needed(folder):
 def test_a_tokenizer_of_another_model_is_refused(folder):
     raw = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(raw | {"vocab_size": 5}))
-    with pytest.raises(PipelineError, match="the tokenizer has more entries than the model: 14 > 5"):
+    with pytest.raises(PipelineError, match="the tokenizer has more entries than the model: .*13, of 5 ids"):
         opened(folder)

@@ -185,6 +185,14 @@ def test_what_would_be_imported_wrongly_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
     with pytest.raises(PipelineError, match="not UTF-8"):
         import_model.read_vocabulary(tmp_path)
-    for wrong in (float("nan"), float("inf")):
-        with pytest.raises(PipelineError, match="NaN or infinite: weight"):
-            import_model.refuse_unbounded({"weight": torch.tensor([1.0, wrong])}, tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("null")
+    with pytest.raises(PipelineError, match="not a tokenizer's config: None"):
+        import_model.find_case(tmp_path, ["a"])
+    (tmp_path / "vocab.txt").unlink()
+    for written in ("[]", "null", '{"model": 5}', '{"model": {"vocab": {"a": "b"}}}', '{"model": {"vocab": 5}}'):
+        (tmp_path / "tokenizer.json").write_text(written)
+        with pytest.raises(PipelineError, match="not a WordPiece vocabulary"):
+            import_model.read_vocabulary(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0, "b": 0}}}')
+    with pytest.raises(PipelineError, match="ids are not 0, 1, 2"):
+        import_model.read_vocabulary(tmp_path)
