@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pipeline_src.common.members import stated
 from pipeline_src.params.study import Study
+
+if TYPE_CHECKING:
+    from pipeline_src.models.bert import BertConfig
 
 PREDICTED = {"left_to_right": 1.0, "unmasked": 0.0}  # share of tokens by an objective's CORRUPTION; else mask_prob
 
@@ -13,12 +17,13 @@ PREDICTED = {"left_to_right": 1.0, "unmasked": 0.0}  # share of tokens by an obj
 def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
     """Steps and warm-up for ``changed``, as changes of params.yaml, so that it costs what ``study`` does.
 
-    Sequences count as full in both; all keep their shares of the whole.
+    Sequences count as full in both; all keep their shares of the whole. Where ``changed`` learns from a folder that is
+    not there yet, that stands for a copy of the study's own model.
 
     Raises:
         PipelineError: no such architecture or objective.
     """
-    factor = flops(study) / flops(changed)
+    factor = flops(study) / flops(changed, teacher=study)
     pretrain = changed.pretrain
     least = {phase: min(1, steps) for phase, steps in pretrain.steps}  # a phase that is left out stays so
     return {
@@ -28,8 +33,14 @@ def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
     }
 
 
-def flops(study: Study) -> float:
+def flops(study: Study, teacher: Study | None = None) -> float:
     """Of both phases, of every model that the objective trains or asks; no memory is taken for them.
+
+    What it took to train a teacher is not counted: it is given.
+
+    Args:
+        study: what is counted.
+        teacher: whose model its teacher is, where the folder of that is not there; else itself.
 
     Raises:
         PipelineError: no such architecture or objective.
@@ -38,14 +49,21 @@ def flops(study: Study) -> float:
 
     from pipeline_src.models.architecture import load_architecture
     from pipeline_src.models.flops import Workload
+    from pipeline_src.models.hub import load_config
     from pipeline_src.training.objective import load_objective
 
     kind, objective = load_objective(study.pretrain.objective), study.pretrain.objective
-    config = load_architecture(study.model.architecture).config.from_params(
-        study.model, study.vocabulary.entries, kind.causal
-    )
+
+    def config_of(one: Study) -> BertConfig:
+        config = load_architecture(one.model.architecture).config
+        return config.from_params(one.model, one.vocabulary.entries, kind.causal)
+
     with torch.device("meta"):
-        learning = kind(config, study.examples.pairs, study.objectives.of(objective))
+        learning = kind(config_of(study), study.examples.pairs, study.objectives.of(objective))
+        if stated("objectives", objective, "NEEDS_TEACHER", False):
+            folder = Path(study.pretrain.teacher)
+            theirs = load_config(folder) if (folder / "config.json").exists() else config_of(teacher or study)
+            learning.learn_from(kind.make_teacher(theirs))
     share = PREDICTED.get(stated("objectives", objective, "CORRUPTION", "masked"), study.mask_prob)
     total, batch = 0.0, study.pretrain.batch
     for phase in ("short", "long"):
