@@ -106,8 +106,9 @@ class Layers(PretrainingObjective[TensorBatch]):
     def training_flops(self, work: Workload) -> int:
         """The student's training with its projection, and the teacher's forward pass, a third of its own training.
 
-        What makes the scores a second time, for they are not kept, is not credited.
+        Both read every row. What makes the scores a second time, for they are not kept, is not credited.
         """
+        work = work._replace(rows=work.tokens, row_pairs=work.squares)
         own, theirs = self.config, self.teacher.config
         projection = 6 * own.hidden_size * theirs.hidden_size * (own.num_hidden_layers + 1) * work.tokens
         return own.training_flops(work) + projection + theirs.training_flops(work) // 3

@@ -54,6 +54,7 @@ def main(arguments: argparse.Namespace) -> None:
         for table in tables:
             print("\n".join(describe(table, experiments, params)))
         return
+    experiments = _with_teachers(experiments, named=bool(arguments.table or arguments.only))
     if arguments.queue:
         queue(experiments, params)
         twice = "; -j 1, for some share a pretraining" if len(waves(experiments)) > 1 else ""
@@ -69,6 +70,27 @@ def main(arguments: argparse.Namespace) -> None:
                 remedy=f"`dvc queue logs {failed[0]}` shows why; the same command goes on with what is not done",
             )  # fmt: skip
     print("next: `dvc exp show --only-changed` compares them, `dvc exp apply NAME` puts one in place")
+
+
+def _with_teachers(experiments: Iterable[Experiment], named: bool) -> list[Experiment]:
+    """Those whose folder to learn from is there; DVC would say that it is not after others had taken hours.
+
+    Raises:
+        PipelineError: one is missing, of an experiment that was asked for by its table or its ``named`` self.
+    """
+    kept = []
+    for experiment in experiments:
+        teacher = Path(experiment.changes.get("pretrain.teacher", "."))
+        if teacher.exists():
+            kept.append(experiment)
+        elif named:
+            raise PipelineError(
+                "no teacher here", teacher, where=experiment.name,
+                remedy="put a pretrained model there as docs/family.md says, or leave out its experiments with --only",
+            )  # fmt: skip
+        else:
+            print(f"{experiment.name}: left out, there is no teacher in {teacher}")
+    return kept
 
 
 def describe(table: Table, chosen: Iterable[Experiment], params: dict[str, Any]) -> list[str]:

@@ -56,8 +56,12 @@ def predicted_share(study: Study) -> float:
     return PREDICTED.get(corruption, study.mask_prob)
 
 
-def make_objective(study: Study) -> Any:
-    """What a study learns by, on the device ``meta``; with its teacher, where one is needed and there.
+def make_objective(study: Study, teacher: Study | None = None) -> Any:
+    """What a study learns by, on the device ``meta``; with its teacher, where one is needed and known.
+
+    Args:
+        study: what is counted.
+        teacher: whose model the teacher is, where the folder that the study names is not there.
 
     Raises:
         PipelineError: no such architecture or objective, or a teacher that does not fit.
@@ -68,13 +72,17 @@ def make_objective(study: Study) -> Any:
     from pipeline_src.models.hub import load_config
     from pipeline_src.training.objective import load_objective
 
-    name, teacher = study.pretrain.objective, Path(study.pretrain.teacher or "")
+    name, folder = study.pretrain.objective, Path(study.pretrain.teacher or "")
     kind = load_objective(name)
-    config = load_architecture(study.model.architecture).config.from_params(
-        study.model, study.vocabulary.entries, kind.causal
-    )
+
+    def config_of(one: Study) -> Any:
+        config = load_architecture(one.model.architecture).config
+        return config.from_params(one.model, one.vocabulary.entries, kind.causal)
+
     with torch.device("meta"):
-        objective = kind(config, study.examples.pairs, study.objectives.of(name))
-        if needs_teacher(name) and (teacher / "config.json").exists():
-            objective.learn_from(kind.make_teacher(load_config(teacher)))
+        objective = kind(config_of(study), study.examples.pairs, study.objectives.of(name))
+        if needs_teacher(name) and (folder / "config.json").exists():
+            objective.learn_from(kind.make_teacher(load_config(folder)))
+        elif needs_teacher(name) and teacher is not None:
+            objective.learn_from(kind.make_teacher(config_of(teacher)))
     return objective

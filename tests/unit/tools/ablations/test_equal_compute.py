@@ -1,8 +1,12 @@
 """Steps at equal compute: other architectures and objectives, by the arithmetic that training itself credits."""
 
 import pytest
+import torch
 import yaml
 
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.flops import Workload
+from pipeline_src.models.hub import save_tensors
 from pipeline_src.params.study import check_study
 from pipeline_src.tools.ablations.equal_compute import equal_steps, flops
 from pipeline_src.tools.ablations.tables import apply, read_table
@@ -25,17 +29,47 @@ def test_a_study_costs_what_the_formula_of_bert_says(raw):
     assert flops(check_study(raw)) == expected
 
 
-@pytest.mark.parametrize("table", ["ladder", "family"])
+@pytest.mark.parametrize("table", ["ladder", "family", "taught"])
 def test_every_row_costs_what_the_study_does_or_says_its_steps(root, raw, table):
     study, steps = check_study(raw), []
     for one in read_table(table, raw, root / "workflow/ablations").experiments:
         changed = check_study(apply(one.changes, raw))
         if one.changes["pretrain.steps.long"]:
-            assert flops(changed) == pytest.approx(flops(study), rel=2e-3), one.name
+            assert flops(changed, teacher=study) == pytest.approx(flops(study), rel=2e-3), one.name
         else:
             assert one.changes["finetune.model"] == "models/word_vectors"
         steps.append(one.changes["pretrain.steps.short"])
-    assert len(set(steps)) > 4  # members differ in what a step costs
+    assert len(set(steps)) > (4 if table != "taught" else 1)  # members differ in what a step costs
+
+
+@pytest.mark.parametrize("objective", ["distilled", "layers"])
+def test_a_teachers_forward_pass_is_a_third_of_its_training(raw, objective, tmp_path):
+    """Of the study's own model where the folder is not there; else of the sizes that it says."""
+    study = check_study(raw)
+    changes = {"pretrain.objective": objective, "pretrain.teacher": str(tmp_path), "examples.pairs": "none"}
+    taught = check_study(apply(changes | {"model.layers": 1}, raw))
+
+    def all_tokens(layers: int, width: int) -> float:
+        config, total = BertConfig(4096, width, layers, 2, 4 * width), 0
+        for length, steps in ((64, 3600), (128, 1200)):
+            tokens = 32 * length
+            predicted = tokens if objective == "distilled" else 0
+            total += steps * config.training_flops(
+                Workload(32, tokens, tokens * length, predicted, tokens, tokens * length)
+            )
+        return total
+
+    own = all_tokens(1, 128)
+    tokens = 32 * (64 * 3600 + 128 * 1200)
+
+    def projection(width: int) -> int:
+        return 6 * 128 * width * 2 * tokens if objective == "layers" else 0
+
+    expected = own + projection(128) + all_tokens(2, 128) / 3
+    assert flops(taught, teacher=study) == pytest.approx(expected, rel=1e-6)
+    larger = BertConfig(4096, 256 if objective == "layers" else 128, 4, 2, 512)
+    save_tensors(tmp_path, {"any": torch.zeros(1)}, larger, "BertForPreTraining")
+    assert flops(taught, teacher=study) > 1.1 * expected
 
 
 def test_steps_keep_their_shares(raw):

@@ -1,0 +1,119 @@
+"""Every member of the family from a preset of seconds: the stages that differ, and both engines over whole studies."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from pipeline_src.common.files import read_json
+from pipeline_src.common.members import member_names
+from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.finetuning.finetune import run as finetune
+from pipeline_src.models.architecture import load_architecture
+from pipeline_src.params.study import check_study
+from pipeline_src.pretraining.pretrain import run as pretrain
+from pipeline_src.task_sources.synthetic import write_task
+from pipeline_src.tools.ablations.tables import apply
+from tests.unit.pretraining.small import EXAMPLES, make_study, make_teacher
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+ELECTRA = {"model.architecture": "electra", "pretrain.objective": "replaced"}
+MEMBERS: dict[str, dict[str, Any]] = {  # changes of the preset `test`
+    "bert": {"examples.pairs": "next_sentence"},
+    "left-to-right": {"pretrain.objective": "left_to_right"},
+    "roberta": {"model.architecture": "roberta", "pretrain.masking.dynamic": True},
+    "albert": {"model.architecture": "albert", "model.embedding": 16, "examples.pairs": "sentence_order"},
+    "electra": ELECTRA,
+    "electra, all tokens": ELECTRA | {"objectives.replaced.learns": "words"},
+    "deberta": {"model.architecture": "deberta"},
+    "deberta-v3": {
+        **{"model.architecture": "deberta_v2", "pretrain.objective": "replaced"},
+        "objectives.replaced.generator": 1.0,
+        "objectives.replaced.embeddings": "disentangled",
+    },
+    "distilbert": {
+        **{"model.architecture": "distilbert", "pretrain.objective": "distilled", "pretrain.teacher": "teacher"},
+        **{"model.heads": 1, "objectives.distilled.start": "random"},
+    },
+    "tinybert": {"pretrain.objective": "layers", "pretrain.teacher": "teacher", "model.heads": 1},
+    "modernbert": {"model.architecture": "modernbert", "mask_prob": 0.3},
+    "elmo": {"model.architecture": "bilstm", "pretrain.objective": "both_directions"},
+    "word vectors": {"model.architecture": "word_vectors"},
+}
+SECONDS = {
+    **{"examples.pairs": "none", "pretrain.steps": {"short": 2, "long": 1}, "pretrain.batch": 4},
+    **{"examples.lengths": {"short": 16, "long": 32}, "model.positions": 32},
+    **{"finetune.default.batches": 256, "finetune.default.max_length": 16},
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What pretraining reads but examples, a teacher, and a task."""
+    folder = tmp_path_factory.mktemp("members")
+    make_study(folder)
+    make_teacher(folder)
+    write_task("sst2", folder / "data/tasks/sst2", seed=1)
+    return folder
+
+
+def test_every_architecture_and_every_objective_is_among_them() -> None:
+    for key, usual, folder in (
+        ("model.architecture", "bert", "architectures"),
+        ("pretrain.objective", "masked", "objectives"),
+    ):
+        assert {changes.get(key, usual) for changes in MEMBERS.values()} == set(member_names(folder))
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_the_stages_run_it(inputs: Path, root: Path, member: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretraining in two phases and fine-tuning, with the blocks of a study that was checked as a whole."""
+    monkeypatch.chdir(inputs)
+    preset = yaml.safe_load((root / "workflow/presets/test.yaml").read_text(encoding="utf-8"))
+    study = check_study(apply(SECONDS | MEMBERS[member], preset))
+    build_examples(seed=1, examples=EXAMPLES.model_copy(update={"pairs": study.examples.pairs}))
+    blocks = {"model": study.model, "pretrain": study.pretrain, "objectives": study.objectives}
+    for phase in ("short", "long"):
+        pretrain(seed=1, mask_prob=study.mask_prob, phase=phase, **blocks)
+    figures = read_json("results/pretrain/long.json")
+    assert (figures["steps"], figures["objective"]) == (1, study.pretrain.objective)
+    finetune(seed=1, model=study.model, finetune=study.finetune, task="sst2", restart="1")
+    expected = load_architecture(study.model.architecture).names
+    raw = read_json("models/finetuned/sst2/1/config.json")
+    assert (raw["model_type"], raw["architectures"]) == (expected.model_type, [expected.classes["sequence"]])
+
+
+WHOLE = {  # by the engine that runs it
+    "snakemake": {**ELECTRA, "examples.pairs": "none"},
+    "dvc": {
+        **{"model.architecture": "distilbert", "pretrain.objective": "distilled", "examples.pairs": "none"},
+        **{"pretrain.teacher": "models/teacher", "objectives.distilled.start": "random"},
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", WHOLE)
+def test_whole_studies_under_both_engines(finished_study: Project, tmp_path: Path, engine: str) -> None:
+    """A study with another member: one engine runs it, and for neither is anything left to do."""
+    project = finished_study.copy(tmp_path / "study")
+    shutil.copytree(project.path / "models/pretrained/long", project.path / "models/teacher")
+    editor, params = YAML(), project.path / "params.yaml"
+    editor.dump(apply(WHOLE[engine] | {"tasks": ["rte"]}, editor.load(params)), params)
+    for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
+        shutil.rmtree(project.path / "results/predictions" / left)
+    if engine == "snakemake":
+        project.snakemake()
+    else:
+        project.dvc("repro")
+    assert project.nothing_to_do()
+    study = yaml.safe_load(params.read_text(encoding="utf-8"))
+    assert read_json(project.path / "results/pretrain/long.json")["objective"] == study["pretrain"]["objective"]
+    assert read_json(project.path / "results/summary.json")["mlm_loss"] > 0
