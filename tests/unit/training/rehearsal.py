@@ -164,15 +164,17 @@ def objective_of(name: str, **changes: Any) -> Callable[[], Any]:
 
 
 def family() -> Iterator[Case]:
-    """Every architecture by the first objective that takes it; every objective with a teacher."""
+    """Every architecture but BERT by an objective that takes it; every objective that needs a teacher, or another."""
     for architecture in member_names("architectures"):
+        if architecture == CONFIG.names.model_type:
+            continue
         refused = stated("architectures", architecture, "REFUSED_OBJECTIVES", {})
         names = [name for name in member_names("objectives") if takes(name, architecture) and name not in refused]
         name = "masked" if "masked" in names else names[0]
         yield Case(f"{name}, {architecture}", member_of(name, architecture), pretraining_batches)
     for name in member_names("objectives"):
-        (architecture, *_) = stated("objectives", name, "ONLY_ARCHITECTURES", ("bert",))
-        if architecture != "bert" or stated("objectives", name, "NEEDS_TEACHER", False):
+        (architecture, *_) = stated("objectives", name, "ONLY_ARCHITECTURES", (CONFIG.names.model_type,))
+        if architecture != CONFIG.names.model_type or stated("objectives", name, "NEEDS_TEACHER", False):
             yield Case(name, member_of(name, architecture), pretraining_batches)
 
 
