@@ -9,6 +9,7 @@ what that gains.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from sentencex import segment
 
@@ -21,6 +22,7 @@ _WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")  # (She knew it.) They l
 _BEFORE_NUMBER = re.compile(r"(?:^|[ (])(?:approx|[Aa]rt|[Cc]h|[Ff]ig|[Nn]o|[Vv]ol)\.\Z")
 _OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
+LONGEST = 8_000  # characters that sentencex sees at once: it takes the square of them where quotes are never closed
 
 
 def split_sentences(paragraph: str, language: str = "en") -> list[str]:
@@ -35,9 +37,11 @@ def split_sentences(paragraph: str, language: str = "en") -> list[str]:
     english = language == "en"
     sentences: list[str] = []
     start = position = 0
-    for piece in segment(language, _mask(paragraph) if english else paragraph):
+    for piece, whole in _pieces(language, _mask(paragraph) if english else paragraph):
         end = position + len(piece.rstrip())
         position += len(piece)
+        if not whole:
+            continue
         while end < position and not paragraph[end].isspace():  # closing marks that were masked
             end += 1
         if english and end < len(paragraph) and not _may_end(paragraph, start, end):
@@ -48,6 +52,24 @@ def split_sentences(paragraph: str, language: str = "en") -> list[str]:
     if rest := paragraph[start:].strip():
         sentences.append(rest)
     return sentences
+
+
+def _pieces(language: str, text: str) -> Iterator[tuple[str, bool]]:
+    """The pieces that sentencex cuts a text into, end to end, and whether a sentence may end there.
+
+    Of a long text it sees one stretch at a time; the next stretch begins with the last piece of the one before, since
+    what ends that may lie beyond.
+    """
+    start = 0
+    while len(text) - start > LONGEST:
+        stretch = text[start : start + LONGEST]
+        pieces = list(segment(language, stretch))
+        whole = pieces[:-1]
+        if not whole:
+            yield stretch, False
+        yield from ((piece, True) for piece in whole)
+        start += sum(map(len, whole)) or LONGEST
+    yield from ((piece, True) for piece in segment(language, text[start:]))
 
 
 def _mask(text: str) -> str:

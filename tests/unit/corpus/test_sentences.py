@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+import sentencex
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks._hard_sentences import CASES
+from pipeline_src.corpus import sentences
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.wikipedia.placeholders import split_exactly
 
@@ -72,6 +74,21 @@ def test_sentences_are_the_paragraph_less_the_blanks_between_them(paragraph: str
         position = found + len(sentence)
     assert not paragraph[position:].strip()
     assert "".join(split_exactly(paragraph, "en")) == paragraph
+
+
+@pytest.mark.parametrize("mark", ["«", "»", "‹", "“", "a. «", "Mr. Dale went. «No», he said. "])
+def test_long_text_is_split_stretch_by_stretch_and_alike(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
+    text, seen = mark * (6_000 // len(mark)), []
+    at_once = split_sentences(text, "fr")
+
+    def watched(language: str, stretch: str) -> list[str]:
+        seen.append(len(stretch))
+        return list(sentencex.segment(language, stretch))
+
+    monkeypatch.setattr(sentences, "LONGEST", 500)
+    monkeypatch.setattr(sentences, "segment", watched)
+    assert split_sentences(text, "fr") == at_once
+    assert max(seen) <= 500 and sum(seen) < 3 * len(text)  # the square of a stretch, not of the text
 
 
 def test_most_hard_cases_are_solved() -> None:
