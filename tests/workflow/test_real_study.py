@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
+from ruamel.yaml import YAML
 
 from benchmarks import chaos
+from pipeline_src.common.files import read_json
+from pipeline_src.tools.ablations.tables import apply
 from tests.workflow.documented import AFTER_A_STUDY, STANDING
 
 if TYPE_CHECKING:
@@ -174,3 +178,32 @@ def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path)
     assert all(asked in pretraining for asked in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))
     finetuning = said.split("rule finetune:")[1].split("resources:")[1].splitlines()[0]
     assert "gpu=1" in finetuning
+
+
+MEMBERS = {  # by the engine that runs it
+    "snakemake": {"model.architecture": "electra", "pretrain.objective": "replaced", "examples.pairs": "none"},
+    "dvc": {
+        **{"model.architecture": "distilbert", "pretrain.objective": "distilled", "examples.pairs": "none"},
+        **{"pretrain.teacher": "models/teacher", "objectives.distilled.start": "random"},
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", MEMBERS)
+def test_another_member_under_both_engines(finished_study: Project, tmp_path: Path, engine: str) -> None:
+    """A study with another member: one engine runs it, and for neither is anything left to do."""
+    project = finished_study.copy(tmp_path / "study")
+    shutil.copytree(project.path / "models/pretrained/long", project.path / "models/teacher")
+    editor, params = YAML(), project.path / "params.yaml"
+    editor.dump(apply(MEMBERS[engine] | {"tasks": ["rte"]}, editor.load(params)), params)
+    for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
+        shutil.rmtree(project.path / "results/predictions" / left)
+    if engine == "snakemake":
+        project.snakemake()
+    else:
+        project.dvc("repro")
+    assert project.nothing_to_do()
+    study = yaml.safe_load(params.read_text(encoding="utf-8"))
+    assert read_json(project.path / "results/pretrain/long.json")["objective"] == study["pretrain"]["objective"]
+    assert read_json(project.path / "results/summary.json")["mlm_loss"] > 0
