@@ -47,7 +47,7 @@ def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
         raise
     except Exception as error:  # tokenizers raises no narrower class
         raise PipelineError("not a tokenizer", error, where=folder, remedy="fetch the model again") from None
-    return _checked(tokenizer, folder)
+    return _checked(tokenizer, source)
 
 
 def save_foreign(folder: Path, tokenizer: Tokenizer) -> None:
@@ -60,13 +60,17 @@ def save_foreign(folder: Path, tokenizer: Tokenizer) -> None:
     save_built(folder, tokenizer, {**names, "mask_token": kind.mask}, inputs)
 
 
-def _checked(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
-    kind = kind_of(tokenizer)
+def _checked(tokenizer: Tokenizer, source: Source) -> Tokenizer:
+    kind, folder = kind_of(tokenizer), source.folder
     if isinstance(tokenizer.model, BPE) and "ByteLevel" not in str(json.loads(tokenizer.to_str())["pre_tokenizer"]):
         raise PipelineError("a BPE that is not of bytes", "pre_tokenizer", where=folder, remedy=REMEDY)
-    for token in (kind.pad, kind.unk, kind.mask):
+    for role, token in (("pad", kind.pad), ("unk", kind.unk), ("mask", kind.mask)):
         if tokenizer.token_to_id(token) is None:
             raise PipelineError("the vocabulary lacks a special token", token, where=folder, remedy=REMEDY)
+        if source.spelt(role, token) != token:
+            raise PipelineError(
+                "a special token that is spelt in another way", source.spelt(role, token), where=folder, remedy=REMEDY
+            )
     read_frames(tokenizer)
     return tokenizer
 
