@@ -82,7 +82,8 @@ def _bpe(source: Source, roles: Roles) -> Tokenizer:
 
 def _roberta(source: Source, roles: Roles) -> Tokenizer:
     tokenizer = _bpe(source, roles)
-    sep, cls = ((roles[role], tokenizer.token_to_id(roles[role])) for role in ("sep", "cls"))
+    ids = tokenizer.get_vocab()
+    sep, cls = ((roles[role], ids[roles[role]]) for role in ("sep", "cls"))
     trims = bool(source.settings.get("trim_offsets", True))
     tokenizer.post_processor = RobertaProcessing(sep, cls, trims, _prefix_space(source, False))
     return tokenizer
