@@ -76,7 +76,7 @@ def load_taught(
     return teacher
 
 
-def file_sums(study: Path, folders: Iterable[Path]) -> dict[str, str]:
+def file_sums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
     """Sums of the weights in folders of a study that a result depends on, by their names there."""
     files = [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]
     return {str(path.relative_to(study)): checksum(path) for path in files}

@@ -181,7 +181,7 @@ def imitated(
     return path
 
 
-def teach(trainer: TaskTrainer, files: TaskFiles, seed: int) -> dict[str, str]:
+def teach(trainer: TaskTrainer, files: TaskFiles, seed: int) -> dict[str, int]:
     """Give a trainer its task's teacher, and the texts with other words that it learns from besides.
 
     Returns:
@@ -198,8 +198,10 @@ def teach(trainer: TaskTrainer, files: TaskFiles, seed: int) -> dict[str, str]:
     read = [folder]
     if recipe.augmented:
         words = load_substitutes(study, trainer.config, files.tokenizer, device)
-        how = {"copies": recipe.augmented, "seed": derive_seed(seed, files.spec.name)}
-        trainer.training = files.augmented(partial(augment, **how, words=words), how | file_sums(study, words.folders))
+        copies, stream = recipe.augmented, derive_seed(seed, files.spec.name)
+        make = partial(augment, copies=copies, seed=stream, words=words)
+        how = {"copies": copies, "seed": stream, **file_sums(study, words.folders)}
+        trainer.training = files.augmented(make, how)
         log.info("%s: %d sequences with their texts in other words", files.spec.name, trainer.training.items)
         read += words.folders
     return file_sums(study, read)

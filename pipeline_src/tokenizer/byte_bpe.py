@@ -6,6 +6,7 @@ same ids at its start as inside it: sentences are encoded one by one here and th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer
@@ -36,6 +37,7 @@ KIND = Kind(
     continues_word=lambda piece: not piece.startswith(SPACE),
     spelt=_spelt,
 )
+DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]", mask="[MASK]")  # as DeBERTa v1 and ModernBERT spell them
 
 
 def normalizer(lowercase: bool) -> Normalizer:

@@ -16,7 +16,7 @@ from pipeline_src.tokenizer.kind import Kind
 # Name of a model in `tokenizers` -> what its vocabularies spell in a way of their own; the usual one first.
 KINDS: dict[str, tuple[Kind, ...]] = {
     "WordPiece": (wordpiece.KIND,),
-    "BPE": (byte_bpe.KIND,),
+    "BPE": (byte_bpe.KIND, byte_bpe.DEBERTA),
     "Unigram": (unigram.KIND, unigram.DEBERTA),
 }
 
@@ -53,7 +53,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         raise PipelineError("not a tokenizer", error, where=path, remedy=remedy) from None
     vocabulary, kind = tokenizer.get_vocab(with_added_tokens=False), kind_of(tokenizer)
     for token in (kind.pad, kind.unk, kind.mask):
-        if token not in vocabulary:
+        if tokenizer.token_to_id(token) is None:
             raise PipelineError("the vocabulary lacks a special token", token, where=path, remedy="train it again")
     tokenizer.encode_special_tokens = True  # not kept by tokenizer.json
     tokenizer.no_truncation()  # which some published files hold, and which would cut texts unseen

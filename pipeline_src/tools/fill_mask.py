@@ -73,8 +73,11 @@ def fill_mask(opened: Opened[BertForPretraining], text: str, top: int) -> list[C
 def reading_masks(tokenizer: Tokenizer) -> Tokenizer:
     """A copy to which a mask in the text is one; other special tokens are text like any other."""
     mask, copied = kind_of(tokenizer).mask, json.loads(tokenizer.to_str())
-    copied["added_tokens"] = [token for token in copied["added_tokens"] if token["content"] == mask]
-    return Tokenizer.from_str(json.dumps(copied))
+    for token in copied["added_tokens"]:
+        token["special"] = token["special"] and token["content"] != mask
+    reading = Tokenizer.from_str(json.dumps(copied))
+    reading.encode_special_tokens = True  # as text, which leaves the mask
+    return reading
 
 
 def as_table(text: str, filled: list[Candidates]) -> str:

@@ -23,6 +23,7 @@ from pipeline_src.models.hub import CARD, load_config, save_tensors
 from pipeline_src.models.names import ENCODER, MASKED_WORDS, NEXT_SENTENCE, POOLER
 from pipeline_src.models.tensors import check_fits, read_tensors, refuse_unbounded
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
+from pipeline_src.tools.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tools.tensorflow_checkpoint import find_prefix, is_checkpoint, load_google
 
 PARTS = {"pooler": POOLER, "masked words": MASKED_WORDS, "next sentence": NEXT_SENTENCE}  # beside the encoder
@@ -64,17 +65,24 @@ def main(arguments: argparse.Namespace) -> None:
     kept, parts = complete(tensors, config, source)
     for name, tensor in kept.items():
         refuse_unbounded(name, tensor, source)
-    vocabulary = read_vocabulary(folder)
+    foreign = read_foreign(folder, config.names.model_type)
+    vocabulary = read_vocabulary(folder) if foreign is None else sorted(foreign.get_vocab())
     if len(vocabulary) > config.vocab_size:
         raise PipelineError(
             "the vocabulary has more entries than the model", f"{len(vocabulary)} > {config.vocab_size}", where=folder,
             remedy="put the vocab.txt there that the model was trained with",
         )  # fmt: skip
-    lowercase = find_case(folder, vocabulary) if arguments.lowercase is None else arguments.lowercase
+    how = type(foreign.model).__name__ if foreign else ""
+    if foreign is None:
+        lowercase = find_case(folder, vocabulary) if arguments.lowercase is None else arguments.lowercase
+        how = "uncased" if lowercase else "cased"
     huggingface_class = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
     with atomic_directory(destination) as output:
         save_tensors(output, kept, config, huggingface_class)
-        save_tokenizer(output, vocabulary, lowercase)
+        if foreign is None:
+            save_tokenizer(output, vocabulary, lowercase)
+        else:
+            save_foreign(output, foreign)
         if (folder / CARD).exists():
             shutil.copyfile(folder / CARD, output / CARD)  # what its makers say of it
         else:
@@ -83,7 +91,7 @@ def main(arguments: argparse.Namespace) -> None:
                 file.write(write_card(imported_card(config, count, huggingface_class)))
     print(
         f"{destination}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {len(vocabulary)} entries "
-        f"({'uncased' if lowercase else 'cased'}); encoder{''.join(f', {part}' for part in parts)}"
+        f"({how}); encoder{''.join(f', {part}' for part in parts)}"
     )
 
 

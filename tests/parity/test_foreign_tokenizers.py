@@ -1,0 +1,300 @@
+"""Folders of transformers with byte-level BPE and unigram vocabularies: imported, their ids are AutoTokenizer's."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import shutil
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import BpeTrainer
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.finetuning.finetune import run as finetune
+from pipeline_src.models.architecture import make_encoder
+from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.names import ENCODER
+from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.model import ModelParams
+from pipeline_src.task_sources.synthetic import write_task
+from pipeline_src.tokenizer.frame import read_frames
+from pipeline_src.tokenizer.load import kind_of, load_tokenizer
+from pipeline_src.tools.embed import embed
+from pipeline_src.tools.fill_mask import USED, fill_mask, reading_masks
+from pipeline_src.tools.foreign_tokenizer import read_foreign, save_foreign
+from pipeline_src.tools.import_model import main
+from pipeline_src.tools.open_model import open_model
+
+transformers = pytest.importorskip("transformers")
+TRICKY = [
+    *(
+        "The cat sat on the mat.",
+        " two  spaces\tand a tab ",
+        "Naïve café, ﬁne №5!",
+        "北京 is far",
+        "",
+        " ",
+        "x",
+        "don't",
+    ),
+    *("``quoted''", " the", "a" * 60, "unseen 🦊 emoji", "1,234, (x) - £5"),
+]
+ANGLES, BRACKETS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
+LSTRIP = {"lstrip": True, "rstrip": False, "normalized": True, "single_word": False}
+
+
+@pytest.fixture(scope="module")
+def lines(root) -> list[str]:
+    return [line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _newest_protobuf():
+    """sentencepiece's own module, which transformers reads models with, asks for a newer protobuf than is pinned."""
+    from google.protobuf import runtime_version
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime_version, "ValidateProtobufRuntimeVersion", lambda *_, **__: None)
+        yield
+
+
+def write_json(path: Path, values: object) -> None:
+    path.write_text(json.dumps(values), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def bpe(lines) -> Tokenizer:
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    alphabet = sorted(ByteLevel.alphabet())
+    tokenizer.train_from_iterator(lines, BpeTrainer(vocab_size=450, initial_alphabet=alphabet, show_progress=False))
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def bare(bpe, lines, tmp_path_factory) -> Callable[[str], Path]:
+    """A folder of a model's type with the files of its first releases: a vocabulary and hardly more."""
+
+    def of_bpe(folder: Path, specials: list[str]) -> None:
+        model = json.loads(bpe.to_str())["model"]
+        pieces = [*specials[:4], *model["vocab"], specials[4]]
+        write_json(folder / "vocab.json", {piece: number for number, piece in enumerate(pieces)})
+        merges = "\n".join(" ".join(merge) for merge in model["merges"])
+        (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
+        write_json(folder / "tokenizer_config.json", {"model_max_length": 512})
+
+    def of_unigram(folder: Path, name: str, **options) -> None:
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=model, vocab_size=300, minloglevel=2, **options
+        )
+        (folder / name).write_bytes(model.getvalue())
+
+    def make(model_type: str) -> Path:
+        folder = tmp_path_factory.mktemp(model_type)
+        if model_type in ("roberta", "deberta"):
+            of_bpe(folder, ANGLES if model_type == "roberta" else BRACKETS)
+        elif model_type == "albert":
+            of_unigram(
+                folder, "spiece.model", pad_id=0, pad_piece="<pad>", unk_id=1, bos_id=-1, eos_id=-1,
+                control_symbols=BRACKETS[::2], user_defined_symbols=[*"().-", "£"],
+            )  # fmt: skip
+        else:
+            of_unigram(
+                folder, "spm.model", pad_id=0, pad_piece="[PAD]", bos_id=1, bos_piece="[CLS]",
+                eos_id=2, eos_piece="[SEP]", unk_id=3, unk_piece="[UNK]",
+            )  # fmt: skip
+        write_json(folder / "config.json", {"model_type": model_type})
+        return folder
+
+    return functools.cache(make)
+
+
+def settings(folder: Path, **values) -> None:
+    path = folder / "tokenizer_config.json"
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    write_json(path, before | values)
+
+
+def save_again(folder: Path) -> None:
+    """As transformers 5 saves it: a tokenizer.json."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for path in folder.iterdir():
+        if path.name != "config.json":
+            path.unlink()
+    tokenizer.save_pretrained(folder)
+
+
+def mask_map(folder: Path, mask: str) -> None:
+    write_json(folder / "special_tokens_map.json", {"mask_token": {"content": mask, **LSTRIP}})
+
+
+def as_fast(folder: Path) -> None:
+    save_again(folder)
+    settings(folder, tokenizer_class="PreTrainedTokenizerFast")
+
+
+CHANGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "roberta": ("roberta", lambda folder: None),
+    "roberta, mask that takes the space": ("roberta", lambda folder: mask_map(folder, "<mask>")),
+    "roberta, saved again": ("roberta", save_again),
+    "roberta, space first": ("roberta", lambda folder: settings(folder, add_prefix_space=True)),
+    "deberta": ("deberta", lambda folder: None),
+    "deberta, as it is": ("deberta", as_fast),
+    "albert": ("albert", lambda folder: None),
+    "albert, saved again": ("albert", save_again),
+    "albert, cased": ("albert", lambda folder: settings(folder, do_lower_case=False, keep_accents=True)),
+    "deberta-v2": ("deberta-v2", lambda folder: None),
+    "deberta-v2, saved again": ("deberta-v2", save_again),
+    "deberta-v2, by punctuation": ("deberta-v2", lambda f: settings(f, do_lower_case=True, split_by_punct=True)),
+}
+
+
+def check_ids(folder: Path, model_type: str, lines: list[str], out: Path) -> None:
+    """Of texts, of pairs and of masks, as made here, saved here and loaded here or there."""
+    theirs, made = transformers.AutoTokenizer.from_pretrained(folder), read_foreign(folder, model_type)
+    save_foreign(out, made)
+    write_json(out / "config.json", {"model_type": model_type})
+    ours, again = load_tokenizer(out), transformers.AutoTokenizer.from_pretrained(out)
+    for text in [*lines, *TRICKY]:
+        ids = ours.encode(text, add_special_tokens=False).ids
+        for other in (theirs, again):
+            assert ids == other(text, add_special_tokens=False, split_special_tokens=True)["input_ids"], text
+    first, second = (ours.encode(text, add_special_tokens=False).ids for text in TRICKY[:2])
+    ids, segments = read_frames(ours).pair.around(first, second)
+    assert ids == theirs(*TRICKY[:2])["input_ids"] and segments == again(*TRICKY[:2]).get("token_type_ids", segments)
+    mask = kind_of(ours).mask
+    for prompt in (f"The {mask} sat {mask}.", f"{mask} sat", f"a{mask} b"):
+        assert reading_masks(ours).encode(prompt).ids == theirs(prompt)["input_ids"], prompt
+    assert theirs.mask_token == mask and theirs.pad_token_id == ours.token_to_id(kind_of(ours).pad)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_ids_are_those_of_transformers(bare, lines, tmp_path, name):
+    model_type, change = CHANGES[name]
+    folder = shutil.copytree(bare(model_type), tmp_path / "theirs")
+    change(folder)
+    (tmp_path / "ours").mkdir()
+    check_ids(folder, model_type, lines, tmp_path / "ours")
+
+
+def test_a_tokenizer_json_as_it_is_with_tokens_beside_its_vocabulary(bpe, lines, tmp_path):
+    """As ModernBERT's: special tokens and runs of spaces have numbers beyond the vocabulary's."""
+    tokenizer = Tokenizer.from_str(bpe.to_str())
+    tokenizer.add_tokens([AddedToken("  ", normalized=True, special=False)])
+    flags = {"special": True, "normalized": False}
+    tokenizer.add_special_tokens([AddedToken(token, lstrip=token == "[MASK]", **flags) for token in BRACKETS])
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    (tmp_path / "theirs").mkdir(), (tmp_path / "ours").mkdir()
+    tokenizer.save(str(tmp_path / "theirs/tokenizer.json"))
+    names = {"mask_token": "[MASK]", "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
+    settings(tmp_path / "theirs", tokenizer_class="PreTrainedTokenizerFast", sep_token="[SEP]", **names)
+    write_json(tmp_path / "theirs/config.json", {"model_type": "modernbert"})
+    check_ids(tmp_path / "theirs", "modernbert", lines, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "deberta", "albert", "deberta-v2"])
+def test_an_imported_model_fills_masks_embeds_and_is_fine_tuned(bare, tmp_path, monkeypatch, model_type):
+    folder = shutil.copytree(bare(model_type), tmp_path / "theirs")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes |= {"max_position_embeddings": 40, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    theirs = MODELS[model_type](**sizes).eval()
+    torch.manual_seed(0)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    theirs.save_pretrained(folder)
+    monkeypatch.chdir(tmp_path)
+    main(Namespace(source=folder, destination=Path("ours"), lowercase=None))
+    prompt = f"The {tokenizer.mask_token} sat."
+    inputs = tokenizer(prompt, return_tensors="pt")
+    with torch.inference_mode():
+        scores = theirs(**inputs).logits[0]
+        states = theirs.base_model(**inputs).last_hidden_state[0]
+    likely = scores[inputs["input_ids"][0] == tokenizer.mask_token_id][0].softmax(-1).topk(5)
+    found = fill_mask(open_model(Path("ours"), BertForPretraining, USED, ""), "The [MASK] sat.", 5)[0]
+    assert [token for token, _ in found] == tokenizer.convert_ids_to_tokens(likely.indices.tolist())
+    assert [share for _, share in found] == pytest.approx(likely.values.tolist(), rel=1e-4)
+    plain = tokenizer("The cat sat.", return_tensors="pt")
+    with torch.inference_mode():
+        states = theirs.base_model(**plain).last_hidden_state[0].mean(0)
+    ((_, vector),) = embed(open_model(Path("ours"), make_encoder, ENCODER, ""), ["The cat sat."])
+    assert vector.tolist() == pytest.approx(states.tolist(), abs=1e-4)
+    write_task("sst2", Path("data/tasks/sst2"), seed=1)
+    recipe = Recipe(learning_rates=1e-3, epochs=1, batches=512, max_length=16)
+    architecture = ModelParams(architecture=model_type.replace("-", "_"), layers=1, hidden=16, heads=2)
+    params = FinetuneParams(model="ours", default=recipe)
+    finetune(seed=1, model=architecture, finetune=params, task="sst2", restart="1")
+    assert len(transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1")) == len(tokenizer)
+
+
+MODELS: dict[str, Callable] = {
+    "roberta": lambda **sizes: transformers.RobertaForMaskedLM(
+        transformers.RobertaConfig(**sizes, type_vocab_size=1, layer_norm_eps=1e-5)
+    ),
+    "albert": lambda **sizes: transformers.AlbertForMaskedLM(transformers.AlbertConfig(**sizes, embedding_size=8)),
+    "deberta": lambda **sizes: transformers.DebertaForMaskedLM(transformers.DebertaConfig(**sizes, **DISENTANGLED)),
+    "deberta-v2": lambda **sizes: transformers.DebertaV2ForMaskedLM(
+        transformers.DebertaV2Config(
+            **sizes, **DISENTANGLED, share_att_key=True, norm_rel_ebd="layer_norm", position_buckets=16
+        )
+    ),
+}
+DISENTANGLED = {
+    **{"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]},
+    **{"type_vocab_size": 0, "max_relative_positions": -1, "layer_norm_eps": 1e-7, "legacy": False},
+}
+
+
+def words(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+    write_json(folder / "tokenizer.json", tokenizer)
+    settings(folder, tokenizer_class="PreTrainedTokenizerFast")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: settings(folder, tokenizer_class="GPT2Tokenizer"), "would not be the same here: GPT2Tokenizer"),
+        (words, "a BPE that is not of bytes"),
+        (lambda folder: settings(folder, mask_token="<m>"), "spelt in another way: <m>"),
+        (lambda folder: (folder / "tokenizer.json").write_text('{"model": {"type": "BPE"}}'), "not a tokenizer"),
+    ],
+)
+def test_what_would_give_other_ids_is_one_clear_error(bare, tmp_path, spoil, said):
+    folder = shutil.copytree(bare("roberta"), tmp_path / "theirs")
+    save_again(folder)
+    spoil(folder)
+    with pytest.raises(PipelineError, match=said):
+        read_foreign(folder, "roberta")
+
+
+def test_a_damaged_model_of_sentencepiece_is_one_clear_error(bare, lines, tmp_path):
+    folder = shutil.copytree(bare("albert"), tmp_path / "theirs")
+    (folder / "spiece.model").write_bytes(b"\xff\xff\xff")
+    with pytest.raises(PipelineError, match="not a model of sentencepiece"):
+        read_foreign(folder, "albert")
+    other = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=other, vocab_size=200, minloglevel=2, model_type="bpe"
+    )
+    (folder / "spiece.model").write_bytes(other.getvalue())
+    with pytest.raises(PipelineError, match="that is not unigram: spiece.model"):
+        read_foreign(folder, "albert")
