@@ -19,7 +19,7 @@ class InterpretationParams(Block):
         minimal_pairs: sets of two sentences of which the right one should be the likelier: ``templates`` of this
             project, the ``treebank`` of a task, or an entry of ``catalogue/task_sources`` that is fetched (``blimp``).
         prompts: texts that the model is asked to go on writing.
-        shown: sentences whose attention the page shows.
+        shown: sentences whose attention the page shows; of the validation text, chosen by rule, where there are none.
     """
 
     tags: tuple[str, ...] = ("pos", "ner")
