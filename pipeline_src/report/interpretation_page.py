@@ -52,6 +52,7 @@ def render_interpretation(parts: Mapping[str, Any]) -> str:
             "sentences": sentences,
             "roles": roles,
             "words": words,
+            "names": list(words),  # in this order, which objects do not keep
             "measures": measures,
             "completions": completions,
         },
