@@ -262,8 +262,8 @@ def _pairs(study: Study) -> Found:
         if study.model.lacks:
             reasons[name] = study.model.lacks
         else:
-            pairs = read_pair_set(TASKS / name, study.seed)
-            found |= judge_pair_set(study.model, study.control, pairs, name, study.seed)
+            published = read_pair_set(TASKS / name, study.seed)
+            found |= judge_pair_set(study.model, study.control, published, name, study.seed)
     return found, reasons if wanted else {"minimal pairs": "interpretation.minimal_pairs is empty"}
 
 
