@@ -15,6 +15,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import INTERPRETATION, PRETRAINED, TASKS
 from pipeline_src.common.progress import log
+from pipeline_src.interpretation.chosen import chosen_sentences, of_one_language, words_of_two_sources
 from pipeline_src.interpretation.completion import completions, filled, loss_by_masks
 from pipeline_src.interpretation.contextuality import self_similarity
 from pipeline_src.interpretation.heads import head_roles, relations
@@ -22,7 +23,7 @@ from pipeline_src.interpretation.layers import probe_capitals, probe_tags, tags_
 from pipeline_src.interpretation.material import TAGGED, Tagged, Texts, read_tagged, read_texts, tagging_files
 from pipeline_src.interpretation.minimal_pairs import judge, template_pairs, treebank_pairs
 from pipeline_src.interpretation.pair_sets import judge_pair_set, read_pair_set
-from pipeline_src.interpretation.senses import in_two_contexts, told_apart, words_of
+from pipeline_src.interpretation.senses import InContext, in_two_contexts, told_apart, two_contexts, words_of
 from pipeline_src.interpretation.shown_sentences import shown_sentences
 from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.structure import structure
@@ -74,6 +75,18 @@ class Study:
         if not train.sentences or not test.sentences:
             raise Skipped("the text has no training documents, or no validation documents")
         return train, test
+
+    @property
+    def contexts(self) -> InContext:
+        """The project's words in two senses.
+
+        Raises:
+            Skipped: the text is of another language.
+        """
+        given = two_contexts()
+        if self.params.words and not of_one_language(given.sentences, self.texts[0].sentences):
+            raise Skipped("the text is of another language than the sentences of this project")
+        return given
 
     @cached_property
     def tagged(self) -> dict[str, tuple[tuple[str, ...], Tagged, Tagged]]:
@@ -203,7 +216,12 @@ def _senses(study: Study) -> Found:
         return None if found is None or random is None else found | {"random": random["accuracy"]}
 
     return _together(
-        {"two contexts": lambda: in_two_contexts(study.model, study.control, study.seed)}
+        {
+            "two contexts": lambda: in_two_contexts(study.model, study.control, study.contexts, study.seed),
+            "two sources": lambda: in_two_contexts(
+                study.model, study.control, words_of_two_sources(study.texts[0]), study.seed
+            ),
+        }
         | {f"homographs of {task}": lambda task=task: homographs(task) for task in study.tagged}
     )
 
@@ -244,8 +262,8 @@ def _pairs(study: Study) -> Found:
         if study.model.lacks:
             reasons[name] = study.model.lacks
         else:
-            pairs = read_pair_set(TASKS / name, study.seed)
-            found |= judge_pair_set(study.model, study.control, pairs, name, study.seed)
+            published = read_pair_set(TASKS / name, study.seed)
+            found |= judge_pair_set(study.model, study.control, published, name, study.seed)
     return found, reasons if wanted else {"minimal pairs": "interpretation.minimal_pairs is empty"}
 
 
@@ -270,8 +288,11 @@ def _completion(study: Study) -> Found:
 
 
 def _sentences(study: Study) -> Found:
-    sentences = [Sentence(words_of(text), text) for text in study.params.shown]
-    return _together({"attention": lambda: shown_sentences(study.model, sentences) or None})
+    def shown() -> Any:
+        named = [Sentence(words_of(text), text) for text in study.params.shown]
+        return shown_sentences(study.model, named or chosen_sentences(study.model, study.texts[1].sentences)) or None
+
+    return _together({"attention": shown})
 
 
 def _checkpoints(study: Study) -> Found:
@@ -279,11 +300,16 @@ def _checkpoints(study: Study) -> Found:
         kept = sorted(study.folder.parent.glob("*/steps/*"), key=lambda path: int(path.name))
         if not kept or study.folder.parent != PRETRAINED:
             raise Skipped("pretrain.keep_steps keeps no models of this one")
-        rows = []
+        contexts, _ = _together({"given": lambda: study.contexts})
+        if not contexts and not study.tagged:
+            raise Skipped("there are no words in two senses, and no tags")
+        rows: list[dict[str, Any]] = []
         for path in kept:
             model = StudiedModel.open(path)
-            told = in_two_contexts(model, study.control, study.seed)
-            rows.append({"step": int(path.name), "two contexts": told["accuracy"]})
+            rows.append({"step": int(path.name)})
+            if contexts:
+                told = in_two_contexts(model, study.control, contexts["given"], study.seed)
+                rows[-1]["two contexts"] = told["accuracy"]
             for task, (labels, train, test) in study.tagged.items():
                 rows[-1][task] = tags_by_layer(model, train, test, labels, study.seed)
         return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -167,13 +168,18 @@ def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[l
     """
     names, of_word = np.unique(np.asarray(documents), return_inverse=True)
     words = np.bincount(of_word, minlength=len(names))
-    drawn = integers(
-        derive_seed(seed, "documents drawn"), np.arange(DRAWS)[:, None], np.arange(len(names))[None], len(names)
-    )
-    counts = words[drawn].sum(1)
-    sums = (np.bincount(of_word, weights=row.astype(float), minlength=len(names)) for row in values)
-    ends = (np.quantile(row[drawn].sum(1) / counts, [0.025, 0.975]) for row in sums)
-    return [[rounded(end) for end in both] for both in ends]
+    sums = np.stack([np.bincount(of_word, weights=row.astype(float), minlength=len(names)) for row in values])
+    drawn = _times_drawn(seed, len(names))
+    ends = np.quantile(sums @ drawn.T / (drawn @ words), [0.025, 0.975], axis=1)
+    return [[rounded(end) for end in both] for both in ends.T]
+
+
+@lru_cache(maxsize=1)
+def _times_drawn(seed: int, documents: int) -> np.ndarray:
+    """How often each document is drawn, float64 [DRAWS, documents]: as many in all as there are."""
+    every = np.arange(documents)
+    drawn = integers(derive_seed(seed, "documents drawn"), np.arange(DRAWS)[:, None], every[None], documents)
+    return np.stack([np.bincount(row, minlength=documents) for row in drawn]).astype(float)
 
 
 def interval(ours: np.ndarray, theirs: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:

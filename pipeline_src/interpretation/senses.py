@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from pipeline_src.interpretation.word_vectors import Sentence, WordVectors, word
 TWO_CONTEXTS = Path(__file__).with_name("two_contexts.yaml")
 LEAST, MOST = 6, 30  # occurrences of a word in each sense
 NEIGHBOURS = 5
+APART = -2.0  # in place of a cosine, of two that must not be neighbours
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,26 @@ class Occurrences:
         word: in small letters.
         senses: of each occurrence.
         sentence: number of the sentence of each.
+        apart: what nearest neighbours never share, such as the sentence or the document of each.
         rows: of the vectors, one an occurrence.
     """
 
     word: str
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
+    apart: tuple[object, ...]
     rows: tuple[int, ...]
 
 
-def two_contexts() -> tuple[list[Sentence], dict[str, dict[int, str]]]:
-    """The sentences of ``two_contexts.yaml``, and for each word the sense in each of its sentences."""
+class InContext(NamedTuple):
+    """Sentences, and for some words the sense in each of the sentences that are named."""
+
+    sentences: list[Sentence]
+    senses: dict[str, dict[int, str]]
+
+
+def two_contexts() -> InContext:
+    """The sentences of ``two_contexts.yaml`` and its words; each sentence is a document."""
     sentences: list[Sentence] = []
     senses: dict[str, dict[int, str]] = defaultdict(dict)
     for word, by_sense in parse_yaml(TWO_CONTEXTS.read_text(encoding="utf-8")).items():
@@ -50,7 +60,7 @@ def two_contexts() -> tuple[list[Sentence], dict[str, dict[int, str]]]:
             for text in texts:
                 senses[word][len(sentences)] = sense
                 sentences.append(Sentence(words_of(text), str(len(sentences))))
-    return sentences, dict(senses)
+    return InContext(sentences, dict(senses))
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -73,24 +83,24 @@ def homographs(tagged: Tagged) -> dict[str, dict[tuple[int, int], str]]:
     return kept
 
 
-def in_two_contexts(model: StudiedModel, control: StudiedModel, seed: int) -> dict[str, Any]:
-    """The words of ``two_contexts.yaml``: how often the nearest neighbour has the same sense, and pictures of them.
+def in_two_contexts(model: StudiedModel, control: StudiedModel, given: InContext, seed: int) -> dict[str, Any]:
+    """Words in two senses: how often the nearest neighbour of another document has the same, and pictures of them.
 
     ``gain`` is the interval of the last layer's advantage over that of random weights, all words together.
     """
-    sentences, senses = two_contexts()
-    rights, words = [], {}
+    sentences, senses = given
+    rights, words, names = [], {}, []
     for each in (model, control):
         vectors = word_vectors(each, sentences)
         parts = [_of_word(vectors, sentences, word, numbers) for word, numbers in senses.items()]
         rights.append(np.concatenate([_nearest_right(vectors.vectors, part) for part in parts], 1))
         if each is model:
             words = {part.word: _pictured(vectors.vectors, part, sentences) for part in parts}
+            names = [str(document) for part in parts for document in part.apart]
         ends = np.cumsum([len(part.rows) for part in parts])[:-1]
         for part, right in zip(parts, np.split(rights[-1], ends, axis=1), strict=True):
             key = "accuracy" if each is model else "random"
             words[part.word][key] = [rounded(share) for share in right.mean(1)]
-    names = [str(number) for numbers in senses.values() for number in numbers]
     return {
         "words": words,
         "accuracy": [rounded(share) for share in rights[0].mean(1)],
@@ -114,7 +124,8 @@ def told_apart(model: StudiedModel, tagged: Tagged) -> dict[str, Any] | None:
     by_word = []
     for word, places in found.items():
         kept = [(rank[s], row[rank[s], p], tag) for (s, p), tag in places.items() if (rank[s], p) in row]
-        part = Occurrences(word, tuple(k[2] for k in kept), tuple(k[0] for k in kept), tuple(k[1] for k in kept))
+        places_of, rows, tags_of = zip(*kept, strict=True)
+        part = Occurrences(word, tags_of, places_of, places_of, rows)
         right, tags = _nearest_right(words.vectors, part), np.array(part.senses)
         by_word.append(np.mean([right[:, tags == tag].mean(1) for tag in sorted(set(part.senses))], 0))
     return {"words": list(found), "accuracy": [rounded(share) for share in np.mean(by_word, 0)]}
@@ -126,15 +137,16 @@ def _of_word(words: WordVectors, sentences: Sequence[Sentence], word: str, sense
     for row, (number, place) in enumerate(zip(words.sentence.tolist(), words.place.tolist(), strict=True)):
         if number in senses and number not in rows and sentences[number].words[place].lower() == word:
             rows[number] = row
-    return Occurrences(word, tuple(senses[number] for number in rows), tuple(rows), tuple(rows.values()))
+    documents = tuple(sentences[number].document for number in rows)
+    return Occurrences(word, tuple(senses[number] for number in rows), tuple(rows), documents, tuple(rows.values()))
 
 
 def _similarities(vectors: Tensor, part: Occurrences) -> Tensor:
-    """Cosines between occurrences, by layer, [L + 1, O, O]; -2 within one sentence."""
+    """Cosines between occurrences, by layer, [L + 1, O, O]; APART where they must not be neighbours."""
     unit = torch.nn.functional.normalize(vectors[:, list(part.rows)], dim=-1)
     cosines = unit @ unit.transpose(1, 2)
-    sentence = torch.tensor(part.sentence)
-    return cosines.masked_fill(sentence[:, None] == sentence[None], -2.0)
+    apart = torch.from_numpy(np.unique([str(each) for each in part.apart], return_inverse=True)[1])
+    return cosines.masked_fill(apart[:, None] == apart[None], APART)
 
 
 def _nearest_right(vectors: Tensor, part: Occurrences) -> np.ndarray:
@@ -145,7 +157,9 @@ def _nearest_right(vectors: Tensor, part: Occurrences) -> np.ndarray:
 
 def _pictured(vectors: Tensor, part: Occurrences, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """What the page shows of a word: its sentences, where each lies in a plane, and its neighbours."""
-    nearest = _similarities(vectors, part).topk(min(NEIGHBOURS, len(part.rows) - 1)).indices
+    similarities = _similarities(vectors, part)
+    others = int((similarities > APART).sum(-1).min())
+    nearest = similarities.topk(min(NEIGHBOURS, others)).indices
     return {
         "senses": list(part.senses),
         "texts": [" ".join(sentences[number].words) for number in part.sentence],

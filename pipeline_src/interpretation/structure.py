@@ -46,7 +46,7 @@ def structure(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree],
         matrices = train_maps(_vectors(each, train), [tree.distances() for tree in train], seed)
         found, every = _edges(matrices, _vectors(each, test), test)
         figures[name] = [rounded(share) for share in found.sum(1) / every.sum()]
-        documents = np.repeat([tree.sentence.document for tree in test], every)
+        documents = np.repeat([tree.sentence.document for tree in test], every).tolist()
         right = np.repeat(found / np.maximum(every, 1), every, axis=1)  # of an edge: the share of its sentence's
         figures[f"{name}_between"] = intervals(right, documents, seed)
     neighbours = [edges_found(np.abs(np.subtract.outer(*[np.arange(len(tree.heads))] * 2)), tree) for tree in test]

@@ -21,7 +21,7 @@ class InterpretationParams(Block):
             project, the ``treebank`` of a task, or an entry of ``catalogue/task_sources`` that is fetched (``blimp``).
         prompts: texts that the model is asked to go on writing.
         masks: texts with one [MASK], each with the word looked for there; which rank it has is written down.
-        shown: sentences whose attention the page shows.
+        shown: sentences whose attention the page shows; of the validation text, chosen by rule, where there are none.
     """
 
     tags: tuple[str, ...] = ("pos", "ner")

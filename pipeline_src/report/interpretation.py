@@ -14,6 +14,10 @@ FILES = ("probes", "senses", "heads", "pairs", "completion", "sentences", "check
 BELOW = {"loc": "outside lower center", "ncols": 2}
 SIDES = {"model": (BLUE, "-", "this model"), "random": (ORANGE, "--", "random weights")}
 TITLES = {"pos": "parts of speech", "ner": "named entities", "capitals": "whether a word was capitalised"}
+SENSES = {  # measures of one word in two senses: title, and what its nearest neighbour may share with it
+    "two contexts": ("One word in two senses", "sense"),
+    "two sources": ("One word in two sources", "source"),
+}
 BETTER, NO_BETTER = "better than random weights", "no better than random weights: trained too little"
 ONLY_TYPES = "better than random weights, but not than a table of words: it knows the word, not its context"
 
@@ -95,11 +99,11 @@ def _probe_verdicts(results: Results, probes: JsonRef) -> list[Verdict]:
 
 def _other_verdicts(parts: dict[str, JsonRef]) -> list[Verdict]:
     rows = []
-    if "two contexts" in parts["senses"]:
-        found = parts["senses"]["two contexts"]
-        last = len(found["accuracy"]) - 1
-        what = "one word in two senses, last layer"
-        rows.append(_verdict(what, found["accuracy"][last], found["random"][last], found))
+    for key, (title, _) in SENSES.items():
+        if key in parts["senses"]:
+            found = parts["senses"][key]
+            last = len(found["accuracy"]) - 1
+            rows.append(_verdict(f"{title.lower()}, last layer", found["accuracy"][last], found["random"][last], found))
     for _, found in parts["pairs"].items():
         rows.append(_verdict(found["title"].value, found["balanced"], found["random"], found))
     return rows
@@ -130,14 +134,17 @@ def _probe_panels(results: Results, probes: JsonRef) -> list[str]:
 
 def _other_panels(parts: dict[str, JsonRef]) -> list[str]:
     panels = []
-    if "two contexts" in parts["senses"]:
-        found = parts["senses"]["two contexts"].value
+    for name, (title, shared) in SENSES.items():
+        if name not in parts["senses"]:
+            continue
+        found = parts["senses"][name].value
         axes = new_axes()
         for key, between, side in (("accuracy", "between", "model"), ("random", "random_between", "random")):
             _curve(axes, found[key], *SIDES[side], found[between])
         axes.axhline(50, color=GREY, linewidth=1.2, label="chance")
-        axes.set(title="One word in two senses", xlabel="layer", ylabel="nearest neighbour right (percent)")
-        panels.append(_ended(axes, "two-contexts", "Share of words in two senses whose nearest neighbour has the same"))
+        axes.set(title=title, xlabel="layer", ylabel="nearest neighbour right (percent)")
+        described = f"Share of words whose nearest neighbour is of the same {shared}"
+        panels.append(_ended(axes, name.replace(" ", "-"), described))
     if "self-similarity" in parts["probes"]:
         found = parts["probes"]["self-similarity"].value
         axes = new_axes()
@@ -165,8 +172,8 @@ def _other_panels(parts: dict[str, JsonRef]) -> list[str]:
         axes.set_xticks(found["masks"])
         axes.figure.legend(**BELOW)
         panels.append(svg(axes, "masks", "Loss of a token as more of the tokens behind it are hidden"))
-    if "checkpoints" in parts["checkpoints"]:
-        rows = parts["checkpoints"]["checkpoints"].value
+    rows = parts["checkpoints"]["checkpoints"].value if "checkpoints" in parts["checkpoints"] else []
+    if rows and "two contexts" in rows[0]:
         axes = new_axes()
         for number, layer in enumerate(zip(*(row["two contexts"] for row in rows), strict=True)):
             shade = 0.3 + 0.7 * number / max(len(rows[0]["two contexts"]) - 1, 1)

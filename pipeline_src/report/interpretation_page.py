@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from pipeline_src.report.interpretation import TITLES
+from pipeline_src.report.interpretation import SENSES, TITLES
 from pipeline_src.report.page import TEMPLATES
 
 CURVES = {  # side, key of the values if not the score, key of the intervals
@@ -27,7 +27,9 @@ def render_interpretation(parts: Mapping[str, Any]) -> str:
     """
     model = parts["contents"]["model"]
     sentences = parts.get("sentences", {}).get("attention", [])
-    words = parts.get("senses", {}).get("two contexts", {}).get("words", {})
+    senses = parts.get("senses", {})
+    words = senses.get("two contexts", {}).get("words", {})
+    words |= {f"{word} (by source)": each for word, each in senses.get("two sources", {}).get("words", {}).items()}
     completions = parts.get("completion", {}).get("completions", [])
     measures = list(_measures(parts))
     roles = parts.get("heads", {}).get("roles", {}).get("roles")
@@ -50,6 +52,7 @@ def render_interpretation(parts: Mapping[str, Any]) -> str:
             "sentences": sentences,
             "roles": roles,
             "words": words,
+            "names": list(words),  # in this order, which objects do not keep
             "measures": measures,
             "completions": completions,
         },
@@ -93,15 +96,17 @@ def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             f"{documents:,} documents; best layer over random weights: {low:+.1f} to {high:+.1f} points "
             "(from 2.5 to 97.5 % as documents are drawn anew).",
         }
-    if "two contexts" in parts.get("senses", {}):
-        found = parts["senses"]["two contexts"]
+    for key, (title, shared) in SENSES.items():
+        if key not in parts.get("senses", {}):
+            continue
+        found = parts["senses"][key]
         low, high = (100 * value for value in found["gain"])
         yield {
-            "title": "One word in two senses",
+            "title": title,
             "curves": [
                 {"name": "this model", "values": found["accuracy"], "between": found["between"]},
                 {"name": "random weights", "values": found["random"], "between": found["random_between"]},
             ],
-            "note": f"Share of {found['sentences']} occurrences whose nearest neighbour has the same "
-            f"sense, in percent; last layer over random weights: {low:+.1f} to {high:+.1f} points.",
+            "note": f"Share of {found['sentences']} occurrences whose nearest neighbour of another document is of the "
+            f"same {shared}, in percent; last layer over random weights: {low:+.1f} to {high:+.1f} points.",
         }

@@ -1,10 +1,12 @@
-"""Attention weights and pseudo-log-likelihoods beside those that transformers gives."""
+"""Attention weights and pseudo-log-likelihoods beside transformers', integrated gradients beside captum's."""
 
 import numpy as np
+import pytest
 import torch
 from transformers import BertForMaskedLM, BertModel
 
 from pipeline_src.interpretation.attention_maps import attention_maps
+from pipeline_src.interpretation.attribution import NODES, integrated_gradients
 from pipeline_src.interpretation.scoring import pseudo_log_likelihoods
 from pipeline_src.interpretation.word_vectors import Sentence
 from pipeline_src.models.hub import save_tensors
@@ -43,3 +45,22 @@ def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(tmp_path):
         with torch.no_grad():
             theirs.append(float(peer(hidden[None]).logits[0, place].log_softmax(-1)[ids[place]]))
     np.testing.assert_allclose(found, theirs, atol=1e-4)
+
+
+def test_integrated_gradients_are_those_of_captum():
+    attr = pytest.importorskip("captum.attr")
+    model = make_model()
+    ids, place, token = [5, 6, model.mask, 8, 12], 2, 7
+    found, _ = integrated_gradients(model, ids, place, token)
+    packed, segments, layout = model.pack([ids])
+    start = packed.clone()
+    start[model.lead : model.lead + len(ids)] = model.mask
+
+    def score(rows):
+        hidden = [model.encoder.decode(row, segments, layout)[[model.lead + place]] for row in rows]
+        return torch.cat([model.head(each).log_softmax(-1)[:, token] for each in hidden])
+
+    peer = attr.LayerIntegratedGradients(score, model.encoder.embeddings.word_embeddings)
+    way = {"n_steps": NODES, "method": "gausslegendre", "internal_batch_size": len(packed)}
+    theirs = peer.attribute(packed[None], start[None], **way).squeeze(0).sum(-1)
+    torch.testing.assert_close(found, theirs.to(found.dtype), rtol=1e-5, atol=1e-6)

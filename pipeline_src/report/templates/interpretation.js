@@ -45,7 +45,8 @@ function sentencePart() {
   const place = part("sentence");
   if (!place) return;
   const { layers, heads } = data.model;
-  const state = { sentence: 0, layer: 0, head: 0, marks: true, row: 0, column: 0 };
+  const state = { sentence: 0, layer: 0, head: 0, marks: true, view: 0, row: null };
+  const views = { "lines": drawLines, "heat map": drawHeat };
   const bytes = data.sentences.map((each) => Uint8Array.from(atob(each.weights), (letter) => letter.charCodeAt(0)));
   const grid = element("div", { class: "heads", role: "group", "aria-label": "Heads by layer" });
   const holder = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attention from row to column" });
@@ -82,7 +83,7 @@ function sentencePart() {
           "aria-label": `layer ${layer + 1} head ${head + 1}${name ? ", " + name : ""}`,
           onclick: () => {
             grid.querySelectorAll("button").forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
-            Object.assign(state, { layer, head }); drawHeat();
+            Object.assign(state, { layer, head }); drawView();
           },
         }, thumbnail(layer, head), element("small", {}, name || "–"));
         row.append(button);
@@ -95,10 +96,68 @@ function sentencePart() {
     const best = shown().reduce((a, b) => (weight(state.layer, state.head, row, b) > weight(state.layer, state.head, row, a) ? b : a));
     said.textContent = `“${words[row]}” attends to “${words[column]}” with ${percent(weight(state.layer, state.head, row, column))}; most to “${words[best]}”.`;
   }
+  function drawView() {
+    title.textContent = `Layer ${state.layer + 1}, head ${state.head + 1}: ${state.view ? "from each row to each column" : "from each word on the left to words on the right"}`;
+    Object.values(views)[state.view]();
+    explain();
+  }
+  function mostOf(row) {
+    const order = [...shown()].sort((a, b) => weight(state.layer, state.head, row, b) - weight(state.layer, state.head, row, a));
+    const { words } = data.sentences[state.sentence];
+    return `“${words[row]}” attends to ${order.slice(0, 3).map((at) => `“${words[at]}” with ${percent(weight(state.layer, state.head, row, at))}`).join(", ")}.`;
+  }
+  function drawLines() {
+    const { words } = data.sentences[state.sentence];
+    const places = shown();
+    if (!places.includes(state.row)) state.row = null;
+    const step = 26, left = 128, right = 232;
+    const y = (at) => step * places.indexOf(at) + step / 2;
+    const short = (word) => (word.length > 15 ? `${word.slice(0, 14)}…` : word);
+    const svg = element("svg", {
+      class: "lines", viewBox: `0 0 360 ${step * places.length}`, role: "group", "aria-label": "Words, and lines to those that they attend to",
+    });
+    const strokes = new Map(places.map((row) => [row, element("g", { "aria-hidden": "true" })]));
+    const names = new Map();
+    function light(row) {
+      strokes.forEach((lines, from) => lines.setAttribute("class", row === null ? "" : from === row ? "on" : "off"));
+      names.forEach((name, from) => name.setAttribute("class", from === row ? "from on" : "from"));
+    }
+    function choose(row) {
+      names.forEach((name, from) => {
+        name.setAttribute("tabindex", from === row ? "0" : "-1");
+        name.setAttribute("aria-pressed", String(from === row));
+      });
+      state.row = row; light(row); said.textContent = mostOf(row);
+    }
+    places.forEach((row, order) => {
+      places.forEach((column) => {
+        const share = weight(state.layer, state.head, row, column);
+        if (share >= 0.02) strokes.get(row).append(element("line", {
+          x1: left, y1: y(row), x2: right, y2: y(column), "stroke-width": (0.6 + 3 * share).toFixed(2), "stroke-opacity": Math.max(0.12, share).toFixed(2),
+        }));
+      });
+      const name = element("g", {
+        role: "button", tabindex: (state.row === null ? !order : row === state.row) ? 0 : -1, "aria-pressed": String(row === state.row), "aria-label": mostOf(row),
+        onmouseenter: () => { light(row); said.textContent = mostOf(row); },
+        onmouseleave: () => { light(state.row); if (state.row !== null) said.textContent = mostOf(state.row); },
+        onfocus: () => choose(row), onclick: () => choose(row),
+        onkeydown: (event) => {
+          const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+          const next = names.get(places[order + move]);
+          if (next) { event.preventDefault(); next.focus(); }
+        },
+      }, element("rect", { x: 1, y: y(row) - step / 2 + 1, width: left - 7, height: step - 2, rx: 4 }),
+      element("text", { x: left - 12, y: y(row) + 4.5, "text-anchor": "end" }, short(words[row])));
+      names.set(row, name);
+      svg.append(strokes.get(row), name, element("text", { x: right + 6, y: y(row) + 4.5, "aria-hidden": "true" }, short(words[row])));
+    });
+    light(state.row);
+    holder.replaceChildren(svg);
+    said.textContent = state.row === null ? "Point at a word on the left, or choose it; move with the arrow keys." : mostOf(state.row);
+  }
   function drawHeat() {
     const { words } = data.sentences[state.sentence];
     const places = shown();
-    title.textContent = `Layer ${state.layer + 1}, head ${state.head + 1}: from each row to each column`;
     const head = element("tr", {}, element("td", { style: "--weight: 0" }));
     places.forEach((column) => head.append(element("th", { scope: "col" }, words[column])));
     const body = element("tbody", {});
@@ -129,7 +188,6 @@ function sentencePart() {
       at.setAttribute("tabindex", "-1"); next.setAttribute("tabindex", "0"); next.focus();
     });
     holder.replaceChildren(table);
-    explain();
     said.textContent = "Point at a cell, or move with the arrow keys.";
   }
   function explain() {
@@ -148,11 +206,12 @@ function sentencePart() {
       element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "What each word adds" },
         element("table", { class: "heat adds" }, element("thead", {}, line), element("tbody", {}, values))));
   }
-  const draw = () => { drawGrid(); drawHeat(); };
+  const draw = () => { drawGrid(); drawView(); };
   const texts = data.sentences.map((each) => each.words.slice(each.marks[0], each.words.length - each.marks[1]).join(" "));
   place.append(
     element("div", { class: "controls" },
-      choice("Sentence", texts, (at) => { state.sentence = at; draw(); }),
+      choice("Sentence", texts, (at) => { Object.assign(state, { sentence: at, row: null }); draw(); }),
+      choice("Shown as", Object.keys(views), (at) => { state.view = at; drawView(); }),
       tick("marks too", true, (on) => { state.marks = on; draw(); })),
     grid, title, holder, said, why);
   draw();
@@ -161,7 +220,7 @@ function sentencePart() {
 function wordPart() {
   const place = part("word");
   if (!place) return;
-  const names = Object.keys(data.words);
+  const names = data.names;
   const state = { word: 0, layer: data.model.layers, chosen: 0 };
   const plot = element("svg", { class: "plot", viewBox: "-1.15 -1.15 2.3 2.3", role: "group" });
   const told = element("p", { class: "said", role: "status" });

@@ -21,7 +21,7 @@ from tests.unit.interpretation.conftest import SENTENCES, make_model, save
 from tests.unit.interpretation.test_interpret import write_texts
 
 WITHOUT_ATTENTION = ("bilstm", "word_vectors")
-PARAMS = InterpretationParams(words=150, sentences=4, prompts=(), shown=("a bab c.",))
+PARAMS = InterpretationParams(words=400, sentences=4, prompts=(), shown=("a bab c.",))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,10 @@ def test_a_member_is_looked_into_with_what_it_has(name, folder, monkeypatch, cap
     write_measures(Study(1, PARAMS, ("all",), 0.3, ("rte",), Path(name), "learned"), folder / "found" / name)
     found = {part: read_json(folder / "found" / name / f"{part}.json") for part in ("contents", "heads", "senses")}
     skipped, about = found["contents"]["skipped"], found["contents"]["model"]
-    assert about["title"] == model.config.names.title and found["senses"]["two contexts"]["accuracy"]
+    assert (
+        about["title"] == model.config.names.title
+        and len(found["senses"]["two sources"]["accuracy"]) == about["layers"] + 1
+    )
     assert not {"agreement", "loss by masks", "self-similarity", "capitals"} & skipped.keys()
     asked = {
         neighbours: {"word": "bab", "file": Path("lines.txt"), "layer": None, "top": 1},

@@ -59,6 +59,8 @@ def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(pr
     trees = "no tagging task of the study has dependency trees"
     assert {"relations": trees, "structure": trees, "treebank": trees}.items() <= contents["skipped"].items()
     assert "keep_steps" in contents["skipped"]["checkpoints"]
+    assert "another language" in contents["skipped"]["two contexts"]
+    assert read_json(project / "first/senses.json").keys() == {"two sources"}
     probes = read_json(project / "first/probes.json")
     assert set(probes) == {"capitals", "self-similarity"} and len(probes["capitals"]["model"]["accuracy"]) == 2
     for side in ("model", "random"):
@@ -85,10 +87,12 @@ def test_texts_of_training_and_of_validation_stay_apart(project):
 def test_models_kept_on_the_way_are_looked_into_in_the_order_of_their_steps(project):
     for place in ("long", "short/steps/100", "short/steps/20"):
         shutil.copytree("model", project / "models/pretrained" / place)
-    own = replace(study(), folder=Path("models/pretrained/long"))
+    own = replace(study(PARAMS.model_copy(update={"words": 0})), folder=Path("models/pretrained/long"))
     found, reasons = MEASURES["checkpoints"](own)
     assert not reasons and [row["step"] for row in found["checkpoints"]] == [20, 100]
     assert len(found["checkpoints"][0]["two contexts"]) == 2
+    _, reasons = MEASURES["checkpoints"](replace(own, params=PARAMS))
+    assert reasons == {"checkpoints": "there are no words in two senses, and no tags"}
 
 
 def test_a_model_without_the_head_says_so(project, monkeypatch):

@@ -23,8 +23,12 @@ def test_every_sentence_of_the_file_holds_its_word_once_and_senses_are_even():
 
 
 def test_two_contexts_have_figures_for_each_layer_and_word(model):
-    found = in_two_contexts(model, model, 1)
-    assert len(found["accuracy"]) == 3 and found["accuracy"] == found["random"] and found["gain"] == [0, 0]
+    found = in_two_contexts(model, model, two_contexts(), 1)
+    assert (
+        len(found["accuracy"]) == len(found["between"]) == 3
+        and found["accuracy"] == found["random"]
+        and found["gain"] == [0, 0]
+    )
     (word,) = {len(word["points"]) for word in found["words"].values()}
     assert word == 3
     for word in found["words"].values():

@@ -63,7 +63,11 @@ def write_interpretation(folder) -> None:
             "two contexts": {
                 "words": {"running": word}, "accuracy": [0.4, 0.9], "random": [0.5, 0.5], "gain": [0.2, 0.6],
                 "sentences": 64, "between": around([0.4, 0.9]), "random_between": around([0.5, 0.5]),
-            }
+            },
+            "two sources": {
+                "words": {"art": word}, "accuracy": [0.5, 0.5], "random": [0.5, 0.5], "gain": [-0.1, 0.1],
+                "sentences": 60, "between": around([0.5, 0.5]), "random_between": around([0.5, 0.5]),
+            },
         },
         "heads": {
             "roles": {"roles": [["next", None]], "sentences": 300},
@@ -102,7 +106,7 @@ def test_every_number_of_the_section_is_found(looked_into, pictures, root, monke
     report.run(price=RATE)
     page = (looked_into / "report.html").read_text(encoding="utf-8")
     assert audit(page, documents(looked_into, root)) > 100
-    assert page.count('<svg role="img"') == 7 + 8 and "<script" not in page
+    assert page.count('<svg role="img"') == 7 + 9 and "<script" not in page
     assert not Page(page).open
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
@@ -134,6 +138,7 @@ def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
     assert len(ids) == len(set(ids))
     for row in ("<td>[SEP]</td>", "random weights", "Today, I went to", "treebank: no trees"):
         assert row in page
+    assert data["names"] == ["running", "art (by source)"] and data["words"].keys() == set(data["names"])
     tags = next(each for each in data["measures"] if each["title"] == "Parts of speech")
     assert {"values": [0.8, 0.95], "between": around([0.8, 0.95])}.items() <= tags["curves"][0].items()
     assert '95.0<br><span class="soft">93.0 to 98.0</span>' in page
