@@ -141,7 +141,8 @@ def test_the_graph_is_that_of_dvc_yaml() -> None:
     for name, stage in stages.items():
         read = {dep.replace("${finetune.model}", encoder).partition("/${item")[0] for dep in stage["deps"]}
         for other, before in stages.items():
-            made = {out.partition("/${item")[0] for out in before["outs"]}
+            outs = [next(iter(out)) if isinstance(out, dict) else out for out in before["outs"]]
+            made = {out.partition("/${item")[0] for out in outs}
             if any(f"{out}/".startswith(f"{dep}/") or f"{dep}/".startswith(f"{out}/") for out in made for dep in read):
                 real.add_edge(other, name)
     assert set(real) == set(stages)
