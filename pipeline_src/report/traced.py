@@ -80,6 +80,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
         math.hypot(*((high - low) / 2 for low, high in intervals)) / len(intervals)
     ),
     "average": lambda *values: fmean(values),
+    "deviation": lambda *values: _deviation(list(values)),
     "difference": lambda ours, theirs: ours - theirs,
     "how many": lambda *values: len(values),
     "largest": lambda *values: max(values),
