@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from pipeline_src.report.paired import compared_with
 from pipeline_src.report.published import split_of
 from pipeline_src.report.results import is_synthetic
 from pipeline_src.report.table import METRICS, verdict
-from pipeline_src.report.traced import JsonRef, Traced, computed
+from pipeline_src.report.traced import JsonRef
 
 TABLES = Path("workflow/ablations")
 OURS = {
@@ -72,7 +71,6 @@ class Ablation:
 def render_comparison(experiments: Sequence[Experiment]) -> str:
     """The page of a comparison; the first experiment is what the others are compared with."""
     rows = [row for experiment in experiments for row in experiment.scores.value["rows"]]
-    seeds = over_seeds(experiments)
     against = [compared_with(experiments[0], other) for other in experiments[1:]]
     lines = []
     for eval_set, metric in dict.fromkeys((row["eval_set"], row["metric"]) for row in rows):
@@ -94,7 +92,6 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
             ],
             params=differing(experiments),
             lines=lines,
-            seeds=seeds,
             verdict=lambda ref: verdict(ref.value, better="better"),
             made=lambda ref, experiment: is_synthetic(experiment.scores.value, ref.value["task"]),
             ablations=find_ablations(experiments),
@@ -120,26 +117,6 @@ def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
     keys = sorted({key for experiment in experiments for key in experiment.params})
     rows = [(key, [experiment.params.get(key) for experiment in experiments]) for key in keys]
     return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
-
-
-def over_seeds(experiments: Sequence[Experiment]) -> list[tuple[str, list[tuple[str, str, Traced, Traced]]]]:
-    """Experiments that differ in ``seed`` alone, two or more together: their names, and of each score that all have
-    the task, the metric, the mean and the sample standard deviation."""
-    groups: dict[str, list[Experiment]] = {}
-    for experiment in experiments:
-        others = {key: value for key, value in experiment.params.items() if key != "seed"}
-        groups.setdefault(json.dumps(others, sort_keys=True, default=str), []).append(experiment)
-    found = []
-    for group in (group for group in groups.values() if len(group) > 1):
-        lines: list[tuple[str, str, Traced, Traced]] = []
-        for row in group[0].scores.value["rows"]:
-            refs = [experiment.row(row["eval_set"], row["metric"]) for experiment in group]
-            means = [ref["mean"] for ref in refs if ref is not None]
-            if len(means) == len(group):
-                name = METRICS.get(row["metric"], row["metric"])
-                lines.append((row["title"], name, computed("average", *means), computed("deviation", *means)))
-        found.append((", ".join(experiment.name for experiment in group), lines))
-    return found
 
 
 def read_tables() -> list[JsonRef]:

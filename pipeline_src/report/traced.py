@@ -92,7 +92,6 @@ FORMULAS: dict[str, Callable[..., Any]] = {
         math.hypot(*((high - low) / 2 for low, high in intervals)) / len(intervals)
     ),
     "average": lambda *values: fmean(values),
-    "deviation": lambda *values: _deviation(list(values)),
     "difference": lambda ours, theirs: ours - theirs,
     "error over seeds": lambda *values: _student_error(values),
     # values of one member, seed by seed, then those of another for the same seeds

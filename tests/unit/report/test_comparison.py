@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from dvc.repo import Repo
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
-from pipeline_src.report.comparison import OURS, differing, find_ablations, over_seeds, read_tables, render_comparison
+from pipeline_src.report.comparison import OURS, differing, find_ablations, read_tables, render_comparison
 from pipeline_src.report.experiments import Experiment, Folders, dotted, read_experiment, resolve
 from pipeline_src.report.paired import _tests, compared_with
 from pipeline_src.report.traced import JsonRef
@@ -211,18 +210,6 @@ def test_two_experiments_are_tested_on_the_same_examples(results, monkeypatch):
     assert not found["told"] and found["p"] > 0.05 and found["examples_to_tell"] > QUESTIONS
     page = render_comparison([first, of_answers("alike", "alike"), of_answers("worse", "worse")])
     assert re.search(r"noise \(\d+ would tell\)", page) and page.count(": worse") == 1
-
-
-def test_experiments_of_other_seeds_are_averaged(results):
-    one, two, other = (
-        replace(of_answers(name), params={"seed": seed, "mask_prob": share})
-        for name, seed, share in (("one", 1, 0.15), ("two", 2, 0.15), ("other", 3, 0.2))
-    )
-    two.scores.value["rows"][0]["mean"] = 53.0
-    ((names, ((title, metric, mean, deviation),)),) = over_seeds([one, two, other])
-    assert names == "one, two" and (title, metric) == ("COLA", "Matthews")
-    assert mean.value == pytest.approx(51.5) and deviation.value == pytest.approx(1.5 * 2**0.5)
-    assert "one, two" in render_comparison([one, two, other]) and over_seeds([one, other]) == []
 
 
 def test_other_examples_are_not_compared(results):

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from pipeline_src.models.flops import Workload
+from pipeline_src.params.finetune import Recipe
 from pipeline_src.params.study import check_study
 from pipeline_src.tasks.files.spec import task_names
 from pipeline_src.tools.planning.counted import make_objective
@@ -88,7 +89,7 @@ def test_a_real_training_of_the_readme_is_met(study_of):
 
 
 def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
-    recipe = {"learning_rates": [0.001], "epochs": 1, "batches": 32, "max_length": 64, "frozen": None}
+    recipe = Recipe(learning_rates=(0.001,), epochs=(1,), batches=(32,), max_length=64).model_dump(mode="json")
     one = {"default": recipe, "tasks": {}, "random_baseline": False, "restarts": [1]}
     many = {
         "default": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3]},
