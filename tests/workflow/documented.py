@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-NEEDS = re.compile(r"#.*?\bneeds (network|a cluster|GPUs|official data)\b")
+NEEDS = re.compile(r"#.*?\bneeds (network|a cluster|GPUs|official data|a finished study)\b")
 ASSIGNMENT = re.compile(r"[A-Z_]+=")
 
 # Run by test_docs.py itself: they take seconds, and change nothing or a copy of params.yaml alone.

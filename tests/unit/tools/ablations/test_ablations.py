@@ -133,14 +133,14 @@ def test_all_tables_are_run_where_none_is_named(queue: Queue, capsys: pytest.Cap
     """But for what has no teacher yet, which is said."""
     assert command_line.main(["ablations", "--preset", "test"]) == 0
     assert len(queue.done) == 3 + 5 + 5 + 16 + 5 + 23 + 9 + 5
-    assert capsys.readouterr().out.count("left out, there is no teacher in models/teacher") == 6
+    assert capsys.readouterr().out.count("left out, there is no teacher in models/teacher/pretrained/long") == 6
     assert "test:" in Path("params.yaml").read_text().splitlines()[0]  # the study that was asked for stands there
 
 
 def test_a_missing_teacher_is_named_before_anything_is_queued(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["ablations", "taught", "--queue"]) == 2
     said = capsys.readouterr().err
-    assert "no teacher here: models/teacher" in said and "docs/family.md" in said and not queue.asked
-    Path("models/teacher").mkdir(parents=True)
+    assert "no teacher here: models/teacher/pretrained/long" in said and "docs/family.md" in said and not queue.asked
+    Path("models/teacher/pretrained/long").mkdir(parents=True)
     assert command_line.main(["ablations", "taught", "--queue"]) == 0
     assert len(queue.asked) == 6
