@@ -27,6 +27,8 @@ from pipeline_src.books.rows import ROW_READERS
 from pipeline_src.books.shelf import find_books, read_shelf, suffix_of
 from pipeline_src.common.files import hash_file
 from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.models.hub import load_config
+from pipeline_src.models.tensors import read_tensors
 from pipeline_src.params.books import BooksParams
 from pipeline_src.params.machine import load_machine
 from pipeline_src.params.study import load_study
@@ -214,9 +216,6 @@ def _books(draw: Draw, folder: Path) -> None:
 
 
 def _models(draw: Draw, folder: Path) -> None:
-    from pipeline_src.models.hub import load_config
-    from pipeline_src.models.tensors import read_tensors
-
     config: dict[str, Any] = {
         "model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9,
         "intermediate_size": 8, "max_position_embeddings": 8, "type_vocab_size": 2, "hidden_act": "gelu",

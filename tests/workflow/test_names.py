@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 COMMANDS = ["a; touch touched", "' $(touch touched) `touch touched` '"]
 ELSEWHERE = ["../../../notes", "../../own/books", "../../../docs", "../../../checkpoints", ".."]
+CODE = "../../../pipeline_src/sources"
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,7 @@ def refused(project: Project, *command: str) -> str:
     done = project.run(*command, check=False)
     assert done.returncode, done.stdout
     assert not (project.path / "touched").exists()
+    assert not project.run("git", "status", "--porcelain", "pipeline_src").stdout
     for path in ("notes/mine.txt", "data/own/books/mine.txt", "checkpoints/mine.txt", "docs/house.md"):
         assert (project.path / path).exists(), path
     assert not (project.path / "data/raw/wikipedia").exists() or not any(
@@ -50,6 +52,8 @@ def test_a_part_is_neither_a_command_nor_a_path(clone: Project) -> None:
         assert "value not allowed: wikipedia.parts" in said
         clone.edit("params.yaml", json.dumps(COMMANDS), json.dumps(ELSEWHERE[:1]))
         assert "is ignored by .dvcignore" in refused(clone, "dvc", "repro", "download_wikipedia")
+        clone.edit("params.yaml", json.dumps(ELSEWHERE[:1]), json.dumps([CODE]))
+        assert "output 'pipeline_src/sources' is specified in" in refused(clone, "dvc", "repro", "download_wikipedia")
     finally:
         (clone.path / "params.yaml").write_text(params)
 
@@ -73,8 +77,21 @@ def test_a_restart_of_an_experiment_is_no_command(clone: Project) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ELSEWHERE)
+@pytest.mark.parametrize("part", [*ELSEWHERE, CODE])
 def test_dvc_clears_nothing_outside_the_folders_of_stages(clone: Project, part: str) -> None:
     setting = f"wikipedia.parts={json.dumps([part])}"
     refused(clone, "dvc", "exp", "run", "-S", setting, "download_wikipedia")
+    clone.run("git", "checkout", "-q", "params.yaml")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("finetune.restarts", "../../../pipeline_src/finetuning"), ("tasks", "../../pipeline_src")],
+)
+def test_dvc_clears_no_code(clone: Project, key: str, name: str) -> None:
+    settings = ["-S", f"{key}={json.dumps([name])}"]
+    if key == "tasks":
+        settings += ["-S", 'finetune.restarts=["finetuning"]']
+    refused(clone, "dvc", "exp", "run", *settings, "finetune")
     clone.run("git", "checkout", "-q", "params.yaml")
