@@ -59,8 +59,8 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     )
     _write_table(RESULTS / "confusion.tsv", CONFUSION_COLUMNS, confusion_rows(results))
     write_json(RESULTS / "summary.json", summary)
-    completion = results.documents.get("results/interpretation/completion.json")
-    masks = completion.value.get("filled masks", []) if completion else []
+    completion = results.documents.get("results/interpretation/completion.json", {})
+    masks = completion.get("filled masks", [])
     write_json(RESULTS / "filled_masks.json", masks)  # in git: what README says of the model is compared with it
     log.info("report: %s", RESULTS / "report.html")
 
