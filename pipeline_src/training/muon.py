@@ -62,8 +62,10 @@ class Muon(Optimizer):
         """Decay and move those that have a gradient."""
         moved = [matrix for matrix in group["params"] if matrix.grad is not None]
         for matrix in moved:
-            self.state[matrix].setdefault(MOMENTUM, torch.zeros_like(matrix))
-            self.state[matrix].pop("exp_avg_sq", None)  # zeros, from a checkpoint
+            state = self.state[matrix]
+            if MOMENTUM not in state:
+                state[MOMENTUM] = torch.zeros_like(matrix)
+            state.pop("exp_avg_sq", None)  # zeros, from a checkpoint
         for matrices in alike(moved):
             updates = []
             for matrix in matrices:

@@ -6,11 +6,13 @@ import re
 
 import pytest
 
-from pipeline_src.common.files import write_json
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import interpretation, report
 from pipeline_src.report.drawing import svg
 from tests.unit.report.conftest import Page, sketch
 from tests.unit.report.test_numbers import RATE, audit, documents
+
+FILLED = [{"text": "a [MASK]", "answer": "dog", "rank": 2, "likeliest": [["cat", 0.5]]}]
 
 
 def around(values: list[float]) -> list[list[float]]:
@@ -79,6 +81,7 @@ def write_interpretation(folder) -> None:
         },
         "pairs": {"agreement": pair},
         "completion": {
+            "filled masks": FILLED,
             "completions": [{"prompt": "Today, I went to", "ways": ways}],
             "loss by masks": {"masks": [1, 2], "kept": [4.0, 4.5], "cut": [5.0, 5.1], "unigram": 6.0},
         },
@@ -128,6 +131,7 @@ def test_the_section_says_when_a_model_is_no_better_than_its_controls(looked_int
 
 def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
     report.run()
+    assert read_json(looked_into / "filled_masks.json") == FILLED
     page = (looked_into / "interpretation.html").read_text(encoding="utf-8")
     told = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     data = json.loads(told[1])
