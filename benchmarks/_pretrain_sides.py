@@ -112,7 +112,11 @@ class Side:
 
 def ours(config: BertConfig, batches: list[Batch], device: torch.device) -> Side:
     """This project: compiled on a GPU, as the stage does it."""
-    objective = ours_objective(config).to(device)
+    return training_side(ours_objective(config).to(device), batches, device)
+
+
+def training_side(objective: PretrainingObjective[TensorBatch], batches: list[Batch], device: torch.device) -> Side:
+    """The project's own loop over an objective."""
     if device.type == "cuda":
         compile_parts(objective)
     loop: Loop[TensorBatch] = Loop(
@@ -259,12 +263,18 @@ def ours_objective(config: BertConfig) -> PretrainingObjective[TensorBatch]:
 
 
 def _theirs(config: BertConfig, attention: str) -> nn.Module:
+    huggingface_class = config.names.classes["pretraining"]
+    return transformers_model(ours_objective(config).saved_models()[""].module, config, huggingface_class, attention)
+
+
+def transformers_model(module: nn.Module, config: BertConfig, huggingface_class: str, attention: str) -> Any:
+    """What transformers makes of a module of ours, saved and loaded there; in training mode."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    huggingface_class = config.names.classes["pretraining"]
-    weights = dict(ours_objective(config).saved_models()[""].module.state_dict())
+
+    weights = dict(module.state_dict())
     with tempfile.TemporaryDirectory() as folder:
         save_tensors(Path(folder), weights, config, huggingface_class)
         model, info = getattr(transformers, huggingface_class).from_pretrained(

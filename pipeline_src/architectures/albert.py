@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline_src.models.architecture import Architecture
-from pipeline_src.models.bert import Bert, BertConfig, Embeddings, Encoder
 from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.models.names import BERT, Names
-from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
-from pipeline_src.params.model import ModelParams
+from pipeline_src.models.narrow_embeddings import NarrowBert, NarrowConfig, NarrowEncoder
 
 OWN_EMBEDDING_WIDTH = True
 REFUSED_OBJECTIVES = {"left_to_right": "it reads both directions, and transformers has no class for one"}
@@ -72,23 +70,10 @@ ALBERT = Names(
 )
 
 
-@dataclass(frozen=True)
-class AlbertConfig(BertConfig):
-    """Its embeddings are ``embedding_size`` wide; 128 in the paper (section 3.1)."""
+class AlbertConfig(NarrowConfig):
+    """Its embeddings are projected at any width, as in transformers."""
 
     names: ClassVar[Names] = ALBERT
-    embedding_size: int = 128
-
-    @classmethod
-    def from_params(cls, params: ModelParams, entries: int, causal: bool = False, **run: Any) -> Self:
-        """As :meth:`BertConfig.from_params`."""
-        config = super().from_params(params, entries, causal, **run)
-        return replace(config, embedding_size=params.embedding or params.hidden)
-
-    @property
-    def embedding_width(self) -> int:
-        """Width of a token's embedding, and of what the head of masked words multiplies by them."""
-        return self.embedding_size
 
     def training_flops(self, work: Workload) -> int:
         """As :func:`pipeline_src.models.flops.training_flops`; embeddings of any width are projected."""
@@ -96,38 +81,21 @@ class AlbertConfig(BertConfig):
         return training_flops(self, work) + (6 * self.hidden_size**2 * work.tokens if as_wide else 0)
 
 
-class AlbertEmbeddings(Embeddings):
-    """BERT's, of their own width."""
-
-    def __init__(self, config: AlbertConfig) -> None:
-        super().__init__(replace(config, hidden_size=config.embedding_size))
-
-
-class AlbertEncoder(Encoder):
-    """One block many times, behind a projection; its gradient is the sum of what each run of it gives."""
+class AlbertEncoder(NarrowEncoder):
+    """One block many times; its gradient is the sum of what each run of it gives."""
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__(replace(config, num_hidden_layers=1))
         self.layers = config.num_hidden_layers
-        self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
-
-    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
-        """[T, E] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
-        return super().forward(self.embeddings_project(hidden), layout, rows)
-
-    def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
-        """[T, E] -> what is projected and what each run of the block makes of it."""
-        return super().states(self.embeddings_project(hidden), layout)
 
     def blocks(self) -> Sequence[nn.Module]:
         """The one block, as often as there are layers."""
         return [self.layer[0]] * self.layers
 
 
-class Albert(Bert):
+class Albert(NarrowBert):
     """ALBERT's encoder."""
 
-    Embeddings = AlbertEmbeddings
     Encoder = AlbertEncoder
 
 

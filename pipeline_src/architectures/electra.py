@@ -6,17 +6,15 @@ How it learns is ``objectives/replaced.py``; its generator is an encoder of this
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline_src.models.architecture import Architecture
-from pipeline_src.models.bert import INITIAL_STD, Bert, BertConfig, Embeddings, Encoder, Pooler
-from pipeline_src.models.names import BERT, Names
-from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
-from pipeline_src.params.model import ModelParams
+from pipeline_src.models.bert import INITIAL_STD, Pooler
+from pipeline_src.models.names import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, Names
+from pipeline_src.models.narrow_embeddings import NarrowBert, NarrowConfig, NarrowEncoder
 
 OWN_EMBEDDING_WIDTH = True  # so that a narrower generator can share them
 
@@ -45,9 +43,8 @@ ELECTRA = Names(
         (r"^electra\.", "bert."),
         (r"^generator_predictions\.", "cls.predictions.transform."),
         (r"^generator_lm_head\.", "cls.predictions.decoder."),
-        (r"^classifier\.dense\.", "bert.pooler.dense."),
         (r"^sequence_summary\.summary\.", "bert.pooler.dense."),
-        (r"^classifier\.out_proj\.", "classifier."),
+        *TWO_LAYERS_LOADED,
         *BERT.loaded,
         (r"^(bert\.)?embeddings_project\.", "bert.encoder.embeddings_project."),
     ),
@@ -58,29 +55,14 @@ ELECTRA = Names(
         (r"^bert\.pooler\.dense\.", "sequence_summary.summary."),
         (r"^bert\.", "electra."),
     ),
-    saved_tasks={
-        "sequence": ((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense."))
-    },
+    saved_tasks={"sequence": TWO_LAYERS_SAVED},
 )
 
 
-@dataclass(frozen=True)
-class ElectraConfig(BertConfig):
-    """Its embeddings are ``embedding_size`` wide, and projected to ``hidden_size`` where that is another width."""
+class ElectraConfig(NarrowConfig):
+    """Its embeddings are projected where they are narrower."""
 
     names: ClassVar[Names] = ELECTRA
-    embedding_size: int = 128
-
-    @classmethod
-    def from_params(cls, params: ModelParams, entries: int, causal: bool = False, **run: Any) -> Self:
-        """As :meth:`BertConfig.from_params`."""
-        config = super().from_params(params, entries, causal, **run)
-        return replace(config, embedding_size=params.embedding or params.hidden)
-
-    @property
-    def embedding_width(self) -> int:
-        """Width of a token's embedding, and of what the head of masked words multiplies by them."""
-        return self.embedding_size
 
 
 class Projection(nn.Linear):
@@ -91,28 +73,15 @@ class Projection(nn.Linear):
         self.weight.mul_(math.sqrt(2 / (self.in_features + self.out_features)) / INITIAL_STD)
 
 
-class ElectraEmbeddings(Embeddings):
-    """BERT's, of their own width."""
+class ElectraEncoder(NarrowEncoder):
+    """Embeddings as wide as it is stay as they are."""
 
-    def __init__(self, config: ElectraConfig) -> None:
-        super().__init__(replace(config, hidden_size=config.embedding_size))
-
-
-class ElectraEncoder(Encoder):
-    """BERT's, behind the projection."""
+    Projection = Projection
 
     def __init__(self, config: ElectraConfig) -> None:
         super().__init__(config)
-        narrow = config.embedding_size != config.hidden_size
-        self.embeddings_project = Projection(config.embedding_size, config.hidden_size) if narrow else nn.Identity()
-
-    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
-        """[T, E] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
-        return super().forward(self.embeddings_project(hidden), layout, rows)
-
-    def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
-        """[T, E] -> what is projected and what each block makes of it, as many [T, H] as blocks and one."""
-        return super().states(self.embeddings_project(hidden), layout)
+        if config.embedding_size == config.hidden_size:
+            self.embeddings_project = nn.Identity()
 
 
 class ElectraPooler(Pooler):
@@ -123,10 +92,9 @@ class ElectraPooler(Pooler):
         return F.gelu(self.dense(token))
 
 
-class Electra(Bert):
+class Electra(NarrowBert):
     """ELECTRA's encoder."""
 
-    Embeddings = ElectraEmbeddings
     Encoder = ElectraEncoder
     Pooler = ElectraPooler
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipeline_src.models.architecture import Architecture
 from pipeline_src.models.bert import Bert, BertConfig, Embeddings
-from pipeline_src.models.names import BERT, Names
+from pipeline_src.models.names import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, Names
 from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.model import ModelParams
 
@@ -38,8 +38,7 @@ ROBERTA = Names(
         (r"^lm_head\.layer_norm\.", "cls.predictions.transform.LayerNorm."),
         (r"^lm_head\.bias$", "cls.predictions.decoder.bias"),
         (r"^lm_head\.decoder\.", "cls.predictions.decoder."),
-        (r"^classifier\.dense\.", "bert.pooler.dense."),
-        (r"^classifier\.out_proj\.", "classifier."),
+        *TWO_LAYERS_LOADED,
         *BERT.loaded,
     ),
     saved=(
@@ -48,9 +47,7 @@ ROBERTA = Names(
         (r"^cls\.predictions\.transform\.LayerNorm\.", "lm_head.layer_norm."),
         (r"^bert\.", "roberta."),
     ),
-    saved_tasks={
-        "sequence": ((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense."))
-    },
+    saved_tasks={"sequence": TWO_LAYERS_SAVED},
 )
 
 

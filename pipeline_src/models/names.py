@@ -16,6 +16,16 @@ Rules = tuple[tuple[str, str], ...]  # regular expression -> replacement, each a
 ENCODER = ("bert.embeddings.", "bert.encoder.")
 POOLER, MASKED_WORDS, NEXT_SENTENCE = "bert.pooler.", "cls.predictions.", "cls.seq_relationship."
 
+# Of a sequence head of two layers, RoBERTa's and ELECTRA's: in a folder the first is no pooler, but part of it.
+TWO_LAYERS_LOADED: Rules = (
+    (r"^classifier\.dense\.", "bert.pooler.dense."),
+    (r"^classifier\.out_proj\.", "classifier."),
+)
+TWO_LAYERS_SAVED: Rules = (
+    (r"^classifier\.", "classifier.out_proj."),
+    (r"^bert\.pooler\.dense\.", "classifier.dense."),
+)
+
 PIPELINES = {  # use of a model -> Hugging Face's kind of task, where it has one
     "pretraining": "fill-mask",
     "masked_words": "fill-mask",
