@@ -85,6 +85,7 @@ def test_a_real_training_of_the_readme_is_met(study_of):
 
 def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
     recipe = {"learning_rates": [0.001], "epochs": 1, "batches": 32, "max_length": 64, "frozen": None}
+    recipe |= {"layer_epochs": 20, "layer_learning_rate": 5e-5, "augmented": 0}
     one = {"default": recipe, "tasks": {}, "random_baseline": False, "restarts": [1]}
     many = {
         "default": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3]},
