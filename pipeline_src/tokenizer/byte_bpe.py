@@ -22,22 +22,25 @@ from pipeline_src.tokenizer.save import save_built
 
 CLS, PAD, SEP, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 FIRST = (CLS, PAD, SEP, UNK)  # ids 0 to 3 in RoBERTa's vocabulary; <mask> is its last entry
+ROBERTA_TOKENS = {"cls": CLS, "pad": PAD, "sep": SEP, "unk": UNK, "mask": MASK}
+DEBERTA_TOKENS = {"cls": "[CLS]", "pad": "[PAD]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}  # ModernBERT's too
+SPECIAL_TOKENS = (*ROBERTA_TOKENS.values(), *DEBERTA_TOKENS.values())
 SPACE = "Ġ"  # how byte-level pieces write the space before a word
 _DECODER = ByteLevelDecoder()
 
 
 def _spelt(piece: str) -> str:
-    return piece if piece in (*FIRST, MASK) else str(_DECODER.decode([piece])).strip()
+    return piece if piece in SPECIAL_TOKENS else str(_DECODER.decode([piece])).strip()
 
 
 KIND = Kind(
     pad=PAD,
     unk=UNK,
     mask=MASK,
-    continues_word=lambda piece: not piece.startswith(SPACE),
+    continues_word=lambda piece: not piece.startswith(SPACE) and piece not in SPECIAL_TOKENS,
     spelt=_spelt,
 )
-DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]", mask="[MASK]")  # as DeBERTa v1 and ModernBERT spell them
+DEBERTA = replace(KIND, **{role: DEBERTA_TOKENS[role] for role in ("pad", "unk", "mask")})
 
 
 def normalizer(lowercase: bool) -> Normalizer:

@@ -53,7 +53,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         raise PipelineError("not a tokenizer", error, where=path, remedy=remedy) from None
     vocabulary, kind = tokenizer.get_vocab(with_added_tokens=False), kind_of(tokenizer)
     for token in (kind.pad, kind.unk, kind.mask):
-        if tokenizer.token_to_id(token) is None:
+        if token not in (vocabulary if listed.exists() else tokenizer.get_vocab()):  # some stand beside it
             raise PipelineError("the vocabulary lacks a special token", token, where=path, remedy="train it again")
     tokenizer.encode_special_tokens = True  # not kept by tokenizer.json
     tokenizer.no_truncation()  # which some published files hold, and which would cut texts unseen

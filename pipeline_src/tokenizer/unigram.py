@@ -16,13 +16,14 @@ from pipeline_src.tokenizer.kind import Kind
 from pipeline_src.tokenizer.save import save_built
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4 in ALBERT's
+ALBERT_TOKENS = {"cls": CLS, "pad": PAD, "sep": SEP, "unk": UNK, "mask": MASK}
 NEVER = -10_000.0  # a score below that of any spelling by letters
 SPACE = "▁"  # opens a word
 KIND = Kind(
     pad=PAD,
     unk=UNK,
     mask=MASK,
-    continues_word=lambda piece: not piece.startswith(SPACE),
+    continues_word=lambda piece: not piece.startswith(SPACE) and piece not in (*SPECIAL_TOKENS, "[PAD]", "[UNK]"),
     spelt=lambda piece: piece.removeprefix(SPACE),
 )
 DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]")  # as DeBERTa v3's vocabulary spells them

@@ -16,7 +16,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.save import save_built
-from pipeline_src.tools.tokenizer_classes import BUILDERS, ROLES, SENTENCEPIECE, USUAL, Source
+from pipeline_src.tools.tokenizer_classes import AS, BUILDERS, ROLES, SENTENCEPIECE, USUAL, Source
 
 AS_SAVED = (None, "PreTrainedTokenizer", "TokenizersBackend")  # classes that take tokenizer.json as it is
 REMEDY = "give a folder whose tokenizer is a WordPiece, RoBERTa's, DeBERTa's or ALBERT's, or a whole tokenizer.json"
@@ -39,7 +39,7 @@ def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
             tokenizer = Tokenizer.from_str(json.dumps(source.saved))
         elif name in BUILDERS:
             build, usual = BUILDERS[name]
-            roles = {role: source.spelt(role, usual[role]) for role in ROLES}
+            roles = {role: source.spelt(role, usual[AS.get(role, role)]) for role in ROLES}
             tokenizer = build(source, roles)
         else:
             raise PipelineError("a tokenizer whose ids would not be the same here", name, where=folder, remedy=REMEDY)

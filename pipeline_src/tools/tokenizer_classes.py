@@ -19,14 +19,15 @@ from tokenizers.decoders import Metaspace as MetaspaceDecoder
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import RobertaProcessing, TemplateProcessing
 
+from pipeline_src.tokenizer.byte_bpe import DEBERTA_TOKENS, ROBERTA_TOKENS
+from pipeline_src.tokenizer.unigram import ALBERT_TOKENS
 from pipeline_src.tools.sentencepiece_model import SentencepieceModel, read_sentencepiece
 
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # the order in which transformers adds what is missing
+AS = {"bos": "cls", "eos": "sep"}  # usually spelt as another role is
 SENTENCEPIECE = ("spiece.model", "spm.model")
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 Roles = dict[str, str]
-ANGLES = dict(zip(ROLES, ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"), strict=True))
-BRACKETS = dict(zip(ROLES, ("[CLS]", "[SEP]", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,8 @@ USUAL = {  # of transformers, by model_type; it takes the others' tokenizer.json
     "deberta-v2": "DebertaV2Tokenizer",
 }
 BUILDERS: dict[str | None, tuple[Callable[[Source, Roles], Tokenizer], Roles]] = {  # with their usual special tokens
-    "RobertaTokenizer": (_roberta, ANGLES),
-    "DebertaTokenizer": (_deberta, BRACKETS),
-    "AlbertTokenizer": (_albert, {**BRACKETS, "unk": "<unk>", "pad": "<pad>"}),
-    "DebertaV2Tokenizer": (_deberta_v2, BRACKETS),
+    "RobertaTokenizer": (_roberta, ROBERTA_TOKENS),
+    "DebertaTokenizer": (_deberta, DEBERTA_TOKENS),
+    "AlbertTokenizer": (_albert, ALBERT_TOKENS),
+    "DebertaV2Tokenizer": (_deberta_v2, DEBERTA_TOKENS),
 }

@@ -150,6 +150,8 @@ def test_masks_go_by_role_and_never_to_special_tokens(learnt, kind):
     seen, chosen = masked.apply(ids, np.array([len(ids)]), np.array([0]))
     assert masked.mask_id == tokenizer.token_to_id(kind_of(tokenizer).mask)
     assert len(chosen) and set(seen[chosen]) == {masked.mask_id} and not {0, len(ids) - 1} & set(chosen)
+    special = [*read_frames(tokenizer).marks, masked.mask_id, 0]
+    assert not kind_of(tokenizer).inner_pieces(tokenizer)[special].any()  # a mark belongs to no word
     spelt = "".join(kind_of(tokenizer).spelt(tokenizer.id_to_token(i)) for i in Encoder(tokenizer).encode("The tokens"))
     assert spelt == "thetokens"
 
