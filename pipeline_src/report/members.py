@@ -91,11 +91,9 @@ def group(experiments: Sequence[Experiment]) -> list[Member]:
 
 
 def _name(runs: Sequence[Experiment]) -> str:
-    """What most of their names begin with; of one alone, its name."""
-    if len(runs) == 1:
-        return runs[0].name
-    stems = Counter(re.sub(r"-\d+$", "", one.name) for one in runs)
-    return stems.most_common(1)[0][0]
+    """What most of the names that end in a number begin with; of one alone, or without any such, the first name."""
+    stems = Counter(stem for one in runs if (stem := re.sub(r"-\d+$", "", one.name)) != one.name)
+    return stems.most_common(1)[0][0] if stems and len(runs) > 1 else runs[0].name
 
 
 def lines_of(members: Sequence[Member]) -> list[Line]:

@@ -41,6 +41,7 @@ def test_members_are_told_by_all_but_their_seed(family):
     assert [(one.name, one.seeds) for one in members] == [
         ("family-bert", (1, 2, 3)), ("family-albert", (1, 2, 3)), ("family-electra-1", (1,)),
     ]  # fmt: skip
+    assert [one.name for one in group(family[:2])] == ["family-bert"]
 
 
 def test_means_and_differences_are_scipys(family):
