@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from pipeline_src.models.bert import SINUSOID_AMPLITUDE, BertConfig, initialise, sinusoids
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.training.muon import MATRICES
-from pipeline_src.training.optimiser import make_optimiser
+from pipeline_src.training.optimiser import MOMENTS, make_optimiser
+from pipeline_src.training.state import WEIGHT, restore_tensors, tensors_of
 
 RATE, MUON_RATE, DECAY, BETAS = 1e-3, 4e-3, 0.01, (0.9, 0.98)
 
@@ -53,6 +55,20 @@ def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw():
         adamw.step()
     for name, weight in mine.named_parameters():
         torch.testing.assert_close(weight, named[name], rtol=1e-6, atol=1e-7, msg=name)
+
+
+def test_a_training_that_stopped_goes_on_to_the_bit(tmp_path):
+    first, second = model(), model()
+    stopped, restored = (make_optimiser(each, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE) for each in (first, second))
+    give_gradients(first.parameters(), 0)
+    stopped.step()
+    kinds, parameters = (WEIGHT, *MOMENTS), [dict(each.named_parameters()) for each in (first, second)]
+    save_file(tensors_of(parameters[0], stopped, kinds), tmp_path / "kept")
+    restore_tensors(tmp_path / "kept", parameters[1], restored, kinds, 1, "")
+    for each, optimiser in ((first, stopped), (second, restored)):
+        give_gradients(each.parameters(), 1)
+        optimiser.step()
+    assert all(torch.equal(weight, parameters[1][name]) for name, weight in parameters[0].items())
 
 
 def test_without_a_rate_of_their_own_matrices_take_the_learning_rate():
