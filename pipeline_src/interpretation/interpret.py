@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +13,19 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import INTERPRETATION, PRETRAINED, TASKS
 from pipeline_src.common.progress import log
-from pipeline_src.interpretation.chosen import chosen_sentences, of_one_language, words_of_two_sources
+from pipeline_src.interpretation.chosen import chosen_sentences, words_of_two_sources
 from pipeline_src.interpretation.completion import completions, filled, loss_by_masks
 from pipeline_src.interpretation.contextuality import self_similarity
 from pipeline_src.interpretation.heads import head_roles, relations
 from pipeline_src.interpretation.layers import probe_capitals, probe_tags, tags_by_layer
-from pipeline_src.interpretation.material import TAGGED, Tagged, Texts, read_tagged, read_texts, tagging_files
 from pipeline_src.interpretation.minimal_pairs import judge, template_pairs, treebank_pairs
 from pipeline_src.interpretation.pair_sets import judge_pair_set, read_pair_set
-from pipeline_src.interpretation.senses import InContext, in_two_contexts, told_apart, two_contexts, words_of
+from pipeline_src.interpretation.senses import in_two_contexts, told_apart, words_of
 from pipeline_src.interpretation.shown_sentences import shown_sentences
 from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.structure import structure
 from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.interpretation.trees import Tree, read_trees
+from pipeline_src.interpretation.study import Study
 from pipeline_src.interpretation.word_vectors import Sentence, cut_words
 from pipeline_src.models.architecture import file_of
 from pipeline_src.params.corpus import CorpusParams
@@ -38,79 +35,6 @@ from pipeline_src.params.model import ModelParams
 from pipeline_src.params.wikipedia import WikipediaParams
 
 MASKS = 8  # that a prompt is completed with
-
-
-@dataclass
-class Study:
-    """What the measures read; each part is read or made once, when it is first asked for."""
-
-    seed: int
-    params: InterpretationParams
-    parts: tuple[str, ...]
-    validation: float
-    tasks: tuple[str, ...]
-    folder: Path
-    positions_start: str
-
-    @cached_property
-    def model(self) -> StudiedModel:
-        """The model that is looked into."""
-        return StudiedModel.open(self.folder)
-
-    @cached_property
-    def control(self) -> StudiedModel:
-        """Its architecture with random weights."""
-        return self.model.with_random_weights(self.seed, positions_start=self.positions_start)
-
-    @cached_property
-    def texts(self) -> tuple[Texts, Texts]:
-        """Sentences of training documents, and of validation documents.
-
-        Raises:
-            Skipped: none are wanted, or there are none.
-        """
-        if not self.params.words:
-            raise Skipped("interpretation.words is 0")
-        train, test = read_texts(self.parts, self.params.words, self.seed, self.validation)
-        if not train.sentences or not test.sentences:
-            raise Skipped("the text has no training documents, or no validation documents")
-        return train, test
-
-    @property
-    def contexts(self) -> InContext:
-        """The project's words in two senses.
-
-        Raises:
-            Skipped: the text is of another language.
-        """
-        given = two_contexts()
-        if self.params.words and not of_one_language(given.sentences, self.texts[0].sentences):
-            raise Skipped("the text is of another language than the sentences of this project")
-        return given
-
-    @cached_property
-    def tagged(self) -> dict[str, tuple[tuple[str, ...], Tagged, Tagged]]:
-        """Of each tagging task: its tags, and sentences to train probes on and to test them on."""
-        found = {}
-        for task in self.params.tags:
-            if task in self.tasks:
-                spec, train, test = tagging_files(task)
-                files = (read_tagged(spec, path, TAGGED[key]) for key, path in (("train", train), ("test", test)))
-                found[task] = (spec.labels, *files)
-        return found
-
-    @cached_property
-    def trees(self) -> list[Tree]:
-        """Of the first tagging task that has any, in the file that it is scored on.
-
-        Raises:
-            Skipped: none has.
-        """
-        for task in self.tagged:
-            spec, _, path = tagging_files(task)
-            if trees := read_trees(spec, path):
-                return trees
-        raise Skipped("no tagging task of the study has dependency trees")
 
 
 def run(

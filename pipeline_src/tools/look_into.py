@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from pipeline_src.common.files import atomic_file, read_json
-from pipeline_src.interpretation.interpret import Study, write_measures
+from pipeline_src.interpretation.interpret import write_measures
+from pipeline_src.interpretation.study import Study
 from pipeline_src.params.study import load_study
 from pipeline_src.report.interpretation import FILES
 from pipeline_src.report.interpretation_page import render_interpretation

@@ -12,9 +12,10 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.members import member_names
 from pipeline_src.interpretation.attention_maps import attention_maps
-from pipeline_src.interpretation.interpret import Study, write_measures
+from pipeline_src.interpretation.interpret import write_measures
 from pipeline_src.interpretation.scoring import pseudo_log_likelihoods
 from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.interpretation.study import Study
 from pipeline_src.params.interpretation import InterpretationParams
 from pipeline_src.tools import attention, complete, neighbours, score
 from tests.unit.interpretation.conftest import SENTENCES, make_model, save

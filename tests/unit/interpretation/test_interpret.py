@@ -12,9 +12,10 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.interpretation import interpret
-from pipeline_src.interpretation.interpret import MEASURES, Study, write_measures
+from pipeline_src.interpretation.interpret import MEASURES, write_measures
 from pipeline_src.interpretation.material import read_texts
 from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.interpretation.study import Study
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.interpretation import InterpretationParams
