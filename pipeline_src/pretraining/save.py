@@ -49,7 +49,7 @@ def save_models(
             sum(parameter.numel() for parameter in module.parameters()),
             objective.learns,
             huggingface_class,
-            read_sources(read_json(TOKENS / "manifest.json", {"sources": [{str: str}]})),
+            read_sources(read_json(TOKENS / "manifest.json", dict)),
             {**params, **phase.pretrain.model_dump(), **phase.own.model_dump()},
             {"training text": trained_figures(training), "validation text": figures},
             {name: costs[name] for name in CARD_COSTS},
