@@ -40,7 +40,7 @@ KIND = Kind(
     continues_word=lambda piece: not piece.startswith(SPACE) and piece not in SPECIAL_TOKENS,
     spelt=_spelt,
 )
-DEBERTA = replace(KIND, **{role: DEBERTA_TOKENS[role] for role in ("pad", "unk", "mask")})
+DEBERTA = replace(KIND, pad=DEBERTA_TOKENS["pad"], unk=DEBERTA_TOKENS["unk"], mask=DEBERTA_TOKENS["mask"])
 
 
 def normalizer(lowercase: bool) -> Normalizer:
