@@ -124,7 +124,7 @@ def compare(exact: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) 
     halves = [energy(chosen) for chosen in combinations(range(len(both)), half)]
     return {
         "noise": _spread(distance[:half, :half][np.triu_indices(half, 1)]),
-        "apart": _spread(across[~np.eye(*across.shape, dtype=np.bool_)]),
+        "apart": _spread(across[np.eye(*across.shape) == 0]),
         "same_dropout": _spread(across.diagonal()),
         "chance": float(np.mean(np.array(halves) >= energy(tuple(range(half))) - 1e-12)),
         "run": _difference(both[half:].mean(1), both[:half].mean(1)),
