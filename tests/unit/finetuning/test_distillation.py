@@ -231,7 +231,7 @@ def three_classes(folder: Path) -> None:
         (rename_piece, "a teacher of another vocabulary"),
         (deepen, "(?s)heads that do not match the teacher's: 2, and the teacher has 1.*model.heads"),
         (add_part, "a teacher with parts that are not read: bilstm"),
-        (three_classes, r"(?s)do not fit the model.*classifier.weight: shape \(3, 64\)"),
+        (three_classes, r"(?s)do not fit the config.*classifier.weight: shape \(3, 64\)"),
         (shutil.rmtree, "(?s)no teacher of this task.*finetune.teacher"),
     ],
 )

@@ -145,7 +145,7 @@ def test_teachers_are_refused_before_anything_is_trained(study):
     def refused(said: str, **changes) -> None:
         with pytest.raises(PipelineError, match=said):
             train_phase("short", **WAYS["distilled"] | changes, short=3)
-        assert not Path("checkpoints").exists() and not Path("models").exists()
+        assert not list(Path("checkpoints").rglob("*")) and not Path("models").exists()
 
     refused("no teacher here: elsewhere", teacher="elsewhere")
     refused("no teacher here: pipeline_src/catalogue/no-teacher", teacher="pipeline_src/catalogue/no-teacher")

@@ -14,6 +14,7 @@ from pipeline_src.task_sources.from_corpus import RULES
 from pipeline_src.tasks.files.spec import task_names
 
 PAIR_SETS = ("blimp",)  # of no task: minimal pairs
+MADE_ANEW = ("novels-shelf",)  # Project Gutenberg makes its files anew from time to time
 NAMES = [(folder, name) for folder in (SOURCES, TASK_SOURCES) for name in entry_names(folder)]
 ENTRY = "description: d\nlicence: l\ncitation: c\nfiles:\n  - "
 
@@ -25,7 +26,8 @@ def test_every_entry_is_well_formed_and_can_be_filled_in(folder: str, name: str)
     for file in filled.files:
         assert not set("{}") & set(file.path + file.url + "".join(file.mirrors) + (file.checksum_file or ""))
         if file.checksum is None and file.checksum_file is None and file.scheme != "file":
-            assert file.path == "diagnostic-full.tsv", "a new entry without a sum: look for one first"
+            known = file.path == "diagnostic-full.tsv" or name in MADE_ANEW
+            assert known, "a new entry without a sum: look for one first"
 
 
 def test_every_task_has_a_source_of_its_name() -> None:
