@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow  # it waits for Slurm
 PROGRAM = """
-print("pid", __import__("os").getpid(), flush=True)
+__import__("os").write(1, f"pid {__import__('os').getpid()}\\n".encode())  # at once: four write
 from tests.unit.pretraining.small import train_short
 train_short()
 """
 STOPPABLE = """
-print("pid", __import__("os").getpid(), flush=True)
+__import__("os").write(1, f"pid {__import__('os').getpid()}\\n".encode())  # at once: four write
 from pipeline_src import __main__ as command
 from tests.unit.pretraining.small import train_short
 command.run_stage = lambda *_: train_short()
