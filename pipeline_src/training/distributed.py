@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from pipeline_src.common.environment import number_of
@@ -25,7 +24,7 @@ from pipeline_src.training.free_gpu import take_free_gpu
 from pipeline_src.training.joining import join
 from pipeline_src.training.network import choose_interface
 from pipeline_src.training.presence import Presence
-from pipeline_src.training.sharding import before_backward
+from pipeline_src.training.sharding import before_backward, is_sharded
 
 HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; decides nothing of the result, so no parameter
 HUNG = 120  # seconds that a process waits in a step for the others, where it is not set
@@ -99,7 +98,7 @@ class Distributed:
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """The module, wrapped so that its gradients are averaged over all processes; as it is where it is sharded."""
-        if self.world_size == 1 or isinstance(module, FSDPModule):
+        if self.world_size == 1 or is_sharded(module):
             return module
         devices = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
@@ -123,7 +122,7 @@ def single_process() -> Distributed:
 
 def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]:
     """Within it a backward pass adds to this process's gradients alone; the ``last`` one averages them over all."""
-    if isinstance(module, FSDPModule):
+    if is_sharded(module):
         before_backward(module, last)
     return nullcontext() if last or not isinstance(module, DistributedDataParallel) else module.no_sync()
 

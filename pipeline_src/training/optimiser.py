@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from pipeline_src.training.muon import MATRICES, Muon
+from pipeline_src.training.sharding import is_spread
 
 BETAS = (0.9, 0.999)  # paper, appendix A.2
 EPSILON = 1e-6  # google-research/bert, optimization.py
@@ -56,13 +56,13 @@ class _Moments(Optimizer):
 
 def _local(tensor: Tensor) -> Tensor:
     """This process's part of a tensor; all of it where it is not spread. A change in place is one of the tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_spread(tensor) else tensor
 
 
 def _norms(whole: Tensor, *kinds: list[Tensor]) -> Tensor:
     """Norms of tensors whose parts are given, [kinds, tensors], spread over processes as the tensor ``whole`` is."""
     norms = torch.stack([torch.stack(torch._foreach_norm(tensors)) for tensors in kinds])
-    if not isinstance(whole, DTensor):
+    if not is_spread(whole):
         return norms
     squares = norms.square()
     dist.all_reduce(squares, group=whole.device_mesh.get_group())

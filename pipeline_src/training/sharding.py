@@ -3,16 +3,21 @@
 Each process keeps a part of every parameter, a ``DTensor``. ``optimiser`` gathers the whole weights once a step, so
 that gradients and moments alone are spread; ``full`` gathers those of one block at a time, forward and backward, for
 models that do not fit one device. Checkpoints and models on disk hold whole tensors, whoever trained them.
+
+torch's own part of this takes nearly as long to load as the rest of torch. It is loaded where something is spread.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeGuard
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 NONE, OPTIMISER, FULL = "none", "optimiser", "full"  # values of machine.yaml's pretrain.sharding
 
@@ -29,6 +34,9 @@ def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[s
         how: OPTIMISER or FULL.
         methods: that compute with the objective's parameters, beside ``forward``.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for part in list(objective.modules()):
         for block in part if isinstance(part, nn.ModuleList) else ():
@@ -42,6 +50,16 @@ def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[s
 def sharding_of(module: nn.Module) -> str:
     """How the module's parameters are spread: NONE, OPTIMISER or FULL."""
     return str(getattr(module, "sharding", NONE))
+
+
+def is_sharded(module: nn.Module) -> TypeGuard[FSDPModule]:
+    """Whether the module's parameters are spread over the processes."""
+    return sharding_of(module) != NONE
+
+
+def is_spread(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether this process holds a part of the tensor, the others the rest."""
+    return hasattr(tensor, "placements")
 
 
 def before_backward(module: FSDPModule, last: bool) -> None:
@@ -58,6 +76,10 @@ def before_backward(module: FSDPModule, last: bool) -> None:
 
 def give_back(module: nn.Module) -> None:
     """Leave each process its part alone, after weights were gathered for a pass without a backward one."""
+    if not is_sharded(module):
+        return
+    from torch.distributed.fsdp import FSDPModule
+
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
@@ -65,16 +87,18 @@ def give_back(module: nn.Module) -> None:
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor of which every process has a part, gathered: all must call this at once. Any other as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_spread(tensor) else tensor
 
 
 def whole_on_host(tensor: Tensor) -> Tensor:
     """As :func:`whole`, but what was gathered lies on the host."""
-    return whole(tensor).cpu() if isinstance(tensor, DTensor) else tensor
+    return whole(tensor).cpu() if is_spread(tensor) else tensor
 
 
 def part_of(tensor: Tensor, target: Tensor) -> Tensor:
     """What a process keeps of a whole tensor, spread as ``target`` is; the tensor itself where that is not spread."""
-    if not isinstance(target, DTensor):
+    if not is_spread(target):
         return tensor
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(tensor.to(target.device), target.device_mesh, target.placements, src_data_rank=None)

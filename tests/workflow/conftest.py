@@ -6,6 +6,7 @@ engine ran it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -323,12 +324,23 @@ def fresh_clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 
 @pytest.fixture(scope="session")
-def finished_study(fresh_clone: Callable[[str], Project]) -> Project:
-    """The project's own study under the `test` preset, run by Snakemake and committed to git. Work on a copy of it."""
-    project = replace(fresh_clone("test"), programs=True)
-    project.snakemake()
-    project.commit()
-    return replace(project, programs=False)
+def finished_study(fresh_clone: Callable[[str], Project], tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The project's own study under the `test` preset, run by Snakemake and committed to git. Work on a copy of it.
+
+    One worker runs it, the others wait and take a copy: it costs the better part of a minute.
+    """
+    workers = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        workers = workers.parent  # where each has its folder
+    made = workers / "finished-study"
+    with open(workers / "finished-study.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            project = replace(fresh_clone("test"), programs=True)
+            project.snakemake()
+            project.commit()
+            project.path.rename(made)
+    return Project(made, tmp_path_factory.mktemp("home")).copy(tmp_path_factory.mktemp("finished") / "study")
 
 
 def _left_out(root: Path, folder: str, names: list[str]) -> set[str]:

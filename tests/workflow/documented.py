@@ -27,7 +27,7 @@ AT_ONCE = (
     "python workflow/code_deps.py",
     "python workflow/code_deps.py --fix",
 )
-# Run by test_real_study.py, in this order, in a copy of the finished study of the `test` preset.
+# Run by test_documented_commands.py, in this order, in a copy of the finished study of the `test` preset.
 AFTER_A_STUDY = (
     "python workflow/lock_file.py",
     "dvc plots show -x step logs/dvclive/short/plots/metrics",

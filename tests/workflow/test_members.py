@@ -1,12 +1,14 @@
-"""Every member of the family from a preset of seconds: the stages that differ. Both engines: test_real_study.py."""
+"""Every member of the family from a preset of seconds: the stages that differ; two of them under both engines."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from ruamel.yaml import YAML
 
 from pipeline_src.common.files import read_json
 from pipeline_src.common.members import member_names
@@ -18,6 +20,9 @@ from pipeline_src.pretraining.pretrain import run as pretrain
 from pipeline_src.task_sources.synthetic import write_task
 from pipeline_src.tools.ablations.tables import apply
 from tests.unit.pretraining.small import EXAMPLES, make_study, make_teacher
+
+if TYPE_CHECKING:
+    from conftest import Project
 
 ELECTRA = {"model.architecture": "electra", "pretrain.objective": "replaced"}
 MEMBERS: dict[str, dict[str, Any]] = {  # changes of the preset `test`
@@ -83,3 +88,32 @@ def test_the_stages_run_it(inputs: Path, root: Path, member: str, monkeypatch: p
     expected = load_architecture(study.model.architecture).names
     raw = read_json("models/finetuned/sst2/1/config.json")
     assert (raw["model_type"], raw["architectures"]) == (expected.model_type, [expected.classes["sequence"]])
+
+
+IN_A_STUDY = {  # by the engine that runs it
+    "snakemake": {"model.architecture": "electra", "pretrain.objective": "replaced", "examples.pairs": "none"},
+    "dvc": {
+        **{"model.architecture": "distilbert", "pretrain.objective": "distilled", "examples.pairs": "none"},
+        **{"pretrain.teacher": "models/teacher", "objectives.distilled.start": "random"},
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", IN_A_STUDY)
+def test_another_member_under_both_engines(finished_study: Project, tmp_path: Path, engine: str) -> None:
+    """A study with another member: one engine runs it, and for neither is anything left to do."""
+    project = finished_study.copy(tmp_path / "study")
+    shutil.copytree(project.path / "models/pretrained/long", project.path / "models/teacher")
+    editor, params = YAML(), project.path / "params.yaml"
+    editor.dump(apply(IN_A_STUDY[engine] | {"tasks": ["rte"]}, editor.load(params)), params)
+    for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
+        shutil.rmtree(project.path / "results/predictions" / left)
+    if engine == "snakemake":
+        project.snakemake()
+    else:
+        project.dvc("repro")
+    assert project.nothing_to_do()
+    study = yaml.safe_load(params.read_text(encoding="utf-8"))
+    assert read_json(project.path / "results/pretrain/long.json")["objective"] == study["pretrain"]["objective"]
+    assert read_json(project.path / "results/summary.json")["mlm_loss"] > 0

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
-from ruamel.yaml import YAML
-
-from benchmarks import chaos
-from pipeline_src.common.files import read_json
-from pipeline_src.tools.ablations.tables import apply
-from tests.workflow.documented import AFTER_A_STUDY, STANDING
 
 if TYPE_CHECKING:
     from conftest import Project
 
 PRESET = "test"
-LATE = ("pretrain_long", "finetune", "evaluate", "report")  # what the chaos of the suite begins with
 LOOKING = [["-n", "all"], ["--lint"], ["--list"], ["--dag"], ["--summary"], ["--profile", "slurm", "-n", "all"]]
 
 
@@ -106,18 +97,6 @@ def test_a_changed_metric_scores_again_and_scans_no_corpus(done: Project, tmp_pa
     assert "rule evaluate:" in listed and "rule corpus_statistics:" not in listed and "rule pretrain" not in listed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", ["1", "2"])
-def test_a_study_that_is_killed_again_and_again_ends_the_same(done: Project, tmp_path: Path, seed: str) -> None:
-    study = done.copy(tmp_path / "study")
-    here = study.dvc("stage", "list", "--name-only").split()
-    undisturbed = {name: stage for name, stage in chaos.read_lock(study.path).items() if name in here}
-    chaos.forget(study.path, [name for name in undisturbed if name.startswith(LATE)])
-    outcome = chaos.disturb(study.path, undisturbed, study.variables({}), seed, wait=(2, 15), kills=3)
-    assert outcome.good, outcome
-    assert any(attempt.killed for attempt in outcome.attempts)
-
-
 def test_a_clone_without_git_identity_gets_one_of_its_own(clone: Project, tmp_path: Path) -> None:
     project = clone.copy(tmp_path / "study")
     project.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
@@ -142,28 +121,6 @@ def test_an_experiment_runs_pretraining_and_what_follows(done: Project, tmp_path
     assert "index.html" in project.dvc("plots", "show")
 
 
-@pytest.mark.slow
-def test_documented_commands(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    project.run("make", "identity")
-    (project.path / "texts.txt").write_text("A text.\nAnother.\n")
-    for own, raw in {"wikipedia/mine.xml.bz2": "wikipedia/excerpt/*.bz2", "books/play.md": "books/hamlet.md"}.items():
-        (project.path / "data/own" / own).parent.mkdir(parents=True)
-        shutil.copy(next((project.path / "data/raw").glob(raw)), project.path / "data/own" / own)
-    for command in AFTER_A_STUDY:
-        if command == "dvc repro -f download_books":
-            project.edit("params.yaml", "source: shakespeare-sample", "source: own-books")
-            project.edit("params.yaml", "dump: enwiki-sample", "dump: own-wikipedia")
-            project.edit("params.yaml", "parts: [excerpt]", "parts: [mine]")
-        for name, stands in STANDING.items():
-            command = command.replace(name, stands)
-        said = project.run("bash", "-c", command).stdout
-        assert "Traceback" not in said, f"{command}:\n{said}"
-    assert (project.path / "vectors.npy").exists() and list((project.path / "tfrecords").iterdir())
-    assert [path.name for path in (project.path / "data/raw/wikipedia/mine").glob("*.bz2")] == ["mine.xml.bz2"]
-    assert (project.path / "data/raw/books/play.md").exists()
-
-
 def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path) -> None:
     project = clone.copy(tmp_path / "study")
     project.run("python", "-m", "pipeline_src", "preset", "bert-base")
@@ -178,32 +135,3 @@ def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path)
     assert all(asked in pretraining for asked in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))
     finetuning = said.split("rule finetune:")[1].split("resources:")[1].splitlines()[0]
     assert "gpu=1" in finetuning
-
-
-MEMBERS = {  # by the engine that runs it
-    "snakemake": {"model.architecture": "electra", "pretrain.objective": "replaced", "examples.pairs": "none"},
-    "dvc": {
-        **{"model.architecture": "distilbert", "pretrain.objective": "distilled", "examples.pairs": "none"},
-        **{"pretrain.teacher": "models/teacher", "objectives.distilled.start": "random"},
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", MEMBERS)
-def test_another_member_under_both_engines(finished_study: Project, tmp_path: Path, engine: str) -> None:
-    """A study with another member: one engine runs it, and for neither is anything left to do."""
-    project = finished_study.copy(tmp_path / "study")
-    shutil.copytree(project.path / "models/pretrained/long", project.path / "models/teacher")
-    editor, params = YAML(), project.path / "params.yaml"
-    editor.dump(apply(MEMBERS[engine] | {"tasks": ["rte"]}, editor.load(params)), params)
-    for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
-        shutil.rmtree(project.path / "results/predictions" / left)
-    if engine == "snakemake":
-        project.snakemake()
-    else:
-        project.dvc("repro")
-    assert project.nothing_to_do()
-    study = yaml.safe_load(params.read_text(encoding="utf-8"))
-    assert read_json(project.path / "results/pretrain/long.json")["objective"] == study["pretrain"]["objective"]
-    assert read_json(project.path / "results/summary.json")["mlm_loss"] > 0

@@ -1,0 +1,36 @@
+"""The commands of the documentation that need a finished study, in the order in which the pages give them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.workflow.documented import AFTER_A_STUDY, STANDING
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+
+@pytest.mark.slow
+def test_documented_commands(finished_study: Project, tmp_path: Path) -> None:
+    project = finished_study.copy(tmp_path / "study")
+    project.run("make", "identity")
+    (project.path / "texts.txt").write_text("A text.\nAnother.\n")
+    for own, raw in {"wikipedia/mine.xml.bz2": "wikipedia/excerpt/*.bz2", "books/play.md": "books/hamlet.md"}.items():
+        (project.path / "data/own" / own).parent.mkdir(parents=True)
+        shutil.copy(next((project.path / "data/raw").glob(raw)), project.path / "data/own" / own)
+    for command in AFTER_A_STUDY:
+        if command == "dvc repro -f download_books":
+            project.edit("params.yaml", "source: shakespeare-sample", "source: own-books")
+            project.edit("params.yaml", "dump: enwiki-sample", "dump: own-wikipedia")
+            project.edit("params.yaml", "parts: [excerpt]", "parts: [mine]")
+        for name, stands in STANDING.items():
+            command = command.replace(name, stands)
+        said = project.run("bash", "-c", command).stdout
+        assert "Traceback" not in said, f"{command}:\n{said}"
+    assert (project.path / "vectors.npy").exists() and list((project.path / "tfrecords").iterdir())
+    assert [path.name for path in (project.path / "data/raw/wikipedia/mine").glob("*.bz2")] == ["mine.xml.bz2"]
+    assert (project.path / "data/raw/books/play.md").exists()
