@@ -14,7 +14,8 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the stages do; read when torch is imported
+# as the stages do; read when torch is imported, and when it first computes
+os.environ.update(OMP_WAIT_POLICY="PASSIVE", ONEDNN_PRIMITIVE_CACHE_CAPACITY="16")
 
 import numpy as np
 import torch
@@ -23,7 +24,6 @@ from benchmarks._pretrain_sides import LEARNING_RATE, WEIGHT_DECAY, config_of, m
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.loop import Loop
-from pipeline_src.training.memory import give_large_blocks_back
 from pipeline_src.training.optimiser import make_optimiser
 
 LENGTH, SEQUENCES = 512, 8
@@ -39,7 +39,6 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.steps < SETTLED + 2 * WINDOW:
         parser.error(f"fewer than {SETTLED + 2 * WINDOW:,} steps do not show whether it is flat")
-    give_large_blocks_back()
     torch.set_num_threads(arguments.threads)
     peaks: list[int] = []
     for step in _steps(arguments.steps):

@@ -42,7 +42,6 @@ from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.checkpoint_settings import ROOT, check_settings
 from pipeline_src.training.identity import environment, fingerprint
-from pipeline_src.training.memory import give_large_blocks_back
 from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
 
 PHASE = "finetune"  # below the folder of checkpoints
@@ -63,7 +62,6 @@ def run(
         Interrupted: a signal requested a stop; where training was is saved.
     """
     check_settings()
-    give_large_blocks_back()
     torch.set_num_threads(machine.finetune.threads)
     recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)

@@ -19,7 +19,6 @@ from pipeline_src.pretraining.phase import Phase
 from pipeline_src.pretraining.prepare import Training, prepare
 from pipeline_src.training.checkpoint_settings import check_settings
 from pipeline_src.training.distributed import init_distributed
-from pipeline_src.training.memory import give_large_blocks_back
 from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
 
 
@@ -44,7 +43,6 @@ def run(
     """
     check_settings()
     params = Phase(phase, seed, mask_prob, model, pretrain, machine, objectives)
-    give_large_blocks_back()
     torch.set_num_threads(machine.pretrain.threads)
     with catch_stop_requests() as stop_request, init_distributed() as distributed:
         training = prepare(params, distributed, stop_request)

@@ -19,7 +19,6 @@ from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import Progress
 from pipeline_src.training.distributed import Distributed, gradient_sync
-from pipeline_src.training.memory import Heap
 from pipeline_src.training.optimiser import CLIP
 from pipeline_src.training.sharding import FULL, sharding_of, whole
 from pipeline_src.training.transfer import transfer
@@ -170,7 +169,6 @@ class Loop(Generic[B]):
             PipelineError: a loss or gradient is NaN or infinite. It is noticed before anything is saved.
         """
         self.objective.train()
-        heap = Heap()
         with Progress(self.what, self.last, "step", initial=self.step) as progress:
             for batch in transfer(batches, self.distributed.device):
                 self._take(batch)
@@ -178,7 +176,6 @@ class Loop(Generic[B]):
                 self._count += 1
                 if self.distributed.device.type == "cpu":
                     self.check()  # on a GPU it would wait for every step to finish
-                    heap.after_step()
                 progress.advance()
                 if self.step == self.last or self.row_ends(self.step):
                     self._end_row()
