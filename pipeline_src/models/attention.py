@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,7 +28,31 @@ class Window(NamedTuple):
     places: Tensor
 
 
-BackEnd = Callable[[Tensor, Tensor, Tensor, PackedLayout, float, bool, PackedLayout, Window | None], Tensor]
+@dataclass(frozen=True)
+class AttentionInputs:
+    """What a back end computes attention of.
+
+    Attributes:
+        query: [R, heads, head size].
+        key, value: [T, heads, head size].
+        layout: where the sequences lie.
+        queries: where the queries of each sequence lie; ``layout`` itself where every token is one.
+        dropout: on the attention weights; above 0 in training alone.
+        causal: whether a token sees those before it and itself alone; every token is a query then.
+        window: what a query sees, where not the whole sequence; not with ``causal``.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    layout: PackedLayout
+    queries: PackedLayout
+    dropout: float = 0.0
+    causal: bool = False
+    window: Window | None = None
+
+
+BackEnd = Callable[[AttentionInputs], Tensor]  # to [R, heads, head size]
 
 WHERE = "machine.yaml, attention"
 AMPERE = (8, 0)  # compute capability of the first GPUs that have the kernel, and bfloat16
@@ -64,7 +89,7 @@ def attention(
     """
     if back_end == "auto":
         back_end = choose(back_end, query.device, query.shape[-1])
-    return BACK_ENDS[back_end](query, key, value, layout, dropout, causal, queries or layout, window)
+    return BACK_ENDS[back_end](AttentionInputs(query, key, value, layout, queries or layout, dropout, causal, window))
 
 
 def scores_of(query: Tensor, key: Tensor, layout: PackedLayout) -> Tensor:
@@ -135,48 +160,32 @@ def _fits_flash(head_size: int) -> bool:
     return head_size % 8 == 0 and head_size <= 256  # aten/src/ATen/native/transformers/cuda/flash_attn
 
 
-def padded(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: PackedLayout,
-    dropout: float,
-    causal: bool,
-    queries: PackedLayout,
-    window: Window | None = None,
-) -> Tensor:
+def padded(inputs: AttentionInputs) -> Tensor:
     """Through [B, heads, L, head size] rectangles, on any device."""
+    layout, queries, window = inputs.layout, inputs.queries, inputs.window
     # With padding at the end, a causal mask alone already hides it from every token.
-    mask = None if layout.keep is None or causal else layout.keep[:, None, None, :]
+    mask = None if layout.keep is None or inputs.causal else layout.keep[:, None, None, :]
     if window is not None and layout.max_seqlen > window.reach + 1:
         near = _near(queries.pad(window.places), layout.max_seqlen, window.reach)[:, None]
         mask = near if mask is None else near & mask
-    query = queries.pad(query).transpose(1, 2)
-    key, value = (layout.pad(flat).transpose(1, 2) for flat in (key, value))
-    context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
+    query = queries.pad(inputs.query).transpose(1, 2)
+    key, value = (layout.pad(flat).transpose(1, 2) for flat in (inputs.key, inputs.value))
+    context = F.scaled_dot_product_attention(query, key, value, mask, inputs.dropout, is_causal=inputs.causal)
     return queries.unpad(context.transpose(1, 2))
 
 
-def runs(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: PackedLayout,
-    dropout: float,
-    causal: bool,
-    queries: PackedLayout,
-    window: Window | None = None,
-) -> Tensor:
+def runs(inputs: AttentionInputs) -> Tensor:
     """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
 
     Nothing is padded, except where the runs are so short that the calls would take longer than what they compute.
     """
-    _, heads, size = query.shape
+    layout, queries, window, dropout = inputs.layout, inputs.queries, inputs.window, inputs.dropout
+    _, heads, size = inputs.query.shape
     equal = layout.runs(queries, MOST_WEIGHTS // heads)
     if heads * sum(count * asked * length for count, asked, length in equal) < LEAST_WEIGHTS * len(equal):
-        return padded(query, key, value, layout, dropout, causal, queries, window)
+        return padded(inputs)
     asked_of, tokens_of = ([run[0] * run[part] for run in equal] for part in (1, 2))
-    split = (query.split(asked_of), key.split(tokens_of), value.split(tokens_of))
+    split = (inputs.query.split(asked_of), inputs.key.split(tokens_of), inputs.value.split(tokens_of))
     places = None if window is None or queries is layout else window.places.split(asked_of)
     contexts = []
     for number, ((count, asked, length), *flat) in enumerate(zip(equal, *split, strict=True)):
@@ -192,13 +201,13 @@ def runs(
                 mask = _band(length, window.reach)
         if dropout:  # torch's own goes this way too, with more passes over the weights and slower dropout
             scores = (q * size**-0.5) @ k.transpose(2, 3)
-            if causal:
+            if inputs.causal:
                 scores = scores + torch.full((length, length), -torch.inf, device=scores.device).triu(1)
             if mask is not None:
                 scores = scores.masked_fill(~mask, -torch.inf)
             context = drop(scores.softmax(-1), dropout) @ v
         else:
-            context = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
+            context = F.scaled_dot_product_attention(q, k, v, mask, is_causal=inputs.causal)
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
 
@@ -226,36 +235,28 @@ def _banded(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
     return torch.cat(contexts, 2)
 
 
-def flash(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: PackedLayout,
-    dropout: float,
-    causal: bool,
-    queries: PackedLayout,
-    window: Window | None = None,
-) -> Tensor:
+def flash(inputs: AttentionInputs) -> Tensor:
     """Through the flash kernel for sequences laid end to end (Dao 2023), which draws dropout as it goes.
 
     It takes half precision: float32, as outside autocast, becomes bfloat16 on the way. The operator is called as it
     is, since what torch offers above it either has no dropout (``varlen_attn``) or goes through nested tensors, which
     take the host four times as long and which the compiler cannot cut into the parts that several processes share.
     """
+    query, layout, queries, window = inputs.query, inputs.layout, inputs.queries, inputs.window
     if window is not None and queries is not layout:  # the kernel takes queries for the last of their sequence
-        return padded(query, key, value, layout, dropout, causal, queries, window)
+        return padded(inputs)
     reach = {} if window is None else {"window_size_left": window.reach, "window_size_right": window.reach}
     half = query.dtype if query.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
     context = torch.ops.aten._flash_attention_forward(
         query.to(half),
-        key.to(half),
-        value.to(half),
+        inputs.key.to(half),
+        inputs.value.to(half),
         queries.cu_seqlens_32,
         layout.cu_seqlens_32,
         queries.max_seqlen,
         layout.max_seqlen,
-        dropout,
-        causal,
+        inputs.dropout,
+        inputs.causal,
         False,  # no mask for debugging
         **reach,
     )[0]

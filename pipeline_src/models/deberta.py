@@ -10,7 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline_src.models.bert import Bert, BertConfig, Block, Embeddings, Encoder, Pooler
-from pipeline_src.models.disentangled import disentangled_attention, disentangled_weights, rows_in_use
+from pipeline_src.models.disentangled import (
+    DisentangledInputs,
+    RelativeTable,
+    disentangled_attention,
+    disentangled_weights,
+)
 from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.flops import Workload, block_flops, head_flops
 from pipeline_src.models.layer_norm import LayerNorm
@@ -126,7 +131,7 @@ class DisentangledAttention(nn.Module):
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
-        self.heads, self.half, self.reach = config.num_attention_heads, config.half_table, config.bucket_reach
+        self.heads, self.table = config.num_attention_heads, RelativeTable(config.half_table, config.bucket_reach)
         self.rate, self.dropout = config.attention_dropout, Dropout(config.hidden_dropout_prob)
 
     @abstractmethod
@@ -145,32 +150,29 @@ class DisentangledAttention(nn.Module):
         self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None, asked: Asked | None = None
     ) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the R rows in use."""
-        kept = hidden if rows is None else hidden.index_select(0, rows.index)
-        places = layout.position if rows is None else layout.position.index_select(0, rows.index)
-        query = self.ask(kept if asked is None else asked.vectors).view(len(kept), self.heads, -1)
-        query_rows, key_rows = self._by_head(self.project(self._used(layout)))
-        key, value = self.keys_and_values(hidden) if asked is None else asked.known
-        context = disentangled_attention(
-            query, key, value, query_rows, key_rows, layout, self.half, self.reach,
-            self.rate if self.training else 0.0, layout if rows is None else rows.layout, places,
-        )  # fmt: skip
-        return context.reshape(len(places), -1)
+        context = disentangled_attention(self._inputs(hidden, layout, rows, asked), self.table)
+        return context.reshape(len(context), -1)
 
     def weights(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
         """[T, H] -> what each head gives each token; see :class:`pipeline_src.models.bert.GivesWeights`."""
-        query, (key, _) = self.ask(hidden).view(len(hidden), self.heads, -1), self.keys_and_values(hidden)
-        rows = self._by_head(self.project(self._used(layout)))
-        return disentangled_weights(query, key, *rows, layout, self.half, self.reach)
+        return disentangled_weights(self._inputs(hidden, layout), self.table)
+
+    def _inputs(
+        self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None, asked: Asked | None = None
+    ) -> DisentangledInputs:
+        kept = hidden if rows is None else hidden.index_select(0, rows.index)
+        query = self.ask(kept if asked is None else asked.vectors).view(len(kept), self.heads, -1)
+        query_rows, key_rows = (part.view(len(part), self.heads, -1) for part in self.project(self._used(layout)))
+        key, value = self.keys_and_values(hidden) if asked is None else asked.known
+        places = layout.position if rows is None else layout.position.index_select(0, rows.index)
+        queries = layout if rows is None else rows.layout
+        dropout = self.rate if self.training else 0.0
+        return DisentangledInputs(query, key, value, query_rows, key_rows, layout, queries, places, dropout)
 
     def _used(self, layout: PackedLayout) -> Tensor:
         """The table's rows that the batch reads, [rows, H]."""
         (table,) = layout.tables[TABLE]
-        return self.dropout(table[rows_in_use(layout.max_seqlen, self.half, self.reach)])
-
-    def _by_head(self, projected: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """[rows, H] -> [rows, heads, head size], of both."""
-        query_rows, key_rows = (part.view(len(part), self.heads, -1) for part in projected)
-        return query_rows, key_rows
+        return self.dropout(table[self.table.in_use(layout.max_seqlen)])
 
 
 class DebertaBlock(Block):

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pipeline_src.tools.yaml_editor import YamlEditor, set_comment, set_title
+from pipeline_src.tools.yaml_editor import YamlEditor, drop_comment, set_comment, set_title
 
+SOURCED = ("model", "pretrain")  # blocks of the basis that name the section of BERT's paper that they are from
 MEMBERS = Path(__file__).with_name("published.yaml")
 
 
@@ -40,11 +41,18 @@ def published() -> Mapping[str, Published]:
 
 
 def render_published(name: str, basis: str) -> str:
-    """The member's preset: the text of the basis with the values that differ, and comments where it departs."""
+    """The member's preset: the text of the basis with the values that differ, and comments where it departs.
+
+    What the basis says of a value goes with the value.
+    """
     member, editor = published()[name], YamlEditor(basis)
     set_title(editor.values, f"{name}: {member.about}")
+    for name in SOURCED:
+        drop_comment(editor.values, name)
     for key, value in member.values.items():
         block, last = _place(editor, key)
+        for depth in range(2, key.count(".") + 2):  # the line may be that of a block around it
+            drop_comment(*_place(editor, ".".join(key.split(".")[:depth])))
         if isinstance(value, dict):
             block[last].update(value)
         else:

@@ -47,6 +47,14 @@ def set_comment(block: CommentedMap, key: str, comment: str) -> None:
     tokens[2].value = f"# {comment}\n{below}"
 
 
+def drop_comment(block: CommentedMap, key: str) -> None:
+    """Leave out the comment behind a key's value, if there is one; what follows on lines of its own stays."""
+    tokens = block.ca.items.get(key)
+    if tokens is not None and tokens[2] is not None:
+        _, _, below = tokens[2].value.partition("\n")
+        tokens[2].value = f"\n{below}"
+
+
 def set_title(values: CommentedMap, title: str) -> None:
     """Put a comment on the first line of a file that begins with one."""
     first = values.ca.comment[1][0]

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ruamel.yaml import YAML
+
+from pipeline_src.tools.ablations.tables import apply
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -119,6 +122,21 @@ def test_an_experiment_runs_pretraining_and_what_follows(done: Project, tmp_path
     assert "more-masks" in shown
     assert project.dvc("metrics", "diff").count("summary.json")
     assert "index.html" in project.dvc("plots", "show")
+
+
+def test_pretraining_depends_on_a_teacher_that_is_put_beside_the_models(clone: Project, tmp_path: Path) -> None:
+    """The way of docs/family.md: git has the note and not the model, and DVC knows who reads it."""
+    project = clone.copy(tmp_path / "study")
+    model = project.path / "models/teacher/pretrained/long/model.safetensors"
+    model.parent.mkdir(parents=True)
+    model.write_bytes(b"a teacher")
+    project.dvc("add", "models/teacher")
+    project.run("git", "add", "--all")
+    assert project.run("git", "diff", "--cached", "--name-only").stdout.split() == ["models/teacher.dvc"]
+    editor, params = YAML(), project.path / "params.yaml"
+    taught = {"pretrain.objective": "layers", "pretrain.teacher": "models/teacher/pretrained/long"}
+    editor.dump(apply(taught | {"examples.pairs": "none"}, editor.load(params)), params)
+    assert "models/teacher.dvc" in project.dvc("dag", "--dot", "pretrain_short")
 
 
 def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path) -> None:

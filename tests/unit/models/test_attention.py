@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models import attention as module
-from pipeline_src.models.attention import BACK_ENDS, Window, attention, choose
+from pipeline_src.models.attention import BACK_ENDS, AttentionInputs, Window, attention, choose
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from tests.flash_on_cpu import flash_on_cpu
 
@@ -61,7 +61,7 @@ def check(
     back_end: str, lengths: list[int], causal: bool, tolerance: float = 1e-5, dropout: float = 0.0, **where
 ) -> None:
     parts, layout = inputs(lengths, **where)
-    found = BACK_ENDS[back_end](*parts, layout, dropout, causal, layout)
+    found = BACK_ENDS[back_end](AttentionInputs(*parts, layout, layout, dropout, causal))
     weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
     gradients = torch.autograd.grad((found * weight).sum(), parts)
     expected = by_definition(*parts, lengths, causal)
@@ -90,8 +90,8 @@ def test_runs_with_little_to_compute_are_padded(monkeypatch):
     for least, expected in ((153, False), (154, True)):
         called = []
         monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", least)
-        monkeypatch.setattr("pipeline_src.models.attention.padded", lambda *given, called=called: called.append(given))
-        BACK_ENDS["runs"](*parts, layout, 0.0, False, layout)
+        monkeypatch.setattr("pipeline_src.models.attention.padded", called.append)
+        BACK_ENDS["runs"](AttentionInputs(*parts, layout, layout))
         assert bool(called) is expected
 
 
@@ -127,10 +127,11 @@ def test_dropout_is_on_the_weights(flash_kernels, back_end):
     (query, key, value), layout = inputs([400, 300])
     query, value = torch.zeros_like(query), torch.ones_like(value)
     torch.manual_seed(0)
-    found = BACK_ENDS[back_end](query, key, value, layout, 0.5, False, layout)
+    dropped = AttentionInputs(query, key, value, layout, layout, dropout=0.5)
+    found = BACK_ENDS[back_end](dropped)
     assert found.mean().item() == pytest.approx(1, abs=0.01) and 0.03 < found[..., 0].std() < 0.08
     torch.manual_seed(0)
-    assert torch.equal(found, BACK_ENDS[back_end](query, key, value, layout, 0.5, False, layout))
+    assert torch.equal(found, BACK_ENDS[back_end](dropped))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_queries_of_some_tokens_see_all_of_their_sequence(flash_kernels, monkeyp
     starts = [0, 6, 12, 18]
     places = torch.tensor([start + row for start, rows in zip(starts, asked, strict=True) for row in range(rows)])
     queries = PackedLayout.of(torch.tensor([0, *asked]).cumsum(0), sum(asked))
-    found = BACK_ENDS[back_end](query[places], key, value, layout, dropout, False, queries)
+    found = BACK_ENDS[back_end](AttentionInputs(query[places], key, value, layout, queries, dropout))
     torch.testing.assert_close(
         found, every[places], rtol=2e-2 if back_end == "flash" else 1e-5, atol=1e-2 if back_end == "flash" else 1e-6
     )

@@ -11,7 +11,7 @@ from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import initialise
 from pipeline_src.models.card_kinds import pretrained_card
 from pipeline_src.models.discriminator import Discriminator, FilledText
-from pipeline_src.models.disentangled import log_buckets, relative_rows, rows_in_use
+from pipeline_src.models.disentangled import RelativeTable, log_buckets, relative_rows
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from pipeline_src.params.model import ModelParams
@@ -138,8 +138,8 @@ def test_buckets_of_distances(buckets, reach):
 @pytest.mark.parametrize(("half", "reach"), [(8, None), (256, 512), (4, 48), (32, 128)])
 def test_rows_in_use_are_all_that_are_read_and_hardly_more(half, reach):
     for length in (1, 2, half // 2 + 1, half, half + 3, 3 * half):
-        read, slack = relative_rows(length, half, reach), 0 if reach is None else 1
-        used = rows_in_use(length, half, reach)
+        table, slack = RelativeTable(half, reach), 0 if reach is None else 1
+        read, used = relative_rows(length, table), table.in_use(length)
         assert read[0] - slack <= used.start <= read[0] and read[-1] < used.stop <= read[-1] + 1 + slack
 
 
