@@ -60,6 +60,7 @@ from pipeline_src.training.peak_flops import peak_flops
 WARM_UP, PROFILED = 2, 2  # steps before those that are timed, and after them
 KERNELS, NAME = 5, 60  # shown, and letters of a name
 SAME_LOSS = 1e-5
+ENOUGH = 0.75  # of what is expected on a GPU
 ASIDE, OCCASIONALLY = (PREDICTED,), 4  # sides without a bar: they take every fourth batch, to save time
 
 
@@ -115,7 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the sizes asked for, and report."""
     options = _parser().parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("error: --device cuda needs a GPU and a torch that is built for it, and here is none")
+        lacks = "no GPU answers" if torch.version.cuda else f"torch {torch.__version__} is built without CUDA"
+        sys.exit(f"error: --device cuda: {lacks}; `python -m pipeline_src doctor --gpu` says what to do")
     setup = SETUPS[options.device]
     sizes = setup.default if options.size == "all" else (options.size,)
     if options.architecture != "bert":
@@ -327,13 +329,23 @@ def summary(size: str, result: dict[str, Any]) -> str:
     """A few lines for people."""
     lines = [f"{size}: {result['sequences']} sequences of up to {result['length']}, {result['fill']:.0%} of them real"]
     for name, row in result["sides"].items():
-        wall = f", by the clock {row['wall_tokens_per_s']:,.0f}" if "wall_tokens_per_s" in row else ""
+        on_cpu = "wall_tokens_per_s" in row
+        wall = f" of CPU, {row['wall_tokens_per_s']:,.0f} by the clock" if on_cpu else ""
         memory = f", {row['of_training_mb']:,} MB" if "of_training_mb" in row else ""
-        compiling = f", compiling {row['compile_seconds']:.0f} s" if row["compile_seconds"] else ""
-        lines.append(f"  {name:<44} {row['tokens_per_s']:>10,.0f}/s{wall}{memory}, MFU {row['mfu']:.1%}{compiling}")
+        compiling = f", {row['compile_seconds']:.0f} s of compiling not in it" if row["compile_seconds"] else ""
+        rate = f"{row['tokens_per_s']:>10,.0f} tokens a second{wall}"
+        lines.append(f"  {name:<44} {rate}{memory}, MFU {row['mfu']:.1%}{compiling}")
+    ours = result["sides"]["ours"]
     if "expected_tokens_per_s" in result:
-        lines.append(f"  expected by the roofline model               {result['expected_tokens_per_s']:>10,}/s")
-    lines.append(f"  MFU of {result['peak_flops'] / 1e12:,.4g} TFLOP/s: {result['peak_source']}")
+        expected = result["expected_tokens_per_s"]
+        share = f"ours is {ours['tokens_per_s'] / expected:.0%} of it"
+        lines.append(f"  {'expected by the roofline model':<44} {expected:>10,} tokens a second; {share}")
+        if ours["tokens_per_s"] < ENOUGH * expected:
+            lines.append("  less than three quarters: `python -m pipeline_src doctor --gpu` shows which part is slow")
+    lines.append(f"  MFU is the share of {result['peak_flops'] / 1e12:,.4g} TFLOP/s ({result['peak_source']})")
+    if ours["mfu"] > 1:
+        lines.append("  above 100 %: something else ran while the peak was measured; measure again")
+    lines.append(f"  of {PROFILED} steps of ours, by kernel (on a CPU by operator), the dearest {KERNELS}:")
     lines += [f"  {share:>6.1%}  {kernel}" for kernel, share in result["kernels"].items()]
     return "\n".join(lines)
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.study import Study
+from pipeline_src.pretraining.compile_choice import UTILISATION
+from pipeline_src.tools.doctor import needs
 from pipeline_src.tools.planning.hardware import CHIPS, Allocation
 from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.jobs import Jobs
-from pipeline_src.tools.planning.rates import expected_seconds
+from pipeline_src.tools.planning.rates import STARTS, compile_seconds, job_seconds
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440
@@ -91,10 +94,16 @@ class Cluster:
 
 
 class StudyResources:
-    """Resources of every rule for one study on one cluster, as Snakemake's keyword arguments."""
+    """Resources of every rule for one study on one cluster, as Snakemake's keyword arguments.
 
-    def __init__(self, study: Study, cluster: Cluster) -> None:
-        self.study, self.cluster = study, cluster
+    Args:
+        study: its parameters.
+        cluster: it runs on.
+        machine: how it runs there, as machine.yaml says.
+    """
+
+    def __init__(self, study: Study, cluster: Cluster, machine: Machine = USUAL) -> None:
+        self.study, self.cluster, self.machine = study, cluster, machine
         # by formula alone, whatever has been made: what a job asks for does not change while the study runs
         self._jobs = Jobs(study, lambda path: None)
         self.parameters = self._jobs.model.parameters
@@ -117,8 +126,8 @@ class StudyResources:
         """One phase: GPUs over as many nodes as end it in time, and a warning before its time is over."""
         nodes, gpus = self.geometry(phase)
         minutes = 60 * self._hours(self._phase(phase), nodes * gpus)
-        held = 24 * self.parameters * gpus / 1e6  # MB: weights, moments and their copies of each process
-        resources = self._on(self.cluster.gpu_partition, int(4000 * (1 + gpus) + held), 30 + int(2 * minutes))
+        memory = int(needs.host_memory(2 * self.parameters, gpus) / 1e6)
+        resources = self._on(self.cluster.gpu_partition, memory, 30 + int(2 * minutes))
         resources |= self._gpus(nodes * gpus, gpus, SIGNAL)
         if nodes * gpus == 1:
             return resources
@@ -177,11 +186,16 @@ class StudyResources:
         return job
 
     def _hours(self, job: JobEstimate, gpus: int = 1) -> float:
-        """Hours of a training on so many GPUs, were every sequence full."""
-        if self.cluster.gpu is None or not job.flops:
-            return job.slot_flops / (gpus * self.cluster.gpu_teraflops * 1e12) / 3600
-        seconds = expected_seconds(job, Allocation.on(CHIPS[self.cluster.gpu], 1, gpus))
-        return seconds * job.slot_flops / job.flops / 3600
+        """Hours of a training on so many GPUs as ``plan`` counts them, were every sequence full."""
+        if not job.flops:
+            return 0.0
+        if self.cluster.gpu is None:
+            reached = self.cluster.gpu_teraflops * 1e12
+            compiling = compile_seconds(job, Allocation(1, gpus, reached / UTILISATION))
+            return (STARTS[job.stage] + compiling + job.slot_flops / (gpus * reached)) / 3600
+        sharding = self.machine.pretrain.sharding if job.stage == "pretrain" else "none"
+        allocation = Allocation.on(CHIPS[self.cluster.gpu], 1, gpus, sharding)
+        return job_seconds(job, allocation, job.slot_flops / job.flops) / 3600
 
     def _on(self, partition: str | None, memory: int, minutes: int) -> Resources:
         resources: Resources = {"mem_mb": memory, "runtime": min(minutes, self.cluster.max_runtime)}

@@ -222,7 +222,8 @@ class DebertaEncoder(Encoder):
         *before, last = self.blocks()
         hidden = self.through(before, hidden, layout)
         places = layout.position if rows is None else layout.position.index_select(0, rows.index)
-        asking = (hidden if rows is None else hidden.index_select(0, rows.index)) + positions(places)
+        asking = hidden if rows is None else hidden.index_select(0, rows.index)
+        asking = asking + positions(places).to(hidden.dtype)  # one type of both times, and so one graph
         known = last.attention["self"].keys_and_values(hidden)
         for _ in range(DECODINGS):
             asking = last(hidden, layout, rows, Asked(asking, known))

@@ -9,6 +9,11 @@ import torch
 from torch import Tensor
 
 
+def always_masked(cu_seqlens: Tensor) -> bool:
+    """Whether batches without padding have a mask too: on a GPU, where torch.compile would make graphs of either."""
+    return cu_seqlens.is_cuda
+
+
 @dataclass(frozen=True)
 class PackedLayout:
     """Places of B sequences laid end to end as T tokens; made once per batch, used by every layer.
@@ -18,7 +23,7 @@ class PackedLayout:
         cu_seqlens_32: the same as int32, as kernels for unpadded attention take it.
         position: place of each token in its sequence, int64 [T].
         padded: place of each token in a [B x L] rectangle, int64 [T].
-        keep: True where the rectangle holds a token, bool [B, L]; None when every sequence has length L.
+        keep: True where the rectangle holds a token, bool [B, L]; None when every sequence has length L, but on a GPU.
         sequences, max_seqlen: B and L.
         tables: what an encoder computes of the positions once for all its layers, by a name of its own.
     """
@@ -78,7 +83,7 @@ class PackedLayout:
             torch.arange(sequences, device=cu_seqlens.device), lengths, output_size=tokens
         )  # a size that is known spares the wait for the sum of lengths
         position = torch.arange(tokens, device=cu_seqlens.device) - cu_seqlens.index_select(0, sequence)
-        full = tokens == sequences * max_seqlen
+        full = tokens == sequences * max_seqlen and not always_masked(cu_seqlens)
         keep = None if full else torch.arange(max_seqlen, device=cu_seqlens.device) < lengths[:, None]
         return cls(
             cu_seqlens, cu_seqlens.int(), position, sequence * max_seqlen + position, keep, sequences, max_seqlen

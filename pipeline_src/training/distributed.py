@@ -22,7 +22,7 @@ from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
 from pipeline_src.training.free_gpu import take_free_gpu
 from pipeline_src.training.joining import join
-from pipeline_src.training.network import choose_interface
+from pipeline_src.training.network import check_network, choose_interface
 from pipeline_src.training.presence import Presence
 from pipeline_src.training.sharding import before_backward, is_sharded
 
@@ -132,16 +132,17 @@ def init_distributed() -> Iterator[Distributed]:
     """Join the processes that torchrun, or ``srun`` without it, has started; leave them at the end.
 
     Raises:
-        PipelineError: there are more processes on a machine than GPUs; or others have ended or hang, which are named.
+        PipelineError: there are more processes on a machine than GPUs; the first machine is not known by its name, or
+            not reached; or others have ended or hang, which are named.
     """
     rank, world_size, local_rank = place()
     if world_size == 1:
         yield single_process()
         return
     _hung_after()  # a mistake in it stops here
+    check_network()
     device = _own_device(local_rank)
-    shared, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=STARTING))
-    store = join(shared, rank, world_size, STARTING)
+    store = join(_shared_store(rank, world_size), rank, world_size, STARTING)
     choose_interface(store, rank, world_size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=STARTING)
@@ -173,6 +174,22 @@ def init_distributed() -> Iterator[Distributed]:
         ) from error  # fmt: skip
     else:
         _leave(presence)
+
+
+def _shared_store(rank: int, world_size: int) -> Any:
+    """What all processes share, on the first machine."""
+    try:
+        store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=STARTING))
+    except dist.DistError as error:
+        way = f"{os.environ['MASTER_ADDR']} port {os.environ['MASTER_PORT']}"
+        does = "cannot listen" if rank == 0 else "cannot be reached"
+        raise PipelineError(
+            f"the first of the processes that train together {does}", way,
+            where=f"process {rank} on {os.uname().nodename}: {str(error).splitlines()[0].partition('. ')[0]}",
+            remedy="set MASTER_PORT to a free port if another job has it; MASTER_ADDR is an address of the first "
+            "machine, which the others must reach by that port",
+        ) from error  # fmt: skip
+    return store
 
 
 def _leave(presence: Presence) -> None:

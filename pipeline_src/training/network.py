@@ -9,11 +9,42 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import time
 from typing import Any
 
 import psutil
 
+from pipeline_src.common.errors import PipelineError
+
 INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's own variable
+ASKED, PAUSE = 5, 2.0  # times that a name is looked up, and seconds between two: just after a start it may not be known
+
+
+def check_network() -> None:
+    """Fail at once where gloo and NCCL would wait for minutes, or fail without a word of what is wrong.
+
+    Raises:
+        PipelineError: ``$MASTER_ADDR`` is a name that nobody knows, or ``$GLOO_SOCKET_IFNAME`` names no interface.
+    """
+    here = psutil.net_if_addrs()
+    for name in filter(None, os.environ.get(INTERFACE, "").split(",")):
+        if not any(each.family in (socket.AF_INET, socket.AF_INET6) for each in here.get(name, ())):
+            raise PipelineError(
+                "no network interface with an address", name, where=f"${INTERFACE} on {os.uname().nodename}",
+                remedy=f"use one of {', '.join(here)}, or `unset {INTERFACE}`: then it is the one to $MASTER_ADDR",
+            )  # fmt: skip
+    host = os.environ["MASTER_ADDR"]
+    for attempt in range(ASKED):
+        try:
+            socket.getaddrinfo(host, None)
+            return
+        except OSError as error:
+            reason = error
+        time.sleep(PAUSE if attempt < ASKED - 1 else 0)
+    raise PipelineError(
+        "unknown name of the first machine", host, where=f"$MASTER_ADDR on {os.uname().nodename}: {reason}",
+        remedy="set MASTER_ADDR to an address of the first machine that the others reach",
+    )  # fmt: skip
 
 
 def choose_interface(store: Any, rank: int, world_size: int) -> None:

@@ -12,7 +12,10 @@ import pytest
 import yaml
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.params.machine import Machine, PretrainingMachine
 from pipeline_src.params.study import Study
+from pipeline_src.tools.planning.hardware import CHIPS, Allocation
+from pipeline_src.tools.planning.rates import compile_seconds, expected_seconds
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +92,54 @@ def test_a_known_gpu_takes_what_the_roofline_model_says(resources: ModuleType, b
     endless = resources.StudyResources(Study(**base), resources.Cluster.of({"gpu": "h100"}))
     assert endless.geometry("short") == (1, 4)
     assert resources.StudyResources(Study(**base), resources.Cluster()).geometry("short") == (4, 8)
+
+
+def minutes_of(plan: Any) -> float:
+    """What the short phase is expected to take; twice that is asked for, and half an hour."""
+    return (plan.pretraining("short")["runtime"] - 30) / 2
+
+
+@pytest.mark.parametrize("sharding", ["none", "optimiser", "full"])
+def test_time_is_what_a_plan_counts_sharding_and_compiling_included(
+    resources: ModuleType, base: dict[str, Any], sharding: str
+) -> None:
+    """On GPUs without NVLink, where what they send each other is most of the time."""
+    cluster = {"gpu": "l4", "gpus_per_node": 8, "max_nodes": 1, "max_runtime": 999_999, "pretraining_hours": 1}
+    machine = Machine(pretrain=PretrainingMachine(sharding=sharding))
+    plan = resources.StudyResources(Study(**base), resources.Cluster.of(cluster), machine)
+    (job,) = plan._jobs.pretrain("short")
+    nodes, gpus = plan.geometry("short")
+    allocation = Allocation.on(CHIPS["l4"], 1, gpus, sharding)
+    assert gpus > 1 and compile_seconds(job, allocation) == 60
+    filled = expected_seconds(job, allocation) * job.slot_flops / job.flops
+    assert minutes_of(plan) == pytest.approx((filled + 60) / 60, abs=1)
+    plain = minutes_of(resources.StudyResources(Study(**base), resources.Cluster.of(cluster)))
+    assert (abs(minutes_of(plan) - plain) < 1) == (sharding == "none")
+
+
+@pytest.mark.parametrize(("steps", "compiling"), [(1_000, 0), (5_000, 1)])
+def test_the_compilers_minute_is_asked_for_of_an_unknown_gpu_too(
+    resources: ModuleType, base: dict[str, Any], steps: int, compiling: int
+) -> None:
+    """Where so much training is left that ``compile: auto`` compiles."""
+    base["pretrain"]["steps"]["short"] = steps
+    plan = resources.StudyResources(Study(**base), resources.Cluster())
+    (job,) = plan._jobs.pretrain("short")
+    assert plan.geometry("short") == (1, 1)
+    assert minutes_of(plan) == pytest.approx((job.slot_flops / 100e12 + 6) / 60 + compiling, abs=0.5)
+
+
+def test_memory_of_a_node_grows_with_its_processes_and_holds_one_checkpoint(
+    resources: ModuleType, base: dict[str, Any]
+) -> None:
+    """Each draws all weights on the host (4 bytes a parameter), one gathers a checkpoint (12); twice that is asked."""
+    asked = {}
+    for gpus in (2, 8):
+        cluster = resources.Cluster(gpus_per_node=gpus, max_nodes=1)
+        plan = resources.StudyResources(Study(**base), cluster)
+        assert plan.geometry("short") == (1, gpus)
+        asked[gpus] = plan.pretraining("short")["mem_mb"] - 4000 * (1 + gpus)
+        assert asked[gpus] == pytest.approx(2 * (4 * gpus + 12) * plan.parameters / 1e6, abs=1)
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,12 @@ def devices(accelerator: Accelerator) -> Finding:
     """The GPUs by name, with what their driver says of them; or why the CPU is tried in their place."""
     if not accelerator.on_gpu:
         reason = "no driver answers" if torch.version.cuda else "this torch is built without CUDA"
-        found = f"no GPU: {reason}. The figures below are of the CPU: {_processor()}, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        found = f"no GPU: {reason}. The figures below are of the CPU, and nothing is expected of them: "
+        found += f"{_processor()}, {threads} threads"
         remedy = "on a cluster, run it in a job: srun --gres gpu:1 python -m pipeline_src doctor --gpu"
+        if not torch.version.cuda:
+            remedy = f"install into an environment whose torch is built for CUDA (make study TORCH=installed); {remedy}"
         return Finding("device", WARNING, found, remedy)
     lines = []
     for number in range(torch.cuda.device_count()):

@@ -48,7 +48,7 @@ def attention_kernel(accelerator: Accelerator) -> Finding:
         dropped.float().square().sum().backward()
         return _error(found, wanted) if narrow.grad is not None and narrow.grad.isfinite().all() else float("inf")
 
-    return _tried(accelerator, "attention", f"machine.yaml: {accelerator.machine.attention}, forward and back", error)
+    return _tried(accelerator, "attention", f"{accelerator.machine.attention}, forward and back", error)
 
 
 def optimiser(accelerator: Accelerator) -> Finding:

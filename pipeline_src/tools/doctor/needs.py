@@ -19,6 +19,10 @@ ACTIVATIONS, RECOMPUTED, SCORES = 42, 4.3, 10
 BESIDE_GPU = 0.5e9  # bytes: CUDA's own
 # With `sharding`: bytes of a parameter that is whole for a while, with its gradient; blocks that are so at once.
 WHOLE, GATHERED = 8, 2
+# Of the host's memory, where GPUs train: bytes of a process, its libraries and torch's compiler among them; and of a
+# parameter, since each process draws all weights there before it moves its own, sharded or not. What a checkpoint takes
+# (SAVED) is gathered in the first process alone.
+PROCESS, DRAWN = 4e9, 4
 LARGE = 30e6  # parameters: more take a CPU weeks
 
 
@@ -46,6 +50,11 @@ def memory(study: Any) -> float:
 def checkpoint(study: Any) -> float:
     """Bytes of one checkpoint of pretraining: weights and two moments."""
     return SAVED * parameters(study)
+
+
+def host_memory(parameters: int, processes: int) -> float:
+    """Bytes of the host's memory that pretraining on GPUs takes on one machine, the first process among its own."""
+    return PROCESS + processes * (PROCESS + DRAWN * parameters) + SAVED * parameters
 
 
 def gpu_memory(study: Any, machine: Any, gpus: int = 1) -> float:

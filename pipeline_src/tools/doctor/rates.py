@@ -78,7 +78,7 @@ def attention_rates(accelerator: Accelerator) -> list[Finding]:
 
         rate = 12 * heads * size * tokens * length / accelerator.seconds_of(both_ways)
         expected = accelerator.chip and attention_rate(accelerator.chip, length)
-        what = f"{sequences} sequences of {length}, dropout {dropout:g}, {accelerator.machine.attention}"
+        what = f"{accelerator.machine.attention}, {sequences} sequences of {length}, dropout {dropout:g}"
         remedy = "set attention: auto in machine.yaml; if it is, paste this into an issue"
         findings.append(beside("attention", what, rate, "FLOP/s", expected, remedy))
     return findings
@@ -88,7 +88,9 @@ def step(accelerator: Accelerator, gpus: int) -> Finding:
     """What the roofline model makes of a step of the first phase, all kernels together."""
     expected = accelerator.expected_step(gpus)
     if expected is None:
-        return Finding("step", OK, "nothing expected: no datasheet, or no steps")
+        lacks = "no GPU" if not accelerator.on_gpu else "no datasheet" if accelerator.chip is None else "no steps"
+        found = f"{lacks}, so nothing is expected; `python -m pipeline_src plan` says what training takes on a CPU"
+        return Finding("step", OK, found)
     work, took = expected
     tokens = work.tokens / took.seconds
     found = (
@@ -144,8 +146,8 @@ def disk_rate(accelerator: Accelerator) -> Finding:
     checkpoint = needs.checkpoint(accelerator.study)
     seconds = checkpoint / written
     found = (
-        f"writes {written / 1e6:,.0f} MB/s, reads {read / 1e6:,.0f}; a checkpoint of {checkpoint / 1e9:.2g} GB takes "
-        f"{seconds:.2g} s"
+        f"writes {written / 1e6:,.0f} MB/s, reads {read / 1e6:,.0f}; a checkpoint of {amount(checkpoint, 'B')} takes "
+        f"{max(seconds, 0.1):.1f} s{' at most' * (seconds < 0.1)}"
     )
     remedy = "move the checkout to a faster disk, or set PIPELINE_CHECKPOINT_MINUTES higher"
     return Finding("disk rate", OK, found) if seconds <= LONGEST else Finding("disk rate", WARNING, found, remedy)
@@ -154,7 +156,7 @@ def disk_rate(accelerator: Accelerator) -> Finding:
 def gpu_memory(accelerator: Accelerator) -> Finding:
     """What is free on the GPU, beside what a step takes at most."""
     if not accelerator.on_gpu:
-        return Finding("gpu memory", OK, "none to look at")
+        return Finding("gpu memory", OK, "no GPU, so none to look at")
     free, whole = torch.cuda.mem_get_info(accelerator.device)
     wanted = needs.gpu_memory(accelerator.study, accelerator.machine, torch.cuda.device_count())
     tokens = accelerator.machine.pretrain.max_tokens

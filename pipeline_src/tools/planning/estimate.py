@@ -11,7 +11,7 @@ from pipeline_src.params.machine import Machine, load_machine
 from pipeline_src.tools.planning.hardware import CPU, Allocation, Hardware
 from pipeline_src.tools.planning.job_estimate import JobEstimate
 from pipeline_src.tools.planning.jobs import STAGES, Jobs
-from pipeline_src.tools.planning.rates import Correction, compile_seconds, expected_seconds
+from pipeline_src.tools.planning.rates import Correction, expected_seconds, job_seconds
 
 Correct = Callable[[JobEstimate, Allocation], Correction]
 COPIES = 2  # in the working tree and in DVC's cache, where the file system cannot share blocks
@@ -159,9 +159,7 @@ def _totals(
     """One stage, of whose jobs ``at_once`` run beside each other, each with its ``allocation``."""
     estimates = list(STAGES[stage].jobs(jobs))
     corrected = correction(max(estimates, key=lambda job: expected_seconds(job, allocation)), allocation)
-    seconds = [
-        corrected.factor * expected_seconds(job, allocation) + compile_seconds(job, allocation) for job in estimates
-    ]
+    seconds = [job_seconds(job, allocation, corrected.factor) for job in estimates]
     elapsed = max(max(seconds), sum(seconds) / at_once)
     gpu_hours = sum(seconds) * allocation.gpus / 3600
     if allocation.gpus:

@@ -137,6 +137,11 @@ def expected_seconds(job: JobEstimate, allocation: Allocation) -> float:
     return STARTS[job.stage] + SECONDS[job.stage](job, allocation)
 
 
+def job_seconds(job: JobEstimate, allocation: Allocation, factor: float = 1.0) -> float:
+    """What a job takes from start to end: ``factor`` times what is expected, and the compiler's share."""
+    return factor * expected_seconds(job, allocation) + compile_seconds(job, allocation)
+
+
 @dataclass(frozen=True)
 class Correction:
     """What measured runs say of a stage: their time over the expected one, and how many they are."""

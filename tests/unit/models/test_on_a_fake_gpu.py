@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline_src.models import attention
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.packed_layout import PackedLayout
 
 GPU = torch.device("cuda", 0)
 ENTRIES = 90  # no multiple of 64
@@ -77,6 +78,14 @@ def run(model: BertForPretraining, autocast: bool = True) -> tuple[Calls, Tensor
         hidden, _ = model.bert(ids, segments, cu_seqlens, 16)
         loss, _ = model.cls["predictions"].loss(hidden.index_select(0, predicted), labels)
     return calls, scores, loss
+
+
+def test_batches_with_and_without_padding_are_of_one_form(fake_gpu):
+    """Else torch.compile makes graphs of both."""
+    places = torch.zeros(5, dtype=torch.int64, device=GPU)
+    full, ragged = PackedLayout.of(places, 4 * 16, 16), PackedLayout.of(places, 30, 16)
+    assert full.keep is not None and ragged.keep is not None
+    assert (full.keep.shape, full.keep.device) == (ragged.keep.shape, GPU)
 
 
 def test_one_product_for_query_key_and_value(fake_gpu):

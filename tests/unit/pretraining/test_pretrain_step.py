@@ -19,8 +19,10 @@ def test_alone_it_prints_one_paste(monkeypatch, capsys):
     pretrain_step.main(["--alone", "--size", "tiny", "--device", "cpu", "--steps", "2"])
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"torch {torch.__version__}, ") and lines[1].startswith("tiny: 4 sequences of up to 128")
-    assert "MFU of 1 TFLOP/s: a test" in lines[3] and "%  aten::mm" in lines[4] + lines[5]
-    assert len(lines) == 4 + 5 and all("%  " in line for line in lines[4:])
+    assert "tokens a second of CPU, " in lines[2] and "by the clock" in lines[2]
+    assert "MFU is the share of 1 TFLOP/s (a test)" in lines[3] and "operator" in lines[4]
+    assert "%  aten::mm" in lines[5] + lines[6]
+    assert len(lines) == 5 + 5 and all("%  " in line for line in lines[5:])
     found = json.loads(last)["sizes"]["tiny"]
     (ours,) = found["sides"].values()
     flops = pretrain_step.mean_flops(config_of("tiny"), random_batches(128, 4, 6, torch.device("cpu")))
@@ -50,6 +52,29 @@ def test_steps_that_compile_are_counted_apart(monkeypatch):
     assert row["compile_seconds"] == 52.0
     tokens = [batch.tokens for batch in random_batches(128, 2, 6, torch.device("cpu"))]
     assert row["wall_best_tokens_per_s"] == pytest.approx(max(tokens[2], *tokens[4:]), rel=0.01)
+
+
+@pytest.mark.parametrize(("rate", "slow"), [(700_000.0, False), (500_000.0, True)])
+def test_on_a_gpu_the_expected_rate_stands_below_and_what_to_do_if_it_is_missed(rate, slow):
+    row = {"tokens_per_s": rate, "mfu": 0.3, "of_training_mb": 7_000, "compile_seconds": 54.0}
+    result = {"sequences": 256, "length": 128, "fill": 0.86, "sides": {"ours": row}, "expected_tokens_per_s": 800_000}
+    result |= {"peak_flops": 989e12, "peak_source": "datasheet of H100", "kernels": {"gemm": 0.5}}
+    text = pretrain_step.summary("base", result)
+    assert f"{rate:,.0f} tokens a second, 7,000 MB, MFU 30.0%, 54 s of compiling not in it" in text
+    assert f"800,000 tokens a second; ours is {rate / 800_000:.0%} of it" in text
+    assert ("doctor --gpu" in text) == slow and "above 100 %" not in text
+    row["mfu"] = 1.2
+    assert "above 100 %" in pretrain_step.summary("base", result)
+
+
+def test_without_a_gpu_it_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match=r"built without CUDA; .*doctor --gpu"):
+        monkeypatch.setattr(torch.version, "cuda", None)
+        pretrain_step.main(["--device", "cuda"])
+    with pytest.raises(SystemExit, match="no GPU answers"):
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+        pretrain_step.main(["--device", "cuda"])
 
 
 def test_of_a_gpu_kernels_alone_are_counted():

@@ -57,6 +57,8 @@ def test_on_a_cpu_all_of_it_runs_and_says_so(project, capsys):
     assert [line[9:15] for line in starts if not line.startswith("ok ")] == ["device"]
     said = " ".join(" ".join(lines).split())
     assert "no GPU" in said and "figures below are of the CPU" in said and "srun --gres gpu:1" in said
+    assert "nothing is expected of them" in said and "no GPU, so nothing is expected" in said
+    assert ("TORCH=installed" in said) == (torch.version.cuda is None)  # a job would not help
     assert "gloo, 2 processes, 4 MB" in said and "made-up pairs" in said and f"torch {torch.__version__}" in said
     for check, unit in {
         "product rate": "FLOP/s",
@@ -199,6 +201,7 @@ def test_a_disk_that_takes_a_minute_for_a_checkpoint_is_told(cpu, monkeypatch):
     monkeypatch.setattr(needs, "checkpoint", lambda study: 1e15)
     found = rates.disk_rate(cpu)
     assert found.state == WARNING and "PIPELINE_CHECKPOINT_MINUTES" in found.remedy
+    assert "a checkpoint of 1,000 TB takes" in found.found
 
 
 def test_a_loader_that_a_gpu_would_wait_for_is_told(cpu, monkeypatch):

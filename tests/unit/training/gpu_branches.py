@@ -16,15 +16,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from pipeline_src.models import attention, dropout, heads, linear_cross_entropy
+from pipeline_src.models import attention, disentangled, dropout, heads, linear_cross_entropy, packed_layout
 from pipeline_src.models.compiling import compile_parts
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.training.distributed import Distributed, init_distributed
 from pipeline_src.training.optimiser import make_optimiser
 from tests.flash_on_cpu import flash_on_cpu
-from tests.unit.training.rehearsal import LONGEST, make_batch, make_loop, objective_of, pretraining_batches
+from tests.unit.training.rehearsal import LONGEST, make_batch, make_loop, member_of, objective_of, pretraining_batches
 
 CPU = torch.device("cpu")
+KINDS_OF_BLOCKS = {"modernbert": 5}  # blocks that it takes to have one of each kind, where they are not alike
 KERNELS = flash_on_cpu()
 
 
@@ -33,6 +34,9 @@ def take_them(compiler: str = "") -> None:
     KERNELS.__enter__()
     attention.choose = lambda *_: "flash"
     dropout.dropout = attention.drop = lambda inner, rate: F.dropout(inner, rate) if rate else inner
+    packed_layout.always_masked = lambda cu_seqlens: True
+    disentangled.in_runs, disentangled.drop = disentangled.in_rectangles, dropout.dropout
+    heads.sampled_cross_entropy = sample_of_all
     heads.linear_cross_entropy = lambda hidden, weight, bias, labels: linear_cross_entropy.summed_cross_entropy(
         linear_cross_entropy.aligned_scores(hidden, weight, bias), labels
     )
@@ -52,24 +56,44 @@ def take_them(compiler: str = "") -> None:
         tensor.TensorVariable.method_attr_is_cuda = lambda self, tx: constant.ConstantVariable.create(True)
 
 
+def sample_of_all(hidden: Any, weight: Any, bias: Any, labels: Any, draws: Any) -> tuple[Any, ...]:
+    """As the project samples on a GPU: of all scores at once."""
+    scores = linear_cross_entropy.aligned_scores(hidden, weight, bias)
+    with torch.no_grad():
+        drawn = linear_cross_entropy.draw_entries(scores.float().softmax(1), draws)
+    return *linear_cross_entropy.summed_cross_entropy(scores, labels), drawn
+
+
 def count_graphs() -> None:
     """A program: compile as the stage does and take steps; print which code was compiled, graphs by step, and breaks.
 
-    Batches of other sizes each, as many as the first argument says, then the edges: every sequence full, one sequence
-    alone, and one of which a single token is predicted.
+    Its arguments are the number of batches; torch.compile's back end; and an objective and an architecture, or nothing
+    or ``recompute`` for masked words and BERT. Batches are of other sizes each; then come the edges: every sequence
+    full, one sequence alone, and one of which a single token is predicted; and at last batches without training.
     """
     from torch._dynamo.utils import counters, get_compilation_metrics
 
-    take_them("aot_eager")
-    objective = objective_of("masked", attention="flash", recompute="recompute" in sys.argv)()
+    _, batches, compiler, *of = sys.argv
+    take_them(compiler)
+    if len(of) == 2:
+        objective = member_of(*of, KINDS_OF_BLOCKS.get(of[1], 2))()
+    else:
+        objective = objective_of("masked", attention="flash", recompute=of == ["recompute"])()
     objective.draw_weights(torch.Generator().manual_seed(0))
     compile_parts(objective)
     loop, graphs = make_loop(objective, make_optimiser(objective, 1e-3, 0.01), Distributed(0, 1, CPU)), []
     edges = [[make_batch(np.random.default_rng(1), np.array(lengths))] for lengths in ([LONGEST] * 4, [30], [6])]
-    for _ in loop.run([*pretraining_batches(int(sys.argv[1])), *edges]):
+    for _ in loop.run([*pretraining_batches(int(batches)), *edges]):
         graphs.append(counters["stats"]["unique_graphs"])
-    parts = {f"line {each.co_firstlineno} of {each.co_filename}" for each in get_compilation_metrics() if each.co_name}
-    print(json.dumps({"parts": sorted(parts), "graphs": graphs, "breaks": counters["graph_break"]}))
+    objective.eval()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for batch in (*next(pretraining_batches(1, seed=2)), *edges[1]):
+            objective(batch)
+    seen = get_compilation_metrics()
+    parts = {f"line {each.co_firstlineno} of {each.co_filename}" for each in seen if each.co_name}
+    refused = [each.fail_reason for each in seen if each.fail_reason]
+    counted = {"parts": sorted(parts), "graphs": graphs, "breaks": counters["graph_break"], "refused": refused}
+    print(json.dumps(counted))
 
 
 def train_together() -> None:

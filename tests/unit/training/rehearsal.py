@@ -184,15 +184,15 @@ def takes(objective: str, architecture: str) -> bool:
     return architecture in only and not stated("objectives", objective, "NEEDS_TEACHER", False)
 
 
-def member_of(name: str, architecture: str) -> Callable[[], Any]:
+def member_of(name: str, architecture: str, layers: int = 2) -> Callable[[], Any]:
     """Makes an objective of pretraining on an encoder of the family, with a teacher twice as deep where it has one."""
     kind, member = load_objective(name), load_architecture(architecture)
     sizes = {"hidden": 64, "heads": 2, "feed_forward": 128, "positions": 2 * LONGEST}
     student, teacher = (
         member.config.from_params(
-            ModelParams(architecture=architecture, layers=layers, **sizes), ENTRIES, kind.causal, attention="flash"
+            ModelParams(architecture=architecture, layers=depth, **sizes), ENTRIES, kind.causal, attention="flash"
         )
-        for layers in (2, 4)
+        for depth in (layers, 2 * layers)
     )
 
     def make() -> Any:

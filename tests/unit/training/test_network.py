@@ -1,12 +1,15 @@
 """The interface gloo uses, chosen on every machine by the way to the first one."""
 
+import socket
 from collections import namedtuple
+from datetime import timedelta
 
 import pytest
 
-from pipeline_src.training import network
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.training import distributed, network
 
-Address = namedtuple("Address", "address")
+Address = namedtuple("Address", "address family", defaults=[socket.AF_INET])
 INTERFACES = {
     "lo": [Address("127.0.0.1"), Address("::1")],
     "ib0": [Address("10.0.0.1"), Address("fe80::1%ib0")],
@@ -63,3 +66,68 @@ def test_the_way_to_an_address_of_this_machine(monkeypatch):
     assert network.source_address("127.0.0.1") == "127.0.0.1"
     assert network.interface_of("127.0.1.1") == "lo"
     assert network.source_address("no such host") == ""
+
+
+def joining(monkeypatch, rank: int = 1, port: int = 1) -> str:
+    """Why a process cannot join the others."""
+    values = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "MASTER_PORT": port}
+    for name, value in {name: str(value) for name, value in values.items()}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PipelineError) as error, distributed.init_distributed():
+        pass
+    return str(error.value)
+
+
+def test_a_name_that_nobody_knows_is_told_at_once(monkeypatch):
+    """gloo's store would ask for it for ten minutes."""
+    asked, pauses = [], []
+
+    def unknown(host: str, *_: object) -> None:
+        asked.append(host)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(network.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(network.time, "sleep", pauses.append)
+    told = joining(monkeypatch)
+    assert "unknown name of the first machine: first" in told and "$MASTER_ADDR on " in told
+    assert "Name or service not known" in told and "address of the first machine" in told
+    assert asked == ["first"] * network.ASKED and 4 <= sum(pauses) <= 20
+
+
+def test_a_name_that_is_known_a_little_later_is_waited_for(monkeypatch):
+    answers = iter([socket.gaierror(-3, "Temporary failure"), []])
+
+    def known_later(*_: object) -> list[object]:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(network.socket, "getaddrinfo", known_later)
+    monkeypatch.setattr(network.time, "sleep", lambda seconds: None)
+    network.check_network()
+    assert next(answers, None) is None
+
+
+@pytest.mark.parametrize("wanted", ["eth7", "ib0,eth7", "raw0"])
+def test_an_interface_that_is_not_there_is_told_with_those_that_are(monkeypatch, wanted):
+    raw = {"raw0": [Address("00:11:22:33:44:55", socket.AF_PACKET)]}  # no address to connect to
+    monkeypatch.setattr(network.psutil, "net_if_addrs", lambda: INTERFACES | raw)
+    monkeypatch.setenv(network.INTERFACE, wanted)
+    told = joining(monkeypatch)
+    assert f"no network interface with an address: {wanted.rpartition(',')[2]}" in told
+    assert "$GLOO_SOCKET_IFNAME on " in told and "lo, ib0, eth0" in told
+
+
+@pytest.mark.parametrize(("rank", "told"), [(0, "cannot listen"), (1, "cannot be reached")])
+def test_a_port_that_is_taken_or_closed_is_told(monkeypatch, rank, told):
+    monkeypatch.undo()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setattr(distributed, "STARTING", timedelta(seconds=1))
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        if rank == 0:
+            taken.listen()
+        port = taken.getsockname()[1]
+        said = joining(monkeypatch, rank, port)
+    assert f"{told}: 127.0.0.1 port {port}" in said and "set MASTER_PORT to a free port" in said
