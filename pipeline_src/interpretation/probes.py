@@ -66,13 +66,10 @@ def probe(train: Labelled, test: Labelled, classes: int, seed: int) -> Outcome:
     Shares are of words. ``by_layer`` holds accuracy, balanced accuracy (the mean over labels), accuracy on types not
     seen in training and on types seen with several labels, and that of the control task.
     """
-    controls = [control_labels(words.types, train.labels, classes, seed) for words in (train, test)]
-    enough = len(set(train.types)) >= CONTROL_TYPES
-    targets = [train.labels, controls[0]] if enough else [train.labels]
-    weights, bias = train_probes(train.vectors, torch.from_numpy(np.stack(targets, 1)), classes, seed)
-    guesses = _predict(test, weights, bias, len(targets))  # [tasks, L + 1, W]
-    right = guesses[0] == test.labels
-    control = guesses[1] == controls[1] if enough else None
+    weights, bias = train_probes(train.vectors, targets_of(train, train, classes, seed), classes, seed)
+    targets = targets_of(test, train, classes, seed).T.numpy()
+    rights = _predict(test, weights, bias, len(targets)) == targets[:, None]  # [tasks, L + 1, W]
+    right, control = rights[0], rights[1] if len(rights) > 1 else None
     majority, seen, ambiguous = type_majority(train.types, train.labels, test.types)
     of_types = {
         "unseen": np.array([name not in seen for name in test.types]),
@@ -101,6 +98,21 @@ def probe(train: Labelled, test: Labelled, classes: int, seed: int) -> Outcome:
             rounded(ours - theirs) for ours, theirs in zip(figures["accuracy"], figures["control"], strict=True)
         ]
     return Outcome(right, control, majority == test.labels, figures)
+
+
+def targets_of(words: Labelled, train: Labelled, classes: int, seed: int) -> Tensor:
+    """Labels of words, and beside them those of the control task where there are enough types, int64 [W, tasks].
+
+    Args:
+        words: whose labels they are.
+        train: words that probes are trained on; the control task has the frequencies of their labels.
+        classes: how many labels there are.
+        seed: of the control task.
+    """
+    columns = [words.labels]
+    if len(set(train.types)) >= CONTROL_TYPES:
+        columns.append(control_labels(words.types, train.labels, classes, seed))
+    return torch.from_numpy(np.stack(columns, 1))
 
 
 def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -177,7 +189,7 @@ def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[l
     return [[rounded(end) for end in both] for both in ends.T]
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # of the training documents, and of those tested on
 def _times_drawn(seed: int, documents: int) -> np.ndarray:
     """How often each document is drawn, float64 [DRAWS, documents]: as many in all as there are."""
     every = np.arange(documents)

@@ -281,14 +281,15 @@ function layersPart() {
     const curves = measure.curves.filter((curve) => !state.hidden.has(curve.name));
     const all = measure.curves.flatMap((curve) => [...curve.values, ...curve.between.flat()]);
     const low = Math.floor(Math.min(...all) * 10) / 10, high = Math.max(low + 0.1, Math.ceil(Math.max(...all) * 10) / 10);
+    const said = (value) => (measure.factor * value).toFixed(measure.digits);
     const x = (layer) => 44 + (365 * layer) / Math.max(1, measure.curves[0].values.length - 1);
     const y = (value) => 230 - (215 * (value - low)) / (high - low);
-    plot.setAttribute("aria-label", `${measure.title} by layer, in percent`);
+    plot.setAttribute("aria-label", `${measure.title} by layer, in ${measure.unit}`);
     plot.replaceChildren(
       element("line", { class: "axis", x1: 40, x2: 412, y1: 230, y2: 230 }), element("line", { class: "axis", x1: 40, x2: 40, y1: 12, y2: 230 }));
     for (let at = 0; at <= 4; at++) {
       const value = low + ((high - low) * at) / 4;
-      plot.append(element("text", { x: 34, y: y(value) + 4, "text-anchor": "end" }, (100 * value).toFixed(0)));
+      plot.append(element("text", { x: 34, y: y(value) + 4, "text-anchor": "end" }, measure.factor === 1 ? said(value) : (100 * value).toFixed(0)));
     }
     measure.curves[0].values.forEach((_, layer) => plot.append(element("text", { x: x(layer), y: 248, "text-anchor": "middle" }, String(layer))));
     plot.append(element("text", { x: 225, y: 266, "text-anchor": "middle" }, "layer"));
@@ -299,7 +300,7 @@ function layersPart() {
       const points = curve.values.map((value, layer) => `${layer ? "L" : "M"}${x(layer)} ${y(value)}`).join("");
       plot.append(element("path", { d: points, fill: "none", stroke: COLOURS[at], "stroke-width": 2, "stroke-dasharray": ["", "6 4", "2 3", "8 3 2 3"][at] }));
       curve.values.forEach((value, layer) => plot.append(
-        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${(100 * value).toFixed(1)} % (${curve.between[layer].map((end) => (100 * end).toFixed(1)).join(" to ")})`))));
+        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${said(value)} ${measure.unit} (${curve.between[layer].map(said).join(" to ")})`))));
     }
     note.textContent = measure.note;
   }
