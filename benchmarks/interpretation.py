@@ -29,6 +29,7 @@ from pipeline_src.interpretation.heads import relations
 from pipeline_src.interpretation.labels import capitals
 from pipeline_src.interpretation.layers import labelled
 from pipeline_src.interpretation.material import A_DOCUMENT, LONGEST, SHORTEST, Tagged
+from pipeline_src.interpretation.online_code import online_code
 from pipeline_src.interpretation.probes import Labelled, probe, train_probes
 from pipeline_src.interpretation.senses import in_two_contexts, told_apart, two_contexts, words_of
 from pipeline_src.interpretation.structure import structure
@@ -125,11 +126,13 @@ def _tags(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> 
     numbers = {tag: number for number, tag in enumerate(spec.labels)}
     test = [in_validation_split(f"pos:{tree.sentence.document}", SEED, TEST_SHARE) for tree in trees]
     sides: list[dict[str, Any]] = []
+    codes: list[dict[str, Any]] = []
     for each in (model, control):
         parts = _halves(
             each, [tree.sentence for tree in trees], [[numbers[t] for t in tree.tags] for tree in trees], test
         )
         sides.append(probe(*parts, len(spec.labels), SEED).figures)
+        codes.append(online_code(parts[0], len(spec.labels), SEED)[1])
         if each is model:
             yield from _beside_scikit_learn(*parts, sides[0]["accuracy"], len(spec.labels))
     ours, theirs = (side["accuracy"] for side in sides)
@@ -143,6 +146,13 @@ def _tags(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> 
     selectivity = sides[0]["selectivity"]
     yield Figure("selectivity: least rise from layer to layer", min(np.diff(selectivity)), least=-LEVEL)
     yield Figure("selectivity: last layer", selectivity[-1], least=0.32)
+    shorter, shorter_at_random = (code["compression"] for code in codes)
+    for name, values in (("online code", shorter), ("its control task", codes[0]["control_compression"])):
+        print(f"{name}, times shorter by layer: {' '.join(f'{each:.2f}' for each in values)}")
+    best = int(np.argmax(shorter))
+    yield Figure("online code: times shorter, best layer", shorter[best], least=8)
+    yield Figure("online code: times shorter by random weights", max(shorter_at_random), most=3)
+    yield Figure("online code: control task in that layer", codes[0]["control_compression"][best], most=2.5)
 
 
 def _beside_scikit_learn(train: Labelled, test: Labelled, ours: Sequence[float], classes: int) -> Iterator[Figure]:

@@ -33,12 +33,15 @@ def online_code(words: Labelled, classes: int, seed: int) -> tuple[np.ndarray, d
 
     Returns:
         Bits of each word's label, float64 [L + 1, W], and the figures: ``code`` in kilobits, ``compression`` (how many
-        times shorter that is than the uniform code, ``uniform``) with its intervals, and those of the control task.
+        times shorter that is than the uniform code, ``uniform``) with its intervals, those of the control task, and
+        those of frequencies, which look at no vector, in one row.
     """
-    bits = bits_of_words(words.vectors, targets_of(words, words, classes, seed), classes, seed)
+    targets = targets_of(words, words, classes, seed)
+    bits = bits_of_words(words.vectors, targets, classes, seed)
+    blind = bits_of_words(words.vectors[:1], targets[:, :1], classes, seed, count_labels)
     uniform = math.log2(classes)
     figures: dict[str, Any] = {"uniform": rounded(uniform * len(words.labels) / 1000)}
-    for name, of_task in zip(("", "control_"), bits, strict=False):
+    for name, of_task in [("frequencies_", blind[0]), *zip(("", "control_"), bits, strict=False)]:
         figures[f"{name}code"] = [rounded(row.sum() / 1000) for row in of_task]
         figures[f"{name}compression"] = [rounded(uniform / row.mean()) for row in of_task]
         figures[f"{name}between"] = [
@@ -74,3 +77,10 @@ def bits_of_words(vectors: Tensor, targets: Tensor, classes: int, seed: int, tra
         surprise = -scores.log_softmax(-1).gather(3, labels)[..., 0] / math.log(2)  # [S, portion, tasks]
         bits[:, :, order[start:end].numpy()] = surprise.permute(2, 0, 1).numpy()
     return bits
+
+
+def count_labels(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A probe that looks at no vector: a label is as likely as it was often so far, one more for each (Laplace)."""
+    counts = torch.stack([torch.bincount(column, minlength=classes) + 1 for column in targets.T])
+    bias = (counts / counts.sum(1, keepdim=True)).log().view(1, 1, -1).expand(len(vectors), 1, -1)
+    return torch.zeros(len(vectors), vectors.shape[2], counts.numel()), bias

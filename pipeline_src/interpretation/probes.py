@@ -136,7 +136,8 @@ def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> t
     scaled.div_(deviation)
     wanted = one_hot(targets[order], classes).view(words, -1).T.float().contiguous()
     weight = torch.zeros(layers, tasks * classes, width)  # labels before words throughout: the products are faster so
-    bias = torch.zeros(layers, tasks * classes, 1)
+    counts = wanted.sum(1).view(tasks, classes) + 1
+    bias = (counts / counts.sum(1, keepdim=True)).log().view(1, -1, 1).repeat(layers, 1, 1)  # the labels' frequencies
     moments = [torch.zeros_like(part) for part in (weight, weight, bias, bias)]
     batches = -(-words // BATCH)
     step = 0

@@ -48,6 +48,7 @@ class Code:
         synthetic: whether they are of a synthetic task.
         words: how many labels are sent.
         uniform: kilobits without a model.
+        frequencies: how many times shorter than that the code is of probes which see no vector.
         code: kilobits with the model's probes.
         compression: how many times shorter that is, with its interval.
         random: the best layer of random weights, likewise.
@@ -59,6 +60,7 @@ class Code:
     synthetic: bool
     words: JsonRef
     uniform: JsonRef
+    frequencies: JsonRef
     code: JsonRef
     compression: JsonRef
     between: JsonRef
@@ -133,10 +135,14 @@ def _code(results: Results, name: str, found: JsonRef) -> Code:
     layer = online["best_layer"].value
     ours = online["model"]
     return Code(
-        TITLES.get(name, name),
-        _synthetic(results, name),
-        found["model"]["trained_on"],
-        *(ours["uniform"], ours["code"][layer], ours["compression"][layer], ours["between"][layer]),
+        what=TITLES.get(name, name),
+        synthetic=_synthetic(results, name),
+        words=found["model"]["trained_on"],
+        uniform=ours["uniform"],
+        frequencies=ours["frequencies_compression"][0],
+        code=ours["code"][layer],
+        compression=ours["compression"][layer],
+        between=ours["between"][layer],
         random=computed("largest", *online["random"]["compression"]),
         control=ours["control_compression"][layer] if "control_compression" in ours else None,
         gain=online["gain"],

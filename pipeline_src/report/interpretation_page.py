@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -21,8 +21,9 @@ ONLINE = {  # side, what its keys begin with
     "this model": ("model", ""),
     "random weights": ("random", ""),
     "control task": ("model", "control_"),
-    "control task, random weights": ("random", "control_"),
+    "frequencies of labels": ("model", "frequencies_"),
 }
+CODE = {"values": "compression", "between": "between"}  # of a curve, from which figure
 PERCENT = {"factor": 100, "digits": 1, "unit": "%"}
 TIMES = {"factor": 1, "digits": 2, "unit": "×"}  # how many times shorter
 
@@ -79,6 +80,11 @@ def most_attended(shown: Mapping[str, Any], model: Mapping[str, Any]) -> dict[st
     return {"words": words, "heads": rows}
 
 
+def _every_layer(values: Sequence[Any], layers: int) -> list[Any]:
+    """Values by layer, where one may stand for all."""
+    return list(values) if len(values) == layers else list(values) * layers
+
+
 def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Each measure by layer: title, curves by name, and what to say of it."""
     for name, found in parts.get("probes", {}).items():
@@ -105,12 +111,12 @@ def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             f"{documents:,} documents; best layer over random weights: {low:+.1f} to {high:+.1f} points "
             "(from 2.5 to 97.5 % as documents are drawn anew).",
         }
-        online = found["online"]
+        online, layers = found["online"], len(found["model"][key])
         low, high = online["gain"]
         yield {
             "title": f"{title[0].upper() + title[1:]}: online code",
             "curves": [
-                {"name": label, "values": online[side][f"{kind}compression"], "between": online[side][f"{kind}between"]}
+                {"name": label, **{to: _every_layer(online[side][kind + key], layers) for to, key in CODE.items()}}
                 for label, (side, kind) in ONLINE.items()
                 if f"{kind}compression" in online[side]
             ],
