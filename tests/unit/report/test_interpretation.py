@@ -161,6 +161,7 @@ def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
     assert "src=" not in page and page.count("<details") == 4 and len(page.encode()) < 60_000
     ids = re.findall(r'\bid="([^"]*)"', page.partition("<script>")[0])
     assert len(ids) == len(set(ids))
+    assert "1 layer of 128, 2 heads each." in page
     for row in ("<td>[SEP]</td>", "random weights", "Today, I went to", "treebank: no trees"):
         assert row in page
     assert data["names"] == ["running", "art (by source)"] and data["words"].keys() == set(data["names"])
