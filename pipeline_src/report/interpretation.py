@@ -47,10 +47,9 @@ class Code:
         what: the labels.
         synthetic: whether they are of a synthetic task.
         words: how many labels are sent.
-        uniform: kilobits without a model.
-        frequencies: how many times shorter than that the code is of probes which see no vector.
         code: kilobits with the model's probes.
-        compression: how many times shorter that is, with its interval.
+        compression: how many times shorter that is than the uniform code, with its interval.
+        frequencies: likewise, of probes that see no vector.
         random: the best layer of random weights, likewise.
         control: the control task in the model's layer; None where there is none.
         gain: the interval of what a word's label takes less than by random weights, in bits.
@@ -59,11 +58,10 @@ class Code:
     what: str
     synthetic: bool
     words: JsonRef
-    uniform: JsonRef
-    frequencies: JsonRef
     code: JsonRef
     compression: JsonRef
     between: JsonRef
+    frequencies: JsonRef
     random: Traced
     control: JsonRef | None
     gain: JsonRef
@@ -138,7 +136,6 @@ def _code(results: Results, name: str, found: JsonRef) -> Code:
         what=TITLES.get(name, name),
         synthetic=_synthetic(results, name),
         words=found["model"]["trained_on"],
-        uniform=ours["uniform"],
         frequencies=ours["frequencies_compression"][0],
         code=ours["code"][layer],
         compression=ours["compression"][layer],
