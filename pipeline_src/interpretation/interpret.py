@@ -127,10 +127,11 @@ def _probes(study: Study) -> Found:
             "random": self_similarity(study.control, sentences, study.seed),
         }
 
-    return _together(
+    found, reasons = _together(
         {task: lambda task=task: tags(task) for task in study.tagged}
         | {"capitals": of_capitals, "self-similarity": alike}
     )
+    return found, reasons | study.untagged
 
 
 def _senses(study: Study) -> Found:

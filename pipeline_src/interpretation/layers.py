@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline_src.interpretation.labels import CAPITALS, NO_LABEL, capitals
 from pipeline_src.interpretation.material import Tagged, Texts
+from pipeline_src.interpretation.online_code import online_code
 from pipeline_src.interpretation.probes import Labelled, Outcome, balancing, interval, intervals, probe
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.word_vectors import Sentence, word_vectors
@@ -55,14 +56,19 @@ def _compared(
 
     ``gain`` is over the best layer of random weights, ``gain_over_types`` over the most frequent label of each type.
     ``between`` has the interval of each layer's score, ``control_between`` of its control task's, ``types_between`` of
-    the most frequent labels.
+    the most frequent labels. ``online`` is the code of the training words' labels, its gain the bits a word that the
+    model's best layer saves over the best one of random weights.
     """
     found: list[Outcome] = []
+    codes: list[tuple[np.ndarray, dict[str, Any]]] = []
     tested = None
     for model in models:
         train, tested = (labelled(model, *part) for part in zip(sentences, labels, strict=True))
         found.append(probe(train, tested, classes, seed))
+        codes.append(online_code(train, classes, seed))
     assert tested is not None
+    (bits, ours), (random_bits, theirs) = codes
+    shortest, random_shortest = (int(np.argmin(figures["code"])) for figures in (ours, theirs))
     key = "balanced" if balance else "accuracy"
     best = [int(np.argmax(outcome.figures[key])) for outcome in found]
     rights = [outcome.right.astype(float) for outcome in found]
@@ -80,6 +86,12 @@ def _compared(
         "best_layer": best[0],
         "gain": interval(at_best, rights[1][best[1]], tested.documents, seed),
         "gain_over_types": interval(at_best, rights[2][0], tested.documents, seed),
+        "online": {
+            "model": ours,
+            "random": theirs,
+            "best_layer": shortest,
+            "gain": interval(random_bits[random_shortest], bits[shortest], train.documents, seed),
+        },
     }
 
 

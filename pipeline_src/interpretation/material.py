@@ -13,7 +13,6 @@ from pipeline_src.common.paths import TASKS, TEXT
 from pipeline_src.corpus.documents import Document, corpus_folders, read_documents
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.corpus.validation_split import in_validation_split
-from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.word_vectors import Sentence
 from pipeline_src.tasks.files.conll import read_sentences
 from pipeline_src.tasks.files.spec import TaskSpec, load_spec
@@ -72,14 +71,8 @@ def _sentences(document: Document) -> Iterator[Sentence]:
 
 
 def tagging_files(task: str) -> tuple[TaskSpec, Path, Path]:
-    """The declaration of a tagging task of the study, its training file and the first that it is scored on.
-
-    Raises:
-        Skipped: it tags no words.
-    """
+    """The declaration of a tagging task of the study, its training file and the first that it is scored on."""
     spec = load_spec(task)
-    if spec.kind != "tagging":
-        raise Skipped(f"{task} is no tagging task")
     return spec, TASKS / task / spec.train, TASKS / task / next(iter(spec.scores.values())).file
 
 

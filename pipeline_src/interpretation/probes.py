@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
+from torch.nn.functional import one_hot
 
 from pipeline_src.common.counter_rng import derive_seed, integers, permuted
 from pipeline_src.interpretation.labels import control_labels, type_majority
@@ -64,13 +66,10 @@ def probe(train: Labelled, test: Labelled, classes: int, seed: int) -> Outcome:
     Shares are of words. ``by_layer`` holds accuracy, balanced accuracy (the mean over labels), accuracy on types not
     seen in training and on types seen with several labels, and that of the control task.
     """
-    controls = [control_labels(words.types, train.labels, classes, seed) for words in (train, test)]
-    enough = len(set(train.types)) >= CONTROL_TYPES
-    targets = [train.labels, controls[0]] if enough else [train.labels]
-    weights, bias = train_probes(train.vectors, torch.from_numpy(np.stack(targets, 1)), classes, seed)
-    guesses = _predict(test, weights, bias, len(targets))  # [tasks, L + 1, W]
-    right = guesses[0] == test.labels
-    control = guesses[1] == controls[1] if enough else None
+    weights, bias = train_probes(train.vectors, targets_of(train, train, classes, seed), classes, seed)
+    targets = targets_of(test, train, classes, seed).T.numpy()
+    rights = _predict(test, weights, bias, len(targets)) == targets[:, None]  # [tasks, L + 1, W]
+    right, control = rights[0], rights[1] if len(rights) > 1 else None
     majority, seen, ambiguous = type_majority(train.types, train.labels, test.types)
     of_types = {
         "unseen": np.array([name not in seen for name in test.types]),
@@ -101,6 +100,21 @@ def probe(train: Labelled, test: Labelled, classes: int, seed: int) -> Outcome:
     return Outcome(right, control, majority == test.labels, figures)
 
 
+def targets_of(words: Labelled, train: Labelled, classes: int, seed: int) -> Tensor:
+    """Labels of words, and beside them those of the control task where there are enough types, int64 [W, tasks].
+
+    Args:
+        words: whose labels they are.
+        train: words that probes are trained on; the control task has the frequencies of their labels.
+        classes: how many labels there are.
+        seed: of the control task.
+    """
+    columns = [words.labels]
+    if len(set(train.types)) >= CONTROL_TYPES:
+        columns.append(control_labels(words.types, train.labels, classes, seed))
+    return torch.from_numpy(np.stack(columns, 1))
+
+
 def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
     """Softmax regressions by Adam: one for each layer and column of ``targets``.
 
@@ -108,37 +122,39 @@ def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> t
         vectors: float32 [S, W, H]; they are scaled to mean 0 and deviation 1 in each dimension.
         targets: int64 [W, tasks].
         classes: of each task.
-        seed: the order of the words in each epoch is a function of it.
+        seed: which words make a batch, and the order of the batches in each epoch, are functions of it.
 
     Returns:
         Weights [S, H, tasks x classes] and biases [S, 1, tasks x classes], for vectors as they are.
     """
     layers, words, width = vectors.shape
     tasks = targets.shape[1]
-    mean, deviation = vectors.mean(1, keepdim=True), vectors.std(1, keepdim=True, correction=0).clamp(min=1e-6)
-    weight = torch.zeros(layers, width, tasks * classes)
-    bias = torch.zeros(layers, 1, tasks * classes)
+    order = torch.from_numpy(permuted(derive_seed(seed, "probe"), np.arange(words), words))
+    scaled = vectors[:, order]  # a copy, made once: every batch is a slice of it
+    mean = scaled.mean(1, keepdim=True)
+    deviation = vector_norm(scaled.sub_(mean), dim=1, keepdim=True).div_(words**0.5).clamp_(min=1e-6)
+    scaled.div_(deviation)
+    wanted = one_hot(targets[order], classes).view(words, -1).T.float().contiguous()
+    weight = torch.zeros(layers, tasks * classes, width)  # labels before words throughout: the products are faster so
+    counts = wanted.sum(1).view(tasks, classes) + 1
+    bias = (counts / counts.sum(1, keepdim=True)).log().view(1, -1, 1).repeat(layers, 1, 1)  # the labels' frequencies
     moments = [torch.zeros_like(part) for part in (weight, weight, bias, bias)]
-    step, steps = 0, EPOCHS * -(-words // BATCH)
-    places = np.arange(words)
+    batches = -(-words // BATCH)
+    step = 0
     with torch.no_grad():
         for epoch in range(EPOCHS):
-            order = torch.from_numpy(permuted(derive_seed(seed, "probe", epoch), places, words))
-            for chosen in order.split(BATCH):
-                scaled = (vectors[:, chosen] - mean) / deviation
-                scores = torch.baddbmm(bias, scaled, weight).view(layers, len(chosen), tasks, classes)
-                slope = scores.softmax(-1)  # of the cross-entropy, after the next line
-                slope.scatter_add_(
-                    3, targets[chosen][None, :, :, None].expand(layers, -1, -1, -1),
-                    torch.full((layers, len(chosen), tasks, 1), -1.0),
-                )  # fmt: skip
-                slope = slope.view(layers, len(chosen), -1) / len(chosen)
+            turns = permuted(derive_seed(seed, "probe", epoch), np.arange(batches), batches)
+            for start in (turns * BATCH).tolist():
+                batch = scaled[:, start : start + BATCH]
+                scores = torch.bmm(weight, batch.transpose(1, 2)).add_(bias)
+                guessed = scores.view(layers, tasks, classes, -1).softmax(2).view_as(scores)
+                slope = guessed.sub_(wanted[:, start : start + BATCH]).div_(batch.shape[1])  # of the cross-entropy
+                rate = RATE * (1 - step / (EPOCHS * batches))  # to 0, in place of an average over the last steps
                 step += 1
-                rate = RATE * (1 - (step - 1) / steps)  # to 0, in place of an average over the last steps
-                _adam(weight, scaled.transpose(1, 2) @ slope, moments[0], moments[1], step, rate)
-                _adam(bias, slope.sum(1, keepdim=True), moments[2], moments[3], step, rate)
-    weight = weight / deviation.transpose(1, 2)
-    return weight, bias - mean @ weight
+                _adam(weight, slope @ batch, moments[0], moments[1], step, rate)
+                _adam(bias, slope.sum(2, keepdim=True), moments[2], moments[3], step, rate)
+    weight = weight.transpose(1, 2) / deviation.transpose(1, 2)
+    return weight, bias.transpose(1, 2) - mean @ weight
 
 
 def _adam(values: Tensor, slope: Tensor, first: Tensor, second: Tensor, step: int, rate: float) -> None:
@@ -174,7 +190,7 @@ def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[l
     return [[rounded(end) for end in both] for both in ends.T]
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # of the training documents, and of those tested on
 def _times_drawn(seed: int, documents: int) -> np.ndarray:
     """How often each document is drawn, float64 [DRAWS, documents]: as many in all as there are."""
     every = np.arange(documents)

@@ -13,6 +13,7 @@ from pipeline_src.interpretation.skipped import Skipped
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.trees import Tree, read_trees
 from pipeline_src.params.interpretation import InterpretationParams
+from pipeline_src.tasks.files.spec import load_spec
 
 
 @dataclass
@@ -68,11 +69,17 @@ class Study:
         """Of each tagging task: its tags, and sentences to train probes on and to test them on."""
         found = {}
         for task in self.params.tags:
-            if task in self.tasks:
+            if task in self.tasks and load_spec(task).kind == "tagging":
                 spec, train, test = tagging_files(task)
                 files = (read_tagged(spec, path, TAGGED[key]) for key, path in (("train", train), ("test", test)))
                 found[task] = (spec.labels, *files)
         return found
+
+    @property
+    def untagged(self) -> dict[str, str]:
+        """Tasks of the study whose tags are wanted and that have none -> what is said of each."""
+        wanted = [task for task in self.params.tags if task in self.tasks]
+        return {task: f"{task} is no tagging task" for task in wanted if load_spec(task).kind != "tagging"}
 
     @cached_property
     def trees(self) -> list[Tree]:

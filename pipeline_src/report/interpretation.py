@@ -40,6 +40,34 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Code:
+    """How short the online code of one set of labels is, in the layer where it is shortest.
+
+    Attributes:
+        what: the labels.
+        synthetic: whether they are of a synthetic task.
+        words: how many labels are sent.
+        code: kilobits with the model's probes.
+        compression: how many times shorter that is than the uniform code, with its interval.
+        frequencies: likewise, of probes that see no vector.
+        random: the best layer of random weights, likewise.
+        control: the control task in the model's layer; None where there is none.
+        gain: the interval of what a word's label takes less than by random weights, in bits.
+    """
+
+    what: str
+    synthetic: bool
+    words: JsonRef
+    code: JsonRef
+    compression: JsonRef
+    between: JsonRef
+    frequencies: JsonRef
+    random: Traced
+    control: JsonRef | None
+    gain: JsonRef
+
+
+@dataclass(frozen=True)
 class Interpretation:
     """Everything of ``results/interpretation/`` that the report shows.
 
@@ -47,12 +75,14 @@ class Interpretation:
         parts: the files by name.
         panels: pictures.
         verdicts: a row for each measure that has an interval.
+        codes: a row for each set of labels that is read off the layers.
         skipped: measure -> reason.
     """
 
     parts: dict[str, JsonRef]
     panels: list[str]
     verdicts: list[Verdict]
+    codes: list[Code]
     skipped: dict[str, str]
 
 
@@ -71,6 +101,7 @@ def interpretation(results: Results) -> Interpretation | None:
         parts=parts,
         panels=[*_probe_panels(results, parts["probes"]), *_other_panels(parts)],
         verdicts=[*_probe_verdicts(results, parts["probes"]), *_other_verdicts(parts)],
+        codes=[_code(results, *labels) for labels in _tasks(parts["probes"])],
         skipped=parts["contents"].value["skipped"],
     )
 
@@ -95,6 +126,24 @@ def _probe_verdicts(results: Results, probes: JsonRef) -> list[Verdict]:
         what = f"{TITLES.get(name, name)}, best layer"
         rows.append(Verdict(what, _synthetic(results, name), "percent", ours, theirs, words, found["gain"], says))
     return rows
+
+
+def _code(results: Results, name: str, found: JsonRef) -> Code:
+    online = found["online"]
+    layer = online["best_layer"].value
+    ours = online["model"]
+    return Code(
+        what=TITLES.get(name, name),
+        synthetic=_synthetic(results, name),
+        words=found["model"]["trained_on"],
+        frequencies=ours["frequencies_compression"][0],
+        code=ours["code"][layer],
+        compression=ours["compression"][layer],
+        between=ours["between"][layer],
+        random=computed("largest", *online["random"]["compression"]),
+        control=ours["control_compression"][layer] if "control_compression" in ours else None,
+        gain=online["gain"],
+    )
 
 
 def _other_verdicts(parts: dict[str, JsonRef]) -> list[Verdict]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -17,6 +17,15 @@ CURVES = {  # side, key of the values if not the score, key of the intervals
     "random weights": ("random", None, "between"),
     "control task": ("model", "control", "control_between"),
 }
+ONLINE = {  # side, what its keys begin with
+    "this model": ("model", ""),
+    "random weights": ("random", ""),
+    "control task": ("model", "control_"),
+    "frequencies of labels": ("model", "frequencies_"),
+}
+CODE = {"values": "compression", "between": "between"}  # of a curve, from which figure
+PERCENT = {"factor": 100, "digits": 1, "unit": "%"}
+TIMES = {"factor": 1, "digits": 2, "unit": "×"}  # how many times shorter
 
 
 def render_interpretation(parts: Mapping[str, Any]) -> str:
@@ -71,6 +80,11 @@ def most_attended(shown: Mapping[str, Any], model: Mapping[str, Any]) -> dict[st
     return {"words": words, "heads": rows}
 
 
+def _every_layer(values: Sequence[Any], layers: int) -> list[Any]:
+    """Values by layer, where one may stand for all."""
+    return list(values) if len(values) == layers else list(values) * layers
+
+
 def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Each measure by layer: title, curves by name, and what to say of it."""
     for name, found in parts.get("probes", {}).items():
@@ -92,9 +106,24 @@ def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {
             "title": title[0].upper() + title[1:],
             "curves": curves,
+            **PERCENT,
             "note": f"{'Balanced accuracy' if key != 'accuracy' else 'Accuracy'} in percent, {tested:,} words of "
             f"{documents:,} documents; best layer over random weights: {low:+.1f} to {high:+.1f} points "
             "(from 2.5 to 97.5 % as documents are drawn anew).",
+        }
+        online, layers = found["online"], len(found["model"][key])
+        low, high = online["gain"]
+        yield {
+            "title": f"{title[0].upper() + title[1:]}: online code",
+            "curves": [
+                {"name": label, **{to: _every_layer(online[side][kind + key], layers) for to, key in CODE.items()}}
+                for label, (side, kind) in ONLINE.items()
+                if f"{kind}compression" in online[side]
+            ],
+            **TIMES,
+            "note": "How many times shorter than the uniform code the online code is of the labels of "
+            f"{found['model']['trained_on']:,} words, each portion sent by a probe that learnt from the portions "
+            f"before; best layer over random weights: {low:+.3f} to {high:+.3f} bits a word saved.",
         }
     for key, (title, shared) in SENSES.items():
         if key not in parts.get("senses", {}):
@@ -107,6 +136,7 @@ def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 {"name": "this model", "values": found["accuracy"], "between": found["between"]},
                 {"name": "random weights", "values": found["random"], "between": found["random_between"]},
             ],
+            **PERCENT,
             "note": f"Share of {found['sentences']} occurrences whose nearest neighbour of another document is of the "
             f"same {shared}, in percent; last layer over random weights: {low:+.1f} to {high:+.1f} points.",
         }

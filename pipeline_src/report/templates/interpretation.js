@@ -40,6 +40,7 @@ function tick(label, on, changed) {
   return element("label", {}, box, label);
 }
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
+const nats = (value) => value.toFixed(2).replace(/^-(?=0\.00$)/, "");
 
 function sentencePart() {
   const place = part("sentence");
@@ -199,10 +200,10 @@ function sentencePart() {
     words.forEach((word, at) => {
       const share = hidden.adds[at];
       line.append(element("th", { scope: "col" }, at === hidden.at ? "[MASK]" : word));
-      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.45 * Math.abs(share)) / most).toFixed(2)}` }, share.toFixed(2)));
+      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.45 * Math.abs(share)) / most).toFixed(2)}` }, nats(share)));
     });
     why.append(
-      element("p", {}, `With “${words[hidden.at]}” hidden, the model gives it ${(100 * hidden.probability).toFixed(1)} %. What each word adds to the logarithm of that (nats), as all are unveiled together, ${hidden.gain.toFixed(2)} in sum:`),
+      element("p", {}, `With “${words[hidden.at]}” hidden, the model gives it ${(100 * hidden.probability).toFixed(1)} %. What each word adds to the logarithm of that (nats), as all are unveiled together, ${nats(hidden.gain)} in sum:`),
       element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "What each word adds" },
         element("table", { class: "heat adds" }, element("thead", {}, line), element("tbody", {}, values))));
   }
@@ -228,10 +229,11 @@ function wordPart() {
   const key = element("div", { class: "controls" });
   function list(heading, word, layer) {
     const rows = word.neighbours[layer][state.chosen].map((at) =>
-      element("li", {}, element("span", { class: "key", style: `background: ${colour(word, at)}` }), ` ${word.texts[at]} (${word.senses[at]})`));
+      element("li", {}, keyOf(senses(word).indexOf(word.senses[at])), ` ${word.texts[at]} (${word.senses[at]})`));
     return element("div", {}, element("h3", {}, heading), element("ol", {}, ...rows));
   }
   const senses = (word) => [...new Set(word.senses)];
+  const keyOf = (sense) => element("span", { class: "key", style: `background: ${COLOURS[sense % COLOURS.length]}; border-radius: ${SHAPES[sense % 2] === "circle" ? "50%" : "0"}` });
   const colour = (word, at) => COLOURS[senses(word).indexOf(word.senses[at]) % COLOURS.length];
   function draw() {
     const word = data.words[names[state.word]];
@@ -254,7 +256,7 @@ function wordPart() {
     }));
     if (again) plot.querySelector(".chosen")?.focus();
     key.replaceChildren(...senses(word).map((sense, at) =>
-      element("span", {}, element("span", { class: "key", style: `background: ${COLOURS[at % 4]}; border-radius: ${at % 2 ? "0" : "50%"}` }), ` ${sense}`)));
+      element("span", {}, keyOf(at), ` ${sense}`)));
     told.textContent = `Layer ${state.layer}: the nearest neighbour has the same sense in ${percent(word.accuracy[state.layer])} of cases; with random weights in ${percent(word.random[state.layer])}.`;
     sides.replaceChildren(
       element("p", { class: "written" }, `Chosen: ${word.texts[state.chosen]} (${word.senses[state.chosen]})`),
@@ -280,15 +282,18 @@ function layersPart() {
     const measure = data.measures[state.measure];
     const curves = measure.curves.filter((curve) => !state.hidden.has(curve.name));
     const all = measure.curves.flatMap((curve) => [...curve.values, ...curve.between.flat()]);
-    const low = Math.floor(Math.min(...all) * 10) / 10, high = Math.max(low + 0.1, Math.ceil(Math.max(...all) * 10) / 10);
+    const least = Math.min(...all), most = Math.max(...all);
+    const step = [0.05, 0.1, 0.2, 0.5, 1, 2, 5].find((each) => (most - least) / each <= 5) ?? 10;
+    const low = step * Math.floor(least / step), high = Math.max(low + step, step * Math.ceil(most / step));
+    const said = (value) => (measure.factor * value).toFixed(measure.digits);
     const x = (layer) => 44 + (365 * layer) / Math.max(1, measure.curves[0].values.length - 1);
     const y = (value) => 230 - (215 * (value - low)) / (high - low);
-    plot.setAttribute("aria-label", `${measure.title} by layer, in percent`);
+    plot.setAttribute("aria-label", `${measure.title} by layer (${measure.unit})`);
     plot.replaceChildren(
       element("line", { class: "axis", x1: 40, x2: 412, y1: 230, y2: 230 }), element("line", { class: "axis", x1: 40, x2: 40, y1: 12, y2: 230 }));
-    for (let at = 0; at <= 4; at++) {
-      const value = low + ((high - low) * at) / 4;
-      plot.append(element("text", { x: 34, y: y(value) + 4, "text-anchor": "end" }, (100 * value).toFixed(0)));
+    for (let value = low; value < high + step / 2; value += step) {
+      const digits = measure.factor === 1 && step < 1 ? 1 : 0;
+      plot.append(element("text", { x: 34, y: y(value) + 4, "text-anchor": "end" }, (measure.factor * value).toFixed(digits)));
     }
     measure.curves[0].values.forEach((_, layer) => plot.append(element("text", { x: x(layer), y: 248, "text-anchor": "middle" }, String(layer))));
     plot.append(element("text", { x: 225, y: 266, "text-anchor": "middle" }, "layer"));
@@ -299,7 +304,7 @@ function layersPart() {
       const points = curve.values.map((value, layer) => `${layer ? "L" : "M"}${x(layer)} ${y(value)}`).join("");
       plot.append(element("path", { d: points, fill: "none", stroke: COLOURS[at], "stroke-width": 2, "stroke-dasharray": ["", "6 4", "2 3", "8 3 2 3"][at] }));
       curve.values.forEach((value, layer) => plot.append(
-        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${(100 * value).toFixed(1)} % (${curve.between[layer].map((end) => (100 * end).toFixed(1)).join(" to ")})`))));
+        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${said(value)} ${measure.unit} (${curve.between[layer].map(said).join(" to ")})`))));
     }
     note.textContent = measure.note;
   }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_src.interpretation.probes import Labelled
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.word_vectors import Sentence
 from pipeline_src.models.architecture import load_architecture
@@ -50,3 +51,19 @@ def model() -> StudiedModel:
 @pytest.fixture(scope="session")
 def rng() -> np.random.Generator:
     return np.random.default_rng(3)
+
+
+@pytest.fixture(scope="session")
+def material() -> tuple[Labelled, Labelled]:
+    """Words whose label layer 1 nearly tells and layer 0 does not."""
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 4, 3000)
+    noise = rng.normal(size=(2, 3000, 12))
+    noise[1, :, :4] += 2.5 * np.eye(4)[labels]
+    vectors = torch.from_numpy(noise.astype(np.float32))
+    types = [f"type{number}" for number in rng.integers(0, 1500, 3000)]
+    documents = [str(number // 100) for number in range(3000)]
+    return tuple(
+        Labelled(vectors[:, part], labels[part], types[part], documents[part])
+        for part in (slice(0, 2400), slice(2400, 3000))
+    )

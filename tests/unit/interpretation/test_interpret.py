@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
@@ -35,13 +36,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_texts(place: Path) -> None:
+def write_texts(place: Path, documents: int = 20) -> None:
     for name in ("books", "wikipedia/all"):
         folder = place / "data/text" / name
         folder.mkdir(parents=True)
         text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."
-        documents = [Document(f"{name}:{number}", "t", text) for number in range(20)]
-        write_manifest(folder, [write_shard(folder / "all.jsonl", documents)], {})
+        texts = [Document(f"{name}:{number}", "t", text) for number in range(documents)]
+        write_manifest(folder, [write_shard(folder / "all.jsonl", texts)], {})
 
 
 def study(params: InterpretationParams = PARAMS) -> Study:
@@ -49,8 +50,11 @@ def study(params: InterpretationParams = PARAMS) -> Study:
 
 
 def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(project):
-    for name in ("first", "second"):
+    before = torch.get_num_threads()
+    for name, threads in (("first", 1), ("second", 2)):
+        torch.set_num_threads(threads)
         write_measures(study(), project / name)
+    torch.set_num_threads(before)
     files = sorted(path.name for path in (project / "first").iterdir())
     assert files == sorted([*(f"{name}.json" for name in MEASURES), "contents.json"])
     for name in files:
@@ -71,12 +75,25 @@ def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(pr
 
 
 def test_what_is_not_wanted_is_left_out(project):
-    write_measures(
-        study(InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())),
-        project / "out",
-    )
+    none = InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())
+    write_measures(replace(study(none), tasks=()), project / "out")
     assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}
     assert set(read_json(project / "out/senses.json")) == {"two contexts"}
+
+
+def test_a_corpus_of_one_document_leaves_out_what_needs_two_sides(project):
+    shutil.rmtree("data/text")
+    write_texts(project, documents=1)
+    write_measures(study(), project / "out")
+    skipped = read_json(project / "out/contents.json")["skipped"]
+    assert skipped["capitals"] == "the text has no training documents, or no validation documents"
+    assert skipped["roles"] == skipped["loss by masks"] == skipped["capitals"]
+    assert read_json(project / "out/probes.json") == {} and read_json(project / "out/sentences.json") != {}
+
+
+def test_a_task_that_tags_no_words_has_its_reason(project):
+    found, reasons = MEASURES["probes"](study(PARAMS.model_copy(update={"tags": ("rte",)})))
+    assert reasons["rte"] == "rte is no tagging task" and "rte" not in found and "capitals" in found
 
 
 def test_texts_of_training_and_of_validation_stay_apart(project):

@@ -2,27 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from sklearn.linear_model import LogisticRegression
 
 from pipeline_src.interpretation.labels import NO_LABEL, capitals, control_labels, type_majority
 from pipeline_src.interpretation.probes import Labelled, balanced, interval, intervals, probe
 from pipeline_src.interpretation.word_vectors import Sentence
-
-
-@pytest.fixture(scope="module")
-def material(rng) -> tuple[Labelled, Labelled]:
-    """Words whose label layer 1 nearly tells and layer 0 does not."""
-    labels = rng.integers(0, 4, 3000)
-    noise = rng.normal(size=(2, 3000, 12))
-    noise[1, :, :4] += 2.5 * np.eye(4)[labels]
-    vectors = torch.from_numpy(noise.astype(np.float32))
-    types = [f"type{number}" for number in rng.integers(0, 1500, 3000)]
-    documents = [str(number // 100) for number in range(3000)]
-    return tuple(
-        Labelled(vectors[:, part], labels[part], types[part], documents[part])
-        for part in (slice(0, 2400), slice(2400, 3000))
-    )
 
 
 def test_a_probe_is_as_good_as_a_regression_by_scikit_learn(material):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_src.interpretation import studied_model
 from pipeline_src.interpretation.completion import WAYS, complete, completions, filled, loss_by_masks
 from pipeline_src.interpretation.minimal_pairs import Pair, judge, template_pairs, treebank_pairs
 from pipeline_src.interpretation.scoring import preferred, pseudo_log_likelihoods
@@ -16,12 +17,13 @@ from pipeline_src.params.interpretation import InterpretationParams
 from tests.unit.interpretation.conftest import SENTENCES, make_model
 
 
-def test_each_token_is_hidden_with_the_rest_of_its_word(model):
+def test_each_token_is_hidden_with_the_rest_of_its_word(model, monkeypatch):
     found = pseudo_log_likelihoods(model, SENTENCES)
     ids = cut_words(model, SENTENCES).ids[0]  # a b ##a ##b c .
     hidden = [ids[0], ids[1], model.mask, model.mask, ids[4], ids[5]]
     (scores,) = model.log_probabilities([hidden], [[2]])
     assert found[0][2] == pytest.approx(float(scores[0, ids[2]]), abs=1e-5)
+    monkeypatch.setattr(studied_model, "BATCH_TOKENS", 1)
     backwards = pseudo_log_likelihoods(model, SENTENCES[::-1])[::-1]
     for ours, theirs in zip(found, backwards, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)

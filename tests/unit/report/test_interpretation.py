@@ -25,11 +25,23 @@ def probed(ours: list[float], theirs: list[float], words: float, gain: list[floa
 
     def figures(values: list[float]) -> dict:
         more = {"type_majority": words, "type_majority_balanced": words, "tested_on": 5000, "documents": 7}
+        more["trained_on"] = 20_000
         bands = {"between": around(values), "control_between": around([0.5, 0.4]), "types_between": [words] * 2}
         return {"accuracy": values, "balanced": values, "control": [0.5, 0.4], **more, **bands}
 
+    def coded(ours: list[float]) -> dict:
+        found = {
+            "uniform": 81.7,
+            "code": [81.7 / value for value in ours],
+            "compression": ours,
+            "between": around(ours),
+        }
+        found |= {"frequencies_compression": [1.3], "frequencies_between": around([1.3])}
+        return found | {"control_compression": [1.2, 1.1], "control_between": around([1.2, 1.1])}
+
     return {
         "score": "accuracy",
+        "online": {"model": coded([2.0, 6.25]), "random": coded([1.5, 1.6]), "best_layer": 1, "gain": [1.5, 1.75]},
         "model": figures(ours),
         "random": figures(theirs),
         "best_layer": 1,
@@ -129,6 +141,15 @@ def test_the_section_says_when_a_model_is_no_better_than_its_controls(looked_int
     assert re.search(r'rte, best layer <span class="tag">synthetic', page) and "treebank: no trees" in page
 
 
+def test_the_section_says_how_short_the_labels_become(looked_into):
+    report.run()
+    page = (looked_into / "report.html").read_text(encoding="utf-8")
+    (table,) = re.findall(r'aria-label="Online codes">(.*?)</table>', page, re.DOTALL)
+    row = next(row for row in table.split("</tr>") if "parts of speech" in row)
+    cells = [re.sub("<.*?>", "", cell) for cell in re.findall(r'<td class="number ">(.*?)</td>', row)]
+    assert cells == ["20,000", "13.1", "6.25", "6.23", "6.28", "1.60", "1.30", "1.10", "1.500", "1.750"]
+
+
 def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
     report.run()
     assert read_json(looked_into / "filled_masks.json") == FILLED
@@ -140,14 +161,19 @@ def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
     assert "src=" not in page and page.count("<details") == 4 and len(page.encode()) < 60_000
     ids = re.findall(r'\bid="([^"]*)"', page.partition("<script>")[0])
     assert len(ids) == len(set(ids))
+    assert "1 layer of 128, 2 heads each." in page
     for row in ("<td>[SEP]</td>", "random weights", "Today, I went to", "treebank: no trees"):
         assert row in page
     assert data["names"] == ["running", "art (by source)"] and data["words"].keys() == set(data["names"])
     tags = next(each for each in data["measures"] if each["title"] == "Parts of speech")
     assert {"values": [0.8, 0.95], "between": around([0.8, 0.95])}.items() <= tags["curves"][0].items()
-    assert '95.0<br><span class="soft">93.0 to 98.0</span>' in page
+    assert '95.0 %<br><span class="soft">93.0 to 98.0</span>' in page
     curves = {each["title"]: [curve["name"] for curve in each["curves"]] for each in data["measures"]}
     assert curves["Parts of speech"] == ["this model", "random weights", "control task", "a table of words"]
+    assert curves["Parts of speech: online code"] == [
+        "this model", "random weights", "control task", "frequencies of labels"
+    ]  # fmt: skip
+    assert '6.25 ×<br><span class="soft">6.23 to 6.28</span>' in page and "+1.500 to +1.750 bits a word" in page
     assert "control task" not in curves["Whether a word was capitalised"]  # an accuracy, beside balanced ones
 
 
