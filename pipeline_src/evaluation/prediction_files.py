@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.common.paths import PREDICTIONS
+from pipeline_src.common.paths import task_predictions
 
 REMEDY = "run the stage `finetune` for this task again"
 Rows = list[dict[str, Any]]
@@ -17,7 +17,7 @@ Rows = list[dict[str, Any]]
 
 def predictions_path(task: str, restart: int, weights: str, eval_set: str, test: bool = False) -> Path:
     """Where the predictions for an evaluation set's file lie, or for its test file."""
-    return PREDICTIONS / task / str(restart) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
+    return task_predictions(task, restart) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
 
 
 def read_predictions(path: Path) -> Rows:
@@ -45,7 +45,7 @@ def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]],
     runs: list[dict[str, Any]] = []
     counts: dict[str, dict[str, int]] = {}
     for restart in restarts:
-        path = PREDICTIONS / task / str(restart) / "run.json"
+        path = task_predictions(task, restart) / "run.json"
         record = read_json(path, {"runs": [{"weights": str, "dev": dict}]})
         listed = record["runs"]
         if not listed:

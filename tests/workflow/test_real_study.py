@@ -160,7 +160,9 @@ def test_documented_commands(done: Project, tmp_path: Path) -> None:
         said = project.run("bash", "-c", command).stdout
         assert "Traceback" not in said, f"{command}:\n{said}"
     assert (project.path / "vectors.npy").exists() and list((project.path / "tfrecords").iterdir())
-    assert [path.name for path in (project.path / "data/raw/wikipedia/mine").glob("*.bz2")] == ["mine.xml.bz2"]
+    assert [path.name for path in (project.path / "data/raw/wikipedia/mine/dump-files").glob("*.bz2")] == [
+        "mine.xml.bz2"
+    ]
     assert (project.path / "data/raw/books/play.md").exists()
 
 
