@@ -145,6 +145,7 @@ def test_what_shows_nothing_vanishes(name: str) -> None:
         ),
         ("it", "{{Exp|1,9|19}} anni a {{M|61.000||km/h}}", "1,9×10¹⁹ anni a 61.000 km/h"),
         ("it", "{{M|1|k|m}}, {{m|1,12|e=-3|-|Pa}} e {{M|5|u=MHz}}", "1 km, 1,12×10⁻³ Pa e 5 MHz"),
+        ("it", "in {{Cita|Rossi2005|p. 7|Rossi e Bianchi 2005|harv=s}}", "in Rossi e Bianchi 2005, p. 7"),
         ("it", "a {{exp|7}} e {{M}}", ""),
         ("de", "{{enS|themes}}", "englisch themes"),
         ("ru", "{{lang-en|word}}", "англ. word"),
