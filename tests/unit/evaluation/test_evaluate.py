@@ -154,7 +154,7 @@ def test_a_broken_prediction_file_is_named_and_nothing_is_written(study):
         evaluate_rte()
     assert [path.name for path in (study / "results").iterdir()] == ["predictions"]
     path.write_text("[0]\n")
-    with pytest.raises(PipelineError, match="a prediction row lacks id or prediction"):
+    with pytest.raises(PipelineError, match=r"line 1 is \[0\], not an object"):
         evaluate_rte()
 
 
