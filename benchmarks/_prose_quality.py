@@ -22,9 +22,12 @@ FEWEST_WORDS = 15  # of a paragraph that must survive
 END_MATTER = re.compile(
     r"(?:references?|notes|notes and references|references and notes|footnotes|citations|sources|bibliography|"
     r"see also|further reading|external links|works cited|publications|gallery|discography|filmography|"
-    r"selected bibliography|.*\bbibliography)$"
+    r"selected bibliography|.*\bbibliography|"
+    r"note|bibliografia|voci correlate|altri progetti|collegamenti esterni|filmografia|discografia|galleria)$"
 )
-HIDDEN_LINK = re.compile(r":?\s*(?:file|image|media|category|[a-z]{2,3}(?:-[a-z-]+)?)\s*:(?=\S)", re.IGNORECASE)
+HIDDEN_LINK = re.compile(
+    r":?\s*(?:file|image|media|category|immagine|categoria|[a-z]{2,3}(?:-[a-z-]+)?)\s*:(?=\S)", re.IGNORECASE
+)
 QUOTES = {"quote", "blockquote", "cquote", "quotation", "bquote", "quote box"}  # a template that holds prose
 INLINE = """b i u s em strong small big sub sup span div center blockquote abbr cite font p q tt var ins del strike
     nowiki includeonly onlyinclude dfn samp kbd bdi poem section""".split()

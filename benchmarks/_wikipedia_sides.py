@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from pipeline_src.common.paths import raw_wikipedia, text_wikipedia
 
-TEXT = Path("data/text/wikipedia/all")
+TEXT = text_wikipedia("all")
 
 
 def beam(dump: Path, folder: Path) -> None:
@@ -23,8 +24,8 @@ def beam(dump: Path, folder: Path) -> None:
     from pipeline_src.wikipedia import clean_wikipedia as wikipedia
 
     os.chdir(folder)
-    (wikipedia.RAW_WIKIPEDIA / "all").mkdir(parents=True)
-    (wikipedia.RAW_WIKIPEDIA / "all" / "dump.xml.bz2").symlink_to(dump)
+    raw_wikipedia("all").mkdir(parents=True)
+    (raw_wikipedia("all") / "dump.xml.bz2").symlink_to(dump)
     wikipedia.run(WikipediaParams(dump="own-wikipedia", parts=("all",)), "all")
 
 

@@ -29,6 +29,7 @@ from benchmarks._minilm import minilm_folder
 from benchmarks.material import CACHE, MORE
 from benchmarks.measure import cpu_seconds
 from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import task_predictions
 from pipeline_src.finetuning.finetune import run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.params.machine import Machine, TrainingMachine
@@ -87,7 +88,7 @@ def measure(task: str, asked: argparse.Namespace, encoder: Path) -> dict[str, An
             run(seed=1, model=MODEL, finetune=params, task=task, restart=number, machine=machine)
             params = params.model_copy(update={"random_baseline": False})
         busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
-        runs = [read_json(f"results/predictions/{task}/{number}/run.json")["runs"] for number in numbers]
+        runs = [read_json(task_predictions(task, number) / "run.json")["runs"] for number in numbers]
     row: dict[str, Any] = {"rows": sample or "all", "recipe": wanted.model_dump(mode="json"), "met": True}
     for metric in load_spec(task).eval_set(None).metrics:
         values = [max(r["dev"][metric] for r in of if r["weights"] == "pretrained") for of in runs]

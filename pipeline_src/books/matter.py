@@ -28,7 +28,7 @@ _PAGE = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,}|[ \t])(?:\d{1,4}|[ivxlc]{1,
 _LEADER = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,})(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
 _ENTRY = re.compile(r"(?:(?:chapter|book|part|no\.) )?(?:[IVXLC]+|\d{1,3})[.:)]?(?:\s|\Z)", re.I)
 _TABLE = ("|", "+-", "+=")
-_SENTENCE_END = (".", "!", "?", '"', "”", "’")
+_SENTENCE_END = (".", "!", "?", '"', "”", "’", "»")
 
 
 def without_marks(text: str) -> str:

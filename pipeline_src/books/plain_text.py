@@ -33,8 +33,8 @@ _FRONT_MATTER = re.compile(
     re.I | re.M,
 )
 _ILLUSTRATION = re.compile(r"\[(?:illustration|footnote|sidenote|transcriber)[^\]]*\]", re.I)
-_SPEECH_END = frozenset(".!?:;,\"”’')]—-…")
-_SENTENCE_END = frozenset(".!?\"”’')…")
+_SPEECH_END = frozenset(".!?:;,\"”’»›')]—-…")
+_SENTENCE_END = frozenset(".!?\"”’»›')…")
 _CLOSED = _SENTENCE_END | frozenset(":]")  # after which a small letter does not go on with the sentence
 FRONT, FRONT_MIN = 0.05, 2_000  # share of a book, and characters, in which front matter is looked for
 SAMPLE = 20_000  # characters that tell whether sentences begin with capitals

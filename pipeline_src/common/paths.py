@@ -12,7 +12,6 @@ TASKS = Path("data/tasks")
 
 # the corpus
 TEXT = Path("data/text")
-TEXT_WIKIPEDIA = TEXT / "wikipedia"
 TEXT_BOOKS = TEXT / "books"
 VOCABULARY = Path("data/vocabulary")
 TOKENS = Path("data/tokens")
@@ -38,3 +37,31 @@ SUBMISSIONS = RESULTS / "submissions"
 # what no stage depends on: times, hosts, machines
 LOGS = Path("logs")
 PRETRAIN_LOGS = LOGS / "pretrain"
+
+
+# Outputs whose path holds a name of params.yaml end in a folder of a name that nothing else bears. DVC clears a stage's
+# outputs before it runs, and `dvc repro --single-item` before anything has looked at the name: one that is spelt as a
+# path, such as ../../docs, would clear that folder. As it is, it leads to a folder that does not exist.
+
+
+KEPT_MODEL = "kept-model"
+
+
+def raw_wikipedia(part: str) -> Path:
+    """The dump of a part of Wikipedia, as it was fetched."""
+    return RAW_WIKIPEDIA / part / "dump-files"
+
+
+def text_wikipedia(part: str, text: Path = TEXT) -> Path:
+    """The prose of a part of Wikipedia."""
+    return text / "wikipedia" / part / "clean-text"
+
+
+def finetuned_model(task: str, restart: int | str) -> Path:
+    """The model that a restart of a task kept."""
+    return FINETUNED / task / str(restart) / KEPT_MODEL
+
+
+def task_predictions(task: str, restart: int | str) -> Path:
+    """What a restart of a task predicts, and its runs."""
+    return PREDICTIONS / task / str(restart) / "predicted"

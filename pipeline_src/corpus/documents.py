@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.common.paths import text_wikipedia
 from pipeline_src.common.shapes import misfit
 
 SLICE = 32 << 20  # bytes of a shard that one process reads at a time
@@ -102,7 +103,12 @@ def corpus_folders(root: str | Path, parts: Sequence[str]) -> list[Path]:
     Only what params.yaml lists is read: a part that was taken off the list may still lie there.
     """
     root = Path(root)
-    return [root / "books", *(root / "wikipedia" / part for part in sorted(parts))]
+    return [root / "books", *(text_wikipedia(part, root) for part in sorted(parts))]
+
+
+def corpus_name(folder: Path, root: Path) -> str:
+    """What a corpus folder below ``root`` is called: ``books``, or ``wikipedia/`` and the part."""
+    return "/".join(folder.relative_to(root).parts[:2])
 
 
 @dataclass(frozen=True)

@@ -9,28 +9,36 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.common.paths import PREDICTIONS
+from pipeline_src.common.paths import task_predictions
+from pipeline_src.common.shapes import misfit
 
 REMEDY = "run the stage `finetune` for this task again"
+PREDICTED = {"id": str, "prediction": object}
+SURE = {"outputs": [float], "confidence": float, "null_score_difference": float}  # where a row has them
 Rows = list[dict[str, Any]]
 
 
 def predictions_path(task: str, restart: int, weights: str, eval_set: str, test: bool = False) -> Path:
     """Where the predictions for an evaluation set's file lie, or for its test file."""
-    return PREDICTIONS / task / str(restart) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
+    return task_predictions(task, restart) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
 
 
 def read_predictions(path: Path) -> Rows:
     """The rows of a prediction file, JSON lines.
 
     Raises:
-        PipelineError: the file is missing, or a line of it is not JSON.
+        PipelineError: the file is missing, or a line of it is no prediction.
     """
     try:
         with open(path, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            rows = [json.loads(line) for line in file]
+    except (FileNotFoundError, ValueError, RecursionError) as error:
         raise PipelineError("predictions cannot be read", path, where=error, remedy=REMEDY) from None
+    for number, row in enumerate(rows, start=1):
+        shape = PREDICTED | {key: SURE[key] for key in SURE if isinstance(row, dict) and row.get(key) is not None}
+        if wrong := misfit(row, shape, f"line {number}"):
+            raise PipelineError("not a prediction", wrong, where=path, remedy=REMEDY)
+    return rows
 
 
 def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]]]:
@@ -45,8 +53,10 @@ def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]],
     runs: list[dict[str, Any]] = []
     counts: dict[str, dict[str, int]] = {}
     for restart in restarts:
-        path = PREDICTIONS / task / str(restart) / "run.json"
-        record = read_json(path, {"runs": [{"weights": str, "dev": dict}]})
+        path = task_predictions(task, restart) / "run.json"
+        record = read_json(path, {"runs": [{"weights": str, "dev": {str: float}}]})
+        if wrong := misfit(record.get("counts", {}), {str: {str: int}}, "counts"):
+            raise PipelineError("not what its stage writes", wrong, where=path, remedy=REMEDY)
         listed = record["runs"]
         if not listed:
             raise PipelineError("no runs are listed, each with its weights and scores", path, remedy=REMEDY)

@@ -16,7 +16,14 @@ from pipeline_src.common.files import atomic_directory, hash_file, write_json
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import TEXT, TOKENS, VOCABULARY
 from pipeline_src.common.progress import Progress, log
-from pipeline_src.corpus.documents import ShardSlice, corpus_folders, read_manifest, read_slice, slice_shards
+from pipeline_src.corpus.documents import (
+    ShardSlice,
+    corpus_folders,
+    corpus_name,
+    read_manifest,
+    read_slice,
+    slice_shards,
+)
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.corpus.validation_split import in_validation_split
 from pipeline_src.params.corpus import CorpusParams
@@ -57,7 +64,7 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
             for split, writer in writers.items():
                 counts = Counter(writer.counts)
                 counts.subtract(before[split])
-                parts[split]["-".join(text.relative_to(TEXT).parts)] = counts
+                parts[split][corpus_name(text, TEXT).replace("/", "-")] = counts
         splits = {split: writer.close() for split, writer in writers.items()}
         for split, counted in splits.items():
             if not counted["documents"]:

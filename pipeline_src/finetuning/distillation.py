@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.paths import KEPT_MODEL
 from pipeline_src.finetuning.batches import TaskBatch
 from pipeline_src.finetuning.losses import sequence
 from pipeline_src.finetuning.task_heads import BertForTask
@@ -38,13 +39,15 @@ def taught_folder(study: Path, task: str) -> Path:
     Raises:
         PipelineError: it holds none.
     """
-    found = [folder for folder in (study / "finetuned" / task).glob("*") if folder.name.isdecimal()]
+    found = [
+        folder for folder in (study / "finetuned" / task).glob(f"*/{KEPT_MODEL}") if folder.parent.name.isdecimal()
+    ]
     if not found:
         raise PipelineError(
             "no teacher of this task", study / "finetuned" / task, where=KEY,
             remedy="name the folder `models` of a study that fine-tuned a model on it",
         )  # fmt: skip
-    return min(found, key=lambda folder: int(folder.name))
+    return min(found, key=lambda folder: int(folder.parent.name))
 
 
 def load_taught(

@@ -18,7 +18,7 @@ from safetensors.torch import save
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
-from pipeline_src.common.paths import FINETUNED, PREDICTIONS
+from pipeline_src.common.paths import finetuned_model, task_predictions
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.augmentation import augment
 from pipeline_src.finetuning.distillation import file_sums, load_taught, taught_folder
@@ -52,8 +52,8 @@ def run(
 ) -> None:
     """Read the encoder's folder and ``data/tasks/<task>``; write the best model and every prediction file.
 
-    ``results/predictions/<task>/<restart>/`` holds ``pretrained/<row>.jsonl`` and, where the row has a test file,
-    ``pretrained/<row>.test.jsonl``; with ``finetune.random_baseline`` also ``random/<row>.jsonl``; and ``run.json``
+    ``results/predictions/<task>/<restart>/predicted/`` holds ``pretrained/<row>.jsonl``, where the row has a test file
+    ``pretrained/<row>.test.jsonl``, with ``finetune.random_baseline`` also ``random/<row>.jsonl``; and ``run.json``
     with every run's score and what was cut or dropped, by file. A stage that was stopped goes on where it was.
 
     Raises:
@@ -89,7 +89,7 @@ def run(
 
     best = trainer.model()
     load_weights(best, grid.best_folder("pretrained") / "model")
-    with atomic_directory(PREDICTIONS / task / restart) as output:
+    with atomic_directory(task_predictions(task, restart)) as output:
         for weights in dict.fromkeys(run["weights"] for run in grid.runs):
             shutil.copytree(grid.best_folder(weights) / "predictions", output / weights)
         for row in files.tests():
@@ -98,7 +98,7 @@ def run(
         counts = {file: reasons for file, reasons in files.counts.items() if reasons}
         summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
         write_json(output / "run.json", summary)
-    with atomic_directory(FINETUNED / task / restart) as output:
+    with atomic_directory(finetuned_model(task, restart)) as output:
         shutil.copytree(grid.best_folder("pretrained") / "model", output, dirs_exist_ok=True)
     grid.finish()
 

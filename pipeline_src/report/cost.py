@@ -13,6 +13,9 @@ from pipeline_src.report.results import PHASES, Curve, Results, read_curve
 from pipeline_src.report.traced import JsonRef, Traced, TracedValue, computed
 
 PRICE = 1.0  # of an hour of one device, where --price says nothing
+# logs: of a phase of pretraining, and of one run of a stage
+COST = {"flops": float, "seconds": float, "processes": int}
+RUN = {"seconds": float, "cpu_seconds": float, "max_rss_mb": float, "started": str}
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def measured(results: Results) -> list[JsonRef]:
     logs = []
     for phase in PHASES:
         path = LOGS / "pretrain" / f"{phase}.cost.json"
-        if path.exists() and _same_run(ref := JsonRef(read_json(path), path.as_posix()), results.pretrain[phase]):
+        if path.exists() and _same_run(ref := JsonRef(read_json(path, COST), path.as_posix()), results.pretrain[phase]):
             logs.append(ref)
     return logs
 
@@ -112,7 +115,7 @@ def stage_costs() -> list[StageCost]:
     """From ``logs/<stage>/*.run.json``, in the order in which the stages began."""
     costs = []
     for folder in sorted(LOGS.glob("*")):
-        runs = [JsonRef(read_json(path), path.as_posix()) for path in sorted(folder.glob("*.run.json"))]
+        runs = [JsonRef(read_json(path, RUN), path.as_posix()) for path in sorted(folder.glob("*.run.json"))]
         if not runs:
             continue
         seconds, cpu_seconds, memory = (

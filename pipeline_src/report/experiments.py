@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
+from pipeline_src.report.result_files import parse_result, read_result
 from pipeline_src.report.results import RESULTS
 from pipeline_src.report.traced import JsonRef
 
@@ -93,13 +92,15 @@ def read_experiment(name: str) -> Experiment:
     """
     commit = None
     if name == WORKSPACE:
-        summary, scores = read_json(RESULTS / "summary.json"), read_json(RESULTS / "scores.json")
+        summary, scores = read_result(RESULTS, "summary.json"), read_result(RESULTS, "scores.json")
         params = Path(PARAMS).read_text(encoding="utf-8")
     else:
         commit = resolve(name)
-        summary = json.loads(_read(name, SUMMARY, lambda: _git("show", f"{commit}:{SUMMARY}")))
+        summary = _read(name, SUMMARY, lambda: _git("show", f"{commit}:{SUMMARY}"))
+        summary = parse_result(summary, "summary.json", f"{name}:{SUMMARY}")
         params = _read(name, PARAMS, lambda: _git("show", f"{commit}:{PARAMS}"))
-        scores = json.loads(_read(name, SCORES, lambda: _from_cache(SCORES, commit)))
+        scores = _read(name, SCORES, lambda: _from_cache(SCORES, commit))
+        scores = parse_result(scores, "scores.json", f"{name}:{SCORES}")
     return Experiment(
         name,
         JsonRef(summary, f"{name}:{SUMMARY}"),

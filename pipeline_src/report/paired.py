@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.paths import PREDICTIONS, TASKS
+from pipeline_src.common.paths import TASKS, task_predictions
 from pipeline_src.report.experiments import Experiment, Folders
 from pipeline_src.report.traced import JsonRef
 
@@ -73,6 +73,6 @@ def _predicted(side: Folders, task: str, restart: int, eval_set: str) -> list[di
     """
     from pipeline_src.evaluation.prediction_files import predictions_path, read_predictions
 
-    kept = PREDICTIONS / task / str(restart)
+    kept = task_predictions(task, restart)
     path = predictions_path(task, restart, "pretrained", eval_set)
     return read_predictions(side.folder(kept) / path.relative_to(kept))

@@ -17,6 +17,7 @@ from pipeline_src.report.interpretation import read_interpretation
 from pipeline_src.report.interpretation_page import render_interpretation
 from pipeline_src.report.markdown import render_markdown
 from pipeline_src.report.page import render_page
+from pipeline_src.report.result_files import fitting_results
 from pipeline_src.report.results import RESULTS, Results, is_synthetic, read_results, summarise
 from pipeline_src.report.table import METRICS, mark_of
 
@@ -41,11 +42,16 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     if not 0 <= price < float("inf"):
         raise PipelineError("not a price", price, where="--price", remedy="give a number of 0 or more")
     if experiments:
-        with atomic_file(RESULTS / "comparison.html") as file:
+        with fitting_results("comparison"), atomic_file(RESULTS / "comparison.html") as file:
             file.write(render_comparison([read_experiment(name) for name in dict.fromkeys(experiments)]))
         log.info("comparison: %s", RESULTS / "comparison.html")
         return
-    results = read_results()
+    with fitting_results("report"):
+        _write_report(read_results(), price)
+    log.info("report: %s", RESULTS / "report.html")
+
+
+def _write_report(results: Results, price: float) -> None:
     summary = summarise(results)
     with atomic_file(RESULTS / "report.html") as file:
         file.write(render_page(results, summary, price))
@@ -61,7 +67,6 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     write_json(RESULTS / "summary.json", summary)
     masks = results.documents.get("results/interpretation/completion.json", {}).get("filled masks", [])
     write_json(RESULTS / "filled_masks.json", masks)  # in git: what README says of the model is compared with it
-    log.info("report: %s", RESULTS / "report.html")
 
 
 def score_rows(results: Results) -> Iterable[Sequence[Any]]:

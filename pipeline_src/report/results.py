@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import RESULTS
+from pipeline_src.report.result_files import read_result
 from pipeline_src.report.traced import JsonRef, TracedValue, computed
 
 PHASES = ("short", "long")
@@ -94,7 +94,7 @@ def read_results(folder: Path = RESULTS) -> Results:
     for part in ("tasks", "interpretation"):
         names += [f"{part}/{path.name}" for path in sorted((folder / part).glob("*.json"))]
     return Results(
-        documents={f"results/{name}": read_json(folder / name) for name in names},
+        documents={f"results/{name}": read_result(folder, name) for name in names},
         curves={phase: read_curve(folder / "pretrain" / f"{phase}.tsv") for phase in PHASES},
     )
 

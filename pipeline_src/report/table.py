@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.files import read_json
 from pipeline_src.common.names import as_text
+from pipeline_src.report.result_files import fitting_results, read_result
 from pipeline_src.report.results import (
     GLUE_AVERAGE,
     RESULTS,
@@ -46,16 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the table and where the report lies."""
-    scores = read_json(RESULTS / "scores.json", dict)
-    validation = read_json(RESULTS / "pretrain" / "long.json", {"validation": dict})["validation"]
-    print()
-    print(validation_line(validation))
-    print()
-    print(heading(scores))
-    print()
-    print(text_table(HEADER, score_cells(scores)))
-    print()
-    print(average_line(scores))
+    scores = read_result(RESULTS, "scores.json")
+    validation = read_result(RESULTS, "pretrain/long.json")["validation"]
+    with fitting_results("table"):
+        table = f"{text_table(HEADER, score_cells(scores))}\n\n{average_line(scores)}"
+        text = f"\n{validation_line(validation)}\n\n{heading(scores)}\n\n{table}"
+    print(text)
     print(f"Report: {Path('results/report.html').resolve()}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline_src.common.files import atomic_directory
-from pipeline_src.common.paths import RAW_WIKIPEDIA
+from pipeline_src.common.paths import raw_wikipedia
 from pipeline_src.common.progress import log
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.sources.catalogue import resolve
@@ -12,9 +12,9 @@ from pipeline_src.sources.fetch import obtain, place
 
 
 def run(wikipedia: WikipediaParams, part: str) -> None:
-    """Fetch and verify one part of the dump into ``data/raw/wikipedia/<part>/``, with a ``source.json``."""
+    """Fetch and verify one part of the dump into ``data/raw/wikipedia/<part>/dump-files/``, with a ``source.json``."""
     source = resolve(wikipedia.dump, load_corpus_source(wikipedia.dump), date=wikipedia.date, part=part)
     obtained = obtain(wikipedia.dump, source)
-    with atomic_directory(RAW_WIKIPEDIA / part) as folder:
+    with atomic_directory(raw_wikipedia(part)) as folder:
         place(wikipedia.dump, source, obtained, folder)
-    log.info("%d files of %s in %s", len(obtained), wikipedia.dump, RAW_WIKIPEDIA / part)
+    log.info("%d files of %s in %s", len(obtained), wikipedia.dump, raw_wikipedia(part))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_src.corpus.documents import corpus_folders, read_documents
+from pipeline_src.corpus.documents import corpus_folders, corpus_name, read_documents
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.corpus.validation_split import in_validation_split
 
@@ -59,7 +59,7 @@ def read_texts(root: Path, parts: Sequence[str], seed: int, validation: float) -
     """
     texts: dict[str, list[Text]] = {split: [] for split in SPLITS}
     for folder in corpus_folders(root, parts):
-        left, corpus = dict(MOST), folder.relative_to(root).as_posix()
+        left, corpus = dict(MOST), corpus_name(folder, root)
         for document in read_documents(folder):
             split = SPLITS[in_validation_split(document.id, seed, validation)]
             if left[split]:

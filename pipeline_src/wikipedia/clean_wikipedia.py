@@ -21,7 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.parallel import count_workers
-from pipeline_src.common.paths import RAW_WIKIPEDIA, TEXT_WIKIPEDIA
+from pipeline_src.common.paths import raw_wikipedia, text_wikipedia
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.corpus.documents import read_source, write_manifest
 from pipeline_src.params.wikipedia import WikipediaParams
@@ -34,16 +34,16 @@ MOST_UNKNOWN = 100  # templates that the manifest lists
 
 
 def run(wikipedia: WikipediaParams, part: str) -> None:
-    """Clean ``data/raw/wikipedia/<part>/`` into ``data/text/wikipedia/<part>/``.
+    """Clean ``data/raw/wikipedia/<part>/dump-files/`` into ``data/text/wikipedia/<part>/clean-text/``.
 
     Raises:
         PipelineError: no dump, not a dump, a dump that is cut off or corrupt, or one without a single article.
         OSError: the disk is full.
     """
-    dump = find_dump(RAW_WIKIPEDIA / part)
+    dump = find_dump(raw_wikipedia(part))
     siteinfo = read_siteinfo(read_head(dump))
     ranges = split_ranges(dump)
-    with atomic_directory(TEXT_WIKIPEDIA / part) as folder:
+    with atomic_directory(text_wikipedia(part)) as folder:
         with _progress(dump, ranges, folder):
             _run_beam(dump, ranges, siteinfo, folder.absolute(), wikipedia)
         rows = _collect(ranges, folder)
@@ -68,7 +68,7 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
             dropped_lines=dict(sorted(lines.items())),
             unknown_templates=most_frequent(unknown),
             corrupt_streams=corrupt,
-            sources=[{**source, "language": siteinfo.language} for source in read_source(RAW_WIKIPEDIA / part)],
+            sources=[{**source, "language": siteinfo.language} for source in read_source(raw_wikipedia(part))],
         )
         if not manifest["documents"]:
             raise PipelineError(

@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 from pipeline_src.wikipedia.placeholders import GONE, sound
 from pipeline_src.wikipedia.template_arguments import Arguments, Handler
-from pipeline_src.wikipedia.unit_templates import RAISED, convert, fraction, gaps, grouped, power_of_ten, value
+from pipeline_src.wikipedia.unit_templates import (
+    RAISED,
+    convert,
+    fraction,
+    gaps,
+    grouped,
+    measure,
+    power_of_ten,
+    scientific,
+    value,
+)
 
 MONTHS = """January February March April May June July August September October November December""".split()
 
@@ -265,6 +275,7 @@ FUNCTIONS: dict[str, Callable[[str], Handler]] = {
     "gaps": _plain(gaps),
     "joined": _joined,
     "money": _money,
+    "measure": _plain(measure),
     "number": _plain(_number),
     "ordinal": _plain(_ordinal),
     "own-name": _plain(_own_name),
@@ -274,6 +285,7 @@ FUNCTIONS: dict[str, Callable[[str], Handler]] = {
     "respelling": _plain(_respelling),
     "ship": _ship,
     "ship-class": _plain(_ship_class),
+    "scientific": _plain(scientific),
     "sic": _plain(_sic),
     "small": _plain(_case(str.lower)),
     "sound": _plain(_sound),

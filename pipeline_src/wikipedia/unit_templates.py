@@ -151,6 +151,23 @@ def power_of_ten(arguments: Arguments) -> str | None:
     return "×10" + power.translate(RAISED) if power else None
 
 
+def scientific(arguments: Arguments) -> str | None:
+    """{{exp|1,9|19}} -> 1,9×10¹⁹, as the Italian Wikipedia writes it."""
+    number, power = arguments.get("1"), arguments.get("2")
+    return f"{number}×10{power.translate(RAISED)}" if number and power else None
+
+
+def measure(arguments: Arguments) -> str | None:
+    """{{M|61.000||km/h}} -> 61.000 km/h; {{M|1|k|m}} -> 1 km; {{M|1,12|e=-3|-|Pa}} -> 1,12×10⁻³ Pa."""
+    number, named = arguments.get("1"), arguments.named
+    if not number:
+        return None
+    prefix, unit = (arguments.get(key) or "" for key in ("2", "3"))
+    unit = named.get("ul") or named.get("u") or f"{prefix.strip('-')}{unit}"
+    power = f"×10{named['e'].translate(RAISED)}" if named.get("e") else ""
+    return f"{number}{power} {unit}".rstrip()
+
+
 def value(arguments: Arguments) -> str | None:
     """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2."""
     named = arguments.named

@@ -241,7 +241,7 @@ def test_an_imported_model_fills_masks_embeds_and_is_fine_tuned(bare, tmp_path, 
     architecture = ModelParams(architecture=model_type.replace("-", "_"), layers=1, hidden=16, heads=2)
     params = FinetuneParams(model="ours", default=recipe)
     finetune(seed=1, model=architecture, finetune=params, task="sst2", restart="1")
-    assert len(transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1")) == len(tokenizer)
+    assert len(transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1/kept-model")) == len(tokenizer)
 
 
 MODELS: dict[str, Callable] = {

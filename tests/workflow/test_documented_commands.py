@@ -19,7 +19,10 @@ def test_documented_commands(finished_study: Project, tmp_path: Path) -> None:
     project = finished_study.copy(tmp_path / "study")
     project.run("make", "identity")
     (project.path / "texts.txt").write_text("A text.\nAnother.\n")
-    for own, raw in {"wikipedia/mine.xml.bz2": "wikipedia/excerpt/*.bz2", "books/play.md": "books/hamlet.md"}.items():
+    for own, raw in {
+        "wikipedia/mine.xml.bz2": "wikipedia/excerpt/dump-files/*.bz2",
+        "books/play.md": "books/hamlet.md",
+    }.items():
         (project.path / "data/own" / own).parent.mkdir(parents=True)
         shutil.copy(next((project.path / "data/raw").glob(raw)), project.path / "data/own" / own)
     for command in AFTER_A_STUDY:
@@ -32,5 +35,6 @@ def test_documented_commands(finished_study: Project, tmp_path: Path) -> None:
         said = project.run("bash", "-c", command).stdout
         assert "Traceback" not in said, f"{command}:\n{said}"
     assert (project.path / "vectors.npy").exists() and list((project.path / "tfrecords").iterdir())
-    assert [path.name for path in (project.path / "data/raw/wikipedia/mine").glob("*.bz2")] == ["mine.xml.bz2"]
+    fetched = project.path / "data/raw/wikipedia/mine/dump-files"
+    assert [path.name for path in fetched.glob("*.bz2")] == ["mine.xml.bz2"]
     assert (project.path / "data/raw/books/play.md").exists()

@@ -86,7 +86,7 @@ def test_the_stages_run_it(inputs: Path, root: Path, member: str, monkeypatch: p
     assert (figures["steps"], figures["objective"]) == (1, study.pretrain.objective)
     finetune(seed=1, model=study.model, finetune=study.finetune, task="sst2", restart="1")
     expected = load_architecture(study.model.architecture).names
-    raw = read_json("models/finetuned/sst2/1/config.json")
+    raw = read_json("models/finetuned/sst2/1/kept-model/config.json")
     assert (raw["model_type"], raw["architectures"]) == (expected.model_type, [expected.classes["sequence"]])
 
 

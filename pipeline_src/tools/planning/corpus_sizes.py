@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline_src.common.catalogue import SOURCES
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.common.paths import TOKENS
+from pipeline_src.common.paths import TOKENS, raw_wikipedia, text_wikipedia
 from pipeline_src.params.study import Study
 from pipeline_src.sources.catalogue import load_source, resolve
 from pipeline_src.tools.planning.output_sizes import size_on_disk
@@ -59,7 +59,7 @@ class CorpusSizes:
 
     def dump(self, part: str) -> float:
         """Bytes of one part."""
-        found = self.size(f"data/raw/wikipedia/{part}") or self._catalogue(SOURCES, self.study.wikipedia.dump, part)
+        found = self.size(raw_wikipedia(part).as_posix()) or self._catalogue(SOURCES, self.study.wikipedia.dump, part)
         if found:
             return found
         name = self.study.wikipedia.dump
@@ -77,7 +77,7 @@ class CorpusSizes:
 
     def wikipedia_text(self, part: str) -> float:
         """Bytes of one part's prose."""
-        return self.size(f"data/text/wikipedia/{part}") or TEXT_OF_DUMP * self.dump(part)
+        return self.size(text_wikipedia(part).as_posix()) or TEXT_OF_DUMP * self.dump(part)
 
     def books_text(self) -> float:
         """Bytes of the books' prose."""

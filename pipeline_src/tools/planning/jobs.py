@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline_src.common.catalogue import SOURCES, TASK_SOURCES, entry_names
 from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import finetuned_model
 from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.params.study import Study
 from pipeline_src.tasks.files.spec import load_spec
@@ -158,7 +159,7 @@ class Jobs:
         params, model, size = self.study.finetune, self.model, task_size(self.study, task)
         recipe, weights = recipe_of(params, task), 2 if params.random_baseline else 1
         encoder = self.size("models/pretrained/long") or MODEL_AND_MOMENTS * model.parameters
-        known = self.size(f"models/finetuned/{task}/{restart}")
+        known = self.size(finetuned_model(task, restart).as_posix())
         job = JobEstimate(
             "finetune", f"{task}-{restart}", 0, "FLOP",
             read=encoder + (self.size("data/tasks") or 0) / len(self.study.tasks),

@@ -291,6 +291,13 @@ def test_a_column_that_parquet_lacks_is_named_and_another_can_be_chosen(shelf: P
     assert run(text_column="content")["documents"] == 1
 
 
+def test_two_columns_of_one_name_are_named(shelf: Path) -> None:
+    columns = [pyarrow.array(["A book of one sentence."]), pyarrow.array(["Another."])]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, names=["text", "text"]), shelf / "a.parquet")
+    with pytest.raises(PipelineError, match=r"(?s)a\.parquet.*rename or leave out one of them"):
+        run()
+
+
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_near_copies_are_dropped_and_named(shelf: Path, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
     monkeypatch.setenv("PIPELINE_WORKERS", workers)

@@ -94,3 +94,12 @@ def test_marks_of_notes_and_pages_go_and_brackets_of_the_author_stay() -> None:
     assert plain_paragraphs(text, Counter()) == [
         "He came to the house, and saw it. It was [he said] old and [sic] small."
     ]
+
+
+def test_speech_in_guillemets_ends_as_a_sentence_does() -> None:
+    """French, Italian, Spanish and Russian books end a speech with ``»``."""
+    spoken = ["« La mer ne rend rien. »", "« Vous m'entendez, monsieur ? »", "‹ Non, dit-il. ›", "Il se tut longtemps."]
+    dropped: Counter[str] = Counter()
+    story = "Le vieux marin regarda longuement la flamme qui dansait dans la cheminée de la maison. Il se leva."
+    assert plain_paragraphs("\n\n".join([story, *spoken, story]), dropped) == [story, *spoken, story]
+    assert not dropped

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline_src.common.files import write_json
+from pipeline_src.common.paths import task_predictions
 
 
 def write_predictions(task: str, restart: str, file: str, predictions: Sequence[Any]) -> None:
     """``file`` is ``<weights>/<row>.jsonl``; a prediction is a value, or a whole row without its id."""
-    path = Path("results/predictions") / task / restart / file
+    path = task_predictions(task, restart) / file
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [value if isinstance(value, dict) else {"prediction": value} for value in predictions]
     path.write_text("".join(json.dumps({"id": str(place), **row}) + "\n" for place, row in enumerate(rows)))
@@ -23,7 +23,7 @@ def write_predictions(task: str, restart: str, file: str, predictions: Sequence[
 def write_run(task: str, restart: str, *runs: dict[str, Any], **more: Any) -> None:
     """``run.json`` of one restart."""
     write_json(
-        Path("results/predictions") / task / restart / "run.json",
+        task_predictions(task, restart) / "run.json",
         {"task": task, "restart": restart, "runs": runs, **more},
     )
 

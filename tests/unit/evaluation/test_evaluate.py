@@ -119,17 +119,17 @@ def test_official_tasks_are_not_called_synthetic(study):
 
 def test_rescoring_needs_no_model(study):
     folder = study / "results/predictions/rte"
-    shutil.copy(folder / "2/pretrained/rte.jsonl", folder / "1/pretrained/rte.jsonl")
+    shutil.copy(folder / "2/predicted/pretrained/rte.jsonl", folder / "1/predicted/pretrained/rte.jsonl")
     scores = score_task(RTE, (1, 2))
     assert scores.table()[0]["values"] == [100.0, 100.0]
     assert scores.best == 1  # of equals the first
 
 
 def test_missing_predictions_are_named(study):
-    shutil.rmtree(study / "results/predictions/rte/2/pretrained")
-    with pytest.raises(PipelineError, match=r"rte/2/pretrained/rte.jsonl[\s\S]*finetune"):
+    shutil.rmtree(study / "results/predictions/rte/2/predicted/pretrained")
+    with pytest.raises(PipelineError, match=r"rte/2/predicted/pretrained/rte.jsonl[\s\S]*finetune"):
         evaluate_rte()
-    with pytest.raises(PipelineError, match=r"rte/4/pretrained/rte.jsonl"):
+    with pytest.raises(PipelineError, match=r"rte/4/predicted/pretrained/rte.jsonl"):
         score_task(RTE, (1, 4))
 
 
@@ -139,22 +139,22 @@ def test_only_the_listed_restarts_count(study):
 
 
 def test_missing_runs_are_named(study):
-    (study / "results/predictions/rte/2/run.json").unlink()
-    with pytest.raises(PipelineError, match=r"file not found: results/predictions/rte/2/run.json"):
+    (study / "results/predictions/rte/2/predicted/run.json").unlink()
+    with pytest.raises(PipelineError, match=r"file not found: results/predictions/rte/2/predicted/run.json"):
         evaluate_rte()
     write_run("rte", "2")
-    with pytest.raises(PipelineError, match=r"no runs are listed.*: results/predictions/rte/2/run.json"):
+    with pytest.raises(PipelineError, match=r"no runs are listed.*: results/predictions/rte/2/predicted/run.json"):
         evaluate_rte()
 
 
 def test_a_broken_prediction_file_is_named_and_nothing_is_written(study):
-    path = study / "results/predictions/rte/1/pretrained/rte.jsonl"
+    path = study / "results/predictions/rte/1/predicted/pretrained/rte.jsonl"
     path.write_text('{"id": "0", "predic')
     with pytest.raises(PipelineError, match="rte.jsonl"):
         evaluate_rte()
     assert [path.name for path in (study / "results").iterdir()] == ["predictions"]
     path.write_text("[0]\n")
-    with pytest.raises(PipelineError, match="a prediction row lacks id or prediction"):
+    with pytest.raises(PipelineError, match=r"line 1 is \[0\], not an object"):
         evaluate_rte()
 
 

@@ -121,7 +121,7 @@ def test_the_archive_is_the_same_at_any_time(study, monkeypatch):
 
 
 def test_what_is_missing_is_said_and_nothing_is_zipped(study, caplog):
-    (study / "results/predictions/mnli/2/pretrained/ax.test.jsonl").unlink()
+    (study / "results/predictions/mnli/2/predicted/pretrained/ax.test.jsonl").unlink()
     (study / "data/tasks/cola/test.tsv").unlink()
     caplog.set_level("INFO", "pipeline_src")
     contents = evaluate()

@@ -36,8 +36,8 @@ def write_corpus(folder, prefix: str, count: int) -> None:
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_corpus(tmp_path / "data/text/wikipedia/a", "wiki", 30)
-    write_corpus(tmp_path / "data/text/wikipedia/left-over", "old", 30)
+    write_corpus(tmp_path / "data/text/wikipedia/a/clean-text", "wiki", 30)
+    write_corpus(tmp_path / "data/text/wikipedia/left-over/clean-text", "old", 30)
     write_corpus(tmp_path / "data/text/books", "books", 10)
     vocabulary = VocabularyParams(entries=150, alphabet=60)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
@@ -74,7 +74,11 @@ def test_every_source_is_named_once(study):
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     assert read_json("data/tokens/manifest.json")["sources"] == []  # nothing is known of them
     wiki, books = {"name": "w", "title": "A wiki", "licence": "CC BY-SA"}, {"name": "b", "title": "Books"}
-    for folder, sources in (("books", [books]), ("wikipedia/a", [wiki, books]), ("wikipedia/left-over", [{}])):
+    for folder, sources in (
+        ("books", [books]),
+        ("wikipedia/a/clean-text", [wiki, books]),
+        ("wikipedia/left-over/clean-text", [{}]),
+    ):
         path = study / "data/text" / folder / "manifest.json"
         write_json(path, {**read_json(path), "sources": sources})
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
@@ -98,7 +102,7 @@ def test_same_bytes_for_any_number_of_workers_and_size_of_slices(study, monkeypa
 def test_same_bytes_for_any_sharding_of_the_documents(study):
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     expected = written(study / "data/tokens")
-    folder = study / "data/text/wikipedia/a"
+    folder = study / "data/text/wikipedia/a/clean-text"
     documents = list(read_documents(folder))
     (folder / "x.jsonl").unlink()
     parts = [documents[:1], [], documents[1:20], documents[20:]]

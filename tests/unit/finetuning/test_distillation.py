@@ -38,7 +38,7 @@ def params(teacher: str = "models/teacher", **recipe) -> FinetuneParams:
 def learn(**recipe) -> list[str]:
     """Fine-tune the student on SST-2; gives its answers."""
     run(seed=1, model=MODEL, finetune=params(**recipe), task="sst2", restart="1")
-    return answers("results/predictions/sst2/1/pretrained/sst2.jsonl")
+    return answers("results/predictions/sst2/1/predicted/pretrained/sst2.jsonl")
 
 
 def answers(path: str | Path) -> list[str]:
@@ -66,7 +66,7 @@ def school(make_study) -> Path:
     (root / "models/teacher").mkdir()
     for name in ("finetuned", "pretrained"):
         (root / "models" / name).rename(root / "models/teacher" / name)
-    (root / "results/predictions/sst2/1/pretrained/sst2.jsonl").rename(root / "taught.jsonl")
+    (root / "results/predictions/sst2/1/predicted/pretrained/sst2.jsonl").rename(root / "taught.jsonl")
     train = root / "data/tasks/sst2/train.tsv"
     header, *rows = train.read_text(encoding="utf-8").splitlines()
     lost = ["\t".join([row.rpartition("\t")[0], str(number % 2)]) for number, row in enumerate(rows)]
@@ -87,13 +87,13 @@ def test_a_student_learns_its_teachers_answers_where_labels_say_nothing(study):
     agree = np.mean([one == other for one, other in zip(learn(), taught, strict=True)])
     assert agree > 0.9 and {"0", "1"} == set(taught)
     run(seed=1, model=MODEL, finetune=FinetuneParams(model=STUDENT, default=params().default), task="sst2", restart="2")
-    alone = answers("results/predictions/sst2/2/pretrained/sst2.jsonl")
+    alone = answers("results/predictions/sst2/2/predicted/pretrained/sst2.jsonl")
     assert np.mean([one == other for one, other in zip(alone, taught, strict=True)]) < 0.75
 
 
 def test_stopped_in_either_part_it_ends_in_the_same_bytes(study, monkeypatch):
     learn()
-    undisturbed = Path("models/finetuned/sst2/1/model.safetensors").read_bytes()
+    undisturbed = Path("models/finetuned/sst2/1/kept-model/model.safetensors").read_bytes()
     per_epoch = -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
     assert 5 < per_epoch < 5 + per_epoch < 3 * per_epoch
     for after in (5, per_epoch):
@@ -102,7 +102,7 @@ def test_stopped_in_either_part_it_ends_in_the_same_bytes(study, monkeypatch):
             with pytest.raises(Interrupted):
                 learn()
     learn()
-    assert Path("models/finetuned/sst2/1/model.safetensors").read_bytes() == undisturbed
+    assert Path("models/finetuned/sst2/1/kept-model/model.safetensors").read_bytes() == undisturbed
 
 
 def test_a_general_students_projection_is_taken_along(study):
@@ -236,14 +236,14 @@ def three_classes(folder: Path) -> None:
     ],
 )
 def test_a_teacher_that_will_not_do_is_one_clear_error_before_any_work(study, monkeypatch, spoil, said):
-    spoil(Path("models/teacher/finetuned/sst2/1"))
+    spoil(Path("models/teacher/finetuned/sst2/1/kept-model"))
     monkeypatch.setattr(trainer, "Loop", None)  # not come to
     with pytest.raises(PipelineError, match=said):
         learn()
 
 
 def test_answers_alone_need_no_equal_heads(study):
-    deepen(Path("models/teacher/finetuned/sst2/1"))
+    deepen(Path("models/teacher/finetuned/sst2/1/kept-model"))
     assert len(learn(layer_epochs=0, epochs=1)) == len(answers("taught.jsonl"))
 
 

@@ -38,12 +38,12 @@ def study(make_study) -> Path:
 def test_a_grid_keeps_its_best_run_and_every_score(study, monkeypatch):
     monkeypatch.chdir(study)
     run(seed=1, model=MODEL, finetune=params(learning_rates=(1e-6, 2e-3), epochs=2), task="sst2", restart="1")
-    found = read_json("results/predictions/sst2/1/run.json")
+    found = read_json("results/predictions/sst2/1/predicted/run.json")
     assert [(r["weights"], r["learning_rate"]) for r in found["runs"]] == [
         (weights, rate) for weights in ("pretrained", "random") for rate in (1e-6, 2e-3)
     ]
     best = max(r["dev"]["accuracy"] for r in found["runs"][:2])
-    lines = Path("results/predictions/sst2/1/pretrained/sst2.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = Path("results/predictions/sst2/1/predicted/pretrained/sst2.jsonl").read_text(encoding="utf-8").splitlines()
     gold = [line.split("\t")[-1] for line in Path("data/tasks/sst2/dev.tsv").read_text().splitlines()[1:]]
     right = [json.loads(line)["prediction"] == label for line, label in zip(lines, gold, strict=True)]
     assert 100 * np.mean(right) == pytest.approx(best)
@@ -53,14 +53,16 @@ def test_a_grid_keeps_its_best_run_and_every_score(study, monkeypatch):
 def test_every_kind_of_task_goes_through(study, monkeypatch, task):
     monkeypatch.chdir(study)
     run(seed=1, model=MODEL, finetune=params(), task=task, restart="1")
-    assert sorted(path.name for path in Path(f"results/predictions/{task}/1").iterdir()) == [
+    assert sorted(path.name for path in Path(f"results/predictions/{task}/1/predicted").iterdir()) == [
         "pretrained",
         "random",
         "run.json",
     ]
     transformers = pytest.importorskip("transformers")
     name = {"squad2": "BertForQuestionAnswering", "swag": "BertForMultipleChoice"}[task]
-    _, info = getattr(transformers, name).from_pretrained(f"models/finetuned/{task}/1", output_loading_info=True)
+    _, info = getattr(transformers, name).from_pretrained(
+        f"models/finetuned/{task}/1/kept-model", output_loading_info=True
+    )
     assert not info["missing_keys"]
 
 
@@ -71,8 +73,8 @@ def test_a_left_to_right_model_stays_one_and_gets_an_lstm(study, tmp_path, monke
     write_json(config, {**read_json(config), "is_decoder": True})
     monkeypatch.chdir(tmp_path)
     run(seed=1, model=MODEL, finetune=params().model_copy(update={"bilstm": True}), task="sst2", restart="1")
-    assert read_json("models/finetuned/sst2/1/config.json")["is_decoder"]
-    names = load_file("models/finetuned/sst2/1/model.safetensors").keys()
+    assert read_json("models/finetuned/sst2/1/kept-model/config.json")["is_decoder"]
+    names = load_file("models/finetuned/sst2/1/kept-model/model.safetensors").keys()
     assert sum(name.startswith("bilstm.") for name in names) == 8
 
 
@@ -81,7 +83,7 @@ def test_same_bytes_again_and_another_restart_differs(study, monkeypatch):
     hashes = []
     for restart in ("1", "1", "2"):
         run(seed=1, model=MODEL, finetune=params(), task="sst2", restart=restart)
-        hashes.append(hash_file(f"models/finetuned/sst2/{restart}/model.safetensors"))
+        hashes.append(hash_file(f"models/finetuned/sst2/{restart}/kept-model/model.safetensors"))
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -113,10 +115,12 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, m
 def test_every_point_of_the_grid_is_tried_and_test_files_are_predicted(study, tmp_path, monkeypatch):
     monkeypatch.chdir(copy_of(study, tmp_path))
     run(seed=1, model=MODEL, finetune=params(epochs=(1, 2), batches=(32, 64)), task="sst2", restart="1")
-    found = read_json("results/predictions/sst2/1/run.json")
+    found = read_json("results/predictions/sst2/1/predicted/run.json")
     assert [(r["epochs"], r["batch"]) for r in found["runs"][:4]] == [(1, 32), (1, 64), (2, 32), (2, 64)]
     test = Path("data/tasks/sst2/test.tsv").read_text(encoding="utf-8").splitlines()
-    lines = Path("results/predictions/sst2/1/pretrained/sst2.test.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        Path("results/predictions/sst2/1/predicted/pretrained/sst2.test.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     assert len(lines) == len(test) - 1 and {json.loads(line)["prediction"] for line in lines} <= {"0", "1"}
 
 
@@ -124,12 +128,12 @@ def test_predictions_are_those_of_the_model_that_is_kept(study, tmp_path, monkey
     transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(copy_of(study, tmp_path))
     run(seed=1, model=MODEL, finetune=params(learning_rates=(2e-3, 1e-6)), task="sst2", restart="1")
-    model = transformers.AutoModelForSequenceClassification.from_pretrained("models/finetuned/sst2/1").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("models/finetuned/sst2/1/kept-model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1/kept-model")
     rows = [line.split("\t") for line in Path("data/tasks/sst2/dev.tsv").read_text().splitlines()[1:40]]
     with torch.no_grad():
         theirs = model(**tokenizer([row[0] for row in rows], padding=True, return_tensors="pt")).logits
-    lines = Path("results/predictions/sst2/1/pretrained/sst2.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = Path("results/predictions/sst2/1/predicted/pretrained/sst2.jsonl").read_text(encoding="utf-8").splitlines()
     ours = [json.loads(line)["outputs"] for line in lines[:39]]
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
@@ -156,7 +160,10 @@ def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch
     monkeypatch.setattr(trainer, "Loop", stopping_after(after, trainer.Loop))
     with pytest.raises(Interrupted, match="checkpoint is saved"):
         run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
-    assert not Path("models/finetuned/sst2/7").exists() and not Path("results/predictions/sst2/7").exists()
+    assert (
+        not Path("models/finetuned/sst2/7/kept-model").exists()
+        and not Path("results/predictions/sst2/7/predicted").exists()
+    )
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     steps = []
@@ -175,7 +182,7 @@ def test_an_encoder_without_a_pooler_will_do(study, tmp_path, monkeypatch):
     tensors = load_file(bare / "model.safetensors")
     save_file({name: t for name, t in tensors.items() if ".pooler." not in name}, bare / "model.safetensors")
     run(seed=1, model=MODEL, finetune=params().model_copy(update={"model": "models/bare"}), task="sst2", restart="1")
-    assert "bert.pooler.dense.weight" in load_file("models/finetuned/sst2/1/model.safetensors")
+    assert "bert.pooler.dense.weight" in load_file("models/finetuned/sst2/1/kept-model/model.safetensors")
 
 
 def copy_of(study: Path, tmp_path: Path) -> Path:
@@ -187,7 +194,7 @@ def copy_of(study: Path, tmp_path: Path) -> Path:
 
 def outputs_of(root: Path) -> dict[str, str]:
     """Sums of every output of restart 7."""
-    folders = (root / "models/finetuned/sst2/7", root / "results/predictions/sst2/7")
+    folders = (root / "models/finetuned/sst2/7/kept-model", root / "results/predictions/sst2/7/predicted")
     return {str(p.relative_to(root)): hash_file(p) for f in folders for p in sorted(f.rglob("*")) if p.is_file()}
 
 

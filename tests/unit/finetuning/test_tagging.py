@@ -40,17 +40,19 @@ def test_both_score_rows_are_predicted_sentence_by_sentence(study, monkeypatch):
     monkeypatch.chdir(study)
     run(seed=1, model=MODEL, finetune=params(epochs=2), task="ner", restart="1")
     spec = load_spec("ner")
-    (best,) = read_json("results/predictions/ner/1/run.json")["runs"]
+    (best,) = read_json("results/predictions/ner/1/predicted/run.json")["runs"]
     for row in spec.scores:
         examples = read(spec, study / "data/tasks/ner" / spec.scores[row].file, row)
-        lines = Path(f"results/predictions/ner/1/pretrained/{row}.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (
+            Path(f"results/predictions/ner/1/predicted/pretrained/{row}.jsonl").read_text(encoding="utf-8").splitlines()
+        )
         found = score(spec, row, examples, [json.loads(line) for line in lines])
         assert found["entity_f1"] > 40
         if row == "ner":
             assert found == pytest.approx(best["dev"])
     transformers = pytest.importorskip("transformers")
     _, info = transformers.BertForTokenClassification.from_pretrained(
-        "models/finetuned/ner/1", num_labels=9, output_loading_info=True
+        "models/finetuned/ner/1/kept-model", num_labels=9, output_loading_info=True
     )
     assert not info["missing_keys"]
 
@@ -60,8 +62,8 @@ def test_a_frozen_encoder_leaves_as_it_came(study, monkeypatch, frozen):
     monkeypatch.chdir(study)
     run(seed=1, model=MODEL, finetune=params(frozen=frozen, batches=8), task="pos", restart=frozen)
     before = load_file("models/pretrained/long/model.safetensors")
-    after = load_file(f"models/finetuned/pos/{frozen}/model.safetensors")
+    after = load_file(f"models/finetuned/pos/{frozen}/kept-model/model.safetensors")
     shared = [name for name in after if name.startswith("bert.")]
     assert len(shared) == 39 and all(torch.equal(after[name], before[name]) for name in shared)
-    (best,) = read_json(f"results/predictions/pos/{frozen}/run.json")["runs"]
+    (best,) = read_json(f"results/predictions/pos/{frozen}/predicted/run.json")["runs"]
     assert best["dev"]["accuracy"] > 40  # the most frequent tag has a fifth

@@ -37,7 +37,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_texts(place: Path, documents: int = 20) -> None:
-    for name in ("books", "wikipedia/all"):
+    for name in ("books", "wikipedia/all/clean-text"):
         folder = place / "data/text" / name
         folder.mkdir(parents=True)
         text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."

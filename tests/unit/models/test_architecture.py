@@ -98,8 +98,8 @@ def test_the_member_is_fine_tuned_and_a_study_of_another_one_refuses_it(pretrain
     )
     study = ModelParams(architecture=shifted, layers=1, hidden=64)
     finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")
-    assert read_json("models/finetuned/sst2/1/config.json")["model_type"] == "shifted"
-    assert "shifted.pooler.dense.weight" in load_file("models/finetuned/sst2/1/model.safetensors")
+    assert read_json("models/finetuned/sst2/1/kept-model/config.json")["model_type"] == "shifted"
+    assert "shifted.pooler.dense.weight" in load_file("models/finetuned/sst2/1/kept-model/model.safetensors")
     with pytest.raises(PipelineError, match=r"shifted, not bert[\s\S]*set model.architecture to shifted"):
         check_architecture(load_config(pretrained), ModelParams(layers=1, hidden=64), pretrained)
 

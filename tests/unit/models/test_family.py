@@ -56,9 +56,9 @@ def test_it_is_pretrained_by_the_stage_with_the_same_bytes_twice_and_fine_tuned(
     params = FinetuneParams(model="models/pretrained/short", default=recipe, random_baseline=False)
     finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")
     names = load_architecture(name).names
-    raw = read_json("models/finetuned/sst2/1/config.json")
+    raw = read_json("models/finetuned/sst2/1/kept-model/config.json")
     assert (raw["model_type"], raw["architectures"]) == (names.model_type, [names.classes["sequence"]])
-    weights = load_file("models/finetuned/sst2/1/model.safetensors")
+    weights = load_file("models/finetuned/sst2/1/kept-model/model.safetensors")
     assert not any(key.startswith(("bert.", "cls.")) for key in weights)
 
 

@@ -42,6 +42,6 @@ def fine_tune(study) -> Callable[..., Path]:
         model = ModelParams(**{"layers": 1, "hidden": 64} | sizes)
         params = FinetuneParams(model="models/pretrained/long", default=recipe)
         finetune(seed=1, model=model, finetune=params, task="sst2", restart="1")
-        return study / "models/finetuned/sst2/1"
+        return study / "models/finetuned/sst2/1/kept-model"
 
     return tuned

@@ -174,7 +174,7 @@ def answered(folder, right: int, restart: int = 1) -> None:
     lines = [f"{number}\t{number % 2}\t\tsentence {number}" for number in range(QUESTIONS)]
     (folder / "data/tasks/cola").mkdir(parents=True, exist_ok=True)
     (folder / "data/tasks/cola/dev.tsv").write_text("\n".join(lines) + "\n")
-    place = folder / f"results/predictions/cola/{restart}/pretrained"
+    place = folder / f"results/predictions/cola/{restart}/predicted/pretrained"
     place.mkdir(parents=True, exist_ok=True)
     rows = [{"id": str(number), "prediction": str((number + (number >= right)) % 2)} for number in range(QUESTIONS)]
     (place / "cola.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

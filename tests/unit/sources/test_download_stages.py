@@ -37,7 +37,7 @@ def test_a_dump_of_ones_own(project: Path) -> None:
     (project / "data/own/wikipedia").mkdir(parents=True)
     (project / "data/own/wikipedia/one.xml.bz2").write_bytes(b"dump")
     download_wikipedia.run(wikipedia=params, part="one")
-    assert names(project / "data/raw/wikipedia/one") == ["one.xml.bz2", "source.json"]
+    assert names(project / "data/raw/wikipedia/one/dump-files") == ["one.xml.bz2", "source.json"]
     with pytest.raises(PipelineError, match=r"your own file is not there: data/own/wikipedia/two\.xml\.bz2"):
         download_wikipedia.run(wikipedia=params, part="two")
     assert names(project / "data/raw/wikipedia") == ["one"]

@@ -33,8 +33,8 @@ def sentence(seed: int) -> str:
 def study(tmp_path, monkeypatch):
     """The corpus stages run on two small parts, and tasks beside them."""
     monkeypatch.chdir(tmp_path)
-    for part, first in (("wikipedia/a", 0), ("books", 1000)):
-        folder = tmp_path / "data/text" / part
+    for part, inside, first in (("wikipedia/a", "clean-text", 0), ("books", "", 1000)):
+        folder = tmp_path / "data/text" / part / inside
         folder.mkdir(parents=True)
         documents = [
             Document(f"{part}:{n}", "", "\n".join(sentence(first + 10 * n + i) for i in range(6))) for n in range(30)

@@ -17,7 +17,7 @@ TEXTS: dict[str, str] = {}
 def folders(tmp_path) -> list[Path]:
     """A corpus of two parts."""
     draw = np.random.default_rng(0)
-    folders = [tmp_path / part for part in ("books", "wikipedia/a")]
+    folders = [tmp_path / part for part in ("books", "wikipedia/a/clean-text")]
     for folder in folders:
         folder.mkdir(parents=True)
         documents = []

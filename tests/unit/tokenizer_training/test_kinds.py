@@ -57,7 +57,7 @@ def learnt(root, tmp_path_factory):
     """A folder that holds the text, and one vocabulary of each kind beside."""
     folder, before = tmp_path_factory.mktemp("kinds"), os.getcwd()
     lines = sentences(root)
-    for place in ("wikipedia/a", "books"):
+    for place in ("wikipedia/a/clean-text", "books"):
         path = folder / "data/text" / place
         path.mkdir(parents=True)
         documents = [Document(f"{place}:{n}", "", "\n".join(lines[n::40])) for n in range(40)]

@@ -46,7 +46,7 @@ def text(number: int) -> str:
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for folder, prefix, count in (("wikipedia/a", "wiki", 40), ("books", "books", 9)):
+    for folder, prefix, count in (("wikipedia/a/clean-text", "wiki", 40), ("books", "books", 9)):
         path = tmp_path / "data/text" / folder
         path.mkdir(parents=True)
         documents = [Document(f"{prefix}:{n}", "", text(n)) for n in range(count)]
@@ -102,7 +102,7 @@ def test_cased_unused_and_longest_word_reach_the_files(study):
 
 @pytest.mark.parametrize("content", [None, ""])
 def test_no_words_are_one_clear_error_and_leave_nothing(study, content):
-    for path in (study / "data/text/wikipedia/a", study / "data/text/books"):
+    for path in (study / "data/text/wikipedia/a/clean-text", study / "data/text/books"):
         documents = [] if content is None else [Document(f"{path.name}:0", "", content)]
         write_manifest(path, [write_shard(path / "x.jsonl", documents)], {})
     with pytest.raises(PipelineError, match="no text to learn a vocabulary from"):

@@ -53,10 +53,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put(root: Path, data: bytes) -> Path:
     """Lay a dump where the stage looks for part ``a``."""
-    folder = root / "data/raw/wikipedia/a"
+    folder = root / "data/raw/wikipedia/a/dump-files"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "dump.xml.bz2").write_bytes(data)
-    return root / "data/text/wikipedia/a"
+    return root / "data/text/wikipedia/a/clean-text"
 
 
 def run(**params) -> None:
@@ -67,7 +67,7 @@ def run(**params) -> None:
 def test_drops_are_counted_by_reason(root: Path) -> None:
     out = put(root, bz2.compress((HEAD + "".join(PAGES) + TAIL).encode()))
     about = {"name": "w", "description": "A wiki", "licence": "CC BY-SA", "citation": "its authors"}
-    write_json(root / "data/raw/wikipedia/a/source.json", {**about, "files": []})
+    write_json(root / "data/raw/wikipedia/a/dump-files/source.json", {**about, "files": []})
     run(min_words=20)
     manifest = read_manifest(out)
     about["title"] = about.pop("description")
@@ -151,7 +151,7 @@ def test_bad_input_is_one_clear_error_and_keeps_earlier_output(root: Path, data:
     with pytest.raises(PipelineError, match="dump.xml.bz2"):
         run()
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    assert [path.name for path in out.parent.iterdir()] == ["a"]
+    assert [path.name for path in out.parent.iterdir()] == ["clean-text"]
 
 
 def test_an_article_that_stands_twice_is_kept_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_a_dump_is_counted_by_its_parts(study_of):
 
 
 def test_known_sizes_replace_estimates(study_of):
-    known = {"data/text/wikipedia/excerpt": 1_000_000, "data/text/books": 3_000_000, "data/examples": 77}
+    known = {"data/text/wikipedia/excerpt/clean-text": 1_000_000, "data/text/books": 3_000_000, "data/examples": 77}
     jobs = Jobs(study_of("sample"), known.get)
     assert jobs.corpus.text() == 4_000_000
     assert next(jobs.build_examples()).written == 77
