@@ -13,7 +13,9 @@ from functools import cached_property
 
 _WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)*"
 _WORDS = re.compile(rf"{_WORD}(?:-{_WORD})*")
-_BROKEN = re.compile(rf"((?:{_WORD}-)*{_WORD})-[ \t]*\n[ \t]*({_WORD})")
+# Begun at the start of a piece alone, of few pieces: a line of 100,000 letters is read once, not 100,000 times.
+_PIECE = r"[^\W\d_]++(?:['’][^\W\d_]++){0,8}"
+_BROKEN = re.compile(rf"(?<![^\W\d_])((?:{_PIECE}-){{0,8}}{_PIECE})-[ \t]*+\n[ \t]*+({_WORD})")
 _LAST = re.compile(rf"((?:{_WORD}-)*{_WORD})-\Z")
 _FIRST = re.compile(_WORD)
 _WINDOW = 100  # characters; no word is longer

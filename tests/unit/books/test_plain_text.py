@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -24,6 +25,14 @@ def test_a_word_broken_at_a_lines_end_is_as_it_stands_elsewhere_in_the_book() ->
 def test_a_transcribers_hyphens_belong_to_their_words() -> None:
     text = "The every-day noises, and every-day life of a half-lit house.\nIn every-\nday life a half-\nread book.\n"
     assert plain_paragraphs(text, Counter()) == [" ".join(text.split()).replace("- ", "-")]
+
+
+@pytest.mark.parametrize("letters", ["a" * 60_000, "a-" * 30_000, "a'" * 30_000])
+def test_a_line_without_end_is_read_once(letters: str) -> None:
+    """Not from each of its letters to its end, which takes minutes."""
+    begun = time.process_time()
+    assert Hyphens(f"{letters}\n").belongs("con-", "cerning")  # nothing tells, so it stays
+    assert time.process_time() - begun < 3
 
 
 @pytest.mark.parametrize(
