@@ -38,12 +38,9 @@ SUBMISSIONS = RESULTS / "submissions"
 LOGS = Path("logs")
 PRETRAIN_LOGS = LOGS / "pretrain"
 
-
 # Outputs whose path holds a name of params.yaml end in a folder of a name that nothing else bears. DVC clears a stage's
 # outputs before it runs, and `dvc repro --single-item` before anything has looked at the name: one that is spelt as a
 # path, such as ../../docs, would clear that folder. As it is, it leads to a folder that does not exist.
-
-
 KEPT_MODEL = "kept-model"
 
 
