@@ -7,7 +7,6 @@ from collections import Counter
 
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.S)
 _CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.S | re.M)
-_COMMENT = re.compile(r"<!--.*?-->", re.S)
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 _HEADING = re.compile(r"#{1,6}\s.*|[^\n]+\n(?:=+|-+)\s*", re.S)
 _RULE = re.compile(r"(?:[-*_=] ?){3,}")
@@ -15,9 +14,9 @@ _SPEAKER = re.compile(r"(\*\*|__)[^*_\n]{1,60}\1[.:]?")
 _DIRECTION = re.compile(r"([*_])(?!\1).+?\1|__\\?\[.*?\]_?_?|\\?\[.*?\\?\]", re.S)
 _TITLE = re.compile(r"^(?:[A-Z][A-Z .,:'-]{2,}[A-Z][.:]?|(?:ACT|SCENE) [IVX]+\b.*)[ \t]*$", re.M)  # SONG. EPILOGUE
 _LIST_ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s|\|")
-_ASIDE = re.compile(r"_*\\?\[[^\]\n]{0,80}\]_*|^_[^_]{1,160}_[ \t]*$", re.M)
-_IMAGE = re.compile(r"!\[[^\]\n]*\]\([^)\n]*\)")
-_LINK = re.compile(r"\[([^\]\n]*)\]\([^)\n]*\)")
+_ASIDE = re.compile(r"(?<!_)_*+\\?\[[^\]\n]{0,80}\]_*|^_[^_]{1,160}_[ \t]*$", re.M)
+_IMAGE = re.compile(r"!\[[^\[\]\n]*\]\([^)\n]{0,1000}\)")
+_LINK = re.compile(r"\[([^\[\]\n]*)\]\([^)\n]{0,1000}\)")
 _EMPHASIS = re.compile(r"(?<!\\)(?:\*+|`+|(?<!\w)_+|_+(?!\w))")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 _TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>")
@@ -29,7 +28,7 @@ def markdown_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
     Headings, lists, tables and code go; so do the speakers' names and the stage directions of a play (a block, a
     line or an aside in italics or brackets). Verse becomes one paragraph per speech. All is counted in ``dropped``.
     """
-    text = _COMMENT.sub("", _CODE.sub("", _FRONT_MATTER.sub("", text)))
+    text = _without_comments(_CODE.sub("", _FRONT_MATTER.sub("", text)))
     is_play = len(re.findall(r"^\*\*[^*\n]{1,60}\*\*[.:]?[ \t]*$", text, re.M)) > 10
     if is_play:
         text, titles = _TITLE.subn("", text)
@@ -49,6 +48,15 @@ def markdown_paragraphs(text: str, dropped: Counter[str]) -> list[str]:
         if any(letter.isalpha() for letter in paragraph):
             kept.append(paragraph)
     return kept
+
+
+def _without_comments(text: str) -> str:
+    """The text without HTML's comments. One that never ends is text: looked for once, however many begin."""
+    kept, at = [], 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        kept.append(text[at:start])
+        at = end + 3
+    return "".join([*kept, text[at:]])
 
 
 def _why_not_prose(block: str, is_play: bool) -> str | None:
