@@ -96,14 +96,14 @@ def test_few_graphs_without_breaks(batches, how, tmp_path):
     few_graphs(batches, "aot_eager", how.split(), tmp_path)
 
 
-FAMILY = [  # every other pair of an objective and an architecture of which something is compiled; slow: as BERT's
-    ("masked", "deberta", MOST_RECOMPILATIONS + 1),  # a batch of one sequence alone brings each kind of block another
+FAMILY = [  # every other pair of an objective and an architecture of which something is compiled
     ("masked", "modernbert", MOST_RECOMPILATIONS + 2),  # its blocks are of four kinds: first, local, global, last
-    ("replaced", "electra", MOST_RECOMPILATIONS),
     *(
         pytest.param(*pair, most, marks=pytest.mark.slow)
         for pair, most in {
-            ("masked", "deberta_v2"): MOST_RECOMPILATIONS + 1,
+            # a batch of one sequence alone brings each kind of block another
+            **{("masked", name): MOST_RECOMPILATIONS + 1 for name in ("deberta", "deberta_v2")},
+            ("replaced", "electra"): MOST_RECOMPILATIONS,
             **{("masked", name): MOST_RECOMPILATIONS for name in ("albert", "electra", "distilbert", "roberta")},
             **{("masked", name): MOST_RECOMPILATIONS for name in ("bilstm", "word_vectors")},
             **{(name, "bert"): MOST_RECOMPILATIONS for name in ("left_to_right", "distilled", "layers")},

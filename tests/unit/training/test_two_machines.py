@@ -15,6 +15,7 @@ from tests.unit.training.processes import new_study
 
 ADDRESSES = {"IPv4": ("10.77.0.1", "10.77.0.2"), "IPv6": ("fd00:77::1", "fd00:77::2")}
 NAMES = ("first", "second")  # of the machines
+pytestmark = pytest.mark.slow  # each starts two trainings
 PROGRAM = "from tests.unit.pretraining.small import train_short; train_short()"
 PATIENCE = 240  # seconds
 
@@ -89,7 +90,7 @@ def train(machines: Machines, family: str, study: Path, root: Path, command: lis
     return texts
 
 
-@pytest.mark.parametrize("family", ["IPv4", pytest.param("IPv6", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", ADDRESSES)
 def test_tasks_of_srun_find_the_way_to_the_first_machine(machines, family, tmp_path, root):
     """By its name in the step's list; where the first looks it up, it is an address that nobody else reaches."""
     changes = json.dumps({"short": 5})
@@ -97,7 +98,6 @@ def test_tasks_of_srun_find_the_way_to_the_first_machine(machines, family, tmp_p
     train(machines, family, new_study(tmp_path / "study"), root, command, SLURM_STEP_NODELIST=",".join(NAMES))
 
 
-@pytest.mark.slow
 def test_workers_of_torchrun_find_the_way_to_the_first_machine(machines, tmp_path, root):
     """The documented line; torchrun's own agents meet by the first machine's name."""
     shape = ["--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "0", "--rdzv-backend", "c10d"]
