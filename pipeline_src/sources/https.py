@@ -222,6 +222,8 @@ def _open(url: str, have: int, edition: str | None, watch: Watch) -> http.client
         raise _Passing(shown_text(error.reason)) from None
     except (http.client.InvalidURL, ValueError) as error:
         raise _Final(f"not an address: {shown_text(error)}") from None
+    except OverflowError:
+        raise _Final("a redirection says that its page has more bytes than there can be") from None
     except (OSError, http.client.HTTPException) as error:
         raise _Passing(shown_text(error) or type(error).__name__) from None
     if watch.ended:  # a header that was cut short looks like a whole one

@@ -153,6 +153,12 @@ def test_https_does_not_lead_to_http() -> None:
     assert https._StayOnHttps().redirect_request(request, None, 302, "Found", {}, "https://b.example/")
 
 
+def test_a_redirection_of_impossible_length_is_one_error(tmp_path: Path) -> None:
+    sent = reply("302 Found", b"", Content_Length=str(10**20), Location="/elsewhere")
+    with replying([sent]) as address, pytest.raises(PipelineError, match="more bytes than there can be"):
+        https.download([address], tmp_path / "a", checked=False)
+
+
 HEADERS = st.dictionaries(
     st.sampled_from(
         "Content_Length Content_Range Content_Type Content_Encoding Transfer_Encoding ETag Retry_After Location".split()
