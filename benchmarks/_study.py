@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.material import CACHE, articles_text, books_text
 from pipeline_src.common.files import atomic_directory
+from pipeline_src.common.paths import TEXT_BOOKS, text_wikipedia
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.examples import build_examples, tokenize_corpus
 from pipeline_src.params.corpus import CorpusParams
@@ -38,10 +39,9 @@ def study_folder() -> Path:
     if finished.exists():
         return finished
     corpus, wikipedia = CorpusParams(), WikipediaParams(dump="enwiki-sample", parts=("all",))
-    texts = {"books": _book_parts(), "wikipedia/all": articles_text()}
     with atomic_directory(finished) as folder:
-        for name, documents in texts.items():
-            _write_text(folder / "data" / "text" / name, name, documents)
+        _write_text(folder / TEXT_BOOKS, "books", _book_parts())
+        _write_text(folder / text_wikipedia("all"), "wikipedia/all", articles_text())
         with contextlib.chdir(folder):
             train_tokenizer.run(
                 seed=SEED, corpus=corpus, vocabulary=VocabularyParams(entries=ENTRIES), wikipedia=wikipedia
