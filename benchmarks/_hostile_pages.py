@@ -14,7 +14,7 @@ OPENERS = (
     "<sub>", "<sup>", "<br>", "<", ">", "</", "<!", "<!-", "</ref", "x <hiero>a</hiero>. X", "<gallery>", "<pre>",
     "__", "__A", "x~", "|", "{", "-", "mailto:", "//", "https://a", "\ue000", "\ue001", "\ue000(", "Mr. ", "ä", "İ",
     "{{x}}", ".{{x}}", "a.{{x}} ", "({{x}}", "{{x\n}}", "{{cn}}", "({{cn}}", "a{{cn}}", "[[:a:", "\ue003",
-    "\ue004", "\ue007",
+    "\ue004", "\ue007", "\ue008",
     "\U000f0000\ue000", "<p>", "{{convert|1|to|", "1.e4 e5 ",
 )  # fmt: skip
 CLOSERS = ("}}", "}", "]]", "]", "|}", "-->", "</ref>", "</math>", "))", ")", "/>", "|}}", "}}}")
@@ -44,5 +44,8 @@ def pages() -> dict[str, str]:
         "references in comments": "<!-- <ref> " * RUN + "--> </ref>" * RUN,
         "list lines": "\n* The river runs north." * RUN,
         "leads": "\n\nThe rivers of the north are these:\n* a" * NESTED,
+        "formulas on lines of their own": "It is given by\n:<math>a</math>,\nwhere b is\n" * NESTED,
+        "many formulas": "".join(f"a <math>\\frac{{x_{number}}}{{\\sqrt{{b}}}}</math> " for number in range(NESTED)),
+        "sentences without a stop": "The people of the towns around skate on the river in winter\n* a\n" * NESTED,
         "headings": "\n== See also ==\n=== a ===\n" * RUN,
     }

@@ -3,7 +3,8 @@
 The judge shares no code with the cleaner. It reads the tree of a page into units: paragraphs, which are prose, and
 headings, list lines, table cells, captions, references, template arguments and sections of sources, which are not.
 What a template or formula would show is unknown to it, so no n-gram runs across one. Where the tree has one amid a
-sentence, and the output has the words before and after it with nothing between them, words are missing.
+sentence, and the output has the words before and after it with nothing between them, words are missing, unless the
+page says them so elsewhere.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ END_MATTER = re.compile(
     r"selected bibliography|.*\bbibliography|"
     r"note|bibliografia|voci correlate|altri progetti|collegamenti esterni|filmografia|discografia|galleria)$"
 )
-HIDDEN_LINK = re.compile(
-    r":?\s*(?:file|image|media|category|immagine|categoria|[a-z]{2,3}(?:-[a-z-]+)?)\s*:(?=\S)", re.IGNORECASE
-)
-QUOTES = {"quote", "blockquote", "cquote", "quotation", "bquote", "quote box"}  # a template that holds prose
+HIDDEN = "file|image|media|category|immagine|categoria"
+HIDDEN_LINK = re.compile(rf":?\s*(?:(?:{HIDDEN})\s*:|[a-z]{{2,3}}(?:-[a-z-]+)?\s*:(?=\S))", re.IGNORECASE)
+FILE = re.compile(r"\[\[\s*(?:file|image|immagine)\s*:", re.IGNORECASE)  # not parsed: a tag in it ends beyond it
+# Templates that hold prose: quotations, in Italian also words that an editor doubts.
+QUOTES = {"quote", "blockquote", "cquote", "quotation", "bquote", "quote box"} | {
+    "citazione", "q", "cit", "citazione necessaria", "senza fonte", "chiarire"
+}  # fmt: skip
 INLINE = """b i u s em strong small big sub sup span div center blockquote abbr cite font p q tt var ins del strike
     nowiki includeonly onlyinclude dfn samp kbd bdi poem section""".split()
 UNKNOWN, FORMULA = "\x00", "\x02"  # stand for what the tree does not tell: what a template shows; a formula or code
@@ -50,12 +54,16 @@ ENDINGS = "needed|inline|stub|infobox|sidebar|navbox|verification|source|stateme
 SHOWS_NOTHING = re.compile(
     rf"(?:{NAMES})\??\Z|(?:{BEGINNINGS})\b(?!.*\bspan\b)|.*(?:{ENDINGS})\??\Z".replace("\n    ", "")
 )
+NAMED = re.compile(f"{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}")  # a template's name between its marks
 BY_ITSELF = re.compile(f"(?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{NOTHING}|{FORMULA}|\\s)+")  # templates alone on their line
 CONTEXT = 24  # letters on each side of a template
 JOINED = 6  # fewest letters on both sides together that tell whether they were joined
 LIST = "\x01"  # at the start of a list line
-QUOTE_MARKS = re.compile(r"'{5}|'{2,3}")
+TYPED_LIST = ("- ", "• ")  # the same, written without wikitext
+QUOTE_MARKS = re.compile(r"('{2,}|\n)")
+LEFT_OVER = re.compile(rf"</?(?:{'|'.join(INLINE)})\b[^<>\n]*>|__[A-Z]{{3,}}__", re.IGNORECASE)  # unclosed; __NOTOC__
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(]*[^\W\d_a-z])")
+LONGEST_FIGURES = 120  # characters of a line that is figures, not prose about them
 FULL_STOP = re.compile(r"[.!?…][\"'”’)\]]*$")
 
 MARKUP = re.compile(
@@ -89,6 +97,7 @@ class Truth:
     Attributes:
         paragraphs: its prose, in order.
         seams: for each template or formula amid a sentence its name, and the letters before and after it.
+        joined: the letters of each paragraph, with marks where it has templates and formulas.
         asides: prose that may be kept or not: quotations in templates, lines shown as typed.
         headings: the words of each heading.
         others: list lines, cells, captions, references, template arguments, sections of sources.
@@ -96,6 +105,7 @@ class Truth:
 
     paragraphs: list[Paragraph] = field(default_factory=list)
     seams: list[tuple[str, str, str]] = field(default_factory=list)
+    joined: list[str] = field(default_factory=list)
     asides: list[list[str]] = field(default_factory=list)
     headings: list[list[str]] = field(default_factory=list)
     others: list[list[str]] = field(default_factory=list)
@@ -152,7 +162,7 @@ def read_truth(wikitext: str) -> Truth:
         _read_lines(_flat(segment, truth), truth, end_level > 0)
         segment = []
         if node is not None:
-            title = words(_flat(node.title.nodes, truth))
+            title = _words(node.title.nodes, truth)
             truth.headings.append(title)
             if not end_level or node.level <= end_level:
                 end_level = node.level if END_MATTER.match(" ".join(title)) else 0
@@ -167,9 +177,13 @@ def _parse(wikitext: str) -> mwparserfromhell.wikicode.Wikicode:
 def _read_lines(text: str, truth: Truth, end_matter: bool) -> None:
     """Split what stands between two headings into paragraphs and other lines."""
     block: list[str] = []
-    for line in [*text.split("\n"), ""]:
+    for line in [*_plain(text).split("\n"), ""]:
         bare = line.strip()
-        if bare and line[0] not in " |!{}" and line[0] != LIST:
+        if FILE.match(bare):
+            truth.others.append(words(bare))
+            continue
+        typed = bare.startswith(TYPED_LIST) or _is_figures(bare)
+        if bare and not typed and line[0] not in " |!{}" and line[0] != LIST:
             block.append(bare)
             continue
         if block:
@@ -182,9 +196,18 @@ def _read_lines(text: str, truth: Truth, end_matter: bool) -> None:
                 while block and BY_ITSELF.fullmatch(block[-1]):  # a box or list below the paragraph
                     block.pop()
                 truth.seams.extend(_seams(" ".join(block)))
+                truth.joined.append(letters(NAMED.sub(UNKNOWN, text).replace(NOTHING, "")))
             block = []
         if bare:
             (truth.asides if line[0] == " " else truth.others).append(words(bare))
+
+
+def _is_figures(line: str) -> bool:
+    """Whether at least half of a line's words hold digits: ``1 KiB = 1 024 B``, a reaction, a row of a table."""
+    if UNKNOWN in line or FORMULA in line or len(line) > LONGEST_FIGURES:
+        return False
+    found = words(line)
+    return 2 * sum(any(map(str.isdecimal, word)) for word in found) >= max(len(found), 1)
 
 
 def _seams(text: str) -> Iterator[tuple[str, str, str]]:
@@ -207,7 +230,7 @@ def letters(text: str) -> str:
 
 
 def _paragraph(text: str) -> Paragraph:
-    text = re.sub(f"{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{NOTHING}", UNKNOWN, text)
+    text = NAMED.sub(UNKNOWN, text).replace(NOTHING, UNKNOWN)
     sentences = SENTENCE_END.split(text)
     due = [sentence for sentence in sentences if FORMULA not in sentence]
     if due and due[-1] is sentences[-1] and not FULL_STOP.search(due[-1].rstrip(f" {UNKNOWN}")):
@@ -221,6 +244,29 @@ def _runs(text: str) -> list[list[str]]:
     return [run for part in re.split(f"[{UNKNOWN}{FORMULA}]", text) if (run := words(part))]
 
 
+def _words(tree: Iterable[nodes.Node], truth: Truth) -> list[str]:
+    return words(_plain(_flat(tree, truth)))
+
+
+def _plain(text: str) -> str:
+    """``text`` without marks of bold and italics, and without what the parser left of an element it could not read.
+
+    Three marks after a letter that two close are an apostrophe and italics: ``dell'''Iliade''``.
+    """
+    parts = QUOTE_MARKS.split(LEFT_OVER.sub("", text))
+    bold = False
+    for place in range(1, len(parts), 2):
+        before, mark, following = parts[place - 1], parts[place], "".join(parts[place + 2 : place + 3])
+        if mark == "\n":
+            bold = False
+        elif mark == "'''" and not bold and following == "''" and before[-1:].isalpha():
+            parts[place] = "'"
+        else:
+            parts[place] = "'" if len(mark) == 4 else ""
+            bold ^= len(mark) > 2
+    return "".join(parts)
+
+
 def _flat(tree: Iterable[nodes.Node], truth: Truth) -> str:
     """The text that nodes show, with marks; what is not prose goes to ``truth`` on the way."""
     return "".join(_text(node, truth) for node in tree)
@@ -228,13 +274,13 @@ def _flat(tree: Iterable[nodes.Node], truth: Truth) -> str:
 
 def _text(node: nodes.Node, truth: Truth) -> str:
     if isinstance(node, nodes.Text):
-        return QUOTE_MARKS.sub("", str(node.value))
+        return str(node.value)
     if isinstance(node, nodes.HTMLEntity):
         return node.normalize()
     if isinstance(node, nodes.Wikilink):
         if HIDDEN_LINK.match(str(node.title)) and (node.text is None or not str(node.title).startswith(":")):
             for argument in str(node.text or "").split("|")[-1:]:
-                truth.others.append(words(_flat(_parse(argument).nodes, truth)))
+                truth.others.append(_words(_parse(argument).nodes, truth))
             truth.others.append(words(str(node.title)))
             return ""
         return _flat((node.title if node.text is None else node.text).nodes, truth)
@@ -243,8 +289,7 @@ def _text(node: nodes.Node, truth: Truth) -> str:
     if isinstance(node, nodes.Template):
         quoted = str(node.name).strip().lower() in QUOTES
         for parameter in node.params:
-            argument = _flat(parameter.value.nodes, truth)
-            (truth.asides if quoted else truth.others).append(words(argument))
+            (truth.asides if quoted else truth.others).append(_words(parameter.value.nodes, truth))
         return NOTHING if _shows_nothing(node) else f"{UNKNOWN}{' '.join(str(node.name).split())}{UNKNOWN}"
     if isinstance(node, nodes.Tag):
         return _tag(node, truth)
@@ -269,7 +314,7 @@ def _tag(node: nodes.Tag, truth: Truth) -> str:
     if name in INLINE:
         return contents
     misread = "\n==" in str(node)  # a table or reference that was never closed: who knows what is in it
-    (truth.asides if misread else truth.others).extend(words(line) for line in contents.split("\n"))
+    (truth.asides if misread else truth.others).extend(words(line) for line in _plain(contents).split("\n"))
     if name == "table":
         return "\n\n"
     return "" if name in ("ref", "references", "gallery", "td", "tr", "th") else FORMULA
@@ -328,8 +373,11 @@ def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, li
                 if 2 * kept < grams:
                     flagged["lost"].append(" … ".join(" ".join(run) for run in paragraph.runs))
         joined = f"\n{letters(output)}\n"
+        page = "\n".join(["", *truth.joined, ""])
         for name, before, after in truth.seams:
-            if len(before) + len(after) >= JOINED and before + after in joined:
+            if len(before) + len(after) < JOINED or before + after not in joined:
+                continue
+            if joined.count(before + after) > page.count(before + after):  # the page may say the same elsewhere
                 flagged["missing"].append(f"{before} {{{{{name}}}}} {after}")
         totals["bytes"] += len(output.encode())
         for name, pattern in (("markup", MARKUP), ("holes", HOLES)):

@@ -111,6 +111,11 @@ def corpus_name(folder: Path, root: Path) -> str:
     return "/".join(folder.relative_to(root).parts[:2])
 
 
+def corpus_label(folder: Path, root: Path) -> str:
+    """What tables and the report call it: ``books``, or ``wikipedia-`` and the part."""
+    return corpus_name(folder, root).replace("/", "-")
+
+
 @dataclass(frozen=True)
 class ShardSlice:
     """The documents of a shard whose lines begin in bytes [start, stop): work for one process at a time."""

@@ -19,7 +19,7 @@ from pipeline_src.common.progress import Progress, log
 from pipeline_src.corpus.documents import (
     ShardSlice,
     corpus_folders,
-    corpus_name,
+    corpus_label,
     read_manifest,
     read_slice,
     slice_shards,
@@ -64,7 +64,7 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
             for split, writer in writers.items():
                 counts = Counter(writer.counts)
                 counts.subtract(before[split])
-                parts[split][corpus_name(text, TEXT).replace("/", "-")] = counts
+                parts[split][corpus_label(text, TEXT)] = counts
         splits = {split: writer.close() for split, writer in writers.items()}
         for split, counted in splits.items():
             if not counted["documents"]:
@@ -82,6 +82,9 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
         write_json(folder / "manifest.json", manifest)
     for split, counted in splits.items():
         log.info("%s: %d documents, %d tokens", split, counted["documents"], counted["tokens"])
+    for source, counts in parts["validation"].items():
+        if not counts["documents"] and parts["train"][source]["documents"]:
+            log.warning("%s: no document is kept for validation; a larger corpus.validation would keep some", source)
 
 
 def _sources(folders: list[Path]) -> list[dict[str, str]]:

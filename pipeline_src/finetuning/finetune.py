@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def run(
     recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
-    config = load_config(encoder)
+    config = replace(load_config(encoder), positions_start=model.positions_start)  # random weights begin as it did
     check_architecture(config, model, encoder)
     trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
     taught = {} if finetune.teacher == NO_TEACHER else {"teacher": teach(trainer, files, seed)}
@@ -78,7 +79,7 @@ def run(
             finetune=finetune,
             task=files.spec,
             encoder=encoder,
-            architecture=model.architecture,
+            model=model,
             data=files.sums(),
         )
         | taught

@@ -9,6 +9,7 @@ from typing import Any
 from pipeline_src.common.checksum import checksum
 from pipeline_src.common.closure import code_checksum
 from pipeline_src.params.finetune import FinetuneParams, Recipe
+from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import TaskSpec
 
 OF_OTHERS = {"restarts", "default", "tasks", "model"}  # not this task's alone, or said otherwise
@@ -22,12 +23,13 @@ def checkpoint_identity(
     finetune: FinetuneParams,
     task: TaskSpec,
     encoder: Path,
-    architecture: str,
+    model: ModelParams,
     data: Mapping[str, str],
 ) -> dict[str, Any]:
     """Parameters, data and code of a task and restart, by key.
 
-    ``architecture`` is the encoder's, whose code counts; ``data`` holds the sums of the task's files by name.
+    ``model`` names the architecture, whose code counts, and how random weights start; ``data`` holds the sums of the
+    task's files by name.
     """
     return {
         "seed": seed,
@@ -36,6 +38,7 @@ def checkpoint_identity(
         "finetune": finetune.model_dump(exclude=OF_OTHERS),
         "task": task.model_dump(),
         "data": dict(data),
+        "positions_start": model.positions_start,
         "encoder": {path.name: checksum(path) for path in sorted(encoder.iterdir()) if path.is_file()},
-        "code": code_checksum("pipeline_src.finetuning.finetune", {"model.architecture": architecture}),
+        "code": code_checksum("pipeline_src.finetuning.finetune", {"model.architecture": model.architecture}),
     }

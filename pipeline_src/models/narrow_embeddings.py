@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -49,6 +50,11 @@ class NarrowEncoder(Encoder):
     def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
         """[T, E] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
         return super().forward(self.embeddings_project(hidden), layout, rows)
+
+    def look_beside(self, offsets: Sequence[int]) -> None:
+        """Only where nothing is projected: of positions behind a projection no head knows the columns."""
+        if isinstance(self.embeddings_project, nn.Identity):
+            super().look_beside(offsets)
 
     def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T, E] -> what is projected and what each block makes of it, as many [T, H] as blocks and one."""

@@ -23,8 +23,10 @@ class ModelParams(Block):
         heads: attention heads (A); null means hidden / 64.
         feed_forward: inner width of the feed-forward layer; null means 4 x hidden.
         positions: learned positions, the longest input; 512 in the paper.
-        positions_start: what the positions' vectors start from: ``learned`` from random numbers as all weights (the
-            paper's), ``sinusoid`` from sines and cosines (Vaswani et al. 2017, section 3.5); both are trained on.
+        positions_start: what is known of positions at the start: ``learned`` nothing, their vectors are random numbers
+            as all weights (the paper's); ``sinusoid`` they are sines and cosines (Vaswani et al. 2017, section 3.5);
+            ``neighbours`` those, and two heads of the first block look at the tokens before and after. All are
+            trained on.
         dropout: on every layer; 0.1 in the paper (appendix A.2).
         attention_dropout: on the attention weights; null means the same.
         activation: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).
@@ -37,7 +39,7 @@ class ModelParams(Block):
     heads: int | None = Field(default=None, ge=1, le=16_384)
     feed_forward: int | None = Field(default=None, ge=1, le=262_144)
     positions: int = Field(default=512, ge=8, le=8192)
-    positions_start: Literal["learned", "sinusoid"] = "learned"
+    positions_start: Literal["learned", "sinusoid", "neighbours"] = "learned"
     dropout: float = Field(default=0.1, ge=0, lt=1)
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)
     activation: Literal["gelu", "gelu_tanh"] = "gelu"
@@ -56,4 +58,6 @@ class ModelParams(Block):
         heads = self.heads or max(1, self.hidden // 64)
         if self.hidden % heads:
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({heads})")
+        if self.positions_start == "neighbours" and self.hidden // heads % 2:
+            raise ValueError(f"heads that begin at neighbours have an even width, not {self.hidden // heads}")
         return self

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.common.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
-from pipeline_src.corpus.documents import COUNTS, corpus_folders, corpus_name, read_manifest
+from pipeline_src.corpus.documents import COUNTS, corpus_folders, corpus_label, read_manifest
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.statistics.overlap import Words, end_to_end, measure_overlap
 from pipeline_src.statistics.passages import sample_passages
@@ -68,7 +68,7 @@ def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, A
 
 
 def _folders(parts: Sequence[str]) -> dict[str, Path]:
-    return {corpus_name(folder, TEXT).replace("/", "-"): folder for folder in corpus_folders(TEXT, parts)}
+    return {corpus_label(folder, TEXT): folder for folder in corpus_folders(TEXT, parts)}
 
 
 def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.counter_rng import derive_seed
-from pipeline_src.corpus.documents import Document, ShardSlice, corpus_name, read_slice, slice_shards
+from pipeline_src.corpus.documents import Document, ShardSlice, corpus_label, read_slice, slice_shards
 
 PASSAGES = 5
 FEWEST, MOST = 40, 90  # words of a passage, where a document has as many
@@ -35,7 +35,7 @@ def sample_passages(folders: Sequence[Path], root: Path, seed: int) -> list[dict
     for turn in range(PASSAGES if filled else 0):
         folder = filled[turn % len(filled)]
         document = _document_at(shards[folder], derive_seed(seed, "passage", turn))
-        name = corpus_name(folder, root).replace("/", "-")
+        name = corpus_label(folder, root)
         passages.setdefault(
             document.id, {"part": name, "id": document.id, "title": document.title} | _passage(document)
         )

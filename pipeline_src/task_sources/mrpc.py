@@ -38,7 +38,16 @@ def strip_test(test: str) -> str:
 
 
 def arrange(folder: Path) -> None:
-    """Put train.tsv, dev.tsv and test.tsv in place of the three files that were fetched."""
+    """Put train.tsv, dev.tsv and test.tsv in place of the three files that were fetched.
+
+    A folder without any of those three stays as it is: its catalogue entry names files that GLUE has cut already.
+
+    Raises:
+        PipelineError: one of the three is missing, or as :func:`split_train`.
+    """
+    fetched = [name for name in (TRAIN, TEST, DEV_IDS) if (folder / name).exists()]
+    if not fetched:
+        return
     train, dev = split_train(_read(folder / TRAIN), _read(folder / DEV_IDS))
     for name, text in {"train.tsv": train, "dev.tsv": dev, "test.tsv": strip_test(_read(folder / TEST))}.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -56,7 +65,13 @@ def _pair(line: str, where: str) -> tuple[str, str]:
 
 
 def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise PipelineError(
+            "a file of MRPC is missing", path.name, where="the catalogue's entry mrpc",
+            remedy="name all three files there, or train.tsv and dev.tsv alone",
+        ) from error  # fmt: skip
 
 
 def _lines(text: str) -> list[str]:

@@ -16,6 +16,7 @@ GONE = "\ue003"  # something that shows no words stood here: a reference, a comm
 BOX = "\ue004"  # an unknown template of several lines: a box where a line begins with it, else a hole
 EQUALS, BAR = "\ue005", "\ue006"  # {{=}} and {{!}}, which name and part no arguments
 BREAK = "\ue007"  # a tag that ends a paragraph
+FORMULA = "\ue008"  # around a readable formula that begins a line
 FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"  # before a PLACEHOLDER: the number of an unknown template's name
 BARE = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of nothing else is a formula on its own line
 OPENERS = " \t\n\"“‘'(["
@@ -38,8 +39,8 @@ _WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")  # bet
 _NAMES = rf"[{FIRST_NAME}-{LAST_NAME}]"
 _ENDED = re.compile(rf"[^\W_]{{3}}[.!?…][{re.escape(CLOSERS)}{GONE}]*\Z")
 NAMES = re.compile(_NAMES)
-MARKS = re.compile(rf"[{PLACEHOLDER}-{BREAK}{FIRST_NAME}-{LAST_NAME}]")
-_ALL = "".join(map(chr, range(ord(PLACEHOLDER), ord(BREAK) + 1)))
+MARKS = re.compile(rf"[{PLACEHOLDER}-{FORMULA}{FIRST_NAME}-{LAST_NAME}]")
+_ALL = "".join(map(chr, range(ord(PLACEHOLDER), ord(FORMULA) + 1)))
 _BRACKETS = str.maketrans("", "", "(),;[]{}|" + PLACEHOLDER + SOUND + SOUND_END)
 
 

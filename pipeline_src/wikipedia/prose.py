@@ -6,11 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from pipeline_src.wikipedia.lead_ins import lacks_only_its_stop, says_something
 from pipeline_src.wikipedia.placeholders import (
     BARE,
     BOX,
     BREAK,
     CLOSERS,
+    FORMULA,
     GONE,
     NAMES,
     PLACEHOLDER,
@@ -26,11 +28,12 @@ NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "
 NOT_PROSE |= {"=": "heading", "-": "rule"}
 ROUNDS = 4  # of mending a paragraph: each hole closed may show another
 INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
-FACT = 8  # words of a sentence that says something although it ends in a colon
-COMPLETE = frozenset(".!?…。" + CLOSERS)
+FULL_STOPS = frozenset(".!?…。")
+COMPLETE = FULL_STOPS | frozenset(CLOSERS)
 ANNOUNCED = COMPLETE | frozenset(":")
 SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
 
+_FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
 
 # Moves of chess: 1.e4 e5 2.Nf3
@@ -49,6 +52,8 @@ _FOOTNOTE = re.compile(r"\[\d{1,3}\]")
 _EQUALS = re.compile(r"==+")
 _APOSTROPHES = re.compile("''+")
 _COMMENT = re.compile(r"<!-[<!-]*+")
+_ARROW = re.compile("(?<= )--++>(?= )")
+_COMMENT_END = re.compile("(?<!-)--++>")
 _REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
 
 
@@ -82,14 +87,60 @@ def repair(text: str) -> str:
     return _TWO_STOPS.sub(".", text) if ".." in text else text
 
 
+def join_formulas(text: str) -> str:
+    """Put a readable formula on a line of its own back into the sentence that it is part of.
+
+    The line before it must lead up to it, without a full stop; what follows belongs to the sentence where it begins
+    with a small letter: ``It is given by`` / ``F = ma,`` / ``where m is the mass.``
+    """
+    out: list[list[str]] = [[""]]  # the pieces of each line
+    blanks = 0  # blank lines since the last one of ``out``
+    joined = 0  # formulas that that ends in
+    indented = False  # whether the formula ends the paragraph
+    for line in text.split("\n"):
+        if not line.strip(f" \t{GONE}"):
+            blanks += 1
+            continue
+        before = out[-1][-1].rstrip(f" \t{GONE}")
+        formula = _FORMULA_LINE.fullmatch(line) if FORMULA in line else None
+        if formula and blanks < 2 and _leads_up(out[-1][0], before) and (not joined or before[-1] in ",;"):
+            out[-1].append(formula[1].strip() + formula[2])
+            joined, indented = joined + 1, ":" in line[: formula.start(1)]
+        elif joined and blanks < 2 and _goes_on(line) and before[-1] not in FULL_STOPS:
+            out[-1].append(line)
+            joined = 0
+        else:
+            out += [[""]] * blanks
+            if joined and line.lstrip()[:1] == ":":  # they are the first of several, which no sentence holds
+                del out[-1][-joined:]
+                out.append([":"])
+            elif joined and indented and not blanks:
+                out.append([""])
+            out.append([line])
+            joined = 0
+        blanks = 0
+    return "\n".join(" ".join(pieces) for pieces in out[1:]).replace(FORMULA, "")
+
+
+def _leads_up(start: str, end: str) -> bool:
+    """Whether a line that begins and ends so is text whose last sentence goes on."""
+    start = start.lstrip(GONE)
+    return start[:1] not in NOT_PROSE and start[:1] != " " and end[-1:] not in COMPLETE and end != ""
+
+
+def _goes_on(line: str) -> bool:
+    return line[:1] != " " and line.lstrip(GONE + FORMULA)[:1].islower()
+
+
 def paragraphs(
     text: str, dropped: Counter[str], language: str = "en", count: Callable[[str], None] = lambda _: None
 ) -> list[str]:
     """The paragraphs of ``text`` that are prose; what the other lines were is counted in ``dropped``.
 
     As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only leads up to a
-    list, table or formula (``They are:``) goes with it, and so does the rest of a sentence after one (``where x is
-    the mass.``) and every sentence with a placeholder in it. ``count`` is given what goes for a placeholder.
+    list, table or formula (``They are:``) goes with it, unless it lacks only its full stop (lead_ins.py), and so does
+    the rest of a sentence after one (``where x is the mass.``) and every sentence with a placeholder in it. ``count``
+    is given what goes for a placeholder.
     """
 
     def finish(block: list[str], broken_off: bool) -> str:
@@ -108,7 +159,7 @@ def paragraphs(
             block.append(line)
             continue
         if block:
-            if kind in INTERRUPTIONS and block[-1][-1] not in ANNOUNCED:
+            if kind in INTERRUPTIONS and block[-1][-1] not in ANNOUNCED and not _is_whole_before(line, block, language):
                 block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
             paragraph = finish(block, broken_off)
             if paragraph:
@@ -118,7 +169,7 @@ def paragraphs(
             else:
                 _drop_lead_in(kept, leading if leading.endswith(":") else "", dropped, language)
                 leading = ""
-                broken_off = True
+                broken_off = block[-1][-1] not in FULL_STOPS | {";"}
             block = []
         if kind == "blank":
             continue
@@ -154,7 +205,7 @@ def _finish(
 ) -> str:
     """The paragraph that the lines of ``block`` make, without its broken sentences; '' where it is not prose."""
     paragraph = " ".join(block).lstrip(" ,;:)")  # what followed a formula
-    if not _is_prose(paragraph, block):
+    if not _is_prose(paragraph, block, language):
         dropped["fragment"] += 1
         return ""
     rest_of_sentence = broken_off and paragraph[0].islower()
@@ -169,11 +220,16 @@ def _finish(
 def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language: str) -> None:
     """Take the last sentence of the last paragraph back if it only announces (``leading``) what is left out.
 
-    One that ends in a colon and says something by itself stays: ``Three died in prison, while the others were freed:``
+    One that ends in a colon and says something by itself stays, and so does one that lacks only its full stop
+    (lead_ins.py).
     """
     if not leading:
         return
-    if leading[-1] == ":" and _says_something(split_exactly(leading, language)[-1]):
+    if leading[-1] == ":":
+        stays = says_something(split_exactly(leading, language)[-1])
+    else:
+        stays = lacks_only_its_stop(leading, language)
+    if stays:
         return
     kept.pop()
     before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
@@ -182,10 +238,11 @@ def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language
     dropped["lead-in"] += 1
 
 
-def _says_something(sentence: str) -> bool:
-    """Whether a sentence that ends in a colon is more than ``They are:`` or a label (``Total Fertility Rate:``)."""
-    said = sentence.split()
-    return len(said) >= FACT and 3 * sum(word[:1].isupper() for word in said) <= 2 * len(said)
+def _is_whole_before(line: str, block: list[str], language: str) -> bool:
+    """Whether the last sentence of ``block`` is no part of ``line``, a list or table right below it."""
+    if PLACEHOLDER in line:
+        return False  # a formula may be part of it
+    return lacks_only_its_stop(" ".join(block), language)
 
 
 def _kind(raw: str, line: str) -> str | None:
@@ -196,19 +253,21 @@ def _kind(raw: str, line: str) -> str | None:
     return NOT_PROSE.get(line[0])
 
 
-def _is_prose(paragraph: str, lines: list[str]) -> bool:
+def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
     if paragraph[:1].isdigit() and _MOVES.match(paragraph):
         return False
     if len(paragraph) < SHORTEST or (len(paragraph) < SURE and not _WORD.search(paragraph)):
         return False
     if len(paragraph) < SURE:
-        return paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
-    return paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
+        whole = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
+    else:
+        whole = paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
+    return whole or lacks_only_its_stop(paragraph, language)
 
 
-def is_whole(line: str) -> bool:
+def is_whole(line: str, language: str = "en") -> bool:
     """Whether what repair left of a paragraph still is one."""
-    return len(line) >= SHORTEST and line[0] not in NOT_PROSE and _is_prose(line, [line])
+    return len(line) >= SHORTEST and line[0] not in NOT_PROSE and _is_prose(line, [line], language)
 
 
 def without_markup(text: str) -> str:
@@ -219,6 +278,8 @@ def without_markup(text: str) -> str:
         text = _SPACES.sub(" ", text)
     if "=" in text:
         text = _EQUALS.sub("=", text)
+    if "-->" in text:
+        text = _SPACES.sub(" ", _COMMENT_END.sub(" ", _ARROW.sub("→", text)))
     if "<" in text:
         if "<!-" in text:
             text = _SPACES.sub(" ", _COMMENT.sub(" ", text))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from pipeline_src.wikipedia.formulas import code_text, formula_text
-from pipeline_src.wikipedia.placeholders import GONE, PLACEHOLDER, REPLACED
+from pipeline_src.wikipedia.placeholders import FORMULA, GONE, PLACEHOLDER, REPLACED
 
 # Elements whose content is not prose. ``nowiki`` is here too: its content is text, whatever it looks like.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
@@ -74,7 +74,9 @@ def drop_elements(text: str) -> str:
         if name == "nowiki":
             out.append(text[done:end].translate(_LITERAL))
         elif name == "math":
-            out.append(formula_text(text[done:end]))
+            shown = formula_text(text[done:end])
+            own_line = shown != PLACEHOLDER and _begins_line(text, start)
+            out.append(f"{FORMULA}{shown}{FORMULA}" if own_line else shown)
         elif name == "code":
             out.append(code_text(text[done:end]))
         elif name in REPLACED:

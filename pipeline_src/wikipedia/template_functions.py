@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from pipeline_src.wikipedia.placeholders import GONE, sound
@@ -166,12 +167,42 @@ def _cited(shape: str) -> Handler:
     return show
 
 
+_DEGREES = re.compile(r"[+-]?\d{1,3}(?:\.\d{1,9})?")
 _PLACES = (("p", "p."), ("page", "p."), ("pp", "pp."), ("pages", "pp."))
 
 
 def _coordinates(arguments: Arguments) -> str | None:
-    """Nothing where they stand above the page only: {{coord|13|N|169|W|display=title}}; else a hole."""
-    return GONE if arguments.named.get("display", "").replace(" ", "").lower() in ("title", "t", "it") else None
+    """{{coord|13|19|N|169|9|W}} -> 13°19′N 169°9′W; nothing where they stand above the page only (display=title).
+
+    In German {{coordinate|NS=47/16/16/N|EW=9/31/51/E}} stands there, and in the sentence with ``text=``.
+    """
+    named = arguments.named
+    if "ns" in named and "ew" in named:
+        if not named.get("text"):
+            return GONE
+        plain = f"{named['ns']}/{named['ew']}".upper().split("/")
+    else:
+        if named.get("display", "").replace(" ", "").lower() in ("title", "t", "it"):
+            return GONE
+        plain = [argument.upper() for argument in arguments.plain]
+    shown: list[str] = []
+    numbers: list[str] = []
+    for argument in plain[:8]:
+        if argument in ("N", "S", "E", "W", "O"):
+            if not 1 <= len(numbers) <= 3:
+                return None
+            shown.append("".join(map(str.__add__, numbers, "°′″")) + argument)
+            numbers = []
+        elif _DEGREES.fullmatch(argument):
+            numbers.append(argument.lstrip("+"))
+        else:
+            break
+    if not shown and len(numbers) == 2:  # {{coord|46.8345|-10.5162}}
+        shown = [
+            f"{number.lstrip('-')}°{sides[number[0] == '-']}"
+            for number, sides in zip(numbers, ("NS", "EW"), strict=True)
+        ]
+    return " ".join(shown) if len(shown) == 2 else None
 
 
 def _accidental(arguments: Arguments) -> str | None:

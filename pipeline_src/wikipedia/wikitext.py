@@ -11,13 +11,14 @@ from pipeline_src.wikipedia.placeholders import (
     BAR,
     BREAK,
     EQUALS,
+    FORMULA,
     GONE,
     PLACEHOLDER,
     close_sentences,
     resolve_sounds,
     without_marks,
 )
-from pipeline_src.wikipedia.prose import is_whole, mend, paragraphs
+from pipeline_src.wikipedia.prose import is_whole, join_formulas, mend, paragraphs
 from pipeline_src.wikipedia.scanner import drop_elements, resolve
 from pipeline_src.wikipedia.siteinfo import ENGLISH, SiteInfo
 from pipeline_src.wikipedia.templates import Templates
@@ -30,7 +31,7 @@ _PROJECTS = frozenset(
     v wikiversity voy wikivoyage c commons d wikidata m meta species wikispecies mw""".split()
 )
 _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?|ftp)?:?//|mailto:)[^\s\]\[<>\"]+[ \t]*([^\]\[\n]{0,400})\]", re.IGNORECASE)
-_BARE_ADDRESS = re.compile(r"https?://[^\s<>\[\]|)\"\ue000-\ue007]+")
+_BARE_ADDRESS = re.compile(r"https?://[^\s<>\[\]|)\"\ue000-\ue008]+")
 _ITEM = re.compile(r"<(?:li|dd|dt)\b[^<>\n]{0,600}>", re.IGNORECASE)
 _LIST_END = re.compile(r"</(?:ol|ul|dl)\b", re.IGNORECASE)
 _POWER = re.compile(r"<sup>([0-9+−–-]{1,6})</sup>")
@@ -43,7 +44,9 @@ _FOOTNOTE = re.compile(r"<sup>[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")  # written b
 _TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]{0,20}\b[^<>\n]{0,600}>")
 _LINE_BREAK = re.compile(r"<br[ /]*>", re.IGNORECASE)
 _POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad'''s: italics, then an apostrophe
-_ELISION = re.compile(r"'''(?<=[^\W\d_]''')(?=\w)([^'\n]{1,100})''(?!')")  # dell'''Iliade'': an apostrophe, italics
+_ELISION = re.compile(
+    r"'''(?<=[^\W\d_]''')(?=\w)((?:[^'\n]|'(?!')){1,100})''(?!')"
+)  # dell'''Iliade'': an apostrophe, italics
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
 ABBREVIATED = ("r. ", "c. ", "fl. ")  # which a page and its template may both bring
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
@@ -60,9 +63,10 @@ def clean(
 ) -> str:
     """Turn the wikitext of one page into prose.
 
-    Lists, tables, headings, references, captions, categories, formulas and galleries go, and so do whole sections
-    without prose; templates that are part of a sentence are shown as readers see them, and where that is not known,
-    the sentence goes (templates.py). Never raises; takes time linear in ``text``.
+    Lists, tables, headings, references, captions, categories and galleries go, and so do whole sections without prose;
+    templates and short formulas that are part of a sentence are shown as readers see them, and where that is not known
+    or does not fit on a line, the sentence goes (templates.py, formulas.py). Never raises; takes time linear in
+    ``text``.
 
     Args:
         text: wikitext as the editor typed it (the XML's escapes already undone), without lone surrogates.
@@ -112,9 +116,11 @@ def clean(
     text = resolve_sounds(text)
     if templates.met_unknown:
         text = close_sentences(text)
+    if FORMULA in text:
+        text = join_formulas(text)
     prose = paragraphs(text, dropped, siteinfo.language, templates.count)
     mended = map(mend, without_marks("\n".join(prose)).split("\n"))
-    return "\n".join(paragraph for paragraph in mended if is_whole(paragraph))
+    return "\n".join(paragraph for paragraph in mended if is_whole(paragraph, siteinfo.language))
 
 
 def _elision(match: re.Match[str]) -> str:

@@ -78,6 +78,8 @@ def test_dvc_clears_no_folder_that_a_name_leads_to(clone: Project) -> None:
     ]
     cases += [("restarts: [1]", f"restarts: {json.dumps(restarts)}", "finetune")]
     params = (clone.path / "params.yaml").read_text()
+    tasks = next(line for line in params.splitlines() if line.startswith("tasks:"))
+    cases += [(tasks, f"tasks: {json.dumps(parts)}", "finetune")]
     try:
         for old, new, stage in cases:
             (clone.path / "params.yaml").write_text(params)

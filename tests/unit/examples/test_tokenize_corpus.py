@@ -187,3 +187,12 @@ def test_a_split_without_documents_is_one_clear_error(study):
     with pytest.raises(PipelineError, match="no document in split 'validation'"):
         run(seed=1, corpus=CorpusParams(validation=1e-9), wikipedia=WIKIPEDIA)
     assert not (study / "data/tokens").exists()
+
+
+def test_a_source_of_which_nothing_is_kept_for_validation_is_named(study, caplog):
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    assert "no document is kept" not in caplog.text
+    assert not any(in_validation_split(f"books:{n}", 1, 0.03) for n in range(10))
+    run(seed=1, corpus=CorpusParams(validation=0.03), wikipedia=WIKIPEDIA)
+    (said,) = (record.getMessage() for record in caplog.records if "no document is kept" in record.getMessage())
+    assert said.startswith("books: ")

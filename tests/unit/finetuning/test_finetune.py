@@ -14,6 +14,7 @@ from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.finetuning import trainer
 from pipeline_src.finetuning.finetune import label_names, run
+from pipeline_src.models.bert import sinusoids
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.params.machine import Machine
 from pipeline_src.params.model import ModelParams
@@ -21,7 +22,9 @@ from pipeline_src.task_sources.synthetic import write_task
 from pipeline_src.tasks.files.spec import load_spec
 from tests.unit.old_gpu import show_an_old_gpu
 
-MODEL = ModelParams(layers=1, hidden=64)  # the study's own; of what is fine-tuned its architecture alone counts
+MODEL = ModelParams(
+    layers=1, hidden=64
+)  # the study's own; of what is fine-tuned its architecture counts, and how random weights start
 
 
 def params(**recipe) -> FinetuneParams:
@@ -47,6 +50,22 @@ def test_a_grid_keeps_its_best_run_and_every_score(study, monkeypatch):
     gold = [line.split("\t")[-1] for line in Path("data/tasks/sst2/dev.tsv").read_text().splitlines()[1:]]
     right = [json.loads(line)["prediction"] == label for line, label in zip(lines, gold, strict=True)]
     assert 100 * np.mean(right) == pytest.approx(best)
+
+
+def test_random_weights_begin_as_the_studys_model_did(study, monkeypatch):
+    monkeypatch.chdir(study)
+    drawn = []
+
+    def draw(task: trainer.TaskTrainer):
+        model = task.model()
+        drawn.append(model.bert.embeddings.position_embeddings.weight.detach().clone())
+        return model
+
+    monkeypatch.setitem(trainer.WEIGHTS, "random", draw)
+    started = MODEL.model_copy(update={"positions_start": "neighbours"})
+    run(seed=1, model=started, finetune=params(), task="swag", restart="2")
+    assert torch.equal(drawn[0], sinusoids(*drawn[0].shape))
+    assert "positions_start" not in read_json("models/finetuned/swag/2/kept-model/config.json")
 
 
 @pytest.mark.parametrize("task", ["squad2", "swag"])

@@ -96,6 +96,7 @@ def test_a_value_that_is_not_allowed_is_named_with_key_and_bounds(key: str, valu
         ("examples.lengths.short", 256, "must not exceed long"),
         ("model.positions", 64, "exceeds model.positions"),
         ("model.heads", 3, "multiple of heads"),
+        ("model.heads", 128, "even width, not 1"),
         ("pretrain.masking.mask", 0.9, "must be 1"),
         ("pretrain.masking.max_predictions", 2, "null"),
     ],

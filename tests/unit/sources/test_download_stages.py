@@ -145,6 +145,15 @@ def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: py
     assert names(folder) == before and names(project / "data") == ["tasks"]
 
 
+def test_mrpc_that_glue_has_cut_already_is_left_as_it_is_and_half_of_the_raw_files_is_an_error(tmp_path) -> None:
+    (tmp_path / "train.tsv").write_text("cut\n")
+    mrpc.arrange(tmp_path)
+    assert names(tmp_path) == ["train.tsv"]
+    (tmp_path / mrpc.TEST).write_text(HEADER)
+    with pytest.raises(PipelineError, match=f"a file of MRPC is missing: {mrpc.TRAIN}"):
+        mrpc.arrange(tmp_path)
+
+
 def test_mrpc_against_the_real_cut() -> None:
     folder = Path(__file__).resolve().parents[3].parent / "shared/data/glue/MRPC"
     if not folder.exists():

@@ -1,12 +1,10 @@
 """Muon and AdamW as one optimiser: each moves what it should, as torch's own would."""
 
-import math
-
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline_src.models.bert import SINUSOID_AMPLITUDE, BertConfig, initialise, sinusoids
+from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.training.muon import MATRICES
 from pipeline_src.training.optimiser import MOMENTS, make_optimiser
@@ -88,28 +86,3 @@ def test_a_step_of_a_matrix_is_as_long_as_adamws_whatever_its_gradients_length()
         optimiser.step()
         lengths.append(float((weight.detach() - before).square().mean().sqrt()) / RATE)
     assert lengths == pytest.approx([lengths[0]] * 3, rel=0.02) and 0.1 < lengths[0] < 0.3  # 0.2 in Liu et al.
-
-
-def test_positions_start_as_sinusoids_where_wanted_and_are_not_written_into_the_config():
-    config = BertConfig(50, 64, 2, 1, 128, positions_start="sinusoid")
-    assert "positions_start" not in config.as_dict()
-    made = BertForPretraining(config)
-    initialise(made, torch.Generator().manual_seed(0))
-    start = made.bert.embeddings.position_embeddings.weight
-    assert torch.equal(start, sinusoids(512, 64))
-    assert start.abs().max() <= SINUSOID_AMPLITUDE + 1e-6 and start.requires_grad
-    others = dict(made.named_parameters())
-    for name, weight in model().named_parameters():
-        if "position" not in name:
-            assert torch.equal(weight, others[name]), name  # all else is drawn the same
-
-
-@pytest.mark.parametrize("width", [5, 64])
-def test_sinusoids_of_neighbours_are_alike(width: int):
-    vectors = sinusoids(40, width)
-    assert vectors.shape == (40, width) and vectors[0, 1::2].tolist() == pytest.approx(
-        [SINUSOID_AMPLITUDE] * (width // 2)
-    )
-    assert float(vectors[3, 0]) == pytest.approx(SINUSOID_AMPLITUDE * math.sin(3), rel=1e-5)
-    near, far = (torch.cosine_similarity(vectors[10], vectors[other], dim=0) for other in (11, 30))
-    assert near > far

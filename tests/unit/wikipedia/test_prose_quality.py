@@ -88,3 +88,67 @@ def test_words_missing_in_a_sentence_are_seen(seen: str, missing: int) -> None:
 
 def test_a_dropped_sentence_has_no_words_missing() -> None:
     assert judge([read_truth(LOST)], [f"{SECOND} It froze.\n{THIRD}"])[0].missing_per_mb == 0
+
+
+def test_words_that_the_page_itself_says_without_the_template_are_not_missing() -> None:
+    page = f"{LOST}\n\n{FIRST[:-1]} of beyond the bridge."
+    output = f"{SECOND} It froze.\n{THIRD}\n{FIRST[:-1]} of beyond the bridge."
+    assert judge([read_truth(page)], [output])[0].missing_per_mb == 0
+    assert judge([read_truth(page)], [f"{FIRST[:-1]} of beyond the bridge.\n{output}"])[0].missing_per_mb > 0
+
+
+def test_a_doubled_sentence_does_not_hide_lost_words() -> None:
+    output = f"{FIRST[:-1]} of beyond the bridge.\n{SECOND} It froze.\n{THIRD}"
+    assert judge([read_truth(f"{LOST}\n\n{SECOND}")], [output])[0].missing_per_mb > 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        (
+            "L'''[[Iliade]]'' dell'''antico'' poeta è nota a tutti.",
+            "L'Iliade dell'antico poeta è nota a tutti.",
+        ),
+        (
+            "A set ''has an '''n'''th member'' and ''no'' more of them.",
+            "A set has an nth member and no more of them.",
+        ),
+        ("The <span class=large>river is long and runs north.", "The river is long and runs north."),
+        ("__NOTOC__The river is long and runs north.", "The river is long and runs north."),
+    ],
+)
+def test_words_are_read_as_a_page_shows_them(typed: str, shown: str) -> None:
+    assert judge([read_truth(f"{typed}\n\n{FIRST}")], [f"{shown}\n{FIRST}"])[0].ngrams_lost_percent == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[[File: a.jpg|thumb|The river as seen from the old bridge]]",
+        "[[File:a.jpg|thumb|The river <small>as seen from the old bridge]]</small>",
+    ],
+)
+def test_captions_are_no_prose_however_the_link_is_written(line: str) -> None:
+    truth = read_truth(f"{line}\n{FIRST}")
+    assert judge([truth], [FIRST])[0].ngrams_lost_percent == 0
+    assert judge([truth], [f"{FIRST}\nThe river as seen from the old bridge."])[0].non_prose_percent > 0
+
+
+@pytest.mark.parametrize("line", ["- one mill that grinds corn for everyone", "1 KiB = 1 024 B --- (kibibyte)"])
+def test_lists_and_figures_typed_as_lines_are_no_prose(line: str) -> None:
+    truth = read_truth(f"{FIRST}\n\n{line}")
+    assert judge([truth], [FIRST])[0].ngrams_lost_percent == 0
+    assert judge([truth], [f"{FIRST}\n{line}"])[0].non_prose_percent > 0
+
+
+def test_a_sentence_with_figures_is_prose() -> None:
+    sentence = "In 1990 it had 40 000 inhabitants, in 2000 no more than 35 000 of them were left."
+    assert judge([read_truth(f"{FIRST}\n\n{sentence}")], [FIRST])[0].ngrams_lost_percent > 20
+
+
+@pytest.mark.parametrize("name", ["quote", "citazione", "Q", "citazione necessaria"])
+def test_prose_in_a_template_may_be_kept(name: str) -> None:
+    truth = read_truth(f"{FIRST}\n{{{{{name}|{SECOND}}}}}")
+    for output in (FIRST, f"{FIRST}\n{SECOND}"):
+        quality = judge([truth], [output])[0]
+        assert quality.non_prose_percent == quality.ngrams_lost_percent == 0

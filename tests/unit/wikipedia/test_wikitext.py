@@ -38,7 +38,7 @@ def cleaned(sentence: str) -> str:
         "{{Infobox river|name=The long river of the north.|length={{convert|5|km}}}}",
         '{| class="wikitable"\n|-\n| A cell that reads very much like a sentence.\n|}',
         "<gallery>\nFile:a.jpg|A caption that reads very much like a sentence.\n</gallery>",
-        "<math>x = \\frac{1}{2} \\text{ and this is a formula for all we know.}</math>",
+        "<math>x = \\odd{1}{2} \\text{ and this is a formula for all we know.}</math>",
         "<!-- A comment that reads very much like a sentence. -->",
         "<ref>Smith, J. (1999). A book that ends with a full stop.</ref>",
         "<REF name=x>Smith, J. (1999). A book that ends with a stop.</ref>",
@@ -93,8 +93,8 @@ def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
 @pytest.mark.parametrize(
     ("markup", "prose"),
     [
-        (r"It is known. Here <math>\frac{a}{b}</math> is small. The rest follows.", "It is known. The rest follows."),
-        (r"The mean (that is <math>\bar{x}</math>) is known to all.", "The mean is known to all."),
+        (r"It is known. Here <math>\odd{a}{b}</math> is small. The rest follows.", "It is known. The rest follows."),
+        (r"The mean (that is <math>\odd{x}</math>) is known to all.", "The mean is known to all."),
         (r"If <math>\alpha \le x_{12}</math>, then it is small.", "If α ≤ x_12, then it is small."),
         (r"The sum <math>\pi^2 + x^{-10}</math> is no whole number.", "The sum π² + x⁻¹⁰ is no whole number."),
         ("The command <code>ls -l</code> lists the files there.", "The command ls -l lists the files there."),
@@ -103,15 +103,15 @@ def test_what_belongs_to_a_sentence_stays(markup: str, prose: str) -> None:
             "It had a density of {{Pop density|1|2|km2}} in 2011. Many people of all kinds live there.",
             "Many people of all kinds live there.",
         ),
-        (f"{PLAIN} The town is at {{{{coord|12|N|70|W|display=inline,title}}}}.", PLAIN),
+        (f"{PLAIN} The town is at {{{{coord|odd|display=inline,title}}}}.", PLAIN),
         (
             "They are {{X}}<sub>n</sub>{{Y}}<sub>2n</sub>. All of them burn well in the air.",
             "All of them burn well in the air.",
         ),
         (f"{PLAIN}\n:<math>y</math>\nwhere x is the mass. {PLAIN}", f"{PLAIN}\n{PLAIN}"),
-        (f"{PLAIN} It is given by\n<math>\\int y</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
-        (f"{PLAIN} It is given by\n:<math>\\int y</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
-        (rf"{PLAIN} Take <math>\bar x</math>! and so on (see there). {PLAIN}", f"{PLAIN} {PLAIN}"),
+        (f"{PLAIN} It is given by\n<math>\\odd y</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN} It is given by\n:<math>\\odd y</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (rf"{PLAIN} Take <math>\odd x</math>! and so on (see there). {PLAIN}", f"{PLAIN} {PLAIN}"),
         (f"{PLAIN}\n{PLAIN}\n{PLAIN} They are:\n* one\n* two", f"{PLAIN} {PLAIN} {PLAIN}"),
         (
             "The line is run by T.U.A. (of the town). They are:\n* one\n* two",
@@ -226,9 +226,74 @@ def test_small_things(markup: str, prose: str) -> None:
     assert cleaned(markup) == prose
 
 
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("It is given by\n:<math>F = ma,</math>\nwhere m is the mass.", "It is given by F = ma, where m is the mass."),
+        ("The force is given by\n\n<math>F = ma</math>.\n\nMasses.", "The force is given by F = ma."),
+        ("It is given by\n:<math>f(x)</math>\n\nwhere x is a number.", "It is given by f(x) where x is a number."),
+        (
+            "It is given by:\n:<math>a</math>,\n:<math>b</math>\nwhich are small.",
+            "It is given by: a, b which are small.",
+        ),
+        (f"{PLAIN}\n:<math>F = ma</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),  # no sentence holds it
+        (f"{PLAIN}\n* All of them are\n:<math>F = ma</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (
+            f"All of the laws of motion can be written as:\n:<math>a = b</math>\n:<math>c = d</math>\n{PLAIN}",
+            f"All of the laws of motion can be written as:\n{PLAIN}",
+        ),
+        (f"The force is given by\n:<math>F = ma</math>.\n{PLAIN}", f"The force is given by F = ma.\n{PLAIN}"),
+        (f"{PLAIN}\n\n\n:<math>F = ma</math>\n\nwhere m is the mass.", PLAIN),
+    ],
+)
+def test_a_formula_on_its_own_line_belongs_to_its_sentence(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+WHOLE = "The people of the towns around skate on the river in winter"
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        (WHOLE, WHOLE),
+        (f"{PLAIN} {WHOLE}\n* one\n* two", f"{PLAIN} {WHOLE}"),
+        (f"{PLAIN} {WHOLE}\n\n* one\n* two", f"{PLAIN} {WHOLE}"),
+        (f"{PLAIN} {WHOLE}\n{{|\n| a\n|}}", f"{PLAIN} {WHOLE}"),
+        (f"{PLAIN} {WHOLE}\n:<math>\\odd</math>", PLAIN),  # which may be part of it
+        (f"{PLAIN} {WHOLE} of the\n* one\n* two", PLAIN),
+        (f"{PLAIN} {WHOLE} and\n\n* one\n* two", PLAIN),
+        ("Front for the Freedom of the Towns of the River Long or FFT (Anna Smith, John Smith)", ""),
+        ("They skate on it", ""),
+    ],
+)
+def test_a_sentence_that_lacks_only_its_full_stop_stays(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+def test_where_words_that_end_no_sentence_are_unknown_a_sentence_needs_its_full_stop() -> None:
+    swedish = make_siteinfo("svwiki", "sv", {})
+    assert clean(f"{PLAIN} {WHOLE}\n* one", swedish) == PLAIN
+
+
+def test_a_paragraph_after_one_that_went_is_judged_by_itself_where_that_had_its_end() -> None:
+    lost = "\n* one\nand x is the mass;\n\n"
+    assert cleaned(f"{PLAIN}{lost}the river Long runs north.") == f"{PLAIN}\nthe river Long runs north."
+    assert cleaned(f"{PLAIN}{lost.replace(';', '')}the river Long runs north.") == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("language", "name"), [("it", "ClimaAnnuale"), ("de", "Klimatabelle"), ("es", "Clima"), ("fr", "Climat")]
+)
+def test_a_table_of_climate_takes_its_label_with_it(language: str, name: str) -> None:
+    table = f"'''Medie mensili della stazione'''{{{{{name}\n| tempmax01 = 3\n}}}}"
+    page = f"{PLAIN}\n\n{table}\nL'area urbana è calda.\n{PLAIN}"
+    assert clean(page, make_siteinfo("wiki", language, {})) == f"{PLAIN}\nL'area urbana è calda. {PLAIN}"
+
+
 def test_sentences_with_a_gap_are_counted() -> None:
     dropped: Counter[str] = Counter()
-    clean(rf"{PLAIN} Here <math>\frac12</math> is small. So is <math>\bar x</math> too.", dropped=dropped)
+    clean(rf"{PLAIN} Here <math>\odd12</math> is small. So is <math>\odd x</math> too.", dropped=dropped)
     assert dropped == {"gap": 2}
 
 
@@ -247,6 +312,9 @@ def test_sentences_with_a_gap_are_counted() -> None:
             "It weighs 5.98×10²⁴ kg, as 1 Kings 3:1 says.",
         ),
         ("Il canto dell'''Iliade'' di Omero è '''lungo''' (''x'').", "Il canto dell'Iliade di Omero è lungo (x)."),
+        ("Fa parte dell'''Unione Terre d'Argine'' da anni.", "Fa parte dell'Unione Terre d'Argine da anni."),
+        ("The reaction is ATP --> ADP + P at this point.", "The reaction is ATP → ADP + P at this point."),
+        ("One part of it ends here.--> Another one follows.", "One part of it ends here. Another one follows."),
         ("It was won by Perry Hooper, Sr.<ref>x</ref>. Then he left.", "It was won by Perry Hooper, Sr. Then he left."),
         (
             "He said 'just knowing.{{' \"}} And then he left the room.",

@@ -11,16 +11,21 @@ from pipeline_src.params.study import check_study
 from pipeline_src.tools.ablations.equal_compute import equal_steps, flops
 from pipeline_src.tools.ablations.tables import apply, read_table
 
+SHORT, LONG = 3600, 1200  # steps of the study
+
 
 @pytest.fixture(scope="module")
 def raw(root):
-    return yaml.safe_load((root / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
+    """The sample study, at steps of this file's own."""
+    sample = yaml.safe_load((root / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
+    sample["pretrain"] |= {"steps": {"short": SHORT, "long": LONG}, "keep_steps": []}
+    return sample
 
 
 def test_a_study_costs_what_the_formula_of_bert_says(raw):
     """2 x 128, full sequences of 64 and 128 tokens, one in seven predicted; [CLS] beside them is in use."""
     expected = 0
-    for length, steps in ((64, 3600), (128, 1200)):
+    for length, steps in ((64, SHORT), (128, LONG)):
         tokens, predicted = 32 * length, round(0.15 * 32 * length)
         rows = predicted + 32
         block = 6 * 12 * 128**2 * tokens + 12 * 128 * length * tokens
@@ -51,7 +56,7 @@ def test_a_teachers_forward_pass_is_a_third_of_its_training(raw, objective, tmp_
 
     def all_tokens(layers: int, width: int) -> float:
         config, total = BertConfig(4096, width, layers, 2, 4 * width), 0
-        for length, steps in ((64, 3600), (128, 1200)):
+        for length, steps in ((64, SHORT), (128, LONG)):
             tokens = 32 * length
             predicted = tokens if objective == "distilled" else 0
             total += steps * config.training_flops(
@@ -60,7 +65,7 @@ def test_a_teachers_forward_pass_is_a_third_of_its_training(raw, objective, tmp_
         return total
 
     own = all_tokens(1, 128)
-    tokens = 32 * (64 * 3600 + 128 * 1200)
+    tokens = 32 * (64 * SHORT + 128 * LONG)
 
     def projection(width: int) -> int:
         return 6 * 128 * width * 2 * tokens if objective == "layers" else 0
@@ -76,7 +81,7 @@ def test_steps_keep_their_shares(raw):
     study = check_study(raw)
     half = check_study(apply({"pretrain.batch": 64}, raw))
     assert equal_steps(half, study) == {
-        "pretrain.steps.short": 1800, "pretrain.steps.long": 600, "pretrain.warmup": 75
+        "pretrain.steps.short": SHORT // 2, "pretrain.steps.long": LONG // 2, "pretrain.warmup": 75
     }  # fmt: skip
 
 
