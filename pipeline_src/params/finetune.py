@@ -64,8 +64,8 @@ class FinetuneParams(Block):
         teacher: folder ``models`` of a study of the same vocabulary, whose fine-tuned models the tasks are learnt from
             (TinyBERT's task-specific distillation); ``pipeline_src/catalogue/no-teacher`` where there is none.
         restarts: one run per task and number, each with its own data order and its own head (paper, section 4.1).
-        default: the recipe of every task that ``tasks`` does not name.
-        tasks: recipes of single tasks; what one leaves out is that of ``default`` (finetuning/recipes.py).
+        default: the recipe of every task, but for what ``tasks`` says of it.
+        tasks: by task, what its recipe says otherwise than ``default``, ``{}`` for nothing (finetuning/recipes.py).
         random_baseline: also train each task from random weights, the score every other is read against.
         bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
             left-to-right model's).

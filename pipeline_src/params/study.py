@@ -136,6 +136,17 @@ class Study(Block):
         return self
 
     @model_validator(mode="after")
+    def _every_task_has_a_line_of_its_own(self) -> Study:
+        """DVC asks for the parameter that a stage names, so that another task's recipe makes this task's no older."""
+        for task in self.tasks:
+            if task not in self.finetune.tasks:
+                raise ValueError(
+                    f"finetune.tasks: no recipe for {task}; add `{task}: {{}}` for that of finetune.default, or say "
+                    "what differs"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _tasks_are_learnt_from_the_teacher(self) -> Study:
         if self.finetune.teacher == NO_TEACHER:
             return self
