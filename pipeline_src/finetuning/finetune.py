@@ -69,6 +69,8 @@ def run(
     stream = derive_seed(seed, task, restart) >> 1
     config = replace(load_config(encoder), positions_start=model.positions_start)  # random weights begin as it did
     check_architecture(config, model, encoder)
+    if recipe.dropout is not None:
+        config = replace(config, hidden_dropout_prob=recipe.dropout, attention_probs_dropout_prob=recipe.dropout)
     trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
     taught = {} if finetune.teacher == NO_TEACHER else {"teacher": teach(trainer, files, seed)}
     identity = (

@@ -38,6 +38,8 @@ class Recipe(Block):
         learning_rates, epochs, batches: the grid, each one number or a list; the best point by the development set is
             kept. The defaults are section 4.1's.
         max_length: tokens of a sequence at most.
+        dropout: while the task is learnt, of attention weights too; null leaves the encoder's own. For one that was
+            pretrained with little or none: few labelled examples are soon learnt by heart.
         frozen: which layers of a frozen encoder feed the task's own LSTM (section 5.3, table 7); null trains all.
         layer_epochs: with a teacher, epochs in which its layers are imitated, before its answers are in ``epochs``; 20
             in TinyBERT (Jiao et al. 2020, section 4.2). 0 leaves them out.
@@ -50,6 +52,7 @@ class Recipe(Block):
     epochs: Numbers = (3,)
     batches: Numbers = (32,)
     max_length: int = Field(default=128, ge=16, le=4096)
+    dropout: float | None = Field(default=None, ge=0, lt=1)
     frozen: Frozen | None = None
     layer_epochs: int = Field(default=20, ge=0, le=1_000_000)
     layer_learning_rate: float = Field(default=5e-5, gt=0, le=1)

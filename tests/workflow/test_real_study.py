@@ -100,6 +100,15 @@ def test_a_changed_metric_scores_again_and_scans_no_corpus(done: Project, tmp_pa
     assert "rule evaluate:" in listed and "rule corpus_statistics:" not in listed and "rule pretrain" not in listed
 
 
+def test_a_changed_recipe_trains_its_own_task_alone(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "study")
+    project.edit("params.yaml", "tasks: {rte: {},", "tasks: {rte: {epochs: 2},")
+    stale = {line.split(":")[0] for line in project.dvc("status").splitlines() if line[:1].isalpha()}
+    assert stale == {"finetune@rte-1", "report"}  # which reads the whole of params.yaml
+    listed = project.snakemake("-n")
+    assert "results/predictions/rte/1" in listed and "results/predictions/swag/1" not in listed
+
+
 def test_a_clone_without_git_identity_gets_one_of_its_own(clone: Project, tmp_path: Path) -> None:
     project = clone.copy(tmp_path / "study")
     project.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")

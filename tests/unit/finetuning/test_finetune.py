@@ -97,6 +97,17 @@ def test_a_left_to_right_model_stays_one_and_gets_an_lstm(study, tmp_path, monke
     assert sum(name.startswith("bilstm.") for name in names) == 8
 
 
+def test_a_recipe_has_a_dropout_of_its_own(study, monkeypatch):
+    monkeypatch.chdir(study)
+    losses = []
+    for dropout in (0.0, 0.3):
+        run(seed=1, model=MODEL, finetune=params(dropout=dropout), task="sst2", restart="2")
+        kept = read_json("models/finetuned/sst2/2/kept-model/config.json", dict)
+        assert {kept[f"{part}_dropout_prob"] for part in ("hidden", "attention_probs")} == {dropout}
+        losses.append(read_json("results/predictions/sst2/2/predicted/run.json")["runs"][0]["train_loss"])
+    assert losses[0] != losses[1]
+
+
 def test_same_bytes_again_and_another_restart_differs(study, monkeypatch):
     monkeypatch.chdir(study)
     hashes = []

@@ -198,19 +198,26 @@ def test_a_key_misspelt_is_called_unknown_rather_than_missing() -> None:
 
 
 def test_a_tasks_recipe_takes_from_the_default_what_it_leaves_out() -> None:
-    study = check_study(changed("finetune.tasks", {"rte": {"epochs": 7}}))
+    study = check_study(changed("finetune.tasks.rte", {"epochs": 7}))
     assert recipe_of(study.finetune, "rte") == study.finetune.default.model_copy(update={"epochs": (7,)})
     assert recipe_of(study.finetune, "cola") == study.finetune.default
     whole = {**SAMPLE["finetune"]["default"], "max_length": 32, "frozen": "last"}
-    study = check_study(changed("finetune.tasks", {"rte": whole}))
+    study = check_study(changed("finetune.tasks.rte", whole))
     assert recipe_of(study.finetune, "rte") == study.finetune.tasks["rte"]
+
+
+def test_every_task_has_a_line_of_its_own() -> None:
+    without = changed("finetune.tasks", {"cola": {}, "rte": {}})
+    with pytest.raises(PipelineError, match="no recipe for squad1; add `squad1: {}`"):
+        check_study(without | {"tasks": ["cola", "squad1"]})
+    check_study(without | {"tasks": ["cola"]})
 
 
 def test_what_a_stage_ran_with_is_compared_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     def write(recipe: dict[str, Any]) -> Study:
-        Path("params.yaml").write_text(yaml.safe_dump(changed("finetune.tasks", {"rte": recipe})))
+        Path("params.yaml").write_text(yaml.safe_dump(changed("finetune.tasks.rte", recipe)))
         return load_study()
 
     ran = write({"epochs": 3})

@@ -90,10 +90,10 @@ def test_a_real_training_of_the_readme_is_met(study_of):
 
 def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
     recipe = Recipe(learning_rates=(0.001,), epochs=(1,), batches=(32,), max_length=64).model_dump(mode="json")
-    one = {"default": recipe, "tasks": {}, "random_baseline": False, "restarts": [1]}
+    one = {"default": recipe, "tasks": {"cola": {}}, "random_baseline": False, "restarts": [1]}
     many = {
         "default": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3]},
-        "tasks": {},
+        "tasks": {"cola": {}},
         "random_baseline": True,
         "restarts": [1, 2],
     }
