@@ -194,22 +194,22 @@ class SelfAttention(nn.Module):
         context = attention(query, key, value, layout, dropout, self.causal, self.back_end, queries)
         return context.reshape(len(asking), -1)
 
-    def look_beside(self, offsets: Sequence[int]) -> None:
+    def look_beside(self, offsets: Sequence[int], waves: int) -> None:
         """Let the first heads begin by looking at neighbours: head n at the token ``offsets[n]`` places further on.
 
+        ``waves`` is the width of the vectors that positions begin as, whose columns are the first of those read here.
         Among vectors as :func:`sinusoids` gives, that of a place further on is the same with each pair of columns
         turned (Vaswani et al. 2017, section 3.5). The query keeps the pairs of the shortest waves and the key turns
         them back, so that their product is largest there. Trained encoders have such heads (Clark et al. 2019, section
         3.1), which random weights find late; to begin from what training would find is mimetic initialisation
         (Trockman and Kolter 2023).
         """
-        width = self.query.in_features
-        size = width // self.heads
-        sines = torch.arange(0, size, 2)
+        size = self.query.out_features // self.heads
+        sines = torch.arange(0, min(size, waves) - 1, 2)
         cosines = sines + 1
         for head, offset in enumerate(offsets[: self.heads]):
             query, key = (part.weight[head * size : (head + 1) * size] for part in (self.query, self.key))
-            turned = offset * SINUSOID_BASE ** (-sines / width)
+            turned = offset * SINUSOID_BASE ** (-sines / waves)
             query[sines, sines] += NEIGHBOUR_STRENGTH
             query[cosines, cosines] += NEIGHBOUR_STRENGTH
             key[sines, sines] += NEIGHBOUR_STRENGTH * turned.cos()
@@ -310,11 +310,11 @@ class Encoder(nn.Module):
         """In the order in which they run."""
         return list(self.layer)
 
-    def look_beside(self, offsets: Sequence[int]) -> None:
+    def look_beside(self, offsets: Sequence[int], waves: int) -> None:
         """See :meth:`SelfAttention.look_beside`: of the first block, where it has such an attention."""
         for part in self.layer[:1].modules():
             if isinstance(part, SelfAttention):
-                part.look_beside(offsets)
+                part.look_beside(offsets, waves)
 
 
 class Pooler(nn.Module):
@@ -350,7 +350,8 @@ class Bert(nn.Module):
     def adjust_initial_weights(self) -> None:
         """After weights are drawn: heads that look at the tokens before and after, where positions start so."""
         if self.config.positions_start == "neighbours":
-            self.encoder.look_beside((-1,) if self.config.is_decoder else (-1, 1))
+            offsets = (-1,) if self.config.is_decoder else (-1, 1)
+            self.encoder.look_beside(offsets, self.config.embedding_width)
 
     def forward(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
 from pipeline_src.models.bert import Bert, BertConfig, Embeddings, Encoder
@@ -51,10 +52,12 @@ class NarrowEncoder(Encoder):
         """[T, E] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
         return super().forward(self.embeddings_project(hidden), layout, rows)
 
-    def look_beside(self, offsets: Sequence[int]) -> None:
-        """Only where nothing is projected: of positions behind a projection no head knows the columns."""
-        if isinstance(self.embeddings_project, nn.Identity):
-            super().look_beside(offsets)
+    def look_beside(self, offsets: Sequence[int], waves: int) -> None:
+        """Behind a projection, which begins by passing its input on: no head would find the positions otherwise."""
+        if isinstance(self.embeddings_project, nn.Linear):
+            weight = self.embeddings_project.weight
+            weight += torch.eye(*weight.shape)
+        super().look_beside(offsets, waves)
 
     def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
         """[T, E] -> what is projected and what each block makes of it, as many [T, H] as blocks and one."""

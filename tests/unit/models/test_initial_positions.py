@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline_src.models.architecture import load_architecture
-from pipeline_src.models.bert import SINUSOID_AMPLITUDE, BertConfig, initialise, sinusoids
+from pipeline_src.models.bert import SINUSOID_AMPLITUDE, Bert, BertConfig, initialise, sinusoids
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.packed_layout import PackedLayout
 from pipeline_src.params.model import ModelParams
@@ -32,15 +32,16 @@ def test_positions_start_as_sinusoids_where_wanted_and_are_not_written_into_the_
             assert torch.equal(weight, others[name]), name  # all else is drawn the same
 
 
-def attention_by_offset(config: BertConfig) -> dict[int, list[float]]:
+def attention_by_offset(config: BertConfig, encoder: type[Bert] = Bert) -> dict[int, list[float]]:
     """What each head of the first block gives, on average over a text of random tokens, to tokens at each offset."""
-    made = BertForPretraining(config)
+    made = encoder(config)
     initialise(made, torch.Generator().manual_seed(0))
     layout = PackedLayout.of(torch.tensor([0, 60]), 60, 60)
     ids = torch.randint(0, 50, (60,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        hidden = made.bert.embeddings(ids, torch.zeros_like(ids), layout)
-        weights = made.bert.encoder.layer[0].attention["self"].weights(hidden, layout)[0]
+        hidden = made.embeddings(ids, torch.zeros_like(ids), layout)
+        hidden = getattr(made.encoder, "embeddings_project", torch.nn.Identity())(hidden)
+        weights = made.encoder.layer[0].attention["self"].weights(hidden, layout)[0]
     return {offset: [float(head.diagonal(offset).mean()) for head in weights] for offset in range(-3, 4)}
 
 
@@ -68,9 +69,20 @@ def test_a_head_that_reads_left_to_right_begins_at_the_token_before():
     assert abs(found[-1][1] - found[-2][1]) < 0.02 and found[1] == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("embedding", [128, 192])
+def test_heads_find_positions_behind_a_projection(embedding: int):
+    member = load_architecture("albert")
+    params = ModelParams(
+        architecture="albert", layers=2, hidden=192, embedding=embedding, dropout=0.0, positions_start="neighbours"
+    )
+    found = attention_by_offset(member.config.from_params(params, 50), member.encoder)
+    assert max(found, key=lambda offset: found[offset][0]) == -1 and found[-1][0] > 0.25
+    assert max(found, key=lambda offset: found[offset][1]) == 1 and found[1][1] > 0.25
+
+
 @pytest.mark.parametrize(
     ("architecture", "embedding", "turned"),
-    [("roberta", None, 2), ("distilbert", None, 2), ("electra", None, 2), ("electra", 32, 0), ("albert", None, 0)]
+    [("roberta", None, 2), ("distilbert", None, 2), ("electra", None, 2), ("electra", 32, 3), ("albert", None, 3), ("albert", 33, 3)]
     + [("deberta", None, 0), ("deberta_v2", None, 0), ("modernbert", None, 0), ("bilstm", None, 0)],
 )
 def test_members_of_the_family_begin_at_neighbours_where_heads_see_positions(
