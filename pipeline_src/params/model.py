@@ -25,8 +25,8 @@ class ModelParams(Block):
         positions: learned positions, the longest input; 512 in the paper.
         positions_start: what is known of positions at the start: ``learned`` nothing, their vectors are random numbers
             as all weights (the paper's); ``sinusoid`` they are sines and cosines (Vaswani et al. 2017, section 3.5);
-            ``neighbours`` those, and two heads of the first block look at the tokens before and after. All are
-            trained on.
+            ``neighbours`` those, and two heads of the first block look at the tokens before and after; a projection
+            of narrow embeddings begins by passing them on. All are trained on.
         dropout: on every layer; 0.1 in the paper (appendix A.2).
         attention_dropout: on the attention weights; null means the same.
         activation: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).

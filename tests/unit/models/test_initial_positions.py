@@ -82,7 +82,14 @@ def test_heads_find_positions_behind_a_projection(embedding: int):
 
 @pytest.mark.parametrize(
     ("architecture", "embedding", "turned"),
-    [("roberta", None, 2), ("distilbert", None, 2), ("electra", None, 2), ("electra", 32, 3), ("albert", None, 3), ("albert", 33, 3)]
+    [
+        ("roberta", None, 2),
+        ("distilbert", None, 2),
+        ("electra", None, 2),
+        ("electra", 32, 3),
+        ("albert", None, 3),
+        ("albert", 33, 3),
+    ]
     + [("deberta", None, 0), ("deberta_v2", None, 0), ("modernbert", None, 0), ("bilstm", None, 0)],
 )
 def test_members_of_the_family_begin_at_neighbours_where_heads_see_positions(
