@@ -62,7 +62,7 @@ def main(arguments: argparse.Namespace) -> None:
         return
     for wave in waves(experiments):
         if queue(wave, params):
-            wait(wave, arguments.jobs)
+            wait(wave, params, arguments.jobs)
         done = finished()
         if failed := [experiment.name for experiment in wave if experiment.name not in done]:
             raise PipelineError(
@@ -144,25 +144,33 @@ def finished() -> set[str]:
     return set(_dvc("exp", "list", "--name-only", quiet=True).split())
 
 
-def wait(experiments: Iterable[Experiment], jobs: int) -> None:
+def wait(experiments: Iterable[Experiment], params: dict[str, Any], jobs: int) -> None:
     """Start DVC's workers and return when none of the experiments waits or runs; says each that ends.
 
-    Workers that end while experiments still wait are started again, ``STARTS`` times in all.
+    Workers that end while experiments are open are started again, ``STARTS`` times in all. What they leave behind as
+    running is queued anew: one that was killed, or that found nothing to do on a busy machine and stopped with an
+    experiment that it had just taken.
 
     Raises:
         PipelineError: the workers ended before the experiments did.
     """
-    open_ones, starts = {experiment.name for experiment in experiments}, 0
+    named, starts = {experiment.name: experiment for experiment in experiments}, 0
+    open_ones = set(named)
     try:
         while open_ones:
             _dvc("queue", "start", "-j", str(jobs))
             starts += 1
             open_ones = _watch(open_ones)
-            if open_ones and (starts == STARTS or "Queued" not in map(states().get, open_ones)):
+            if open_ones and starts == STARTS:
                 raise PipelineError(
                     "DVC's workers ended before the experiments did", ", ".join(sorted(open_ones)),
                     remedy="`dvc queue remove --queued` or `dvc queue kill`, then the same command again",
                 )  # fmt: skip
+            now = states()
+            for name in sorted(name for name in open_ones if now.get(name) == "Running"):
+                print(f"{name}: left by its worker; queued again", flush=True)
+                _dvc("queue", "kill", name, quiet=True)  # marks it as failed, and ends what may still run
+                _dvc(*command(named[name], params))
     except KeyboardInterrupt:
         print("the experiments go on; `dvc queue status` shows them, the same command waits again", file=sys.stderr)
         raise

@@ -33,6 +33,9 @@ class Queue:
         if words[:2] == ("exp", "run"):
             self.asked.append(words[4])
             self.states[words[4]] = "Queued"
+        elif words[:2] == ("queue", "kill"):
+            self.asked.append(f"kill {words[2]}")
+            self.states[words[2]] = "Failed"
         elif words[:2] == ("queue", "start"):
             self.asked.append(f"start {words[3]}")
             if self.idle_starts:
@@ -86,11 +89,16 @@ def test_what_waits_already_is_not_queued_twice(queue: Queue) -> None:
     assert queue.asked == ["rates-10"]
 
 
-def test_workers_that_died_are_noticed(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    queue.states = {"rates-05": "Running"}
-    assert command_line.main(["ablations", "rates", "--only", "rates-05"]) == 2
-    assert "workers ended before the experiments did: rates-05" in capsys.readouterr().err
-    assert queue.asked == ["start 2"]  # what a dead worker ran is not in the queue any more
+@pytest.mark.parametrize("idle", [0, ablations.STARTS])
+def test_what_a_worker_left_behind_is_queued_again(queue: Queue, capsys: pytest.CaptureFixture[str], idle: int) -> None:
+    queue.states, queue.idle_starts = {"rates-05": "Running"}, idle
+    status = command_line.main(["ablations", "rates", "--only", "rates-05"])
+    again = ["kill rates-05", "rates-05", "start 2"]
+    if not idle:
+        assert status == 0 and queue.asked == ["start 2", *again] and queue.done == ["rates-05"]
+    else:
+        assert status == 2 and queue.asked == ["start 2", *again, "start 2"]
+        assert "workers ended before the experiments did: rates-05" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("idle", "status"), [(ablations.STARTS - 1, 0), (ablations.STARTS, 2)])
