@@ -23,6 +23,7 @@ WORD_VECTORS = Path("models/word_vectors")
 FINETUNED = Path("models/finetuned")
 CHECKPOINTS = Path("checkpoints")
 FEATURES = Path("data/features")  # a cache: may be deleted at any time
+BASELINES = Path("data/baselines")  # the same, of fine-tunings from random weights
 
 # results
 RESULTS = Path("results")

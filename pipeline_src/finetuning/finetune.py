@@ -19,12 +19,12 @@ from safetensors.torch import save
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
-from pipeline_src.common.paths import finetuned_model, task_predictions
+from pipeline_src.common.paths import BASELINES, finetuned_model, task_predictions
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.augmentation import augment
 from pipeline_src.finetuning.distillation import file_sums, load_taught, taught_folder
 from pipeline_src.finetuning.files import TaskFiles
-from pipeline_src.finetuning.grid import Grid, write_lines
+from pipeline_src.finetuning.grid import BaselineGrid, Grid, write_lines
 from pipeline_src.finetuning.identity import checkpoint_identity
 from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.finetuning.substitutes import load_substitutes
@@ -73,37 +73,48 @@ def run(
         config = replace(config, hidden_dropout_prob=recipe.dropout, attention_probs_dropout_prob=recipe.dropout)
     trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
     taught = {} if finetune.teacher == NO_TEACHER else {"teacher": teach(trainer, files, seed)}
-    identity = (
-        checkpoint_identity(
-            seed=seed,
-            restart=restart,
-            recipe=recipe,
-            finetune=finetune,
-            task=files.spec,
-            encoder=encoder,
-            model=model,
-            data=files.sums(),
-        )
-        | taught
-    )
-    grid = Grid(ROOT / PHASE / task / restart / fingerprint(identity))
+    grids = []
     with catch_stop_requests() as stop_request:
-        run_grid(grid, trainer, files, identity, stop_request)
+        for weights in WEIGHTS if finetune.random_baseline else ("pretrained",):
+            identity = checkpoint_identity(
+                seed=seed,
+                restart=restart,
+                recipe=recipe,
+                finetune=finetune,
+                task=files.spec,
+                encoder=encoder,
+                model=model,
+                data=files.sums(),
+                weights=weights,
+            )
+            grid = open_grid({**identity, **taught})
+            run_grid(grid, trainer, files, {**identity, **taught}, stop_request)
+            grids.append(grid)
 
-    best = trainer.model()
-    load_weights(best, grid.best_folder("pretrained") / "model")
+    kept, best = grids[0].best_folder, trainer.model()
+    load_weights(best, kept / "model")
     with atomic_directory(task_predictions(task, restart)) as output:
-        for weights in dict.fromkeys(run["weights"] for run in grid.runs):
-            shutil.copytree(grid.best_folder(weights) / "predictions", output / weights)
+        for grid in grids:
+            shutil.copytree(grid.best_folder / "predictions", output / grid.weights)
         for row in files.tests():
             lines = trainer.predict(best.to(trainer.distributed.device), files.eval_set(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
         counts = {file: reasons for file, reasons in files.counts.items() if reasons}
-        summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": grid.runs, "counts": counts}
+        runs = [run for grid in grids for run in grid.runs]
+        summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": runs, "counts": counts}
         write_json(output / "run.json", summary)
     with atomic_directory(finetuned_model(task, restart)) as output:
-        shutil.copytree(grid.best_folder("pretrained") / "model", output, dirs_exist_ok=True)
-    grid.finish()
+        shutil.copytree(kept / "model", output, dirs_exist_ok=True)
+    for grid in grids:
+        grid.finish()
+
+
+def open_grid(identity: Mapping[str, Any]) -> Grid:
+    """The runs of one kind of weights, as an earlier start of the stage left them."""
+    weights, folder = identity["weights"], Path(identity["task"]["name"], identity["restart"], fingerprint(identity))
+    if weights == "random":
+        return BaselineGrid(BASELINES / folder, weights)
+    return Grid(ROOT / PHASE / folder, weights)
 
 
 def check_architecture(config: BertConfig, model: ModelParams, encoder: Path) -> None:
@@ -123,7 +134,7 @@ def check_architecture(config: BertConfig, model: ModelParams, encoder: Path) ->
 def run_grid(
     grid: Grid, trainer: TaskTrainer, files: TaskFiles, identity: Mapping[str, Any], stop_request: StopRequest
 ) -> None:
-    """Train every point of the recipe's grid that ``grid`` does not hold yet, from each kind of weights.
+    """Train every point of the recipe's grid that ``grid`` does not hold yet.
 
     Args:
         identity: what decides the result, by which checkpoints are known.
@@ -134,25 +145,24 @@ def run_grid(
     """
     eval_sets = [files.eval_set(row) for row in files.spec.scores]
     first, score = eval_sets[0], files.spec.eval_set(None)
-    for weights in WEIGHTS if trainer.params.random_baseline else ("pretrained",):
-        for point in grid_points(trainer.recipe):
-            named = (
-                f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
-            )
-            if grid.has(weights, point):
-                log.info("%s: done before the stop", named)
-                continue
-            checkpoints = checkpoints_of(trainer, {**identity, "weights": weights, **point._asdict()})
-            start = imitated(grid, trainer, weights, identity, stop_request)
-            model, loss = trainer.train(weights, point, checkpoints, stop_request, start)
-            predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
-            scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
-            log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
-            about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
-            save = partial(save_finetuned, model=model, trainer=trainer, files=files, about=about, scores=scores)
-            saved = save if weights == "pretrained" else None  # of the random baseline only the predictions count
-            grid.keep(weights, point, loss, scores, score.metrics[0], predictions, saved)
-            checkpoints.finish()
+    for point in grid_points(trainer.recipe):
+        named = (
+            f"{grid.weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
+        )
+        if grid.has(point):
+            log.info("%s: trained before, kept in %s", named, grid.folder)
+            continue
+        checkpoints = checkpoints_of(trainer, {**identity, **point._asdict()})
+        start = imitated(grid, trainer, identity, stop_request)
+        model, loss = trainer.train(grid.weights, point, checkpoints, stop_request, start)
+        predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
+        scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
+        log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
+        about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
+        save = partial(save_finetuned, model=model, trainer=trainer, files=files, about=about, scores=scores)
+        saved = save if grid.weights == "pretrained" else None  # of the random baseline only the predictions count
+        grid.keep(point, loss, scores, score.metrics[0], predictions, saved)
+        checkpoints.finish()
 
 
 def checkpoints_of(trainer: TaskTrainer, identity: Mapping[str, Any]) -> Checkpoints:
@@ -162,9 +172,7 @@ def checkpoints_of(trainer: TaskTrainer, identity: Mapping[str, Any]) -> Checkpo
     return Checkpoints(phase, identity, environment(trainer.distributed, settings), trainer.distributed)
 
 
-def imitated(
-    grid: Grid, trainer: TaskTrainer, weights: str, identity: Mapping[str, Any], stop_request: StopRequest
-) -> Path | None:
+def imitated(grid: Grid, trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest) -> Path | None:
     """The file of a student that has learnt of its teacher's layers, once for all points of a grid; None without.
 
     Raises:
@@ -172,10 +180,10 @@ def imitated(
     """
     if trainer.teacher is None or not trainer.recipe.layer_epochs:
         return None
-    path = grid.folder / f"imitated-{weights}.safetensors"
+    path = grid.folder / "imitated.safetensors"
     if not path.exists():
-        checkpoints = checkpoints_of(trainer, {**identity, "weights": weights, "learns": "layers"})
-        model = trainer.imitate(weights, checkpoints, stop_request)
+        checkpoints = checkpoints_of(trainer, {**identity, "learns": "layers"})
+        model = trainer.imitate(grid.weights, checkpoints, stop_request)
         with atomic_file(path, "wb") as file:
             file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
         checkpoints.finish()

@@ -205,6 +205,33 @@ def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch
     assert not list(Path("checkpoints/finetune/sst2/7").iterdir())
 
 
+def test_another_encoder_of_the_same_form_trains_no_baseline_again(study, tmp_path, monkeypatch):
+    """What `dvc exp run -S mask_prob=0.2` changes is pretraining, on which random weights do not depend."""
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    steps, predicted = [], Path("results/predictions/sst2/1/predicted")
+    monkeypatch.setattr(trainer, "Loop", counting(steps, trainer.Loop))
+    run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
+    both, baseline = len(steps), hash_file(predicted / "random/sst2.jsonl")
+    file = Path("models/pretrained/long/model.safetensors")
+    save_file({name: tensor * 1.1 for name, tensor in load_file(file).items()}, file)
+    run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
+    assert len(steps) == both + both // 2
+    assert hash_file(predicted / "random/sst2.jsonl") == baseline
+    assert [r["weights"] for r in read_json(predicted / "run.json")["runs"]] == ["pretrained", "random"]
+
+    shutil.rmtree("data/baselines")
+    run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
+    assert hash_file(predicted / "random/sst2.jsonl") == baseline, "the same bytes, kept or trained again"
+    del steps[:]
+    run(seed=1, model=MODEL, finetune=params(dropout=0.1), task="sst2", restart="1")
+    assert len(steps) == both, "another recipe, another baseline"
+    tokenizer = Path("models/pretrained/long/tokenizer.json")
+    tokenizer.write_text(tokenizer.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    del steps[:]
+    run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
+    assert len(steps) == both, "another form, another baseline"
+
+
 def test_an_encoder_without_a_pooler_will_do(study, tmp_path, monkeypatch):
     monkeypatch.chdir(copy_of(study, tmp_path))
     bare = Path("models/bare")
