@@ -41,14 +41,14 @@ def _words(text: str) -> list[str]:
 
 def _fitted(bags: Sequence[Bag], labels: Sequence[Any]) -> Callable[[Sequence[Bag]], np.ndarray]:
     """A function from bags to log odds, [bags, classes]; two classes give one column each as well."""
-    from sklearn.feature_extraction import FeatureHasher
+    from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import LogisticRegression
 
-    hasher = FeatureHasher(1 << 18)
-    model = LogisticRegression(C=1.0, max_iter=200).fit(hasher.transform(bags), labels)
+    columns = DictVectorizer()  # of what training knows; the rest would weigh nothing
+    model = LogisticRegression(C=1.0, max_iter=200).fit(columns.fit_transform(bags), labels)
 
     def odds(bags: Sequence[Bag]) -> np.ndarray:
-        values = model.decision_function(hasher.transform(bags))
+        values = model.decision_function(columns.transform(bags))
         return np.column_stack([-values, values]) if values.ndim == 1 else values
 
     return odds
