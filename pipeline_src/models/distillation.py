@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline_src.models.linear_cross_entropy import chunks
+from pipeline_src.models.linear_cross_entropy import chunks, score_buffers
 from pipeline_src.models.packed_layout import PackedLayout
 
 
@@ -39,14 +39,24 @@ class _Distilled(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         loss = inner.new_zeros((), dtype=torch.float32)
         of_inner, of_weight, of_bias = torch.empty_like(inner), torch.zeros_like(weight), torch.zeros_like(bias)
-        for rows in chunks(len(inner), len(weight)):
-            logs = torch.addmm(bias, inner[rows], weight.T).float().div_(temperature).log_softmax(1)
-            wanted = torch.addmm(from_bias, from_inner[rows], from_weight.T).float().div_(temperature).log_softmax(1)
-            shares = wanted.exp()
-            loss += temperature**2 * (wanted.sub_(logs).mul_(shares)).sum()
-            of_scores = logs.exp_().sub_(shares).mul_(temperature)
+        cuts, narrow = chunks(len(inner), len(weight)), torch.is_autocast_enabled(inner.device.type)
+        buffers = score_buffers(3, cuts, weight)
+        bias, from_bias = bias / temperature, from_bias / temperature
+        for rows in cuts:
+            own, wanted, apart = (buffer[: rows.stop - rows.start] for buffer in buffers)
+            products = ((own, bias, inner, weight), (wanted, from_bias, from_inner, from_weight))
+            for scores, start, read, matrix in products:
+                if narrow:  # by autocast, which narrows no product that is written into a tensor
+                    scores.copy_(torch.addmm(start, read[rows] / temperature, matrix.T))
+                else:
+                    torch.addmm(start, read[rows] / temperature, matrix.T, out=scores)
+            torch.sub(wanted, own, out=apart)
+            (shares, log_total, total), (aims, log_aims, total_aims) = map(_shares, (own, wanted))
+            means = torch.bmm(aims[:, None], apart[:, :, None]).squeeze(2) / total_aims
+            loss += temperature**2 * (means + log_total - log_aims).sum()
+            of_scores = shares.div_(total).addcdiv_(aims, total_aims, value=-1).mul_(temperature)
             of_bias += of_scores.sum(0)
-            if torch.is_autocast_enabled(inner.device.type):  # it narrows no product that is written into a tensor
+            if narrow:
                 of_inner[rows] = of_scores @ weight
                 of_weight += of_scores.T @ inner[rows]
             else:
@@ -59,6 +69,14 @@ class _Distilled(torch.autograd.Function):
     def backward(ctx: Any, *of_outputs: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
         return *(gradient.mul_(of_outputs[0]) for gradient in gradients), None, None, None, None
+
+
+def _shares(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores [P, entries] made into what is in proportion to their shares, with logsumexp and sum of each row."""
+    best = scores.amax(1, keepdim=True)
+    shares = scores.sub_(best).exp_()
+    total = shares.sum(1, keepdim=True)
+    return shares, best + total.log(), total
 
 
 def spread_layers(student: int, teacher: int) -> list[int]:
