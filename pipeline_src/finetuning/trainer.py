@@ -25,6 +25,7 @@ from pipeline_src.models.dropout import Dropout
 from pipeline_src.models.hub import fill
 from pipeline_src.models.names import ENCODER, POOLER
 from pipeline_src.models.tensors import read_tensors
+from pipeline_src.models.undrawn import undrawn
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.params.machine import Machine
 from pipeline_src.tasks.features import Features
@@ -106,7 +107,7 @@ class TaskTrainer:
     def pretrained(self) -> BertForTask:
         """The task's model over the pretrained encoder; what that lacks, a pooler perhaps, is drawn anew."""
         tensors, draw = read_tensors(self.encoder, self.config.names), torch.Generator().manual_seed(self.stream)
-        with torch.device("meta"):  # drawing weights that are replaced would take seconds
+        with undrawn():  # drawing weights that are replaced would take seconds
             bert = make_encoder(self.config)
         bert.to_empty(device="cpu")
         parts: tuple[str, ...] = (*ENCODER, POOLER)

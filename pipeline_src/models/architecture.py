@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from pipeline_src.common.members import load_member
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.names import Names
+from pipeline_src.models.undrawn import undrawn
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Architecture:
 
     def parameters(self, config: BertConfig) -> int:
         """Parameters of the encoder: embeddings, blocks and pooler. No memory is taken for them."""
-        with torch.device("meta"):
+        with undrawn():
             return sum(parameter.numel() for parameter in self.encoder(config).parameters())
 
 

@@ -21,6 +21,7 @@ from pipeline_src.models.architecture import file_of, load_architecture
 from pipeline_src.models.bert import INITIAL_STD, NOT_SAVED, Bert, BertConfig
 from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS
 from pipeline_src.models.tensors import check_fits, read_tensors, refuse_unbounded
+from pipeline_src.models.undrawn import undrawn
 
 Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
@@ -175,7 +176,7 @@ def filled(
 
     A config that says more than the tensors hold would take memory without end. Errors as :func:`load_weights`.
     """
-    with torch.device("meta"):
+    with undrawn():
         for name, parameter in _stored_parameters(make(config), only):
             check_fits(name, tensors.get(name), parameter.shape, where)
     model = make(config)

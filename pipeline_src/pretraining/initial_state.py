@@ -13,6 +13,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import load_weights
+from pipeline_src.models.undrawn import undrawn
 from pipeline_src.params.base import Block
 from pipeline_src.pretraining.phase import Phase
 from pipeline_src.training.objective import PretrainingObjective, load_objective
@@ -33,7 +34,7 @@ def empty_objective(
 
     ``sharding`` says how its parameters are spread over the processes, see :mod:`pipeline_src.training.sharding`.
     """
-    with torch.device("meta"):
+    with undrawn():
         objective = kind(config, pairs, own)
     if teacher is not None:
         objective.learn_from(teacher)

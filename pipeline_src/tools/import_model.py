@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
@@ -22,6 +21,7 @@ from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import CARD, load_config, save_tensors
 from pipeline_src.models.names import ENCODER, MASKED_WORDS, NEXT_SENTENCE, POOLER
 from pipeline_src.models.tensors import check_fits, read_tensors, refuse_unbounded
+from pipeline_src.models.undrawn import undrawn
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
 from pipeline_src.tools.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tools.tensorflow_checkpoint import find_prefix, is_checkpoint, load_google
@@ -101,7 +101,7 @@ def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -
     Raises:
         PipelineError: a tensor of the encoder, or of a part that is there, is missing or has another shape.
     """
-    with torch.device("meta"):  # names and shapes without memory
+    with undrawn():  # names and shapes without memory
         shapes = {name: parameter.shape for name, parameter in BertForPretraining(config).named_parameters()}
     parts = [part for part, start in PARTS.items() if any(name.startswith(start) for name in tensors)]
     starts = (*ENCODER, *(PARTS[part] for part in parts))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_src.common.members import stated
+from pipeline_src.models.undrawn import undrawn
 from pipeline_src.params.study import Study
 
 PREDICTED = {"left_to_right": 1.0, "unmasked": 0.0}  # share of tokens by an objective's CORRUPTION; else mask_prob
@@ -66,7 +67,6 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
     Raises:
         PipelineError: no such architecture or objective, or a teacher that does not fit.
     """
-    import torch
 
     from pipeline_src.models.architecture import load_architecture
     from pipeline_src.models.hub import load_config
@@ -79,7 +79,7 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
         config = load_architecture(one.model.architecture).config
         return config.from_params(one.model, one.vocabulary.entries, kind.causal)
 
-    with torch.device("meta"):
+    with undrawn():
         objective = kind(config_of(study), study.examples.pairs, study.objectives.of(name))
         if needs_teacher(name) and (folder / "config.json").exists():
             objective.learn_from(kind.make_teacher(load_config(folder)))
