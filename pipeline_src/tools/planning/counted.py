@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_src.common.members import stated
-from pipeline_src.models.undrawn import undrawn
 from pipeline_src.params.study import Study
 
 PREDICTED = {"left_to_right": 1.0, "unmasked": 0.0}  # share of tokens by an objective's CORRUPTION; else mask_prob
@@ -67,9 +66,9 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
     Raises:
         PipelineError: no such architecture or objective, or a teacher that does not fit.
     """
-
     from pipeline_src.models.architecture import load_architecture
     from pipeline_src.models.hub import load_config
+    from pipeline_src.models.undrawn import undrawn
     from pipeline_src.training.objective import load_objective
 
     name, folder = study.pretrain.objective, Path(study.pretrain.teacher or "")
