@@ -7,7 +7,7 @@ from the prediction files alone.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,9 @@ from pipeline_src.common.paths import BASELINES, finetuned_model, task_predictio
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.augmentation import augment
 from pipeline_src.finetuning.distillation import file_sums, load_taught, taught_folder
-from pipeline_src.finetuning.files import TaskFiles
+from pipeline_src.finetuning.files import EvalSet, TaskFiles
 from pipeline_src.finetuning.grid import BaselineGrid, Grid, write_lines
-from pipeline_src.finetuning.identity import checkpoint_identity
+from pipeline_src.finetuning.identity import begun_with, checkpoint_identity
 from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.finetuning.substitutes import load_substitutes
 from pipeline_src.finetuning.task_heads import BertForTask
@@ -72,24 +72,23 @@ def run(
     if recipe.dropout is not None:
         config = replace(config, hidden_dropout_prob=recipe.dropout, attention_probs_dropout_prob=recipe.dropout)
     trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
-    taught = {} if finetune.teacher == NO_TEACHER else {"teacher": teach(trainer, files, seed)}
-    grids = []
+    identity = checkpoint_identity(
+        seed=seed,
+        restart=restart,
+        recipe=recipe,
+        finetune=finetune,
+        task=files.spec,
+        encoder=encoder,
+        model=model,
+        data=files.sums(),
+        teacher={} if finetune.teacher == NO_TEACHER else teach(trainer, files, seed),
+    )
+    eval_sets, grids = [files.eval_set(row) for row in files.spec.scores], []
     with catch_stop_requests() as stop_request:
         for weights in WEIGHTS if finetune.random_baseline else ("pretrained",):
-            identity = checkpoint_identity(
-                seed=seed,
-                restart=restart,
-                recipe=recipe,
-                finetune=finetune,
-                task=files.spec,
-                encoder=encoder,
-                model=model,
-                data=files.sums(),
-                weights=weights,
-            )
-            grid = open_grid({**identity, **taught})
-            run_grid(grid, trainer, files, {**identity, **taught}, stop_request)
-            grids.append(grid)
+            of_weights = begun_with(weights, identity)
+            grids.append(open_grid(of_weights))
+            run_grid(grids[-1], trainer, files, eval_sets, of_weights, stop_request)
 
     kept, best = grids[0].best_folder, trainer.model()
     load_weights(best, kept / "model")
@@ -132,18 +131,23 @@ def check_architecture(config: BertConfig, model: ModelParams, encoder: Path) ->
 
 
 def run_grid(
-    grid: Grid, trainer: TaskTrainer, files: TaskFiles, identity: Mapping[str, Any], stop_request: StopRequest
+    grid: Grid,
+    trainer: TaskTrainer,
+    files: TaskFiles,
+    eval_sets: Sequence[EvalSet],
+    identity: Mapping[str, Any],
+    stop_request: StopRequest,
 ) -> None:
-    """Train every point of the recipe's grid that ``grid`` does not hold yet.
+    """Train every point of the recipe's grid that ``grid`` does not hold yet, and predict ``eval_sets`` with each.
 
     Args:
+        eval_sets: those of the task's score rows; the first decides between the points.
         identity: what decides the result, by which checkpoints are known.
         stop_request: whether someone requested a stop.
 
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    eval_sets = [files.eval_set(row) for row in files.spec.scores]
     first, score = eval_sets[0], files.spec.eval_set(None)
     for point in grid_points(trainer.recipe):
         named = (

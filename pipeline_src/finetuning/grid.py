@@ -15,6 +15,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.progress import log
 from pipeline_src.finetuning.recipes import Point
+from pipeline_src.training.identity import fingerprint
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by score row
 RUNS = {"runs": [{"weights": str, "main": float, **dict.fromkeys(Point._fields, float)}], "sums": dict}
@@ -24,7 +25,7 @@ KEPT_BASELINES = 8  # of one task and restart, the newest
 class Grid:
     """Runs of one task, restart and kind of weights, and what the best of them left.
 
-    ``runs.json`` lists the runs that ended, with sums of the best one's files; ``run-<N>/``, N its place in the list,
+    ``runs.json`` lists the runs that ended, with sums of the list and of the best one's files; ``run-<N>/``, N its place in the list,
     holds that one's predictions, and its model where that is asked for. A run is listed as its point, weights, last
     training loss, the scores of the task's first row and ``main`` among them. A damaged folder is emptied with a
     warning.
@@ -96,9 +97,10 @@ class Grid:
         if before is not None and before != self.best_folder:
             shutil.rmtree(before)
 
-    def _sums(self) -> dict[str, int]:
+    def _sums(self) -> dict[str, int | str]:
         files = sorted(path for path in self.best_folder.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.folder)): checksum(path) for path in files}
+        sums = {str(path.relative_to(self.folder)): checksum(path) for path in files}
+        return {"runs": fingerprint({"runs": self.runs}), **sums}
 
     def finish(self) -> None:
         """Remove what was kept, now that the stage's outputs are whole."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from pipeline_src.common.checksum import checksum
 from pipeline_src.common.closure import code_checksum
-from pipeline_src.params.base import NO_TEACHER
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import TaskSpec
@@ -27,17 +26,14 @@ def checkpoint_identity(
     encoder: Path,
     model: ModelParams,
     data: Mapping[str, str],
-    weights: str,
+    teacher: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Parameters, data and code of a task, restart and kind of weights, by key.
+    """Parameters, data and code of a task and restart, by key.
 
     ``model`` names the architecture, whose code counts, and how random weights start; ``data`` holds the sums of the
-    task's files by name. Of the encoder random weights have its form alone, unless they learn of a teacher's layers:
-    that goes through matrices which the encoder's folder may hold.
+    task's files by name, ``teacher`` those of what it learns from, none without a teacher.
     """
-    form = weights == "random" and finetune.teacher == NO_TEACHER
     return {
-        "weights": weights,
         "seed": seed,
         "restart": restart,
         "recipe": recipe.model_dump(),
@@ -45,10 +41,19 @@ def checkpoint_identity(
         "task": task.model_dump(),
         "data": dict(data),
         "positions_start": model.positions_start,
-        "encoder": {
-            path.name: checksum(path)
-            for path in sorted(encoder.iterdir())
-            if path.is_file() and (path.name in FORM or not form)
-        },
+        "teacher": dict(teacher),
+        "encoder": {path.name: checksum(path) for path in sorted(encoder.iterdir()) if path.is_file()},
         "code": code_checksum("pipeline_src.finetuning.finetune", {"model.architecture": model.architecture}),
     }
+
+
+def begun_with(weights: str, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity of the runs of one kind of weights, a value of ``WEIGHTS``.
+
+    Of the encoder random weights have its form alone, unless they learn of a teacher's layers: that goes through
+    matrices which the encoder's folder may hold.
+    """
+    encoder = identity["encoder"]
+    if weights == "random" and not identity["teacher"]:
+        encoder = {name: encoder[name] for name in FORM if name in encoder}
+    return {**identity, "weights": weights, "encoder": encoder}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline_src.models.linear_cross_entropy import chunks, score_buffers
+from pipeline_src.models.linear_cross_entropy import chunks, proportions, score_buffers
 from pipeline_src.models.packed_layout import PackedLayout
 
 
@@ -51,9 +51,9 @@ class _Distilled(torch.autograd.Function):
                 else:
                     torch.addmm(start, read[rows] / temperature, matrix.T, out=scores)
             torch.sub(wanted, own, out=apart)
-            (shares, log_total, total), (aims, log_aims, total_aims) = map(_shares, (own, wanted))
-            means = torch.bmm(aims[:, None], apart[:, :, None]).squeeze(2) / total_aims
-            loss += temperature**2 * (means + log_total - log_aims).sum()
+            (shares, total, best), (aims, total_aims, best_aim) = proportions(own), proportions(wanted)
+            means = apart.mul_(aims).sum(1, keepdim=True) / total_aims
+            loss += temperature**2 * (means + best + total.log() - best_aim - total_aims.log()).sum()
             of_scores = shares.div_(total).addcdiv_(aims, total_aims, value=-1).mul_(temperature)
             of_bias += of_scores.sum(0)
             if narrow:
@@ -69,14 +69,6 @@ class _Distilled(torch.autograd.Function):
     def backward(ctx: Any, *of_outputs: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
         return *(gradient.mul_(of_outputs[0]) for gradient in gradients), None, None, None, None
-
-
-def _shares(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores [P, entries] made into what is in proportion to their shares, with logsumexp and sum of each row."""
-    best = scores.amax(1, keepdim=True)
-    shares = scores.sub_(best).exp_()
-    total = shares.sum(1, keepdim=True)
-    return shares, best + total.log(), total
 
 
 def spread_layers(student: int, teacher: int) -> list[int]:

@@ -62,14 +62,20 @@ def draw_entries(shares: Tensor, draws: Tensor) -> Tensor:
 def aligned_scores(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Scores [P, entries], with as many more of minus infinity as make their number a multiple of ``ALIGNMENT``.
 
-    A GPU multiplies bfloat16 matrices several times as fast where rows begin at multiples of 16 bytes; 30,522 entries,
-    the paper's number, are no multiple of anything but 2. Those that were added are no one's best guess, and get no
-    share of the probability and no gradient.
+    Those that were added are no one's best guess, and get no share of the probability and no gradient.
+    """
+    return F.linear(hidden, *aligned(weight, bias))
+
+
+def aligned(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight [entries, H] and bias [entries] of a layer whose number of entries is a multiple of ``ALIGNMENT``.
+
+    A GPU multiplies bfloat16 matrices several times as fast where rows begin at multiples of 16 bytes, a CPU float32
+    ones half as fast again at those of a vector register; 30,522 entries, the paper's number, are no multiple of
+    anything but 2.
     """
     more = -len(weight) % ALIGNMENT
-    if more:
-        weight, bias = F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-torch.inf)
-    return F.linear(hidden, weight, bias)
+    return (F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-torch.inf)) if more else (weight, bias)
 
 
 def summed_cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,11 +105,10 @@ class _Chunked(torch.autograd.Function):
         for rows in cuts:
             inner, wanted = hidden[rows], labels[rows, None]
             scores = torch.addmm(bias, inner, weight.T, out=buffer[: len(inner)])
-            at_label, best = scores.gather(1, wanted), scores.amax(1, keepdim=True)
-            shares = scores.sub_(best).exp_()
+            at_label = scores.gather(1, wanted)
+            shares, total, best = proportions(scores)
             if draws is not None:
                 drawn[rows] = draw_entries(shares, draws[rows])
-            total = shares.sum(1, keepdim=True)
             loss += (best + total.log() - at_label).sum()
             right += (at_label >= best).sum()  # half the time of argmax
             of_scores = shares.div_(total).scatter_add_(1, wanted, shares.new_full(wanted.shape, -1.0))
@@ -118,6 +123,18 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, *of_outputs: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None  # held by no one else, they need not be copied
         return *(gradient.mul_(of_outputs[0]) for gradient in gradients), None, None
+
+
+def proportions(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores [P, entries] made, in place, into what is in proportion to their shares, with its sums and their largest.
+
+    Returns:
+        Numbers from 0 to 1; their sum over each row, [P, 1]; the largest score of each row, [P, 1]. Its shares are the
+        numbers by their sum, and the logarithm of its scores' sum of exponentials is the largest + log(sum).
+    """
+    best = scores.amax(1, keepdim=True)
+    shares = scores.sub_(best).exp_()
+    return shares, shares.sum(1, keepdim=True), best
 
 
 def chunks(rows: int, entries: int) -> list[slice]:

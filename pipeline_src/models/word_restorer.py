@@ -14,7 +14,7 @@ from pipeline_src.models.discriminator import FilledText
 from pipeline_src.models.distillation import Scored
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.heads import BertForMaskedLM
-from pipeline_src.models.linear_cross_entropy import chunks
+from pipeline_src.models.linear_cross_entropy import aligned, chunks
 
 
 class WordRestorer(BertForMaskedLM):
@@ -87,8 +87,9 @@ def copying_cross_entropy(scored: Scored, gates: Tensor, seen: Tensor, own: Tens
         seen, own: what stands there, and what should, int64 [N].
     """
     loss, right = scored.inner.new_zeros((), dtype=torch.float32), own.new_zeros(())
-    for rows in chunks(len(own), len(scored.weight)):
-        some = (scored.inner[rows], scored.weight, scored.bias, gates[rows], seen[rows], own[rows])
+    weight, bias = aligned(scored.weight, scored.bias)
+    for rows in chunks(len(own), len(weight)):
+        some = (scored.inner[rows], weight, bias, gates[rows], seen[rows], own[rows])
         here, guessed = checkpoint(_mixed, *some, use_reentrant=False)
         loss, right = loss + here, right + guessed
     return loss, right

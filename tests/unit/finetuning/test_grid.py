@@ -54,12 +54,14 @@ def stop(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("damage", ["predictions", "list", "lost", "empty"])
+@pytest.mark.parametrize("damage", ["predictions", "list", "lost", "empty", "number"])
 def test_what_is_damaged_is_trained_again(tmp_path, caplog, damage):
     keep(Grid(tmp_path / "grid", "random"), POINTS[0], 1.0)
-    file = tmp_path / "grid" / ("runs.json" if damage in ("list", "empty") else "run-0/predictions/cola.jsonl")
+    file = tmp_path / "grid" / ("runs.json" if damage in ("list", "empty", "number") else "run-0/predictions/cola.jsonl")
     if damage == "lost":
         file.unlink()
+    elif damage == "number":
+        file.write_text(file.read_text(encoding="utf-8").replace("0.5", "0.25"), encoding="utf-8")
     else:
         file.write_text('{"runs": [], "sums": {}}' if damage == "empty" else "[", encoding="utf-8")
     again = Grid(tmp_path / "grid", "random")

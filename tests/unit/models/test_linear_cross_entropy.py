@@ -9,6 +9,7 @@ from pipeline_src.models.linear_cross_entropy import (
     aligned_scores,
     draw_entries,
     linear_cross_entropy,
+    proportions,
     sampled_cross_entropy,
     summed_cross_entropy,
 )
@@ -105,3 +106,12 @@ def test_what_is_drawn_lets_no_gradient_through():
     assert not drawn.requires_grad and drawn.dtype == torch.int64
     expected = torch.autograd.grad(linear_cross_entropy(*parts, labels)[0], parts)
     assert all(map(torch.equal, torch.autograd.grad(loss, parts), expected))
+
+
+def test_proportions_are_softmax_before_it_is_divided():
+    scores = 50 * torch.randn(7, ENTRIES, generator=torch.Generator().manual_seed(0))
+    exact = scores.double()
+    shares, total, best = proportions(scores)
+    assert shares.data_ptr() == scores.data_ptr()
+    torch.testing.assert_close((shares / total).double(), exact.softmax(1), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close((best + total.log()).double(), exact.logsumexp(1, keepdim=True), rtol=1e-6, atol=0)

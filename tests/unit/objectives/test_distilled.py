@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.common.errors import PipelineError
@@ -178,3 +179,19 @@ def test_under_autocast_products_are_narrow_and_the_loss_is_not():
     assert not torch.equal(found[0][1], found[1][1])
     for exact, other in zip(*found, strict=True):
         assert (exact - other).abs().max() < 0.03 * exact.abs().max()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_under_autocast_the_loss_of_narrow_scores_is_summed_in_float32(rows):
+    generator = torch.Generator().manual_seed(rows)
+    student, teacher = (
+        [torch.randn(shape, generator=generator) for shape in ((rows, 16), (64, 16), (64,))] for _ in range(2)
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        found = distilled_scores(Scored(*student), Scored(*teacher), 2.0)
+        own, wanted = (
+            torch.addmm(bias / 2.0, inner / 2.0, weight.T).double().log_softmax(1)
+            for inner, weight, bias in (student, teacher)
+        )
+    exact = 4.0 * F.kl_div(own, wanted, reduction="sum", log_target=True)
+    assert float(found) == pytest.approx(float(exact), rel=1e-6)
