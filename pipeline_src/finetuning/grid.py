@@ -25,10 +25,10 @@ KEPT_BASELINES = 8  # of one task and restart, the newest
 class Grid:
     """Runs of one task, restart and kind of weights, and what the best of them left.
 
-    ``runs.json`` lists the runs that ended, with sums of the list and of the best one's files; ``run-<N>/``, N its place in the list,
-    holds that one's predictions, and its model where that is asked for. A run is listed as its point, weights, last
-    training loss, the scores of the task's first row and ``main`` among them. A damaged folder is emptied with a
-    warning.
+    ``runs.json`` lists the runs that ended, with sums of the list and of the best one's files; ``run-<N>/``, N its
+    place in the list, holds that one's predictions, and its model where that is asked for. A run is listed as its
+    point, weights, last training loss, the scores of the task's first row and ``main`` among them. A damaged folder is
+    emptied with a warning.
 
     Args:
         folder: of these settings alone.

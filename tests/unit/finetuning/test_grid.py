@@ -57,7 +57,8 @@ def stop(*_):
 @pytest.mark.parametrize("damage", ["predictions", "list", "lost", "empty", "number"])
 def test_what_is_damaged_is_trained_again(tmp_path, caplog, damage):
     keep(Grid(tmp_path / "grid", "random"), POINTS[0], 1.0)
-    file = tmp_path / "grid" / ("runs.json" if damage in ("list", "empty", "number") else "run-0/predictions/cola.jsonl")
+    in_list = damage in ("list", "empty", "number")
+    file = tmp_path / "grid" / ("runs.json" if in_list else "run-0/predictions/cola.jsonl")
     if damage == "lost":
         file.unlink()
     elif damage == "number":
