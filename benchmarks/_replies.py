@@ -38,9 +38,11 @@ def replying(replies: Sequence[bytes], pause: float = 0.0) -> Iterator[str]:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/a"
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}/a"
+        finally:  # a server that is only closed leaves its thread waiting for ever
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(5)
 
 
 def reply(status: str = "200 OK", body: bytes = b"", **headers: str) -> bytes:
