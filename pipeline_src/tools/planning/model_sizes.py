@@ -87,8 +87,9 @@ class ModelSizes:
     def over_bert(
         self, flops: float, tokens: float, length: float, predictions: float = 0.0, rows: float | None = None
     ) -> float:
-        """These FLOPs over those that BERT's formula gives for a model of these sizes."""
-        return flops / self.training_flops(_workload(tokens, length, predictions, rows))
+        """These FLOPs over those that BERT's formula gives for a model of these sizes; 1 of no work at all."""
+        of_bert = self.training_flops(_workload(tokens, length, predictions, rows))
+        return flops / of_bert if of_bert else 1.0
 
 
 def _workload(tokens: float, length: float, predictions: float, rows: float | None) -> Workload:

@@ -183,3 +183,15 @@ def test_reading_the_workflow_imports_no_torch(root):
     paths = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'workflow'}"}
     done = subprocess.run([sys.executable, "-c", program], env=paths, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    "preset", ["roberta-base", "albert-base", "electra-small", "deberta-base", "deberta-v3-small", "tinybert-4",
+               "distilbert", "modernbert-base"]
+)  # fmt: skip
+def test_a_published_preset_is_planned_where_a_phase_has_no_steps_too(study_of, preset):
+    study = study_of(preset)
+    for phase in ("short", "long"):
+        (job,) = jobs_of(study, f"pretrain_{phase}")
+        assert job.steps == getattr(study.pretrain.steps, phase)
+        assert (job.flops > 0) == (job.steps > 0) and job.over_bert > 0
