@@ -21,6 +21,7 @@ from pipeline_src.models.lstm import read_by_lstm, read_from_the_start, turned_r
 from pipeline_src.models.names import BERT, Names
 from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 
+EVEN = "hidden"  # a half for each direction
 REFUSED_OBJECTIVES = {
     "left_to_right": "one of its halves reads from the end; both_directions is learnt by each half",
     "layers": "it has no attention to imitate",

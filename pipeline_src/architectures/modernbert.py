@@ -21,6 +21,7 @@ from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
 from pipeline_src.models.rotary import RotaryAttention, rotary_tables
 from pipeline_src.params.model import ModelParams
 
+EVEN = "head"  # rotary positions turn pairs of numbers
 REFUSED_OBJECTIVES = {
     "left_to_right": "it reads both directions, and transformers has no class for one",
     "layers": "its queries and keys are one projection, turned by their places",
@@ -104,11 +105,12 @@ class ModernBertConfig(BertConfig):
     @classmethod
     def understood(cls, raw: dict[str, Any]) -> dict[str, Any]:
         """As of transformers 5, whose ``config.json`` lists every block's kind, and theta by kind."""
-        kinds, turns = raw.get("layer_types") or [], raw.get("rope_parameters") or {}
+        kinds, turns = raw.get("layer_types"), raw.get("rope_parameters")
+        kinds, turns = kinds if isinstance(kinds, list) else [], turns if isinstance(turns, dict) else {}
         whole = [number for number, kind in enumerate(kinds) if kind == "full_attention"]
         listed = {"global_attn_every_n_layers": whole[1] if len(whole) > 1 else len(kinds)} if kinds else {}
         for key, kind in (("global_rope_theta", "full_attention"), ("local_rope_theta", "sliding_attention")):
-            if kind in turns:
+            if isinstance(turns.get(kind), dict) and "rope_theta" in turns[kind]:
                 listed[key] = turns[kind]["rope_theta"]
         return {**listed, **raw}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -118,3 +119,18 @@ def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:
 def hash_file(path: str | Path) -> str:
     """The sha256 of a file, in hex."""
     return digests(path, ["sha256"])["sha256"]
+
+
+@contextmanager
+def system_errors(path: Path) -> Iterator[None]:
+    """What a library in Rust, such as safetensors, says of the operating system while it writes ``path``, as OSError.
+
+    Their errors are of classes of their own, which would hide a full disk.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None

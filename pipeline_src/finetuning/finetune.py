@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import save
 
 from pipeline_src.common.counter_rng import derive_seed
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
 from pipeline_src.common.paths import BASELINES, finetuned_model, task_predictions
 from pipeline_src.common.progress import log
@@ -30,8 +29,7 @@ from pipeline_src.finetuning.recipes import grid_points, recipe_of
 from pipeline_src.finetuning.substitutes import load_substitutes
 from pipeline_src.finetuning.task_heads import BertForTask
 from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
-from pipeline_src.models.architecture import file_of
-from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.architecture import check_architecture
 from pipeline_src.models.card import Source, write_card
 from pipeline_src.models.card_kinds import finetuned_card
 from pipeline_src.models.hub import load_config, load_weights, save_model
@@ -68,7 +66,7 @@ def run(
     files = TaskFiles(load_spec(task), encoder, recipe.max_length)
     stream = derive_seed(seed, task, restart) >> 1
     config = replace(load_config(encoder), positions_start=model.positions_start)  # random weights begin as it did
-    check_architecture(config, model, encoder)
+    check_architecture(config, model.architecture, encoder)
     if recipe.dropout is not None:
         config = replace(config, hidden_dropout_prob=recipe.dropout, attention_probs_dropout_prob=recipe.dropout)
     trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
@@ -114,20 +112,6 @@ def open_grid(identity: Mapping[str, Any]) -> Grid:
     if weights == "random":
         return BaselineGrid(BASELINES / folder, weights)
     return Grid(ROOT / PHASE / folder, weights)
-
-
-def check_architecture(config: BertConfig, model: ModelParams, encoder: Path) -> None:
-    """Fail where the encoder is not of the study's architecture: the stage depends on that one's code alone.
-
-    Raises:
-        PipelineError: so it is.
-    """
-    own = file_of(config.names.model_type)
-    if own != model.architecture:
-        raise PipelineError(
-            "the encoder is of another architecture than the study's", f"{own}, not {model.architecture}",
-            where=encoder, remedy=f"set model.architecture to {own}, or finetune.model to another folder",
-        )  # fmt: skip
 
 
 def run_grid(

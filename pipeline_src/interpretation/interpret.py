@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import INTERPRETATION, PRETRAINED, TASKS
 from pipeline_src.common.progress import log
@@ -27,7 +26,7 @@ from pipeline_src.interpretation.structure import structure
 from pipeline_src.interpretation.studied_model import StudiedModel
 from pipeline_src.interpretation.study import Study
 from pipeline_src.interpretation.word_vectors import Sentence, cut_words
-from pipeline_src.models.architecture import file_of
+from pipeline_src.models.architecture import check_architecture
 from pipeline_src.params.corpus import CorpusParams
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.interpretation import InterpretationParams
@@ -60,12 +59,7 @@ def run(
         seed, interpretation, tuple(wikipedia.parts), corpus.validation, tasks,
         Path(finetune.model), model.positions_start,
     )  # fmt: skip
-    names = study.model.config.names
-    if file_of(names.model_type) != model.architecture:
-        raise PipelineError(
-            "the encoder is of another architecture than the study's", f"{names.model_type}, not {model.architecture}",
-            where=study.folder, remedy="set model.architecture to it, or finetune.model to another folder",
-        )  # fmt: skip
+    check_architecture(study.model.config, model.architecture, study.folder)
     write_measures(study, INTERPRETATION)
 
 
@@ -222,8 +216,9 @@ def _sentences(study: Study) -> Found:
 
 def _checkpoints(study: Study) -> Found:
     def by_step() -> Any:
-        kept = sorted(study.folder.parent.glob("*/steps/*"), key=lambda path: int(path.name))
-        if not kept or study.folder.parent != PRETRAINED:
+        ours = PRETRAINED.glob("*/steps/*") if study.folder.parent == PRETRAINED else ()
+        kept = sorted(ours, key=lambda path: int(path.name))
+        if not kept:
             raise Skipped("pretrain.keep_steps keeps no models of this one")
         contexts, _ = _together({"given": lambda: study.contexts})
         if not contexts and not study.tagged:

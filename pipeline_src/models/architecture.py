@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.members import load_member
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.names import Names
@@ -47,6 +49,25 @@ def load_architecture(name: str) -> Architecture:
 def file_of(model_type: str) -> str:
     """The name by which the architecture with this ``model_type`` is loaded."""
     return model_type.replace("-", "_")
+
+
+def check_architecture(config: BertConfig, wanted: str, folder: Path) -> None:
+    """Fail where an encoder is not of the study's architecture: a stage depends on that one's code alone.
+
+    Args:
+        config: of the encoder.
+        wanted: ``model.architecture``.
+        folder: of the encoder, for the error.
+
+    Raises:
+        PipelineError: so it is.
+    """
+    own = file_of(config.names.model_type)
+    if own != wanted:
+        raise PipelineError(
+            "the encoder is of another architecture than the study's", f"{own}, not {wanted}",
+            where=folder, remedy=f"set model.architecture to {own}, or finetune.model to another folder",
+        )  # fmt: skip
 
 
 def make_encoder(config: BertConfig) -> Bert:

@@ -255,6 +255,7 @@ class Block(nn.Module):
 
     Attention: type[nn.Module] = SelfAttention
     Output: type[nn.Module] = AddAndNorm
+    CALLED: ClassVar[Sequence[str]] = ("scores",)  # methods that gather a sharded block's weights, as ``forward`` does
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -271,6 +272,11 @@ class Block(nn.Module):
         hidden = self.attention["output"](self.attention["self"](hidden, layout, rows), kept)
         inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
         return self.output(inner, hidden)
+
+    def scores(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
+        """As :meth:`SelfAttention.scores`, of this block's attention."""
+        scores: Tensor = self.attention["self"].scores(hidden, layout)
+        return scores
 
 
 class Encoder(nn.Module):

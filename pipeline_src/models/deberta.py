@@ -179,6 +179,12 @@ class DebertaBlock(Block):
     """BERT's, that can be asked with other vectors than those it reads."""
 
     Attention = DisentangledAttention
+    CALLED = ("keys_and_values",)
+
+    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """As :meth:`DisentangledAttention.keys_and_values`, of this block's attention."""
+        known: tuple[Tensor, Tensor] = self.attention["self"].keys_and_values(hidden)
+        return known
 
     def forward(
         self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None, asked: Asked | None = None
@@ -224,7 +230,7 @@ class DebertaEncoder(Encoder):
         places = layout.position if rows is None else layout.position.index_select(0, rows.index)
         asking = hidden if rows is None else hidden.index_select(0, rows.index)
         asking = asking + positions(places).to(hidden.dtype)  # one type of both times, and so one graph
-        known = last.attention["self"].keys_and_values(hidden)
+        known = last.keys_and_values(hidden)
         for _ in range(DECODINGS):
             asking = last(hidden, layout, rows, Asked(asking, known))
         return asking

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
@@ -20,7 +19,7 @@ from pipeline_src.common.names import shown
 from pipeline_src.models.architecture import file_of, load_architecture
 from pipeline_src.models.bert import INITIAL_STD, NOT_SAVED, Bert, BertConfig
 from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS
-from pipeline_src.models.tensors import check_fits, read_tensors, refuse_unbounded
+from pipeline_src.models.tensors import check_fits, read_tensors, refuse_unbounded, write_tensors
 from pipeline_src.models.undrawn import undrawn
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -85,7 +84,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
         for name, tensor in tensors.items()
         if name != names.tied[0]
     }
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    write_tensors(folder / "model.safetensors", kept, {"format": "pt"})
 
 
 def load_config(folder: Path, dropout: float | None = None) -> BertConfig:

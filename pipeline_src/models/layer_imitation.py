@@ -75,8 +75,8 @@ def layer_differences(
     for number, block in enumerate(student.encoder.blocks()):
         last = number * every + every - 1
         with torch.no_grad():
-            wanted = theirs[last].attention["self"].scores(taught[last], layout)
-        found = block.attention["self"].scores(states[number], layout)
+            wanted = theirs[last].scores(taught[last], layout)
+        found = block.scores(states[number], layout)
         scores.append((found - wanted).float().masked_fill(~real, 0).square().sum())
     fits = [
         F.mse_loss(fit(own).float(), taught[number * every].float(), reduction="sum")

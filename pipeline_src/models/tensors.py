@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
+from pipeline_src.common.files import read_json, system_errors
 from pipeline_src.models.names import Names
 
 
@@ -41,6 +41,19 @@ def read_tensors(folder: Path, names: Names) -> dict[str, Tensor]:
             remedy="give a model with tied embeddings; BERT's decoder is its embedding matrix (google-research/bert)",
         )  # fmt: skip
     return tensors
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """As safetensors' ``save_file``; what the operating system says, such as of a full disk, is an OSError."""
+    with system_errors(path):
+        save_file(tensors, path, metadata)
+
+
+def model_files(folder: Path) -> list[Path]:
+    """What decides a model folder's numbers: its config, and whatever of its weights :func:`read_tensors` may read."""
+    wanted = ("config.json", *FORMATS, *(f"{name}.index.json" for name in FORMATS))
+    ends = tuple(Path(name).suffix for name in FORMATS)
+    return sorted(path for path in folder.glob("*") if path.name in wanted or path.name.endswith(ends))
 
 
 def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: object) -> Tensor:

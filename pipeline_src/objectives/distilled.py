@@ -50,6 +50,10 @@ class Distilled(PretrainingObjective[TensorBatch]):
         self.model = BertForMaskedLM(config)
         weights = {"kl": self.own.scores, "mlm": self.own.masked, "cosine": self.own.cosine}
         self.weights = {name: weight for name, weight in weights.items() if weight}
+        if self.weights.keys() == {"cosine"}:  # nothing reads the head, whose matrix is the embeddings'
+            table = self.model.bert.embeddings.word_embeddings.weight
+            for parameter in self.model.cls.parameters():
+                parameter.requires_grad_(parameter is table)
 
     @classmethod
     def make_teacher(cls, config: BertConfig) -> nn.Module:
@@ -127,6 +131,8 @@ class Distilled(PretrainingObjective[TensorBatch]):
         if "kl" in self.weights:
             with torch.no_grad():
                 wanted = self.teacher.cls["predictions"].scored(taught)
+            entries = self.config.vocab_size  # the teacher's table may have more, which stand for no token
+            wanted = wanted._replace(weight=wanted.weight[:entries], bias=wanted.bias[:entries])
             terms["kl"] = Term(distilled_scores(words.scored(hidden), wanted, self.own.temperature))
         if "cosine" in self.weights:
             terms["cosine"] = Term((1 - F.cosine_similarity(hidden.float(), taught.float())).sum())
@@ -173,7 +179,25 @@ def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
         for name, parameter in student.named_parameters():
             taken = re.sub(r"(\.layer\.)(\d+)", lambda found: f"{found[1]}{layers[int(found[2])]}", name)
             if taken in known and (alike or "position_embeddings" not in name):
-                parameter.copy_(known[taken][: len(parameter)])
+                parameter.copy_(_rows_of(known[taken], parameter, taken))
+
+
+def _rows_of(theirs: Tensor, ours: Tensor, name: str) -> Tensor:
+    """The rows of a teacher's tensor that a student's begins with; of relative positions those in the middle.
+
+    Raises:
+        PipelineError: it is narrower or wider, or has fewer rows.
+    """
+    more = len(theirs) - len(ours)
+    if more < 0 or theirs.shape[1:] != ours.shape[1:]:
+        raise PipelineError(
+            "a teacher of another shape", f"{name} {tuple(theirs.shape)}, not {tuple(ours.shape)}",
+            where="pretrain.teacher",
+            remedy="make the block model as the teacher is (model.embedding too), or set objectives.distilled.start "
+            "to random",
+        )  # fmt: skip
+    first = more // 2 if name.endswith("rel_embeddings.weight") else 0
+    return theirs[first : first + len(ours)]
 
 
 OBJECTIVE = Distilled

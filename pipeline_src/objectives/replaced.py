@@ -79,6 +79,9 @@ class Replaced(PretrainingObjective[TensorBatch]):
                 table = getattr(self.generator.bert.embeddings, name, None)
                 if table is not None:  # not every encoder has one of positions
                     setattr(self.model.bert.embeddings, name, AddedTable(table))
+        if self.own.embeddings != "shared" and self.own.learns == "replaced" and getattr(config, "mask_decoder", False):
+            # positions come in at DeBERTa's mask decoder alone, and a discriminator has none: nothing reads this table
+            self.model.bert.embeddings.position_embeddings.requires_grad_(False)
         self.weights = {"mlm": 1.0, self.model.term: self.own.weight}
 
     @property

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline_src.common.members import member_names
+from pipeline_src.common.members import member_names, stated
 from pipeline_src.params.base import Block
 
 
@@ -58,6 +58,10 @@ class ModelParams(Block):
         heads = self.heads or max(1, self.hidden // 64)
         if self.hidden % heads:
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({heads})")
+        even = stated("architectures", self.architecture, "EVEN", None)
+        for what, width in (("hidden", self.hidden), ("head", self.hidden // heads)):
+            if even == what and width % 2:
+                raise ValueError(f"architecture: {self.architecture} takes an even width of its {what}, not {width}")
         if self.positions_start == "neighbours" and self.hidden // heads % 2:
             raise ValueError(f"heads that begin at neighbours have an even width, not {self.hidden // heads}")
         return self

@@ -26,7 +26,7 @@ class VocabularyParams(Block):
         unused: entries reserved for later use, [unused0] to [unusedN-1], placed as in the released vocabularies (994
             in the uncased one): up to 99 of them right after [PAD], the rest after [MASK]. Of WordPiece alone.
         longest_word: characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert. The other
-            kinds write them in pieces, and do not learn from them.
+            kinds write them in pieces, and unigram does not learn from them.
     """
 
     kind: Literal["wordpiece", "byte_bpe", "unigram"] = "wordpiece"

@@ -10,6 +10,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file
 from pipeline_src.common.members import stated
 from pipeline_src.common.paths import EXAMPLES, PRETRAINED, TOKENS, VOCABULARY
+from pipeline_src.models.tensors import model_files
 from pipeline_src.pretraining.phase import Phase
 
 DATA = {  # small files that hold, or are, the checksums of what training reads
@@ -29,7 +30,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     """
     files = DATA | ({"first phase": FIRST_PHASE} if phase.name == "long" else {})
     if stated("objectives", phase.pretrain.objective, "NEEDS_TEACHER", False):
-        files |= {f"teacher's {path.name}": path for path in sorted(Path(phase.pretrain.teacher).glob("*.safetensors"))}
+        files |= {f"teacher's {path.name}": path for path in model_files(Path(phase.pretrain.teacher))}
     for path in files.values():
         if not path.exists():
             raise PipelineError("training has nothing to read", path, remedy="run the stages before, or `dvc pull`")

@@ -189,5 +189,6 @@ def make_loop(
         stop_requested=lambda: bool(stop_request),
         save_due=save_due,
         rates=compute.rates,
+        counted=lambda counts: compute.add(Workload(*(int(counts[name]) for name in Workload._fields))),
         clip=params.clip,
     )

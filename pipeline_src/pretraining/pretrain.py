@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import torch
 
-from pipeline_src.models.flops import Workload
 from pipeline_src.params.machine import USUAL, Machine
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.objectives import USUAL as USUAL_OBJECTIVES
@@ -58,7 +57,6 @@ def train(training: Training, stop_request: StopRequest) -> None:
     """
     phase, loop, monitor = training.phase, training.loop, Monitor(training)
     for step in loop.run(training.batches()):
-        training.compute.add(Workload(*(int(loop.counts[name]) for name in Workload._fields)))
         stopping = loop.stopping and step < phase.last
         monitor.after(step, stopping)  # a launcher ends every process when the first one ends: all wait for the save
         if stopping:

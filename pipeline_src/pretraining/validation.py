@@ -30,6 +30,7 @@ SUMS = (  # over predicted tokens, over those that the model saw as [MASK], over
     *("predictions", "losses", "right", "unseen", "unseen_losses", "unigram_losses"),
     *("pair_losses", "pairs_right", "random_pairs"),
 )
+MOST_NATS = 700.0  # of which a perplexity is still a number; a model that has diverged may be further off
 TOKENS_PER_BATCH, PREDICTIONS_PER_BATCH = 16_384, 4_096  # at most; scores of every entry are made for each prediction
 
 
@@ -88,14 +89,13 @@ def measure_validation(
     mask_loss, unigram_loss = (_mean(sums[name], sums["unseen"]) for name in ("unseen_losses", "unigram_losses"))
     figures = {
         "mlm_loss": mlm_loss,
-        "mlm_perplexity": math.exp(mlm_loss),
+        "mlm_perplexity": math.exp(min(mlm_loss, MOST_NATS)),
         "mlm_accuracy": _mean(sums["right"], sums["predictions"]),
-        "mask_loss": mask_loss,
-        "unigram_loss": unigram_loss,
-        "gap": unigram_loss - mask_loss,
         "examples": len(examples),
         "predictions": int(sums["predictions"]),
     }
+    if sums["unseen"]:  # of a few predicted tokens, all may be shown as they are
+        figures |= {"mask_loss": mask_loss, "unigram_loss": unigram_loss, "gap": unigram_loss - mask_loss}
     if examples.has_pairs and judges_pairs:
         share = sums["random_pairs"] / len(examples)
         figures["nsp_loss"] = sums["pair_losses"] / len(examples)

@@ -107,11 +107,13 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
     Args:
         folder: as a learner writes it.
         words: counts of words that are not too long.
-        too_long: words longer than the tokenizer takes, each of them one [UNK].
+        too_long: words longer than ``longest_word``: of WordPiece each is one [UNK]; the other kinds write them in
+            pieces, and they are not measured.
     """
     tokenizer = load_tokenizer(folder)
-    encoder, unknown = Encoder(tokenizer), tokenizer.token_to_id(kind_of(tokenizer).unk)
-    total = written = too_long
+    kind = kind_of(tokenizer)
+    encoder, unknown = Encoder(tokenizer), tokenizer.token_to_id(kind.unk)
+    total = written = too_long if kind is wordpiece.KIND else 0
     distinct = known = 0
     for word, count in track(words.items(), "measuring the vocabulary", "word"):
         ids = encoder.encode(word)

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import google_crc32c
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -28,6 +27,7 @@ from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.progress import log
+from pipeline_src.models.tensors import write_tensors
 from pipeline_src.training.checkpoint_settings import ROOT, minutes
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.identity import difference, fingerprint
@@ -105,7 +105,7 @@ class Checkpoints:
         self, tensors: dict[str, Tensor], state: TrainState, compute: dict[str, Any], validation: float | None
     ) -> None:
         with atomic_directory(self._path(state.step)) as folder:
-            save_file(tensors, folder / TENSORS)
+            write_tensors(folder / TENSORS, tensors)
             content = {
                 "identity": self.identity,
                 "machine": self.machine,

@@ -105,6 +105,7 @@ class Loop(Generic[B]):
         state: where to go on.
         stop_requested: whether someone requested a stop.
         save_due: whether it is time to save.
+        counted: told the counts of every step, before ``rates`` is asked.
         rates: numbers of the pace, such as tokens per second, since its last call; called when a row ends.
         clip: largest norm of all gradients together; None clips nothing.
 
@@ -131,11 +132,13 @@ class Loop(Generic[B]):
         stop_requested: Callable[[], bool] = lambda: False,
         save_due: Callable[[], bool] = lambda: False,
         rates: Callable[[], dict[str, float]] = dict,
+        counted: Callable[[dict[str, float]], None] = lambda counts: None,
         clip: float | None = CLIP,
     ) -> None:
         self.objective, self.optimiser, self.rate = objective, optimiser, rate
         self.last, self.row_ends, self.what, self.stream, self.distributed = last, row_ends, what, stream, distributed
         self.stop_requested, self.save_due, self.rates, self.clip = stop_requested, save_due, rates, clip
+        self.counted = counted
         self.counts: dict[str, float] = {}
         self.pace: dict[str, float] = {}
         state = state or TrainState()
@@ -177,6 +180,7 @@ class Loop(Generic[B]):
                 if self.distributed.device.type == "cpu":
                     self.check()  # on a GPU it would wait for every step to finish
                 progress.advance()
+                self.counted(self.counts)
                 if self.step == self.last or self.row_ends(self.step):
                     self._end_row()
                     progress.advance(0, loss=self.rows[-1]["loss"], **self.pace)
@@ -224,7 +228,7 @@ class Loop(Generic[B]):
             with gradient_sync(self._module, last=number == len(passes)):
                 with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                     terms: dict[str, Term] = self._module(micro_batch)
-                means = {name: term.loss / counts[name] for name, term in terms.items()}
+                means = {name: term.loss / (counts[name] or 1.0) for name, term in terms.items()}
                 loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
                 if number > len(batch):
                     (loss * 0).backward()
@@ -234,7 +238,7 @@ class Loop(Generic[B]):
             for name, term in terms.items():
                 values[f"{name}_loss"] = means[name]
                 if term.right is not None:
-                    values[f"{name}_accuracy"] = term.right / counts[name]
+                    values[f"{name}_accuracy"] = term.right / (counts[name] or 1.0)
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
         limit = math.inf if self.clip is None else self.clip

@@ -20,7 +20,6 @@ from pipeline_src.params.base import Block
 from pipeline_src.params.objectives import NoParams
 from pipeline_src.training.loop import B, Objective
 
-PAIRS = {"next_sentence": "next sentences", "sentence_order": "the order of sentences"}  # in words
 MODEL = "model."  # where an objective keeps the network whose parameters are stored under their own names
 
 

@@ -105,6 +105,7 @@ class Lamb(_Moments):
         )
         if group["weight_decay"]:
             torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
+        if group.get("decays", True):  # whatever the rate of decay is, 0 too
             lengths, moved = _norms(parameters[0], parts, updates)
             trust = torch.where((lengths > 0) & (moved > 0), lengths / moved, 1.0)
             torch._foreach_mul_(updates, list(trust.unbind()))
@@ -151,8 +152,8 @@ def make_optimiser(
             is_matrix = name == "muon" and parameter.ndim == 2 and is_block
             (matrices if is_matrix else plain if is_plain else decayed).append(parameter)
     groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": plain, "weight_decay": 0.0},
+        {"params": decayed, "weight_decay": weight_decay, "decays": True},
+        {"params": plain, "weight_decay": 0.0, "decays": False},
     ]
     if matrices:
         rate = (muon_learning_rate or learning_rate) / learning_rate

@@ -9,6 +9,7 @@ torch's own part of this takes nearly as long to load as the rest of torch. It i
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, TypeGuard
 
 import torch
@@ -37,10 +38,14 @@ def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[s
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+    # keys and values are views, which torch warns of; no operation in place follows
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for part in list(objective.modules()):
         for block in part if isinstance(part, nn.ModuleList) else ():
             fully_shard(block, mesh=mesh, reshard_after_forward=how == FULL)
+            for method in getattr(block, "CALLED", ()):
+                register_fsdp_forward_method(block, method)
     fully_shard(objective, mesh=mesh, reshard_after_forward=False)
     for method in methods:
         register_fsdp_forward_method(objective, method)

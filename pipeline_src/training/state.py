@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
+from pipeline_src.models.tensors import write_tensors
 from pipeline_src.training.optimiser import MOMENTS, step_count
 from pipeline_src.training.sharding import part_of, whole_on_host
 
@@ -84,14 +84,15 @@ def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
         moments: :func:`tensors_of` the kinds MOMENTS.
     """
     folder.mkdir()
-    save_file(moments, folder / TENSORS)
+    write_tensors(folder / TENSORS, moments)
     write_json(folder / STATE, {"step": step, "sums": {name: checksum(path) for name, path in _summed(folder)}})
 
 
 def _summed(folder: Path) -> Iterator[tuple[str, Path]]:
     """Name and path of what is under a checksum."""
     yield TENSORS, folder / TENSORS
-    yield WEIGHTS, folder.parent / WEIGHTS
+    for path in (folder.parent / WEIGHTS, *sorted(folder.parent.glob(f"*/{WEIGHTS}"))):  # of each model that is saved
+        yield str(path.relative_to(folder.parent)), path
 
 
 def load_state(folder: Path, parameters: Parameters, optimiser: Optimizer) -> int:

@@ -56,6 +56,11 @@ def load_teacher(
             "a teacher of another architecture", config.names.model_type, where=folder,
             remedy=f"give one of {' or '.join(sorted(known))}: the stage depends on no other one's code",
         )  # fmt: skip
+    if config.is_decoder:
+        raise PipelineError(
+            "a teacher that reads from left to right", folder, where=key,
+            remedy="teach with a model that was pretrained on masked words",
+        )  # fmt: skip
     if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
         raise PipelineError(
             "a teacher of another vocabulary", folder, where=key,

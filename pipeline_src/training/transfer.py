@@ -27,6 +27,7 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
     copying = torch.cuda.Stream(device)
 
     def send() -> Iterator[tuple[list[B], torch.cuda.Event]]:
+        torch.cuda.set_device(device)  # a new thread begins with the first GPU, and would take memory there
         for batch in batches:
             with torch.cuda.stream(copying):
                 sent = [to_device(part, device) for part in batch]

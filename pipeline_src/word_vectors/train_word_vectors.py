@@ -11,7 +11,7 @@ from gensim.models import Word2Vec
 from safetensors.numpy import save_file
 
 from pipeline_src.common.counter_rng import derive_seed
-from pipeline_src.common.files import atomic_directory, write_json
+from pipeline_src.common.files import atomic_directory, system_errors, write_json
 from pipeline_src.common.paths import TOKENS, VOCABULARY, WORD_VECTORS
 from pipeline_src.common.progress import log
 from pipeline_src.params.word_vectors import WordVectorsParams
@@ -85,9 +85,9 @@ def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
         "hidden_dropout_prob": 0.0,
     }
     write_json(folder / "config.json", config)
-    save_file(
-        {"word_vectors.embeddings.word_embeddings.weight": vectors}, folder / "model.safetensors", {"format": "np"}
-    )
+    path = folder / "model.safetensors"
+    with system_errors(path):
+        save_file({"word_vectors.embeddings.word_embeddings.weight": vectors}, path, {"format": "np"})
     for file in sorted(vocabulary.iterdir()):
         if file.name != "manifest.json":
             shutil.copyfile(file, folder / file.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -128,3 +129,9 @@ def test_an_encoder_of_another_architecture_is_refused(project):
         interpret.run(
             seed=1, **blocks, model=model, tasks=("rte",), finetune=FinetuneParams(model="model"), interpretation=PARAMS
         )
+
+
+def test_the_neighbours_of_a_model_from_elsewhere_are_no_steps_of_it(tmp_path):
+    (tmp_path / "other/steps/notes").mkdir(parents=True)
+    found, skipped = MEASURES["checkpoints"](SimpleNamespace(folder=tmp_path / "model"))
+    assert not found and "keep_steps" in skipped["checkpoints"]

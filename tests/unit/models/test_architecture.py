@@ -16,10 +16,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.members import member_names
 from pipeline_src.examples.build_examples import run as build_examples
-from pipeline_src.finetuning.finetune import check_architecture
 from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.finetuning.task_heads import BertForTask
-from pipeline_src.models.architecture import file_of, load_architecture, make_encoder
+from pipeline_src.models.architecture import check_architecture, file_of, load_architecture, make_encoder
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights
@@ -101,7 +100,7 @@ def test_the_member_is_fine_tuned_and_a_study_of_another_one_refuses_it(pretrain
     assert read_json("models/finetuned/sst2/1/kept-model/config.json")["model_type"] == "shifted"
     assert "shifted.pooler.dense.weight" in load_file("models/finetuned/sst2/1/kept-model/model.safetensors")
     with pytest.raises(PipelineError, match=r"shifted, not bert[\s\S]*set model.architecture to shifted"):
-        check_architecture(load_config(pretrained), ModelParams(layers=1, hidden=64), pretrained)
+        check_architecture(load_config(pretrained), "bert", pretrained)
 
 
 def test_one_overridden_attribute_changes_that_part_alone():

@@ -2,7 +2,9 @@
 
 import io
 import json
+import resource
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -15,7 +17,7 @@ from pipeline_src.models.bert import Bert
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.models.hub import filled, load_config, load_weights, save_model
 from pipeline_src.models.names import BERT, rename
-from pipeline_src.models.tensors import read_tensors
+from pipeline_src.models.tensors import read_tensors, write_tensors
 
 
 @pytest.fixture
@@ -259,3 +261,24 @@ def test_a_class_said_in_another_way_is_none(folder, config, said):
     raw = json.loads((folder / "config.json").read_text()) | {"architectures": said}
     (folder / "config.json").write_text(json.dumps(raw))
     assert "bert.pooler.dense.bias" in read_tensors(folder, BERT)
+
+
+def test_a_full_disk_is_told_as_one(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_tensors(tmp_path / "model.safetensors", {"x": torch.zeros(300_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "more", [{"rope_parameters": {"full_attention": {}}}, {"rope_parameters": 3}, {"layer_types": 3}]
+)
+def test_a_strange_config_of_modernbert_is_read_or_refused(tmp_path, more):
+    sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = {"model_type": "modernbert", "intermediate_size": 64, **sizes, **more}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with suppress(PipelineError):
+        load_config(tmp_path)

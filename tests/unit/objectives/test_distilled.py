@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.common.errors import PipelineError
@@ -20,8 +22,12 @@ from pipeline_src.models.distillation import Scored, distilled_scores, spread_la
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.heads import BertForMaskedLM
 from pipeline_src.objectives.distilled import Distilled
+from pipeline_src.params.model import ModelParams
 from pipeline_src.params.objectives import DistilledParams
+from pipeline_src.params.pretrain import PretrainParams, Steps
+from pipeline_src.pretraining.identity import checkpoint_identity
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.phase import Phase
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from tests.unit.pretraining.small import WAYS, train_phase
 
@@ -195,3 +201,51 @@ def test_under_autocast_the_loss_of_narrow_scores_is_summed_in_float32(rows):
         )
     exact = 4.0 * F.kl_div(own, wanted, reduction="sum", log_target=True)
     assert float(found) == pytest.approx(float(exact), rel=1e-6)
+
+
+def taught(architecture: str, **theirs) -> Distilled:
+    """A student with as many layers as its teacher, whose config differs in ``theirs``."""
+    config = load_architecture(architecture).config
+    params = ModelParams(architecture=architecture, layers=2, hidden=32, heads=2, positions=16, dropout=0.0)
+    own = config.from_params(params, 60)
+    objective = Distilled(own, "none", DistilledParams())
+    teacher = objective.make_teacher(dataclasses.replace(own, **theirs))
+    initialise(teacher, torch.Generator().manual_seed(1))
+    objective.learn_from(teacher.eval().requires_grad_(False))
+    objective.draw_weights(torch.Generator().manual_seed(0))
+    return objective
+
+
+@pytest.mark.parametrize(
+    ("architecture", "theirs"),
+    [
+        ("deberta", {"max_position_embeddings": 64}),  # the middle rows are those of near distances
+        ("bert", {"vocab_size": 64}),  # padded, as ModernBERT's is
+    ],
+)
+def test_a_student_with_all_layers_says_what_its_larger_teacher_does(batch, architecture, theirs):
+    terms = taught(architecture, **theirs)(batch)
+    assert terms["kl"].loss.item() == pytest.approx(0, abs=1e-4)
+
+
+def test_a_teacher_of_other_embeddings_is_one_clear_error():
+    with pytest.raises(PipelineError, match="another shape"):
+        taught("electra", embedding_size=16)
+
+
+def test_a_teacher_in_any_format_is_part_of_the_identity(study):
+    tensors = load_file("teacher/model.safetensors")
+    Path("teacher/model.safetensors").unlink()
+    pretrain = PretrainParams(steps=Steps(short=3, long=1), objective="layers", teacher="teacher")
+    phase = Phase("short", 1, 0.15, ModelParams(layers=1, hidden=64, positions=32, heads=1), pretrain)
+    found = []
+    for more in (0, 1):
+        torch.save({name: tensor + more for name, tensor in tensors.items()}, "teacher/pytorch_model.bin")
+        found.append(checkpoint_identity(phase))
+    assert found[0] != found[1]
+
+
+def test_a_teacher_that_reads_from_left_to_right_is_refused(study):
+    write_json(Path("teacher/config.json"), read_json(Path("teacher/config.json"), dict) | {"is_decoder": True})
+    with pytest.raises(PipelineError, match="from left to right"):
+        train_phase("short", **WAYS["distilled"], short=3)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from pipeline_src.common.members import member_names, stated
 from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.flops import Workload
 from pipeline_src.params.model import ModelParams
 from pipeline_src.params.objectives import DistilledParams, ReplacedParams
+from pipeline_src.pretraining.initial_state import empty_objective
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
 from pipeline_src.training.objective import load_objective
+from pipeline_src.training.sharding import FULL, NONE, OPTIMISER
 
 OWN = {
     "replaced": ReplacedParams(generator=0.5, embeddings="separate"),
@@ -49,3 +52,45 @@ def test_it_learns_or_says_why_not(architecture, objective):
     trained = {name for name, parameter in made.named_parameters() if parameter.grad is not None}
     assert any(".encoder." in name for name in trained) and any(".embeddings." in name for name in trained)
     assert made.training_flops(Workload(*(learnt.counts[name] for name in Workload._fields))) > 0
+
+
+@pytest.mark.parametrize(
+    ("architecture", "objective", "own"),
+    [
+        ("deberta_v2", "replaced", ReplacedParams(generator=1.0, embeddings="disentangled")),
+        ("deberta", "replaced", OWN["replaced"]),
+        ("bert", "distilled", DistilledParams(scores=0, masked=0, start="random")),
+    ],
+)
+def test_all_that_is_trained_has_a_gradient(architecture, objective, own):
+    """DistributedDataParallel waits for every one of them."""
+    made = filled(architecture, objective, own)
+    sum(term.loss for term in made(batch([1, 2, 5])).values()).backward()
+    assert not [name for name, part in made.named_parameters() if part.requires_grad and part.grad is None]
+
+
+@pytest.mark.parametrize("how", [OPTIMISER, FULL])
+@pytest.mark.parametrize(
+    ("architecture", "objective"), [("bert", "layers"), ("deberta", "masked"), ("deberta_v2", "masked")]
+)
+def test_what_is_called_of_a_block_beside_forward_gathers_its_weights(tmp_path, architecture, objective, how):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        made = filled(architecture, objective, how=how)
+        sum(term.loss for term in made(batch([] if objective == "layers" else [1, 2, 5])).values()).backward()
+    finally:
+        dist.destroy_process_group()
+
+
+def filled(architecture, objective, own=None, how=NONE):
+    """The objective with a teacher where it needs one, and all weights alike."""
+    kind, config = load_objective(objective), load_architecture(architecture).config
+    params = ModelParams(architecture=architecture, **PARAMS | {"layers": 2})
+    teacher = kind.make_teacher(config.from_params(params, 60))
+    teacher = teacher and teacher.eval().requires_grad_(False)
+    cpu = torch.device("cpu")
+    made = empty_objective(kind, config.from_params(params, 60), "none", own, cpu, how, teacher)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.fill_(0.01)
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -249,3 +250,14 @@ def test_pretrained_fine_tuned_and_loaded_by_transformers(study, fine_tune):
     tuned = fine_tune(architecture="electra", embedding=16)
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tuned, output_loading_info=True)
     assert not loaded[1]["missing_keys"] and loaded[0].config.id2label
+
+
+def test_damage_to_the_generator_is_found(study):
+    sizes = ELECTRA | {"short": 2, "batch": 4, "hidden": 16}
+    train_phase("short", **sizes)
+    path = Path("models/pretrained/short/generator/model.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 16
+    path.write_bytes(content)
+    with pytest.raises(PipelineError, match="not as it was written"):
+        train_phase("long", **sizes)

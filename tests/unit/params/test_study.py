@@ -15,7 +15,9 @@ from pydantic import ValidationError
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.recipes import recipe_of
+from pipeline_src.params import study as module
 from pipeline_src.params.study import Study, check_study, check_unchanged, load_study
+from pipeline_src.tasks.files.spec import load_spec
 
 ROOT = Path(__file__).resolve().parents[3]
 PRESETS = sorted((ROOT / "workflow/presets").glob("*.yaml"))
@@ -97,6 +99,8 @@ def test_a_value_that_is_not_allowed_is_named_with_key_and_bounds(key: str, valu
         ("model.positions", 64, "exceeds model.positions"),
         ("model.heads", 3, "multiple of heads"),
         ("model.heads", 128, "even width, not 1"),
+        ("model", SAMPLE["model"] | {"architecture": "modernbert", "heads": 128}, "even width of its head, not 1"),
+        ("model", SAMPLE["model"] | {"architecture": "bilstm", "hidden": 65, "heads": 1}, "even width of its hidden"),
         ("pretrain.masking.mask", 0.9, "must be 1"),
         ("pretrain.masking.max_predictions", 2, "null"),
     ],
@@ -279,3 +283,9 @@ def test_no_parameter_has_a_name_that_dvc_leaves_out_of_its_run_cache():
     """
     found = set(keys_of(yaml.safe_load((ROOT / "params.yaml").read_text())))
     assert found and not found & {"size", "nfiles"}
+
+
+def test_two_tasks_of_ones_own_may_not_call_a_row_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "load_spec", lambda task: load_spec("rte" if task == "wnli" else task))
+    with pytest.raises(PipelineError, match="both call a row of their `scores` 'rte'"):
+        check_study(SAMPLE)

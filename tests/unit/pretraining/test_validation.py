@@ -1,5 +1,7 @@
 """Validation figures, masked and left to right, against sums made one example at a time."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -85,3 +87,15 @@ def test_each_process_measures_its_share_in_as_many_batches(tmp_path, store, mon
     assert sorted(measured) == list(range(len(examples)))
     alone = [batch.examples.tolist() for batch, _ in validation.shared_batches(examples, single_process())]
     assert sorted(batch.examples.tolist() for share in shares for batch, counts in share if counts) == sorted(alone)
+
+
+def test_figures_of_a_diverged_model_and_of_words_that_are_all_shown_are_json(tmp_path, store):
+    np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
+    shown = MaskedLM(0.15, Masking(mask=0.0, random=0.0, keep=1.0), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1)
+    examples = PretrainingExamples(tmp_path / "index.npy", store, shown, bert_frames(CLS, SEP), "none")
+    model = BertForPretraining(BertConfig(ENTRIES, 64, 1, 1, 128, 32))
+    initialise(model, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.cls["predictions"].decoder.bias.copy_(1000.0 * torch.arange(ENTRIES))
+    figures = validation.measure_validation(model, examples, store.counts(ENTRIES), single_process())
+    assert figures["mlm_loss"] > 1000 and "gap" not in figures and json.dumps(figures, allow_nan=False)

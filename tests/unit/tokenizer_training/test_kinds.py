@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.unigram import build_tokenizer, normalizer
 from pipeline_src.tokenizer_training import train_tokenizer as train
-from pipeline_src.tokenizer_training.counting import count_chunks
+from pipeline_src.tokenizer_training.counting import TOO_LONG, WordCounts, count_chunks
 from pipeline_src.tokenizer_training.unigram import learn_model, pieces_of
 from pipeline_src.tools.fill_mask import reading_masks
 
@@ -166,3 +167,12 @@ def test_what_does_not_fit_is_one_clear_error(learnt, monkeypatch):
     write_manifest(learnt / "data/text/books", [write_shard(learnt / "data/text/books/x.jsonl", texts)], {})
     with pytest.raises(PipelineError, match="the vocabulary is too small"):
         run("unigram", entries=100, min_count=1)
+
+
+def test_long_words_of_bytes_are_not_unknown(tmp_path):
+    params = VocabularyParams(kind="byte_bpe", entries=300)
+    (tmp_path / "runs").mkdir()
+    words, dropped, texts = WordCounts(tmp_path / "runs"), Counter(), ["a few words " + "x" * 200] * 3
+    words.add(train.LEARNERS["byte_bpe"].count(params)(texts, dropped=dropped))
+    train.LEARNERS["byte_bpe"].learn(tmp_path, words, texts, params)
+    assert dropped[TOO_LONG] == 3 and train.measure(tmp_path, words, dropped[TOO_LONG])["coverage"] == 1

@@ -126,3 +126,33 @@ def test_what_the_data_raises_is_raised():
     loop, *_ = loop_over([], 5)
     with pytest.raises(PipelineError, match="damaged"):
         list(loop.run(broken()))
+
+
+def test_a_row_counts_the_step_that_ends_it():
+    loop, _, _, steps = loop_over([1.0] * 4, 4)
+    counted: list[dict[str, float]] = []
+    loop.counted, loop.rates = counted.append, lambda: {"counted": len(counted)}
+    assert [loop.pace["counted"] for step in steps if step % 2 == 0] == [2, 4]
+    assert counted[0]["task"] == 2
+
+
+class Nothing(Product):
+    """Of whose batches nothing is asked."""
+
+    def count(self, batch: Number) -> dict[str, int]:
+        return {"task": 0, "size": 0}
+
+    def forward(self, batch: Number) -> dict[str, Term]:
+        nothing = 0.0 * self.model(torch.ones(1, 2)).sum()
+        return {"task": Term(nothing, torch.tensor(0)), "size": Term(nothing)}
+
+
+def test_a_batch_of_which_nothing_is_asked_has_a_loss_of_zero():
+    model = Nothing({"task": 1.0, "size": 1.0})
+    optimiser = make_optimiser(model, 0.1, 0.0)
+    loop = Loop(
+        model, optimiser, lambda _: 0.1, last=1, row_ends=lambda step: True, what="trying", stream=5,
+        distributed=single_process(),
+    )  # fmt: skip
+    list(loop.run([[Number(1.0)]]))
+    assert loop.rows[0]["loss"] == 0 and loop.rows[0]["task_accuracy"] == 0

@@ -38,7 +38,7 @@ def written_out(name: str, start: torch.Tensor, gradients: list[torch.Tensor], d
         v = 0.999 * v + 0.001 * gradient**2
         one, two = (1.0, 1.0) if name == "bert_adam" else (1 - 0.9**step, 1 - 0.999**step)
         update = (m / one) / ((v / two).sqrt() + 1e-6) + decay * weight
-        if name == "lamb" and decay:
+        if name == "lamb":
             update = update * weight.norm() / update.norm()
         weight = weight - 0.01 * update
     return weight.float()

@@ -29,6 +29,8 @@ class Streams:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.said: list[tuple] = []
         self.current = "computing"
+        self.devices: list[torch.device] = []
+        patch.setattr(torch.cuda, "set_device", self.devices.append)
         patch.setattr(torch.cuda, "Stream", lambda device: self.make("copying"))
         patch.setattr(torch.cuda, "current_stream", lambda device: self.make("computing"))
         patch.setattr(torch.cuda, "stream", self.enter)
