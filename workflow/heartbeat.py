@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from engine_api import logger
+from engine_api import WorkflowError, logger
 
-SECONDS = 10.0  # between two lines
+SECONDS, LEAST = 10.0, 0.01  # between two lines
 EVERY = "PIPELINE_PROGRESS_SECONDS"
 
 
@@ -22,8 +22,11 @@ def heartbeat(what: str) -> Iterator[None]:
     """Say every ``$PIPELINE_PROGRESS_SECONDS`` (10) that ``what`` is still going on, and how much it has read so far.
 
     What takes less says nothing.
+
+    Raises:
+        WorkflowError: that is no number of seconds.
     """
-    pause = float(os.environ.get(EVERY, SECONDS))
+    pause = _seconds()
     done = threading.Event()
     started, read = time.monotonic(), _bytes_read()
 
@@ -39,6 +42,17 @@ def heartbeat(what: str) -> Iterator[None]:
     finally:
         done.set()
         speaker.join()
+
+
+def _seconds() -> float:
+    said = os.environ.get(EVERY, str(SECONDS))
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = 0.0
+    if not LEAST <= seconds <= threading.TIMEOUT_MAX:  # nor NaN
+        raise WorkflowError(f"${EVERY} is no number of seconds from {LEAST} up: {said!r}; set it to one, or unset it.")
+    return seconds
 
 
 def in_words(size: float) -> str:

@@ -138,7 +138,12 @@ def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
     text = head.decode(likely, "replace")
     if not is_sentence_list(text):
         return None
-    return find_encoding(head, path, declared, whole=len(head) < BLOCK), blank_lines_part(text)
+    try:
+        encoding = find_encoding(head, path, declared, whole=len(head) < BLOCK)
+        next(decode_blocks(path, encoding, declared))
+    except PipelineError:
+        return None  # read as a book it cannot be decoded either: dropped, or an error, by books.undecodable
+    return encoding, blank_lines_part(text)
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str]:

@@ -49,7 +49,10 @@ def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
             if spec.name in MAJORITY:
                 label = majority(spec)
                 predictions = [{**row, "prediction": label} for row in predictions]
-        files |= submit(spec, name, examples, predictions)
+        told = {}
+        if test is not None and spec.unanswerable:  # in a file without labels no threshold can be searched
+            told["threshold"] = result.scores[scores.restarts.index(scores.best)]["threshold"]
+        files |= submit(spec, name, examples, predictions, **told)
     return files, missing
 
 

@@ -115,10 +115,13 @@ def score_interval(units: Units, system: int, values: np.ndarray) -> Interval | 
     """The interval of one system's score.
 
     Where no resampled set differs from a score of 0 or 100, as with no error at all, the bootstrap knows nothing; what
-    is left then is the exact interval (Clopper and Pearson 1934) for units of which none, or each, is right.
+    is left then is the exact interval (Clopper and Pearson 1934) for units of which none, or each, is right. Of a
+    metric that is no share of them, such as a correlation, nothing is known then, which gives None.
     """
     found = interval(values, units.count)
     if found is not None and found[0] == found[1] and found[0] in (0.0, 100.0):
+        if not units.sums.share:
+            return None
         exact = binomtest(round(units.count * found[0] / 100), units.count).proportion_ci(LEVEL)
         return 100.0 * exact.low, 100.0 * exact.high
     return found
@@ -176,7 +179,8 @@ def _p_value(units: Units, stream: int, ours: int, theirs: int) -> float:
         gained = units.rows[ours][0][:, 0] - units.rows[theirs][0][:, 0]
         more, less = (int(units.times[gained * sign > 0].sum()) for sign in (1, -1))
         return float(binomtest(more, more + less).pvalue) if more + less else 1.0
-    most = max(len(units.rows[ours]), len(units.rows[theirs]))  # a system with fewer runs begins again
+    # runs begin again until each of either system has come equally often, as it does in its score
+    most = math.lcm(len(units.rows[ours]), len(units.rows[theirs]))
     pairs = [[rows[run % len(rows)] for rows in (units.rows[ours], units.rows[theirs])] for run in range(most)]
 
     def differences(kept: np.ndarray) -> np.ndarray:

@@ -132,15 +132,16 @@ def filled(model: StudiedModel, masks: Sequence[tuple[str, str]]) -> list[dict[s
     """
     if model.lacks:
         raise Skipped(model.lacks)
-    rows = []
+    rows, unknown = [], model.kind.id_of(model.tokenizer, model.kind.unk)
     for text, answer in masks:
         before, after = map(model.ids, text.split(MASK))
         (scores,) = model.log_probabilities([[*before, model.mask, *after][: model.room]], [[len(before)]])
         token, likely = model.ids(f" {answer}"), scores[0].topk(SHOWN)  # in a sentence a space stands before it
+        whole = len(token) == 1 and token[0] != unknown
         rows.append({
             "text": text,
             "answer": answer,
-            "rank": 1 + int((scores[0] > scores[0, token[0]]).sum()) if len(token) == 1 else None,
+            "rank": 1 + int((scores[0] > scores[0, token[0]]).sum()) if whole else None,
             "likeliest": [
                 [model.tokenizer.id_to_token(token), rounded(share)]
                 for token, share in zip(likely.indices.tolist(), likely.values.exp().tolist(), strict=True)

@@ -86,6 +86,8 @@ def relations(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree],
     Raises:
         Skipped: see :func:`attention_maps`.
     """
+    pieces = cut_words(model, [tree.sentence for tree in trees])
+    trees = [tree for tree, words in zip(trees, pieces.words, strict=True) if _is_whole(tree, words)]
     half = [int(in_validation_split(tree.sentence.document, seed, 0.5)) for tree in trees]
     ours, theirs = (found_by_heads(each, trees, half) for each in (model, control))
     rows = []
@@ -120,7 +122,7 @@ def best_head(found: np.ndarray) -> tuple[int, int, int]:
 def found_by_heads(model: StudiedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
     """For each relation how often each head's most attended other word is the other end, [2 halves, L, A, 2]."""
     pieces = cut_words(model, [tree.sentence for tree in trees])
-    kept = [number for number, words in enumerate(pieces.words) if len(set(words)) == len(trees[number].heads) > 1]
+    kept = [number for number, words in enumerate(pieces.words) if _is_whole(trees[number], words)]
     found: dict[str, Any] = defaultdict(lambda: 0)
     for order, maps in attention_maps(model, [pieces.ids[number] for number in kept]):
         number = kept[order]
@@ -138,6 +140,11 @@ def found_by_heads(model: StudiedModel, trees: Sequence[Tree], half: Sequence[in
                         found[key] = np.zeros((2, *right.shape[:2], 2), np.int64)
                     found[key][half[number]] += right[:, :, word]
     return dict(found)
+
+
+def _is_whole(tree: Tree, words: Sequence[int]) -> bool:
+    """Whether the model sees every word of a sentence, by the number of each token's word."""
+    return len(set(words)) == len(tree.heads) > 1
 
 
 def offsets(trees: Sequence[Tree], half: Sequence[int]) -> dict[str, tuple[list[int], np.ndarray]]:

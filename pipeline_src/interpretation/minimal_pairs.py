@@ -89,11 +89,15 @@ def judge(model: StudiedModel, control: StudiedModel, pairs: Sequence[Pair], see
         for forms in ([pair.good for pair in pairs], [pair.bad for pair in pairs])
     ]  # fmt: skip
     texts, tokens, kept = [], [], []
+    unknown = model.kind.id_of(model.tokenizer, model.kind.unk)
     for number, pair in enumerate(pairs):
         at = [[token for token, word in enumerate(each.words[number]) if word == pair.place] for each in cut]
-        if at[0] == at[1] and len(at[0]) == 1:
+        if at[0] != at[1] or len(at[0]) != 1:
+            continue
+        forms = [each.ids[number][at[0][0]] for each in cut]
+        if unknown not in forms:
             texts.append((cut[0].ids[number], at[0][0]))
-            tokens.append([each.ids[number][at[0][0]] for each in cut])
+            tokens.append(forms)
             kept.append(pair)
     if not kept:
         return None

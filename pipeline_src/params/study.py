@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline_src.common.catalogue import SOURCES, entry_names
+from pipeline_src.common.catalogue import SOURCES, TASK_SPECS, entry_names
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.members import stated
 from pipeline_src.params.base import NO_TEACHER, Block
@@ -60,8 +60,14 @@ class Study(Block):
         unknown = [task for task in tasks if task not in task_names()]
         if unknown:
             raise ValueError(f"no task is called {unknown[0]!r}; there are {', '.join(task_names())}")
+        of_task: dict[str, str] = {}
         for task in tasks:
-            load_spec(task)  # an entry of one's own may be anything
+            for name in load_spec(task).scores:  # an entry of one's own may be anything
+                if of_task.setdefault(name, task) != task:
+                    raise ValueError(
+                        f"{of_task[name]} and {task} both call a row of their `scores` {name!r}, by which results are "
+                        f"known; rename one in pipeline_src/{TASK_SPECS}"
+                    )
         return tasks
 
     @model_validator(mode="after")

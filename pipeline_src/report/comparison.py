@@ -79,7 +79,8 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
         tests = [of[f"{eval_set}/{metric}"] if f"{eval_set}/{metric}" in of else None for of in against]
         lines.append((known["title"], METRICS.get(metric, metric), split_of(known.value["file"]), scores, tests))
     members = group(experiments)
-    means = lines_of(members) if len(members) < len(experiments) else []  # else there is nothing to average
+    averaged = any(len(one.experiments) > 1 for one in members)
+    means = lines_of(members) if averaged else []
     return (
         environment()
         .get_template("comparison.html.j2")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import LOGS
 from pipeline_src.report.published import read_paper
@@ -92,6 +93,12 @@ def throughput(logs: list[JsonRef]) -> dict[str, Curve]:
         phase_of(ref): LOGS / "dvclive" / phase_of(ref) / "plots" / "metrics" / "tokens_per_second.tsv" for ref in logs
     }
     return {phase: read_curve(path) for phase, path in paths.items() if path.exists()}
+
+
+def check_price(price: float, option: str) -> None:
+    """Raise a PipelineError where ``price``, given by an option of the command line, is none."""
+    if not 0 <= price < float("inf"):  # nor NaN
+        raise PipelineError("not a price", price, where=option, remedy="give a number of 0 or more")
 
 
 def price(rate: JsonRef, logs: list[JsonRef]) -> TracedValue | None:

@@ -83,7 +83,9 @@ def group(experiments: Sequence[Experiment]) -> list[Member]:
     found: dict[str, list[Experiment]] = {}
     for experiment in experiments:
         same = {name: value for name, value in experiment.params.items() if name not in WITHOUT_RESULT}
-        found.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(experiment)
+        runs = found.setdefault(json.dumps(same, sort_keys=True, default=str), [])
+        if all(one.params.get("seed") != experiment.params.get("seed") for one in runs):  # else it is one of them again
+            runs.append(experiment)
     return [
         Member(_name(runs), tuple(sorted(runs, key=lambda one: int(one.params.get("seed", 0)))))
         for runs in found.values()

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, write_json
 from pipeline_src.common.progress import log
 from pipeline_src.report.comparison import render_comparison
-from pipeline_src.report.cost import PRICE
+from pipeline_src.report.cost import PRICE, check_price
 from pipeline_src.report.experiments import read_experiment
 from pipeline_src.report.interpretation import read_interpretation
 from pipeline_src.report.interpretation_page import render_interpretation
@@ -39,8 +38,7 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     Raises:
         PipelineError: a result is missing or malformed, there is no such experiment, or the price is none.
     """
-    if not 0 <= price < float("inf"):
-        raise PipelineError("not a price", price, where="--price", remedy="give a number of 0 or more")
+    check_price(price, "--price")
     if experiments:
         with fitting_results("comparison"), atomic_file(RESULTS / "comparison.html") as file:
             file.write(render_comparison([read_experiment(name) for name in dict.fromkeys(experiments)]))
@@ -60,9 +58,7 @@ def _write_report(results: Results, price: float) -> None:
             file.write(render_interpretation(parts))
     with atomic_file(RESULTS / "report.md") as file:
         file.write(render_markdown(results))
-    _write_table(
-        RESULTS / "scores.tsv", ("score", "split", "metric", "value", "majority_baseline"), score_rows(results)
-    )
+    _write_table(RESULTS / "scores.tsv", SCORE_COLUMNS, score_rows(results))
     _write_table(RESULTS / "confusion.tsv", CONFUSION_COLUMNS, confusion_rows(results))
     write_json(RESULTS / "summary.json", summary)
     masks = results.documents.get("results/interpretation/completion.json", {}).get("filled masks", [])

@@ -148,7 +148,7 @@ def _once(url: str, partial: Partial, size: int | None, most: int, watch: Watch)
     except _Final:
         if not have:
             raise
-        partial.remove()  # the server refuses this range: the file there is another one, or shorter
+        # it may refuse this range, the file there being another one or shorter; what has come stays where it has none
         have, response = 0, _open(url, 0, None, watch)
     with response:
         length = _length(response)

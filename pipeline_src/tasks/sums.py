@@ -24,11 +24,13 @@ class Sums:
         rows: what each example adds, [examples, sums], system by system.
         value: sums, float [sets, sums], to percent, [sets].
         yes_no: whether an example is right or wrong and the metric their share.
+        share: whether the metric is what examples got of what there was to get, be they right or wrong or in part.
     """
 
     rows: list[Array]
     value: Callable[[np.ndarray], np.ndarray]
     yes_no: bool = False
+    share: bool = False
 
 
 def shares(parts: Sequence[np.ndarray], wholes: np.ndarray | None = None, yes_no: bool = False) -> Sums:
@@ -41,7 +43,7 @@ def shares(parts: Sequence[np.ndarray], wholes: np.ndarray | None = None, yes_no
     """
     wholes = np.ones(len(parts[0])) if wholes is None else wholes
     rows = [np.column_stack([np.asarray(part, float), wholes]) for part in parts]
-    return Sums(rows, lambda sums: 100.0 * sums[:, 0] / sums[:, 1], yes_no)
+    return Sums(rows, lambda sums: 100.0 * sums[:, 0] / sums[:, 1], yes_no, share=True)
 
 
 def accuracy(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> Sums:
@@ -87,7 +89,7 @@ def _correlation(moments: np.ndarray) -> np.ndarray:
 def pearson(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> Sums:
     """Pearson correlation; 0 for a constant side."""
     x = np.asarray(gold, float) - np.mean(gold)  # about their mean, so that no digits are lost
-    shifted = [np.asarray(predicted, float) - np.mean(gold) for predicted in systems]
+    shifted = [np.asarray(predicted, float) - np.mean(predicted) for predicted in systems]
     rows = [np.column_stack([np.ones(len(x)), x, y, x * x, y * y, x * y]) for y in shifted]
     return Sums(rows, lambda sums: _correlation(sums.T))
 

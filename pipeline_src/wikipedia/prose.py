@@ -106,7 +106,7 @@ def join_formulas(text: str) -> str:
         if formula and blanks < 2 and _leads_up(out[-1][0], before) and (not joined or before[-1] in ",;"):
             out[-1].append(formula[1].strip() + formula[2])
             joined, indented = joined + 1, ":" in line[: formula.start(1)]
-        elif joined and blanks < 2 and _goes_on(line) and before[-1] not in FULL_STOPS:
+        elif joined and blanks < 2 and _goes_on(line) and before[-1:] not in FULL_STOPS:
             out[-1].append(line)
             joined = 0
         else:

@@ -39,19 +39,23 @@ def units() -> dict[str, tuple[str, str, str]]:
 
 
 def _unit(code: str) -> tuple[str, str, str] | None:
-    table = units()
-    found = table.get(code) or table.get(code.lower())
+    found = _of_table(code)
     if found or not code:
         return found
     for scale, words in SCALES.items():
         if code.lower().startswith(scale) and not code[len(scale) : len(scale) + 1].isdigit():
-            inner = _unit(code[len(scale) :])
-            return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
+            return _scaled(words, code[len(scale) :])
     thousands = THOUSANDS.get(code[0])
-    if thousands and code[1:].lower().startswith(COUNTED):
-        inner = _unit(code[1:])
-        return inner and (f"{thousands} {inner[0]}", f"{thousands} {inner[2]}", f"{thousands} {inner[2]}")
-    return None
+    return _scaled(thousands, code[1:]) if thousands and code[1:].lower().startswith(COUNTED) else None
+
+
+def _of_table(code: str) -> tuple[str, str, str] | None:
+    return units().get(code) or units().get(code.lower())
+
+
+def _scaled(words: str, code: str) -> tuple[str, str, str] | None:
+    inner = _of_table(code)
+    return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
 
 
 def _number(text: str) -> str | None:

@@ -492,6 +492,8 @@ def test_every_way_to_write_a_stage(
 ) -> None:
     project = project_class(tmp_path / "study", tmp_path / "home")
     write_project(project.path, root / "workflow", FORMS, FORMS_PARAMS)
+    said = project.snakemake(check=False, PIPELINE_PROGRESS_SECONDS="soon")
+    assert "is no number of seconds from 0.01 up: 'soon'" in said and "Traceback" not in said
     said = project.snakemake(PIPELINE_PROGRESS_SECONDS="0.01")
     assert "dvc: committing large (" in said and "100 MB)" in said  # and while it hashes, how far it is:
     assert re.search(r"committing large .*: .* read in \d+ s", said)

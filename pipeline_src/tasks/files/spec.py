@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -15,7 +15,7 @@ from pipeline_src.params.names import FileName, FilePath, Name
 
 TEST_REMEDY = "give the evaluation set a `test` where the task is declared, in pipeline_src/catalogue/tasks"
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
-Column = int | str  # a header's name, or a number counted from 1 where the file has no header
+Column = Annotated[int, Field(ge=1)] | str  # a header's name, or a number counted from 1 where the file has no header
 
 
 class Columns(Block):
@@ -171,9 +171,12 @@ class TaskSpec(Block):
             "classification": OF_NUMBERS if self.range else OF_CLASSES | ({"f1"} if len(self.labels) == 2 else set()),
             "choice": {"accuracy"},
             "tagging": {"accuracy", "entity_f1"},
+            "span": {"em", "f1"},
         }
         for name, eval_set in self.scores.items():
-            wrong = set(eval_set.metrics) - allowed.get(self.kind, set(eval_set.metrics))
+            if eval_set.labels is not None and len(eval_set.labels) != len(self.labels):
+                raise ValueError(f"{name}: {len(eval_set.labels)} labels, where the task has {len(self.labels)}")
+            wrong = set(eval_set.metrics) - allowed[self.kind]
             if wrong:
                 fitting = ", ".join(sorted(allowed[self.kind]))
                 raise ValueError(f"{name}: {min(wrong)} does not fit the answers; metrics that do: {fitting}")

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from pipeline_src.params.study import Study, check_study, load_study
+from pipeline_src.report.cost import check_price
 from pipeline_src.tools.planning.estimate import Prices, make_plan
 from pipeline_src.tools.planning.hardware import CHOICES, CPU, Hardware
 from pipeline_src.tools.planning.jobs import Jobs
@@ -40,8 +41,11 @@ def main(arguments: argparse.Namespace) -> None:
     """Print the plan.
 
     Raises:
-        PipelineError: no such preset or study, no dvc.yaml, or hardware that cannot be.
+        PipelineError: no such preset or study, no dvc.yaml, or hardware or a price that cannot be.
     """
+    for option, price in (("--price", arguments.price), ("--cpu-price", arguments.cpu_price)):
+        if price is not None:
+            check_price(price, option)
     name, raw, study = _study(arguments.preset)
     hardware = Hardware.of(arguments.hardware, arguments.cores, arguments.gpus)
     measured = Path(os.devnull) if arguments.defaults else MEASURED

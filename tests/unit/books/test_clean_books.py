@@ -361,3 +361,19 @@ def test_a_folder_that_cannot_be_read_is_an_error(shelf: Path, monkeypatch: pyte
     source = SourceFile(path=".", url=f"file:{shelf}/**/*")
     with pytest.raises(PipelineError, match="a folder cannot be read"):
         _own_files("own-books", source)
+
+
+SENTENCE = "He saw the old house there.\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [SENTENCE.encode() * 300 + b"\0\n", SENTENCE.replace("house", "thé").encode("cp437") * 300 + "ä\n".encode()],
+    ids=["binary", "two encodings"],
+)
+def test_a_list_of_sentences_that_is_no_text_is_dropped_as_any_book_is(shelf: Path, content: bytes) -> None:
+    (shelf / "a.txt").write_text("A sentence of the first book stands here.")
+    (shelf / "b.txt").write_bytes(content)
+    assert run()["dropped"] == {"undecodable": 1}
+    with pytest.raises(PipelineError, match="b.txt"):
+        run(undecodable="error")

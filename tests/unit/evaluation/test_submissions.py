@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
 from collections import Counter
@@ -12,14 +13,15 @@ import numpy as np
 import pytest
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.evaluation.submissions import GLUE, majority, submissions
 from pipeline_src.evaluation.task_scores import EvalResult, TaskScores
+from pipeline_src.finetuning.grid import write_lines
 from pipeline_src.params.finetune import FinetuneParams
 from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.task_sources.synthetic import write_task
-from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.files.spec import TaskSpec, load_spec
 from pipeline_src.tasks.handlers import HANDLERS
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
@@ -160,3 +162,21 @@ def test_two_submissions_of_one_name_are_refused(study, monkeypatch):
     )
     with pytest.raises(PipelineError, match=r"two submissions have one name: CoLA.tsv[\s\S]*task rte"):
         evaluate(("cola", "rte"))
+
+
+def test_questions_without_gold_answers_are_answered_by_the_threshold_of_the_labelled_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    score = {"title": "X", "file": "dev.json", "metrics": ["f1"], "test": {"file": "test.json", "submit": "x.json"}}
+    spec = TaskSpec.model_validate({"name": "x", "kind": "span", "unanswerable": True, "scores": {"x": score}})
+    asked = [{"id": name, "question": "q"} for name in "ab"]
+    write_json(Path("data/tasks/x/test.json"), {"data": [{"paragraphs": [{"context": "c d", "qas": asked}]}]})
+    rows = [
+        {"id": "a", "prediction": "c", "null_score_difference": -9.0},
+        {"id": "b", "prediction": "d", "null_score_difference": 9.0},
+    ]
+    folder = Path("results/predictions/x/1/predicted/pretrained")
+    folder.mkdir(parents=True)
+    write_lines(folder / "x.test.jsonl", rows)
+    result = EvalResult([], [{"f1": 90.0, "threshold": 0.5}], [], {}, Counter(), [])
+    files, _ = submissions(TaskScores(spec, (1,), 1, {"x": result}))
+    assert json.loads(files["x_predictions.json"]) == {"a": "c", "b": ""}

@@ -203,3 +203,19 @@ def test_the_score_is_the_mean_over_restarts_and_so_is_the_other():
     half = np.where(np.arange(100) < 50, gold, 1 - gold)
     found = judged("accuracy", gold, [gold, half], [half], runs=(2, 1))
     assert found.difference == pytest.approx(25) and found.told
+
+
+def test_systems_with_other_numbers_of_runs_are_compared_by_their_means():
+    runs = [[1] * right + [0] * (100 - right) for right in (60, 60, 60, 50, 70)]
+    units = make_units(SUMS["accuracy"]([1] * 100, runs), [3, 2], [None] * 100)
+    found = compare(units, resampled_values(units, 1), 100, 2)
+    assert found.difference == 0.0 and found.p == 1.0 and not found.told
+
+
+@pytest.mark.parametrize("metric", ["matthews", "f1", "pearson", "spearman"])
+def test_of_what_is_no_share_of_examples_nothing_is_known_where_no_set_differs(metric):
+    units = units_of(metric, [0, 1] * 150, [0] * 300)
+    assert units.score(0) == 0.0 and score_interval(units, 0, resampled_values(units, 1)[0]) is None
+    if metric in ("matthews", "f1"):  # made of counts, 100 is exact
+        units = units_of(metric, [0, 1] * 150, [0, 1] * 150)
+        assert units.score(0) == 100.0 and score_interval(units, 0, resampled_values(units, 1)[0]) is None

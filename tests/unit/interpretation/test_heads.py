@@ -119,3 +119,13 @@ def test_shown_weights_are_bytes_of_words(model):
     assert shown[0]["words"] == ["[CLS]", "a", "bab", "c", ".", "[SEP]"] and shown[0]["marks"] == [1, 1]
     weights = np.frombuffer(base64.b64decode(shown[0]["weights"]), np.uint8).reshape(2, 2, 6, 6)
     assert abs(weights.sum(-1, dtype=int) - 255).max() <= 3
+
+
+def test_sentences_that_the_models_places_cut_count_for_no_one():
+    def tree(size: int, document: str) -> Tree:
+        words, heads_of = tuple("abcdefghij"[number % 10] for number in range(size)), (-1, *range(size - 1))
+        return Tree(Sentence(words, document), heads_of, ("root", *["dep"] * (size - 1)), ("X",) * size)
+
+    model = make_model()
+    whole, cut = ([tree(size, f"{size} {number}") for number in range(60)] for size in (6, 60))
+    assert relations(model, model, whole + cut, 1) == relations(model, model, whole, 1)

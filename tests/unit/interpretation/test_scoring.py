@@ -99,3 +99,10 @@ def test_loss_by_masks_judges_the_same_token_each_time(model):
     assert found["unigram"] == pytest.approx(np.log(model.tokenizer.get_vocab_size()), abs=1e-3)
     with pytest.raises(Skipped, match="long enough"):
         loss_by_masks(model, [[5]], np.ones(20), 1)
+
+
+def test_an_unknown_word_has_no_rank_and_makes_no_pair():
+    model = make_model()
+    assert filled(model, [("a [MASK] .", "Москва")])[0]["rank"] is None
+    pairs = [Pair(("a", "X", "b"), 1, "Москва", "Волга", False, str(number)) for number in range(4)]
+    assert judge(model, model, pairs, 1) is None

@@ -80,3 +80,14 @@ def test_without_two_seeds_there_is_nothing_to_average(family, root, monkeypatch
     monkeypatch.chdir(root)
     assert "No two of these experiments differ in their seed alone" in render_comparison(family[2:4])
     assert picture(group(family[2:4]), []) == ""
+
+
+def test_a_run_that_is_named_twice_counts_once():
+    runs = [
+        experiment("workspace", 1, "bert", 61.0), experiment("a-1", 1, "bert", 61.0),
+        experiment("b-1", 1, "albert", 58.0), experiment("b-1-again", 1, "albert", 58.0),
+    ]  # fmt: skip
+    members = group(runs)
+    assert [one.seeds for one in members] == [(1,), (1,)]
+    assert not any(cell.told for cell in lines_of(members)[0].cells)
+    assert "No two of these experiments differ in their seed alone" in render_comparison(runs)

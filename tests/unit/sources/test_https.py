@@ -95,3 +95,11 @@ def test_a_full_disk_is_one_error_and_is_not_tried_again(web, tmp_path: Path, mo
         https.download([web.url("/a"), web.url("/mirror")], tmp_path / "a")
     assert [path for path, _ in web.asked] == ["/a"]
     assert not (tmp_path / "a").exists()
+
+
+def test_a_mirror_without_the_file_costs_nothing_that_has_come(web, tmp_path: Path) -> None:
+    web.files["/a"] = BYTES
+    web.ends_after["/a"] = [1000] + [0] * https.ATTEMPTS
+    with pytest.raises(PipelineError, match="404"):
+        https.download([web.url("/a"), web.url("/mirror/a")], tmp_path / "a")
+    assert (tmp_path / "a.partial").read_bytes() == BYTES[:1000]

@@ -105,3 +105,19 @@ def test_what_no_task_can_be(change: dict, said: str):
     task = {"name": "mine", "kind": "classification", "columns": {"texts": [1], "label": 2}, "labels": ["a", "b"]}
     with pytest.raises(ValidationError, match=said):
         TaskSpec.model_validate(task | {"scores": {"mine": score}} | change)
+
+
+@pytest.mark.parametrize(
+    ("of_task", "of_score", "said"),
+    [
+        ({"kind": "span"}, {"metrics": ["accuracy"]}, "accuracy does not fit"),
+        ({"columns": {"texts": [0], "label": 1}, "header": False}, {}, "greater than or equal to 1"),
+        ({}, {"labels": ["a", "b", "c"]}, "3 labels, where the task has 2"),
+    ],
+)
+def test_mistakes_that_would_show_after_the_training_are_refused_before_it(of_task, of_score, said):
+    usual = {"kind": "classification", "labels": ["0", "1"], "columns": {"texts": ["t"], "label": "l"}}
+    score = {"title": "X", "file": "d.tsv", "metrics": ["accuracy"], **of_score}
+    task = {"name": "x", "scores": {"x": score}, **({} if of_task.get("kind") == "span" else usual), **of_task}
+    with pytest.raises(ValidationError, match=said):
+        TaskSpec.model_validate(task)

@@ -22,3 +22,10 @@ def test_hostile_pages_take_linear_time(name: str) -> None:
         clean(page)
         seconds.append(time.process_time() - start)
     assert min(seconds) < 0.5  # the target is 0.1; a quadratic pattern takes many seconds
+
+
+@pytest.mark.parametrize(
+    "page", ["{{convert|5|" + "e3" * 2000 + "|m}}", "It is given by\n\ue008 \ue008\nwhere x goes on."]
+)
+def test_no_page_ends_the_cleaning_of_the_others(page: str) -> None:
+    assert PLAIN in clean(f"{page}\n\n{PLAIN}")

@@ -168,3 +168,10 @@ def test_a_stage_without_an_estimate_is_named(clone, root, capsys):
     text = (root / "dvc.yaml").read_text(encoding="utf-8").replace("\nmetrics:\n", more, 1)
     (clone / "dvc.yaml").write_text(text, encoding="utf-8")
     assert "stages without an estimate, counted as nothing: of_ones_own" in plan(capsys)["notes"]
+
+
+@pytest.mark.parametrize("option", ["--price", "--cpu-price"])
+@pytest.mark.parametrize("price", ["nan", "-5", "inf"])
+def test_what_is_no_price_is_refused(clone, capsys, option, price):
+    assert command.main(["plan", f"{option}={price}"]) == 2
+    assert f"not a price: {float(price)}" in capsys.readouterr().err
