@@ -115,16 +115,27 @@ def score_interval(units: Units, system: int, values: np.ndarray) -> Interval | 
     """The interval of one system's score.
 
     Where no resampled set differs from a score of 0 or 100, as with no error at all, the bootstrap knows nothing; what
-    is left then is the exact interval (Clopper and Pearson 1934) for units of which none, or each, is right. Of a
-    metric that is no share of them, such as a correlation, nothing is known then, which gives None.
+    is left then is the exact interval (Clopper and Pearson 1934) for units of which none, or each, is right. Where the
+    metric is no share of them, it ends at what as many mistakes as that allows would make of it, all of the worst way.
+    Of a correlation, or where all is wrong, nothing is known then, which gives None.
     """
     found = interval(values, units.count)
-    if found is not None and found[0] == found[1] and found[0] in (0.0, 100.0):
-        if not units.sums.share:
-            return None
-        exact = binomtest(round(units.count * found[0] / 100), units.count).proportion_ci(LEVEL)
+    if found is None or found[0] != found[1] or found[0] not in (0.0, 100.0):
+        return found
+    exact = binomtest(round(units.count * found[0] / 100), units.count).proportion_ci(LEVEL)
+    if units.sums.share:
         return 100.0 * exact.low, 100.0 * exact.high
-    return found
+    if found[0] == 0 or units.sums.mistakes is None or not units.paired:
+        return None
+    return _with_mistakes(units, system, units.count * (1 - exact.low)), 100.0
+
+
+def _with_mistakes(units: Units, system: int, number: float) -> float:
+    """The metric of a system that is always right if it made ``number`` mistakes, all of the worst way."""
+    assert units.sums.mistakes is not None
+    sums, ways = units.times @ units.rows[system][0], units.sums.mistakes
+    possible = np.where(ways < 0, sums / np.where(ways < 0, -ways, 1), np.inf).min(1)
+    return float(units.sums.value(sums + np.minimum(number, possible)[:, None] * ways).min())
 
 
 @dataclass(frozen=True)

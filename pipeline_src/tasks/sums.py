@@ -8,7 +8,7 @@ sums to percent. A rank correlation needs how often each pair of values occurs, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,15 @@ class Sums:
         value: sums, float [sets, sums], to percent, [sets].
         yes_no: whether an example is right or wrong and the metric their share.
         share: whether the metric is what examples got of what there was to get, be they right or wrong or in part.
+        mistakes: what changes in the sums when an example that was right is wrong, for each way to be so, [ways, sums];
+            None where it does not depend on that alone.
     """
 
     rows: list[Array]
     value: Callable[[np.ndarray], np.ndarray]
     yes_no: bool = False
     share: bool = False
+    mistakes: np.ndarray | None = None
 
 
 def shares(parts: Sequence[np.ndarray], wholes: np.ndarray | None = None, yes_no: bool = False) -> Sums:
@@ -60,7 +63,8 @@ def f1(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> Sums:
     """F1 of class 1; 0 where neither holds a 1."""
     right = np.asarray(gold) == 1
     guesses = [np.asarray(predicted) == 1 for predicted in systems]
-    return overlaps([np.column_stack([right & guess, guess, right]).astype(float) for guess in guesses])
+    sums = overlaps([np.column_stack([right & guess, guess, right]).astype(float) for guess in guesses])
+    return replace(sums, mistakes=np.array([[-1, -1, 0], [0, 1, 0]]))  # one more is missed, or found where none is
 
 
 def matthews(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> Sums:
@@ -75,7 +79,14 @@ def matthews(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> Sums:
         below = (total**2 - (gold_of**2).sum(1)) * (total**2 - (given**2).sum(1))
         return 100.0 * np.where(below > 0, top / np.sqrt(np.where(below > 0, below, 1)), 0.0)
 
-    return Sums([np.eye(classes**2)[cell] for cell in cells], value)
+    one = np.eye(classes**2)
+    ways = [
+        one[gold_is * classes + given] - one[gold_is * classes + gold_is]
+        for gold_is in range(classes)
+        for given in range(classes)
+        if given != gold_is
+    ]
+    return Sums([one[cell] for cell in cells], value, mistakes=np.array(ways) if ways else None)
 
 
 def _correlation(moments: np.ndarray) -> np.ndarray:

@@ -216,6 +216,29 @@ def test_systems_with_other_numbers_of_runs_are_compared_by_their_means():
 def test_of_what_is_no_share_of_examples_nothing_is_known_where_no_set_differs(metric):
     units = units_of(metric, [0, 1] * 150, [0] * 300)
     assert units.score(0) == 0.0 and score_interval(units, 0, resampled_values(units, 1)[0]) is None
-    if metric in ("matthews", "f1"):  # made of counts, 100 is exact
-        units = units_of(metric, [0, 1] * 150, [0, 1] * 150)
-        assert units.score(0) == 100.0 and score_interval(units, 0, resampled_values(units, 1)[0]) is None
+
+
+@pytest.mark.parametrize("metric", ["matthews", "f1"])
+@pytest.mark.parametrize("often", [2, 5])
+def test_without_a_mistake_counts_have_an_interval_to_what_more_would_make_of_them(metric, often):
+    count = 300
+    gold = [int(number % often == 0) for number in range(count)]
+    units = units_of(metric, gold, gold)
+    low, high = score_interval(units, 0, resampled_values(units, 1)[0])
+    wrong = int(count * (1 - binomtest(count, count).proportion_ci(0.95).low))
+    ones = [place for place, label in enumerate(gold) if label]
+    missed = [label if place not in ones[:wrong] else 0 for place, label in enumerate(gold)]
+    assert high == 100.0 and low < metrics.METRICS[metric](gold, missed) < low + 2
+
+
+def test_an_interval_without_a_mistake_holds_the_truth():
+    rng, held, perfect = np.random.default_rng(0), 0, 0
+    truth = 100 * (1 - 2 * 0.005)  # Matthews of two classes of one size, of which half a percent is taken for the other
+    for number in range(SETS):
+        gold = rng.integers(0, 2, 300)
+        predicted = gold ^ (rng.random(300) < 0.005)
+        if np.array_equal(gold, predicted):
+            units = units_of("matthews", gold, predicted)
+            low, high = score_interval(units, 0, resampled_values(units, number)[0])
+            held, perfect = held + (low <= truth <= high), perfect + 1
+    assert held == perfect > 300
