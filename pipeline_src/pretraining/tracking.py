@@ -21,8 +21,8 @@ TENSORBOARD = "PIPELINE_TENSORBOARD"  # set to 1, it asks for TensorBoard's file
 class Tracker:
     """Rows of numbers by step, as ``plots/metrics/<name>.tsv`` each, and the latest of each in ``metrics.json``.
 
-    ``dvc plots show -x step <folder>/plots/metrics`` draws them; so does DVCLive's own layout anywhere it is read. A
-    name such as ``validation/mlm_loss`` lies in a folder. Every row is on disk when :meth:`row` returns.
+    ``dvc plots show -x step <folder>/plots/metrics`` draws them, and so does whatever reads DVCLive's layout. Every row is
+    on disk when :meth:`row` returns.
 
     Args:
         folder: such as ``logs/dvclive/short``; TensorBoard's is ``tensorboard/short`` beside ``dvclive``.
@@ -35,15 +35,9 @@ class Tracker:
         self._files: dict[str, IO[str]] = {}
         self._latest: dict[str, Any] = {}
         (folder / "metrics.json").unlink(missing_ok=True)
-        for path in sorted((folder / "plots" / "metrics").rglob("*.tsv")):
+        for path in sorted((folder / "plots" / "metrics").glob("*.tsv")):
             _drop_rows_after(path, first_step)
         self._tensorboard = _tensorboard(folder.parent.parent / "tensorboard" / folder.name, first_step)
-
-    def __enter__(self) -> Tracker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def row(self, step: int, numbers: dict[str, float]) -> None:
         """Add ``numbers`` as they stand after ``step`` steps."""
@@ -55,17 +49,9 @@ class Tracker:
                 self._latest[name] = float(value)
             if self._tensorboard is not None:
                 self._tensorboard.add_scalar(name, value, step)
-        write_json(self.folder / "metrics.json", _nested(self._latest) | {"step": step})
+        write_json(self.folder / "metrics.json", self._latest | {"step": step})
         if self._tensorboard is not None:
             self._tensorboard.flush()
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
 
     def _file(self, name: str) -> IO[str]:
         if name not in self._files:
@@ -88,18 +74,6 @@ def _drop_rows_after(path: Path, step: int) -> None:
         return
     with atomic_file(path) as file:
         csv.writer(file, delimiter="\t", lineterminator="\n").writerows([rows[0], *kept])
-
-
-def _nested(latest: dict[str, Any]) -> dict[str, Any]:
-    """``validation/mlm_loss`` as a block of a block, as DVCLive has it."""
-    nested: dict[str, Any] = {}
-    for name, value in latest.items():
-        *blocks, last = name.split("/")
-        inner = nested
-        for block in blocks:
-            inner = inner.setdefault(block, {})
-        inner[last] = value
-    return nested
 
 
 def _tensorboard(folder: Path, first_step: int) -> Any:

@@ -19,38 +19,38 @@ def rows(folder, name):
 
 
 def test_the_layout_is_dvclives(folder):
-    with Tracker(folder, 0) as tracker:
-        tracker.row(20, {"loss": 9.5, "mfu": 0.25})
-        tracker.row(40, {"loss": 1 / 3, "validation/mlm_loss": 8.0})
-        # on disk at once, for who looks on while training runs
-        assert rows(folder, "loss") == ["step\tloss", "20\t9.5", "40\t0.3333333333333333"]
+    tracker = Tracker(folder, 0)
+    tracker.row(20, {"loss": 9.5, "mfu": 0.25})
+    tracker.row(40, {"loss": 1 / 3, "validation_mlm_loss": 8.0})
+    # on disk at once, for who looks on while training runs
+    assert rows(folder, "loss") == ["step\tloss", "20\t9.5", "40\t0.3333333333333333"]
     assert rows(folder, "mfu") == ["step\tmfu", "20\t0.25"]
-    assert rows(folder, "validation/mlm_loss") == ["step\tmlm_loss", "40\t8.0"]
+    assert rows(folder, "validation_mlm_loss") == ["step\tvalidation_mlm_loss", "40\t8.0"]
     latest = json.loads((folder / "metrics.json").read_text())
-    assert latest == {"loss": 1 / 3, "mfu": 0.25, "validation": {"mlm_loss": 8.0}, "step": 40}
+    assert latest == {"loss": 1 / 3, "mfu": 0.25, "validation_mlm_loss": 8.0, "step": 40}
     assert not (folder.parent.parent / "tensorboard").exists()
 
 
 def test_going_on_drops_what_a_killed_run_wrote_past_its_checkpoint(folder):
-    with Tracker(folder, 0) as tracker:
-        for step in (20, 40, 60):
-            tracker.row(step, {"loss": step / 10})
-        tracker.row(60, {"validation/mlm_loss": 8.0})
+    tracker = Tracker(folder, 0)
+    for step in (20, 40, 60):
+        tracker.row(step, {"loss": step / 10})
+    tracker.row(60, {"validation_mlm_loss": 8.0})
     with open(folder / "plots" / "metrics" / "loss.tsv", "a") as file:
         file.write("80\t7")  # killed within a row
-    with Tracker(folder, 40) as tracker:
-        assert rows(folder, "loss") == ["step\tloss", "20\t2.0", "40\t4.0"]
-        tracker.row(60, {"loss": 6.5})
+    tracker = Tracker(folder, 40)
+    assert rows(folder, "loss") == ["step\tloss", "20\t2.0", "40\t4.0"]
+    tracker.row(60, {"loss": 6.5})
     assert rows(folder, "loss") == ["step\tloss", "20\t2.0", "40\t4.0", "60\t6.5"]
-    assert not (folder / "plots" / "metrics" / "validation" / "mlm_loss.tsv").exists()
+    assert not (folder / "plots" / "metrics" / "validation_mlm_loss.tsv").exists()
     assert json.loads((folder / "metrics.json").read_text()) == {"loss": 6.5, "step": 60}
 
 
 def test_a_new_run_keeps_nothing_of_the_old_one(folder):
-    with Tracker(folder, 1800) as tracker:
-        tracker.row(1820, {"loss": 2.0})
-    with Tracker(folder, 1800) as tracker:
-        tracker.row(1820, {"loss": 3.0})
+    tracker = Tracker(folder, 1800)
+    tracker.row(1820, {"loss": 2.0})
+    tracker = Tracker(folder, 1800)
+    tracker.row(1820, {"loss": 3.0})
     assert rows(folder, "loss") == ["step\tloss", "1820\t3.0"]
 
 
@@ -59,23 +59,23 @@ def test_broken_files_stop_nothing(folder, found):
     path = folder / "plots" / "metrics" / "loss.tsv"
     path.parent.mkdir(parents=True)
     path.write_text(found)
-    with Tracker(folder, 25) as tracker:
-        tracker.row(40, {"loss": 3.0})
+    tracker = Tracker(folder, 25)
+    tracker.row(40, {"loss": 3.0})
     assert rows(folder, "loss")[0] == "step\tloss" and rows(folder, "loss")[-1] == "40\t3.0"
     assert len(rows(folder, "loss")) <= 3
 
 
 def test_a_norm_that_is_infinite_stands_in_the_curve_alone(folder):
-    with Tracker(folder, 0) as tracker:
-        tracker.row(1, {"loss": 2.0, "grad_norm": math.inf})
+    tracker = Tracker(folder, 0)
+    tracker.row(1, {"loss": 2.0, "grad_norm": math.inf})
     assert rows(folder, "grad_norm") == ["step\tgrad_norm", "1\tinf"]
     assert json.loads((folder / "metrics.json").read_text()) == {"loss": 2.0, "step": 1}
 
 
 def test_tensorboard_where_it_is_asked_for(folder, monkeypatch, caplog):
     monkeypatch.setenv(TENSORBOARD, "1")
-    with Tracker(folder, 0) as tracker:
-        tracker.row(1, {"loss": 2.0})
+    tracker = Tracker(folder, 0)
+    tracker.row(1, {"loss": 2.0})
     assert rows(folder, "loss") == ["step\tloss", "1\t2.0"]
     try:
         import tensorboard  # noqa: F401
