@@ -21,8 +21,8 @@ TENSORBOARD = "PIPELINE_TENSORBOARD"  # set to 1, it asks for TensorBoard's file
 class Tracker:
     """Rows of numbers by step, as ``plots/metrics/<name>.tsv`` each, and the latest of each in ``metrics.json``.
 
-    ``dvc plots show -x step <folder>/plots/metrics`` draws them, and so does whatever reads DVCLive's layout. Every row is
-    on disk when :meth:`row` returns.
+    ``dvc plots show -x step <folder>/plots/metrics`` draws them, and so does whatever reads DVCLive's layout. Every row
+    is on disk when :meth:`row` returns.
 
     Args:
         folder: such as ``logs/dvclive/short``; TensorBoard's is ``tensorboard/short`` beside ``dvclive``.
