@@ -200,7 +200,7 @@ def test_what_a_study_lacks_is_one_clear_error(words, tmp_path):
     with pytest.raises(PipelineError, match="(?s)no word vectors here.*dvc repro train_word_vectors"):
         load("whole")
     save_study(tmp_path / "causal", words, is_decoder=True)
-    with pytest.raises(PipelineError, match="predicts the next word"):
+    with pytest.raises(PipelineError, match="(?s)reads from left to right.*masked words"):
         load("causal")
     with pytest.raises(PipelineError, match="(?s)no teacher here.*pretrained/long"):
         load("nowhere")

@@ -56,6 +56,7 @@ def lend_cuda() -> None:
     cuda.is_bf16_supported = lambda *_, **__: True
     cuda.get_device_capability = lambda *_: (9, 0)
     cuda.manual_seed_all = lambda seed: None
+    cuda.set_device = lambda device: None
     cuda.Stream, cuda.current_stream, cuda.stream = Stream, Stream, lambda stream: contextlib.nullcontext()
     torch.backends.cuda.is_flash_attention_available = lambda: True
     torch._C._set_only_lift_cpu_tensors(True)  # ``torch.tensor(0.0, device="cuda")`` is made on the host and copied
