@@ -284,6 +284,11 @@ def transformers_model(module: nn.Module, config: BertConfig, huggingface_class:
     return model.train()
 
 
+def device_of(name: str) -> torch.device:
+    """``cpu``, or of ``cuda`` the GPU with the first number: what runs in a thread has to say which one it means."""
+    return torch.device(name, 0) if name == "cuda" else torch.device(name)
+
+
 def held(device: torch.device) -> int:
     """Bytes that a CPU's process holds before it makes a model; of a GPU the tensors to come alone are counted."""
     if device.type == "cpu":
@@ -307,7 +312,7 @@ def memory(field: str) -> int:
 
 def main(side: str, size: str, length: str, sequences: str, device_name: str, architecture: str) -> None:
     """Take a few steps; print the peak of memory, and on a CPU what the process held before it made the model."""
-    device = torch.device(device_name)
+    device = device_of(device_name)
     if side != "ours":
         import transformers  # noqa: F401  # what its code takes is not counted against it
     batches = real_batches(int(length), int(sequences), STEPS_FOR_MEMORY, device)

@@ -41,6 +41,7 @@ from benchmarks._pretrain_sides import (
     Batch,
     Side,
     config_of,
+    device_of,
     held,
     most_held,
     random_batches,
@@ -158,7 +159,7 @@ def measure(
     size: str, length: int, device_name: str, steps: int, setup: Setup, architecture: str = "bert"
 ) -> dict[str, Any]:
     """One size: losses compared, steps timed, memory read; what came out, for the JSON object."""
-    device = torch.device(device_name)
+    device = device_of(device_name)
     config, sequences = config_of(size, architecture), max(1, setup.sequences[size] * 128 // length)
     alone = not setup.peers
     batches = (random_batches if alone else real_batches)(length, sequences, WARM_UP + steps + PROFILED, device)

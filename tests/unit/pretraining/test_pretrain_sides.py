@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("transformers", reason="the peer of the benchmark is not installed")
 
-from benchmarks._pretrain_sides import PREDICTED, SDPA, SIDES, Batch
+from benchmarks._pretrain_sides import PREDICTED, SDPA, SIDES, Batch, device_of
 from benchmarks.pretrain_step import SETUPS, verdict
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
@@ -64,3 +64,8 @@ def test_verdict(ratio, memory, met):
     assert (
         verdict({"length": 128, "sides": sides, "ratios": {SDPA: ratio, PREDICTED: 1.0}}, SETUPS["cpu"], "tiny") is met
     )
+
+
+def test_a_gpu_is_named_by_its_number():
+    """A thread of its own brings batches there, and begins with no GPU chosen."""
+    assert device_of("cuda") == torch.device("cuda", 0) and device_of("cpu") == torch.device("cpu")
