@@ -8,13 +8,12 @@ otherwise is printed, with what stood there.
 from __future__ import annotations
 
 import json
-import tarfile
 from collections import Counter
 from pathlib import Path
 
 from charset_normalizer import from_bytes
 
-from benchmarks.material import MORE, books_text
+from benchmarks.material import books_text, novels
 from pipeline_src.books.encodings import decode
 from pipeline_src.common.errors import PipelineError
 
@@ -23,14 +22,8 @@ AROUND = 12  # characters on each side of one that is shown
 
 
 def books() -> dict[str, str]:
-    """The text of each novel as it is in its file, by name; the sample's plays where there are no novels."""
-    archive = MORE / "books" / "novels100.tar.xz"
-    if not archive.exists():
-        return {f"play {number}": text for number, text in enumerate(books_text())}
-    with tarfile.open(archive) as tar:
-        files = {member.name: tar.extractfile(member) for member in tar.getmembers() if member.isfile()}
-        found = {Path(name).name: file.read().decode("utf-8-sig") for name, file in sorted(files.items()) if file}
-    return {name: text.replace("\r\n", "\n").replace("\r", "\n") for name, text in found.items()}
+    """Texts by name: the novels at hand, else the sample's plays."""
+    return novels() or {f"play {number}": text for number, text in enumerate(books_text())}
 
 
 def read(name: str, data: bytes) -> str | None:

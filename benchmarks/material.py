@@ -57,20 +57,28 @@ def articles_text() -> list[str]:
 
 
 @lru_cache
+def novels() -> dict[str, str]:
+    """The text of each novel of the archive by name, as it is in its file; none where the archive is not at hand."""
+    archive = MORE / "books" / "novels100.tar.xz"
+    if not archive.exists():
+        return {}
+    with tarfile.open(archive) as tar:
+        files = {member.name: tar.extractfile(member) for member in tar.getmembers() if member.isfile()}
+        found = {Path(name).name: file.read().decode("utf-8-sig") for name, file in sorted(files.items()) if file}
+    return {name: text.replace("\r\n", "\n").replace("\r", "\n") for name, text in found.items()}
+
+
+@lru_cache
 def books_text(most_bytes: int = 1 << 40) -> list[str]:
     """Novels where they are at hand, else the sample's plays, cleaned; whole books up to ``most_bytes`` in all."""
     texts: list[str] = []
     size = 0
-    archive = MORE / "books" / "novels100.tar.xz"
-    if not archive.exists():
+    for text in novels().values():
+        if size >= most_bytes:
+            break
+        texts.append("\n".join(plain_paragraphs(text, Counter())))
+        size += len(texts[-1])
+    if not novels():
         plays = sorted(_source("shakespeare-sample").glob("*.md"))
         return ["\n".join(markdown_paragraphs(path.read_text(encoding="utf-8"), Counter())) for path in plays]
-    with tarfile.open(archive) as tar:
-        for member in sorted(tar.getmembers(), key=lambda member: member.name):
-            file = tar.extractfile(member) if member.isfile() else None
-            if file is None or size >= most_bytes:
-                continue
-            text = file.read().decode("utf-8", "replace").replace("\r\n", "\n")
-            texts.append("\n".join(plain_paragraphs(text, Counter())))
-            size += len(texts[-1])
     return texts

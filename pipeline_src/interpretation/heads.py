@@ -86,7 +86,7 @@ def relations(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree],
     Raises:
         Skipped: see :func:`attention_maps`.
     """
-    pieces = cut_words(model, [tree.sentence for tree in trees])
+    pieces = cut_words(model, [tree.sentence for tree in trees])  # as `control` cuts them: of the same vocabulary
     trees = [tree for tree, words in zip(trees, pieces.words, strict=True) if _is_whole(tree, words)]
     half = [int(in_validation_split(tree.sentence.document, seed, 0.5)) for tree in trees]
     ours, theirs = (found_by_heads(each, trees, half) for each in (model, control))
@@ -120,12 +120,16 @@ def best_head(found: np.ndarray) -> tuple[int, int, int]:
 
 
 def found_by_heads(model: StudiedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
-    """For each relation how often each head's most attended other word is the other end, [2 halves, L, A, 2]."""
+    """For each relation how often each head's most attended other word is the other end, [2 halves, L, A, 2].
+
+    Args:
+        model: sees every word of every tree.
+        trees: of more than one word each.
+        half: of each tree, 0 or 1.
+    """
     pieces = cut_words(model, [tree.sentence for tree in trees])
-    kept = [number for number, words in enumerate(pieces.words) if _is_whole(trees[number], words)]
     found: dict[str, Any] = defaultdict(lambda: 0)
-    for order, maps in attention_maps(model, [pieces.ids[number] for number in kept]):
-        number = kept[order]
+    for number, maps in attention_maps(model, pieces.ids):
         tree = trees[number]
         size = len(tree.heads)
         words = of_units(maps, units_of(model, pieces.words[number]))[..., model.lead : model.lead + size, :]

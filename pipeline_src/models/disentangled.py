@@ -189,7 +189,7 @@ def _mixed(scores: Tensor, values: Tensor, dropout: float) -> Tensor:
     return (drop(weights, dropout) if dropout else weights) @ values
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)  # 128 MB where all are 512 long; a batch has few lengths as great
 def _all_rows(length: int, table: RelativeTable) -> Tensor:
     """Row of each query and key of a sequence among those that it uses, int64 [length, length]."""
     rows, places = relative_rows(length, table), torch.arange(length)

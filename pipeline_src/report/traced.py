@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from markupsafe import Markup, escape
 from scipy.stats import t as student
@@ -175,17 +175,3 @@ def show(traced: Traced, format: str = "text") -> Markup:
     return Markup('<span data-source="{}"{} data-format="{}">{}</span>').format(
         " ".join(value.sources), Markup(formula), format, plain(traced, format)
     )
-
-
-def look_up(documents: dict[str, Any], source: str) -> Any:
-    """What a source points at: ``document#pointer``, as :func:`show` writes it.
-
-    Raises:
-        KeyError, IndexError: there is no such document or place.
-    """
-    name, pointer = source.split("#")
-    value = documents[unquote(name)]
-    for part in unquote(pointer).split("/")[1:]:
-        part = part.replace("~1", "/").replace("~0", "~")
-        value = value[int(part)] if isinstance(value, list) else value[part]
-    return value

@@ -167,7 +167,7 @@ def submission(
 
     Args:
         spec: the task.
-        eval_set: names the files.
+        eval_set: names the files, where its test file gives the answers no name of their own.
         examples: of the file.
         predictions: rows for it.
         threshold: greatest null score difference that is answered, found on another file; None searches it on this
@@ -179,7 +179,8 @@ def submission(
     answers = score_answers(spec, examples, predictions)
     given = answers.given() if threshold is None else answers.given(answers.differences <= threshold)
     ids = [example.id for example in examples]
-    files: dict[str, list[Any]] = {f"{eval_set}_predictions.json": given}
+    test = spec.scores[eval_set].test
+    files: dict[str, list[Any]] = {f"{eval_set}_predictions.json" if test is None else test.submit: given}
     if spec.unanswerable:
         files[f"{eval_set}_null_odds.json"] = answers.differences.tolist()
     return {

@@ -1,6 +1,8 @@
 """Every number on the page is looked up where it says it comes from, and made again by the formula it names."""
 
 import re
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -8,7 +10,7 @@ import yaml
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
 from pipeline_src.report.published import DOCUMENT
-from pipeline_src.report.traced import FORMATS, FORMULAS, JsonRef, TracedValue, computed, look_up, plain, show
+from pipeline_src.report.traced import FORMATS, FORMULAS, JsonRef, TracedValue, computed, plain, show
 from tests.unit.report.conftest import Page
 
 NUMBER = re.compile(r"(?<![\w-])\d")  # F1 and SST-2 are names
@@ -22,6 +24,16 @@ def documents(folder, root) -> dict:
     with open(root / DOCUMENT, encoding="utf-8") as file:
         found[DOCUMENT] = yaml.safe_load(file)
     return found | {"--price": RATE}
+
+
+def look_up(found: dict, source: str) -> Any:
+    """What ``document#pointer`` points at; a KeyError or an IndexError where there is nothing."""
+    name, pointer = source.split("#")
+    value = found[unquote(name)]
+    for part in unquote(pointer).split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    return value
 
 
 def audit(text: str, found: dict) -> int:

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks import span, windows
-from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.files.spec import TestSpec, load_spec
 from pipeline_src.tasks.files.squad import Answer, Example
 
 ONE, TWO = load_spec("squad1"), load_spec("squad2")
@@ -191,6 +191,15 @@ def test_a_submission_has_the_threshold_applied():
     assert span.submission(ONE, "squad1", [ADA], [{"id": "q0", "prediction": "naïve"}]) == {
         "squad1_predictions.json": '{\n  "q0": "naïve"\n}\n'
     }
+
+
+def test_answers_for_a_test_file_have_the_name_that_it_asks_for():
+    to_submit = TestSpec(file="test.json", submit="answers.json")
+    eval_set = ONE.scores["squad1"].model_copy(update={"test": to_submit})
+    files = span.submission(
+        ONE.model_copy(update={"scores": {"squad1": eval_set}}), "squad1", [ADA], [{"id": "q0", "prediction": "a"}]
+    )
+    assert list(files) == ["answers.json"]
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "0.5", True, ...])
