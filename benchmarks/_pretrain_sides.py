@@ -5,8 +5,8 @@ its users write, on the rectangle it asks for, padded to the longest of its batc
 predicted. Every side has the same optimiser, fused AdamW with the paper's decay groups, and clips the gradients' norm
 at 1. All batches are made beforehand, outside of what is timed.
 
-As a program, ``python -m benchmarks._pretrain_sides SIDE SIZE LENGTH SEQUENCES DEVICE ARCHITECTURE`` takes two steps
-and prints its memory as a line of JSON.
+As a program, ``python -m benchmarks._pretrain_sides SIDE SIZE LENGTH SEQUENCES DEVICE ARCHITECTURE PRECISION`` takes
+two steps and prints its memory as a line of JSON.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pipeline_src.models.architecture import load_architecture
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.compiling import compile_parts
 from pipeline_src.models.hub import save_tensors
+from pipeline_src.params.machine import Precision
 from pipeline_src.params.model import ModelParams
 from pipeline_src.pretraining.loading.batches import Cut, PretrainingBatch
 from pipeline_src.pretraining.tensor_batch import TensorBatch
@@ -39,6 +40,7 @@ from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.loop import Loop
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimiser import CLIP, make_optimiser
+from pipeline_src.training.precision import choose_precision
 from pipeline_src.training.transfer import to_device
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
@@ -110,14 +112,14 @@ class Side:
     loss: Callable[[Batch], float]
 
 
-def ours(config: BertConfig, batches: list[Batch], device: torch.device) -> Side:
+def ours(config: BertConfig, batches: list[Batch], process: Distributed) -> Side:
     """This project: compiled on a GPU, as the stage does it."""
-    return training_side(ours_objective(config).to(device), batches, device)
+    return training_side(ours_objective(config).to(process.device), batches, process)
 
 
-def training_side(objective: PretrainingObjective[TensorBatch], batches: list[Batch], device: torch.device) -> Side:
+def training_side(objective: PretrainingObjective[TensorBatch], batches: list[Batch], process: Distributed) -> Side:
     """The project's own loop over an objective."""
-    if device.type == "cuda":
+    if process.device.type == "cuda":
         compile_parts(objective)
     loop: Loop[TensorBatch] = Loop(
         objective,
@@ -127,14 +129,14 @@ def training_side(objective: PretrainingObjective[TensorBatch], batches: list[Ba
         row_ends=lambda step: False,
         what="pretraining",
         stream=1,
-        distributed=Distributed(0, 1, device),
+        distributed=process,
     )
     steps = loop.run([batch.flat] for batch in batches)
 
     def loss(batch: Batch) -> float:
         objective.eval()
         counts = objective.count(batch.flat)
-        with torch.no_grad(), _precision(device):
+        with torch.no_grad(), process.autocast():
             mean = sum(term.loss / counts[name] for name, term in objective(batch.flat).items())
         objective.train()
         return float(mean)
@@ -144,11 +146,11 @@ def training_side(objective: PretrainingObjective[TensorBatch], batches: list[Ba
 
 def _peer(
     attention: str, mean_loss: Callable[[nn.Module, Batch], Tensor], compiled: bool = False
-) -> Callable[[BertConfig, list[Batch], torch.device], Side]:
+) -> Callable[[BertConfig, list[Batch], Distributed], Side]:
     """Builds a side with transformers' model."""
 
-    def build(config: BertConfig, batches: list[Batch], device: torch.device) -> Side:
-        model = _theirs(config, attention).to(device)
+    def build(config: BertConfig, batches: list[Batch], process: Distributed) -> Side:
+        model = _theirs(config, attention).to(process.device)
         if compiled:
             model.compile(dynamic=True)
         optimiser: torch.optim.Optimizer = make_optimiser(model, LEARNING_RATE, WEIGHT_DECAY)
@@ -156,18 +158,18 @@ def _peer(
 
         def step() -> None:
             batch = next(coming)
-            with _precision(device):
+            with process.autocast():
                 loss = mean_loss(model, batch)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             optimiser.step()
-            if device.type == "cpu":
+            if process.device.type == "cpu":
                 loss.item()  # anyone looks at it; on a GPU that would wait for the step
 
         def loss(batch: Batch) -> float:
             model.eval()
-            with torch.no_grad(), _precision(device):
+            with torch.no_grad(), process.autocast():
                 mean = mean_loss(model, batch)
             model.train()
             return float(mean)
@@ -201,7 +203,7 @@ SDPA, PREDICTED, EAGER, COMPILED = (
     "transformers eager",
     "transformers sdpa, compiled",
 )
-SIDES: dict[str, Callable[[BertConfig, list[Batch], torch.device], Side]] = {
+SIDES: dict[str, Callable[[BertConfig, list[Batch], Distributed], Side]] = {
     "ours": ours,
     SDPA: _peer("sdpa", _whole),
     PREDICTED: _peer("sdpa", _predicted_places),
@@ -251,10 +253,6 @@ def random_batch(rng: np.random.Generator, lengths: np.ndarray) -> PretrainingBa
     )
 
 
-def _precision(device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
-
-
 def ours_objective(config: BertConfig) -> PretrainingObjective[TensorBatch]:
     huggingface_class = config.names.classes["pretraining"]
     objective = load_objective("masked")(config, pairs="next_sentence" if huggingface_class in PAIR_LABELS else "none")
@@ -284,9 +282,13 @@ def transformers_model(module: nn.Module, config: BertConfig, huggingface_class:
     return model.train()
 
 
-def device_of(name: str) -> torch.device:
-    """``cpu``, or of ``cuda`` the GPU with the first number: what runs in a thread has to say which one it means."""
-    return torch.device(name, 0) if name == "cuda" else torch.device(name)
+def process_on(name: str, precision: Precision = "auto") -> Distributed:
+    """One process on ``cpu``, or of ``cuda`` on the GPU with the first number.
+
+    What runs in a thread has to say which one it means.
+    """
+    device = torch.device(name, 0) if name == "cuda" else torch.device(name)
+    return Distributed(0, 1, device, choose_precision(precision, device))
 
 
 def held(device: torch.device) -> int:
@@ -310,18 +312,21 @@ def memory(field: str) -> int:
     return int(line[1]) * 1024
 
 
-def main(side: str, size: str, length: str, sequences: str, device_name: str, architecture: str) -> None:
+def main(
+    side: str, size: str, length: str, sequences: str, device_name: str, architecture: str, precision: Precision
+) -> None:
     """Take a few steps; print the peak of memory, and on a CPU what the process held before it made the model."""
-    device = device_of(device_name)
+    process = process_on(device_name, precision)
+    device = process.device
     if side != "ours":
         import transformers  # noqa: F401  # what its code takes is not counted against it
     batches = real_batches(int(length), int(sequences), STEPS_FOR_MEMORY, device)
     before = held(device)
-    steps = SIDES[side](config_of(size, architecture), batches, device)
+    steps = SIDES[side](config_of(size, architecture), batches, process)
     for _ in batches:
         steps.step()
     print(json.dumps(most_held(device, before)))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:])  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from benchmarks._pretrain_sides import (
     WEIGHT_DECAY,
     Batch,
     config_of,
+    process_on,
     random_batches,
     training_side,
     transformers_model,
@@ -127,7 +128,7 @@ def measure(objective: str, size: str, steps: int) -> dict[str, float]:
         flat = replace(batch.flat, draws=torch.rand(len(batch.flat.labels), generator=draw))
         batches.append(replace(batch, flat=flat))
     ours, networks, loss = MAKERS[objective](size)
-    side, theirs = training_side(ours.train(), batches, CPU), peer_steps(networks, loss, batches)
+    side, theirs = training_side(ours.train(), batches, process_on("cpu")), peer_steps(networks, loss, batches)
     seconds: dict[str, list[float]] = {"ours": [], PEER: []}
     for batch in batches:
         for name, step in (("ours", side.step), (PEER, lambda: next(theirs))):

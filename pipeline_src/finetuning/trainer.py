@@ -35,7 +35,6 @@ from pipeline_src.training.checkpoint import Checkpoints
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.loop import Loop, Objective, Term
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
-from pipeline_src.training.precision import check_precision
 from pipeline_src.training.stop_request import StopRequest
 from pipeline_src.training.transfer import to_device
 
@@ -91,8 +90,7 @@ class TaskTrainer:
         machine: Machine,
     ) -> None:
         self.spec, self.handler, self.recipe, self.params = spec, HANDLERS[spec.kind], recipe, params
-        self.distributed = single_process()
-        check_precision(self.distributed.device)
+        self.distributed = single_process(machine.precision)
         attention = choose(machine.attention, self.distributed.device, config.head_size)
         self.config = replace(config, attention=attention, recompute=machine.finetune.recompute)
         self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine
@@ -225,7 +223,7 @@ class TaskTrainer:
         outputs = np.empty((features.items * features.per_item if pooled else len(features.ids), 0), np.float32)
         for on_host in evaluation_batches(features, EVALUATION_TOKENS):
             batch = to_device(on_host, device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            with self.distributed.autocast():
                 logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths).float().cpu().numpy()
             if not outputs.shape[1]:
                 outputs = np.empty((len(outputs), logits.shape[1]), np.float32)

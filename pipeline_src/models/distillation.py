@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline_src.models.linear_cross_entropy import chunks, proportions, score_buffers
+from pipeline_src.models.linear_cross_entropy import chunks, proportions, score_buffers, type_of_products
 from pipeline_src.models.packed_layout import PackedLayout
 
 
@@ -39,17 +39,20 @@ class _Distilled(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         loss = inner.new_zeros((), dtype=torch.float32)
         of_inner, of_weight, of_bias = torch.empty_like(inner), torch.zeros_like(weight), torch.zeros_like(bias)
-        cuts, narrow = chunks(len(inner), len(weight)), torch.is_autocast_enabled(inner.device.type)
-        buffers = score_buffers(3, cuts, weight)
-        bias, from_bias = bias / temperature, from_bias / temperature
+        cuts, kind = chunks(len(inner), len(weight)), type_of_products(weight)
+        narrow, buffers = kind != weight.dtype, score_buffers(3, cuts, weight)
+        products = [
+            (((each / temperature).to(kind)), matrix.to(kind))
+            for each, matrix in ((bias, weight), (from_bias, from_weight))
+        ]
         for rows in cuts:
             own, wanted, apart = (buffer[: rows.stop - rows.start] for buffer in buffers)
-            products = ((own, bias, inner, weight), (wanted, from_bias, from_inner, from_weight))
-            for scores, start, read, matrix in products:
-                if narrow:  # by autocast, which narrows no product that is written into a tensor
-                    scores.copy_(torch.addmm(start, read[rows] / temperature, matrix.T))
+            for scores, read, (start, matrix) in zip((own, wanted), (inner, from_inner), products, strict=True):
+                at = (read[rows] / temperature).to(kind)
+                if narrow:
+                    scores.copy_(torch.addmm(start, at, matrix.T))
                 else:
-                    torch.addmm(start, read[rows] / temperature, matrix.T, out=scores)
+                    torch.addmm(start, at, matrix.T, out=scores)
             torch.sub(wanted, own, out=apart)
             (shares, total, best), (aims, total_aims, best_aim) = proportions(own), proportions(wanted)
             means = apart.mul_(aims).sum(1, keepdim=True) / total_aims
@@ -57,8 +60,9 @@ class _Distilled(torch.autograd.Function):
             of_scores = shares.div_(total).addcdiv_(aims, total_aims, value=-1).mul_(temperature)
             of_bias += of_scores.sum(0)
             if narrow:
-                of_inner[rows] = of_scores @ weight
-                of_weight += of_scores.T @ inner[rows]
+                of_scores = of_scores.to(kind)
+                of_inner[rows] = of_scores @ products[0][1]
+                of_weight += of_scores.T @ inner[rows].to(kind)
             else:
                 torch.mm(of_scores, weight, out=of_inner[rows])
                 of_weight.addmm_(of_scores.T, inner[rows])

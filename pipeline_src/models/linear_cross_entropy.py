@@ -19,7 +19,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
     Sums, because the mean over a batch cut into micro-batches is the sum over all of them by the count of the whole.
     On a CPU, where the scores of a batch (72 MB for 590 predictions of 30,522 entries) take longer to move than to
     compute, they are made, turned into their gradient and used up a chunk at a time, as in Liger Kernel (Hsu et al.
-    2024).
+    2024). Under autocast the products are of its type, and what is summed is float32.
 
     Args:
         hidden: [P, H]; P may be 0.
@@ -97,24 +97,35 @@ class _Chunked(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, draws: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        loss, right, drawn = hidden.new_zeros(()), labels.new_zeros(()), torch.empty_like(labels)
+        loss, right, drawn = weight.new_zeros(()), labels.new_zeros(()), torch.empty_like(labels)
         of_hidden, of_bias = torch.empty_like(hidden), torch.zeros_like(bias)
         of_weight = None  # a matrix of zeros to begin with would be one more to write
-        cuts = chunks(len(hidden), len(weight))
+        cuts, kind = chunks(len(hidden), len(weight)), type_of_products(weight)
+        narrow, matrix, start = kind != weight.dtype, weight.to(kind), bias.to(kind)
         (buffer,) = score_buffers(1, cuts, weight)
         for rows in cuts:
-            inner, wanted = hidden[rows], labels[rows, None]
-            scores = torch.addmm(bias, inner, weight.T, out=buffer[: len(inner)])
+            inner, wanted = hidden[rows].to(kind), labels[rows, None]
+            if narrow:
+                scores = buffer[: len(inner)].copy_(torch.addmm(start, inner, matrix.T))
+                right += (scores.argmax(1, keepdim=True) == wanted).sum()  # in bfloat16 many scores are equal
+            else:
+                scores = torch.addmm(start, inner, matrix.T, out=buffer[: len(inner)])
             at_label = scores.gather(1, wanted)
             shares, total, best = proportions(scores)
             if draws is not None:
                 drawn[rows] = draw_entries(shares, draws[rows])
             loss += (best + total.log() - at_label).sum()
-            right += (at_label >= best).sum()  # half the time of argmax
             of_scores = shares.div_(total).scatter_add_(1, wanted, shares.new_full(wanted.shape, -1.0))
-            torch.mm(of_scores, weight, out=of_hidden[rows])
             of_bias += of_scores.sum(0)
-            of_weight = of_scores.T @ inner if of_weight is None else of_weight.addmm_(of_scores.T, inner)
+            if narrow:
+                of_scores = of_scores.to(kind)
+                of_hidden[rows] = of_scores @ matrix
+                share = of_scores.T @ inner
+                of_weight = share.to(weight.dtype) if of_weight is None else of_weight.add_(share)
+            else:
+                right += (at_label >= best).sum()  # half the time of argmax
+                torch.mm(of_scores, matrix, out=of_hidden[rows])
+                of_weight = of_scores.T @ inner if of_weight is None else of_weight.addmm_(of_scores.T, inner)
         ctx.gradients = of_hidden, torch.zeros_like(weight) if of_weight is None else of_weight, of_bias
         ctx.mark_non_differentiable(right, drawn)
         return loss, right, drawn
@@ -142,6 +153,16 @@ def chunks(rows: int, entries: int) -> list[slice]:
     size = max(1, SCORES // entries)
     count = -(-rows // size)
     return [slice(rows * chunk // count, rows * (chunk + 1) // count) for chunk in range(count)]
+
+
+def type_of_products(weight: Tensor) -> torch.dtype:
+    """The type that autocast gives to products with ``weight``; its own without autocast.
+
+    What goes through the rows cut by cut casts for itself, once: autocast narrows no product that is written into a
+    tensor, and casts the weight anew for every other.
+    """
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
 def score_buffers(number: int, cuts: Sequence[slice], weight: Tensor) -> Sequence[Tensor]:

@@ -170,7 +170,7 @@ class Replaced(PretrainingObjective[TensorBatch]):
         self.eval()
         sums, device = np.zeros(0), distributed.device
         for batch, counts in shared_batches(examples, distributed):
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            with distributed.autocast():
                 _, text = self.fill(to_device(TensorBatch.of(batch), device))
                 found = np.array([float((text.seen != text.own).sum()), len(batch.labels), *self.model.sums(text)])
             sums = counts * found + (sums if len(sums) else 0)

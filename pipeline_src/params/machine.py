@@ -12,6 +12,7 @@ from pipeline_src.params.reading import check_block, read_yaml
 
 MACHINE = Path("machine.yaml")
 Compile = bool | Literal["auto"]
+Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class TrainingMachine(Block):
@@ -51,17 +52,21 @@ class Machine(Block):
             run.
         compile: let torch.compile fuse the model's parts in pretraining on a GPU; ``auto`` where enough training is
             left to earn back the time it takes.
+        precision: what the model's products are computed in; weights, sums, losses and moments are float32 anyway.
+            ``auto`` is bfloat16 on a GPU and float32 on a CPU, of which only some multiply bfloat16 faster.
         pretrain, finetune: of the two kinds of training.
     """
 
     attention: Literal["auto", "padded", "runs", "flash"] = "auto"
     compile: Compile = "auto"
+    precision: Precision = "auto"
     pretrain: PretrainingMachine = PretrainingMachine()
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:
         """What applies to ``pretrain`` or ``finetune``, by key, for checkpoints and the report."""
-        return {"attention": self.attention, "compile": self.compile, **getattr(self, training).model_dump()}
+        shared = {"attention": self.attention, "compile": self.compile, "precision": self.precision}
+        return {**shared, **getattr(self, training).model_dump()}
 
 
 USUAL = Machine()

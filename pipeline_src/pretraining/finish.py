@@ -26,7 +26,7 @@ def finish(training: Training) -> None:
     """
     phase, objective = training.phase, training.objective
     figures = training.validation.measure(objective)
-    probes = training.loop.notes + training.validation.probes.ask(objective, phase.last)
+    probes = training.loop.notes + training.validation.probes.ask(objective, phase.last, training.distributed)
     is_main = training.distributed.is_main
     weights = gather_models(training)
     moments = tensors_of(objective.stored(), training.optimiser, MOMENTS, keep=is_main)

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from pipeline_src.pretraining.loading.batches import PretrainingBatch, PretrainingExamples
 from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.load import kind_of
+from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.sharding import give_back
 
@@ -60,14 +61,14 @@ class MaskProbes:
         self._probes = [(batch, position, about) for batch, position, _, about in _spread_out(content)]
 
     @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
-    def ask(self, objective: PretrainingObjective[Any], step: int) -> list[dict[str, Any]]:
+    def ask(self, objective: PretrainingObjective[Any], step: int, distributed: Distributed) -> list[dict[str, Any]]:
         """What the objective's model puts there after ``step`` steps; it is left as it was. All processes must call it.
 
         Returns:
             For each text a block ``step``, ``text`` with a [MASK] in it, ``answer``, the word that stands there, and
             ``candidates``: for each [MASK] a list of pairs of a token and its probability, the likeliest first.
         """
-        training, device = objective.training, next(objective.parameters()).device
+        training, device = objective.training, distributed.device
         objective.eval()
         answers = []
         for batch, position, probe in self._probes:
@@ -75,7 +76,7 @@ class MaskProbes:
                 torch.from_numpy(array).to(device) for array in (batch.ids, batch.segments, batch.cu_seqlens)
             )
             predicted = torch.tensor([position], device=device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            with distributed.autocast():
                 scores = objective.word_scores(ids, segments, cu_seqlens, predicted, batch.max_seqlen)  # [1, entries]
             likely = scores[0].float().softmax(-1).topk(TOP)
             candidates = [

@@ -43,7 +43,7 @@ class Monitor:
     def _measure(self, step: int) -> dict[str, float]:
         objective, validation = self.training.objective, self.training.validation
         figures = validation.measure(objective)
-        self.training.loop.notes += validation.probes.ask(objective, step)
+        self.training.loop.notes += validation.probes.ask(objective, step, self.training.distributed)
         return figures
 
     def _write_row(self, step: int, figures: dict[str, float]) -> None:

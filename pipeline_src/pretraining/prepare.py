@@ -35,7 +35,6 @@ from pipeline_src.training.identity import environment
 from pipeline_src.training.loop import Loop, TrainState
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimiser import linear_schedule, make_optimiser
-from pipeline_src.training.precision import check_precision
 from pipeline_src.training.sharding import NONE
 from pipeline_src.training.stop_request import StopRequest
 from pipeline_src.training.teacher import load_teacher
@@ -83,11 +82,9 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
     """Read what a phase reads and bring it to its next step, from its newest checkpoint where there is one.
 
     Raises:
-        PipelineError: an input is missing or does not fit, there are more processes than sequences in a batch, or the
-            GPU cannot train.
+        PipelineError: an input is missing or does not fit, or there are more processes than sequences in a batch.
     """
     params = phase.pretrain
-    check_precision(distributed.device)
     if params.batch < distributed.world_size:
         raise PipelineError(
             "more processes than sequences in a batch", f"{distributed.world_size} processes", where="pretrain.batch",
@@ -139,6 +136,7 @@ def prepare(phase: Phase, distributed: Distributed, stop_request: StopRequest) -
         objective,
         distributed.device,
         checkpoint.compute if checkpoint else None,
+        precision=distributed.precision,
         parameters=size,
         tokens_per_batch=params.batch * length,
         processes=distributed.world_size,

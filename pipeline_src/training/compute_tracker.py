@@ -26,8 +26,9 @@ class ComputeTracker:
 
     Args:
         sizes: of the encoder.
-        device: what this process trains on; its peak counts ``processes`` times.
+        device: what this process trains on; its peak in ``precision`` counts ``processes`` times.
         earlier: :meth:`state` of the checkpoint that training goes on from; None at a phase's first step.
+        precision: of the model's products.
         parameters: of the model.
         tokens_per_batch: token slots of a batch over all processes, sequences x longest length.
         processes: how many train together. Counts handed to :meth:`add` are of all of them; energy and peak memory are
@@ -40,13 +41,14 @@ class ComputeTracker:
         device: torch.device,
         earlier: dict[str, Any] | None = None,
         *,
+        precision: torch.dtype,
         parameters: int,
         tokens_per_batch: int,
         processes: int = 1,
     ) -> None:
         self.sizes, self.device, self.processes = sizes, device, processes
         self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
-        self.peak = peak_flops(device)
+        self.peak = peak_flops(device, precision)
         self._compute = Compute.from_dict(earlier) if earlier else Compute()
         self._energy = EnergyCounter(device)
         self._joules_before = self._compute.joules

@@ -20,9 +20,11 @@ from pipeline_src.common.environment import number_of
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
+from pipeline_src.params.machine import Precision
 from pipeline_src.training.free_gpu import take_free_gpu
 from pipeline_src.training.joining import join
 from pipeline_src.training.network import check_network, choose_interface
+from pipeline_src.training.precision import choose_precision
 from pipeline_src.training.presence import Presence
 from pipeline_src.training.sharding import before_backward, is_sharded
 
@@ -44,6 +46,7 @@ class Distributed:
         rank: its number; 0 is the main process.
         world_size: how many there are.
         device: what it computes on.
+        precision: of the model's products.
         patient: a group of all, on the host, that waits long for the main process; None where there is but one.
         presence: tells which of the others have ended; likewise.
     """
@@ -51,6 +54,7 @@ class Distributed:
     rank: int
     world_size: int
     device: torch.device
+    precision: torch.dtype = torch.float32
     patient: dist.ProcessGroup | None = None
     presence: Presence | None = None
 
@@ -58,6 +62,10 @@ class Distributed:
     def is_main(self) -> bool:
         """Whether this process is the one that writes."""
         return self.rank == 0
+
+    def autocast(self) -> torch.autocast:
+        """A context for a forward pass, in which products are computed in ``precision``."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16)
 
     def all_reduce(self, numbers: Sequence[float]) -> list[float]:
         """Sum of each number over all processes. They are on the host, so no GPU waits for it."""
@@ -111,13 +119,17 @@ class Distributed:
             dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_hung_after()))
 
 
-def single_process() -> Distributed:
-    """A world of one process, on a GPU where there is one: the one that the fewest others of this user have taken."""
-    if not torch.cuda.is_available():
-        return Distributed(0, 1, torch.device("cpu"))
-    device = torch.device("cuda", take_free_gpu(torch.cuda.device_count()))
-    torch.cuda.set_device(device)
-    return Distributed(0, 1, device)
+def single_process(precision: Precision = "auto") -> Distributed:
+    """A world of one process, on a GPU where there is one: the one that the fewest others of this user have taken.
+
+    Raises:
+        PipelineError: the GPU has no such precision.
+    """
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", take_free_gpu(torch.cuda.device_count()))
+        torch.cuda.set_device(device)
+    return Distributed(0, 1, device, choose_precision(precision, device))
 
 
 def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]:
@@ -128,26 +140,28 @@ def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]
 
 
 @contextmanager
-def init_distributed() -> Iterator[Distributed]:
+def init_distributed(precision: Precision = "auto") -> Iterator[Distributed]:
     """Join the processes that torchrun, or ``srun`` without it, has started; leave them at the end.
 
     Raises:
-        PipelineError: there are more processes on a machine than GPUs; the first machine is not known by its name, or
-            not reached; or others have ended or hang, which are named.
+        PipelineError: there are more processes on a machine than GPUs, or a GPU has no such precision; the first
+            machine is not known by its name, or not reached; or others have ended or hang, which are named.
     """
     rank, world_size, local_rank = place()
     if world_size == 1:
-        yield single_process()
+        yield single_process(precision)
         return
     _hung_after()  # a mistake in it stops here
     check_network()
     device = _own_device(local_rank)
+    products = choose_precision(precision, device)
     store = join(_shared_store(rank, world_size), rank, world_size, STARTING)
     choose_interface(store, rank, world_size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=STARTING)
     presence = Presence(store, rank, world_size)
-    distributed = Distributed(rank, world_size, device, dist.new_group(backend="gloo", timeout=FOR_MAIN), presence)
+    patient = dist.new_group(backend="gloo", timeout=FOR_MAIN)
+    distributed = Distributed(rank, world_size, device, products, patient, presence)
     try:
         _check_devices(distributed)
         if rank == 0:

@@ -216,7 +216,7 @@ class Loop(Generic[B]):
 
     def _take(self, batch: Sequence[B]) -> None:
         """One step of the optimiser."""
-        device, world_size = self.distributed.device, self.distributed.world_size
+        world_size = self.distributed.world_size
         torch.manual_seed(derive_seed(self.stream, self.step, self.distributed.rank) >> 1)
         self.counts = counts = self._count_all(batch)
         for group in self.optimiser.param_groups:
@@ -226,7 +226,7 @@ class Loop(Generic[B]):
         passes = self._passes(batch)
         for number, micro_batch in enumerate(passes, 1):
             with gradient_sync(self._module, last=number == len(passes)):
-                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                with self.distributed.autocast():
                     terms: dict[str, Term] = self._module(micro_batch)
                 means = {name: term.loss / (counts[name] or 1.0) for name, term in terms.items()}
                 loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()

@@ -21,20 +21,20 @@ class Peak:
     source: str
 
 
-def peak_flops(device: torch.device) -> Peak:
+def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
     """Peak of ``device``: from its datasheet where it is known, else of a matrix product measured here and now.
 
-    On a CPU the product is of float32, with the threads in force, so that a share of it says how near training comes to
-    what this machine's own matrix product reaches; other work on the machine while it runs lowers it. No random
-    number of the global generators is drawn.
+    A product is measured in the ``precision`` of training and, on a CPU, with the threads in force, so that a share of
+    it says how near training comes to what this machine's own matrix product reaches; other work on the machine while
+    it runs lowers it. No random number of the global generators is drawn.
     """
-    if device.type != "cuda":
-        return Peak(_measure(device, CPU_SIZE, torch.float32), "float32 matrix product measured on this machine")
-    name = torch.cuda.get_device_name(device)
-    chip = datasheet(name)
-    if chip is not None:
-        return Peak(chip.teraflops * 1e12, f"datasheet, dense bfloat16, {name}")
-    return Peak(_measure(device, GPU_SIZE, torch.bfloat16), f"bfloat16 matrix product measured on this {name}")
+    kind, size, name = str(precision).removeprefix("torch."), CPU_SIZE, "machine"
+    if device.type == "cuda":
+        size, name = GPU_SIZE, torch.cuda.get_device_name(device)
+        chip = datasheet(name)
+        if chip is not None and precision == torch.bfloat16:
+            return Peak(chip.teraflops * 1e12, f"datasheet, dense bfloat16, {name}")
+    return Peak(_measure(device, size, precision), f"{kind} matrix product measured on this {name}")
 
 
 def _measure(device: torch.device, size: int, kind: torch.dtype) -> float:

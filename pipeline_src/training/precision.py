@@ -1,4 +1,4 @@
-"""The precision that training asks of a GPU."""
+"""In which precision a device computes the products of a model that trains."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.attention import AMPERE
+from pipeline_src.params.machine import Precision
 
 
-def check_precision(device: torch.device) -> None:
-    """Refuse a GPU without bfloat16 before anything is trained on it.
+def choose_precision(wanted: Precision, device: torch.device) -> torch.dtype:
+    """What machine.yaml asks for; with ``auto`` bfloat16 on a GPU and float32 on a CPU.
 
     Raises:
-        PipelineError: ``device`` is a GPU from before Ampere; which one is named.
+        PipelineError: bfloat16 is to be used on a GPU from before Ampere, which has none; the GPU is named.
     """
+    if wanted == "float32" or (wanted == "auto" and device.type == "cpu"):
+        return torch.float32
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < AMPERE:
         raise PipelineError(
             "this GPU has no bfloat16", torch.cuda.get_device_name(device), where="training",
-            remedy="take one of the Ampere generation or later (A100, A10, L4, RTX 30), "
-            "or hide it with CUDA_VISIBLE_DEVICES= to train on the CPU",
+            remedy="set precision: float32 in machine.yaml; or take a GPU of the Ampere generation or later (A100, "
+            "A10, L4, RTX 30), or hide this one with CUDA_VISIBLE_DEVICES= to train on the CPU",
         )  # fmt: skip
+    return torch.bfloat16

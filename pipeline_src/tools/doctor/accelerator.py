@@ -59,7 +59,8 @@ class Accelerator:
     @property
     def dtype(self) -> torch.dtype:
         """What products are of in training here."""
-        return torch.bfloat16 if self.on_gpu else torch.float32
+        asked = self.machine.precision
+        return torch.bfloat16 if asked == "bfloat16" or (asked == "auto" and self.on_gpu) else torch.float32
 
     @property
     def rows(self) -> int:

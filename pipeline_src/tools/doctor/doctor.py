@@ -19,7 +19,9 @@ PLAIN: tuple[Callable[[], Finding], ...] = (
     software.python, software.engines, software.packages, software.torch,
     checkout.folder, checkout.links, checkout.git, checkout.remote, cluster.slurm,
 )  # fmt: skip
-BY_STUDY: tuple[Callable[[Any], Finding], ...] = (machine.disk, machine.memory, machine.cores, machine.gpus)
+BY_STUDY: tuple[Callable[[Any], Finding], ...] = (
+    machine.disk, machine.memory, machine.cores, machine.gpus, machine.precision,
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from pipeline_src.tools.doctor import needs
 from pipeline_src.tools.doctor.finding import OK, PROBLEM, WARNING, Finding
 
 MEMINFO = Path("/proc/meminfo")
+WORTH = 1.3  # times float32's rate of products that bfloat16's must have to shorten a training
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -43,7 +44,7 @@ def memory(study: Any | None) -> Finding:
 
 def cores(study: Any | None) -> Finding:
     """CPU cores this process may use."""
-    there, wanted = len(os.sched_getaffinity(0)), _threads() if study else 1
+    there, wanted = len(os.sched_getaffinity(0)), _machine().pretrain.threads if study else 1
     if there < wanted:
         remedy = f"set pretrain.threads: {there} in machine.yaml; more threads than cores slow each other down"
         return Finding("cores", WARNING, f"{there}; pretrain.threads is {wanted}", remedy)
@@ -68,6 +69,34 @@ def gpus(study: Any | None) -> Finding:
     return Finding("gpus", OK, "none; training runs on the CPU")
 
 
+def precision(study: Any | None) -> Finding:
+    """Whether this CPU multiplies bfloat16 faster than float32, which training may then use."""
+    try:
+        import torch
+    except ImportError:
+        return Finding("precision", WARNING, "not known: torch cannot be imported", "see the line `torch`")
+    if torch.cuda.is_available():
+        return Finding("precision", OK, "that of the GPU: see `python -m pipeline_src doctor --gpu`")
+    exact, narrow = product_rates()
+    found = f"bfloat16 products take {exact / narrow:.1f} times as long as float32 ones"
+    if narrow >= WORTH * exact:
+        found = f"bfloat16 products are {narrow / exact:.1f} times as fast as float32 ones: `precision: bfloat16` in "
+        return Finding("precision", OK, f"{found}machine.yaml trains faster")
+    if _machine().precision == "bfloat16":
+        return Finding("precision", WARNING, found, "set precision: auto in machine.yaml")
+    return Finding("precision", OK, found)
+
+
+def product_rates() -> tuple[float, float]:
+    """FLOP/s of products of float32 and of bfloat16 on this CPU."""
+    import torch
+
+    from pipeline_src.training.peak_flops import peak_flops
+
+    exact, narrow = (peak_flops(torch.device("cpu"), kind).flops for kind in (torch.float32, torch.bfloat16))
+    return exact, narrow
+
+
 def usable_memory() -> float:
     """Bytes: what the machine has, or what a container is allowed of it."""
     lines = MEMINFO.read_text(encoding="ascii").splitlines() if MEMINFO.exists() else []
@@ -84,11 +113,11 @@ def _gb(size: float) -> str:
     return f"{size / 1e9:,.1f} GB"
 
 
-def _threads() -> int:
-    """Of pretraining, as machine.yaml says; where that cannot be read, its own check says so."""
+def _machine() -> Any:
+    """What machine.yaml says; where that cannot be read, its own check says so."""
     from pipeline_src.params.machine import Machine, load_machine
 
     try:
-        return load_machine().pretrain.threads
+        return load_machine()
     except PipelineError:
-        return Machine().pretrain.threads
+        return Machine()

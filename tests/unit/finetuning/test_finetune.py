@@ -142,6 +142,16 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, m
         run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2")
 
 
+def test_a_cpu_finetunes_in_bfloat16_where_it_is_told_to(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    runs = {}
+    for precision in ("float32", "bfloat16"):
+        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1", machine=Machine(precision=precision))
+        runs[precision] = read_json("results/predictions/sst2/1/predicted/run.json")["runs"]
+    exact, narrow = (each[0]["train_loss"] for each in runs.values())
+    assert narrow != exact and narrow == pytest.approx(exact, rel=0.02)
+
+
 def test_every_point_of_the_grid_is_tried_and_test_files_are_predicted(study, tmp_path, monkeypatch):
     monkeypatch.chdir(copy_of(study, tmp_path))
     run(seed=1, model=MODEL, finetune=params(epochs=(1, 2), batches=(32, 64)), task="sst2", restart="1")

@@ -38,6 +38,31 @@ def test_equal_to_the_loss_of_all_scores(monkeypatch, rows, held):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [0, 7, 23])
+@pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
+def test_under_autocast_it_is_what_a_gpu_computes(monkeypatch, rows, held):
+    """Products in bfloat16, as those of all scores at once; sums, loss and the gradients of weights in float32."""
+    monkeypatch.setattr(module, "SCORES", held)
+    parts, labels = inputs(rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = [parts[0].bfloat16().detach().requires_grad_(), *parts[1:]]
+        loss, right = linear_cross_entropy(*narrow, labels)
+        scores = aligned_scores(*narrow)
+        expected, as_many = summed_cross_entropy(scores, labels)
+    assert scores.dtype == torch.bfloat16 and loss.dtype == torch.float32 and right == as_many
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+    found = torch.autograd.grad(loss, narrow)
+    assert [part.dtype for part in found] == [torch.bfloat16, torch.float32, torch.float32]
+    for one, two in zip(found, torch.autograd.grad(expected, narrow), strict=True):
+        torch.testing.assert_close(one, two, rtol=0.02, atol=0.02)
+
+
+def test_of_equal_scores_under_autocast_the_first_is_the_guess():
+    hidden, weight = torch.ones(2, WIDTH), torch.ones(4, WIDTH)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear_cross_entropy(hidden, weight, torch.zeros(4), torch.tensor([0, 3]))[1] == 1
+
+
 def test_scores_far_apart_neither_overflow_nor_vanish():
     hidden, labels = torch.eye(2) * 1e4, torch.tensor([0, 0])
     loss, right = linear_cross_entropy(hidden, torch.eye(2), torch.zeros(2), labels)

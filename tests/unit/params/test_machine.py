@@ -12,7 +12,8 @@ def test_the_projects_own_file_spells_out_every_setting(root):
     assert machine == Machine()
     assert machine.model_fields_set == set(Machine.model_fields)
     assert machine.settings("finetune") == {
-        "attention": "auto", "compile": "auto", "threads": 1, "max_tokens": 16384, "recompute": False
+        "attention": "auto", "compile": "auto", "precision": "auto", "threads": 1, "max_tokens": 16384,
+        "recompute": False,
     }  # fmt: skip
     assert machine.settings("pretrain")["sharding"] == "none"
 
@@ -34,6 +35,7 @@ def test_without_the_file_or_a_key_the_usual_values_hold(tmp_path):
         ("finetune: {sharding: full}", r"unknown key: finetune\.sharding"),
         ("attention: fast", "attention = 'fast'"),
         ("compile: sometimes", "compile.* = 'sometimes'"),
+        ("precision: float16", r"precision = 'float16'[\s\S]*'float32' or 'bfloat16'"),
         ("pretrain: {thread: 2}", r"unknown key: pretrain\.thread[\s\S]*threads, max_tokens, recompute"),
         ("- 1", "not a mapping of keys"),
         ("a: [", "not a YAML file"),
@@ -48,6 +50,6 @@ def test_a_mistake_is_one_error_that_names_it(tmp_path, text, named):
 def test_no_stage_depends_on_it_and_no_parameter_bears_a_setting(root):
     assert "machine.yaml" not in (root / "dvc.yaml").read_text()
     study = Study.model_fields
-    settings = {"threads", "max_tokens", "recompute", "compile", "attention", "sharding"}
+    settings = {"threads", "max_tokens", "recompute", "compile", "attention", "sharding", "precision"}
     for name in ("model", "pretrain", "finetune"):
         assert not settings & set(study[name].annotation.model_fields)

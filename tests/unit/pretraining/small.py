@@ -77,9 +77,11 @@ def make_teacher(folder: Path, **changes) -> BertForMaskedLM:
 def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
     """Train one phase.
 
-    ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine, or ``objectives`` or ``attention``.
+    ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine, or ``objectives``, ``attention`` or
+    ``precision``.
     """
-    attention, objectives = changes.pop("attention", "auto"), changes.pop("objectives", {})
+    objectives = changes.pop("objectives", {})
+    shared = {name: changes.pop(name) for name in ("attention", "precision") if name in changes}
     machine = {name: changes.pop(name) for name in list(changes) if name in PretrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
     sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
@@ -98,7 +100,7 @@ def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int =
         pretrain=PretrainParams(**params | changes),
         objectives=ObjectivesParams(**objectives),
         phase=phase,
-        machine=Machine(attention=attention, pretrain=PretrainingMachine(**{"threads": 1} | machine)),
+        machine=Machine(**shared, pretrain=PretrainingMachine(**{"threads": 1} | machine)),
     )
 
 

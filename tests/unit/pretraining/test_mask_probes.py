@@ -18,6 +18,7 @@ from pipeline_src.pretraining.mask_probes import SHOWN, TOP, MaskProbes
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
 from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.training.distributed import single_process
 from tests.frames import bert_frames
 from tests.unit.pretraining.small import train_phase
 
@@ -57,7 +58,7 @@ def objective() -> Masked:
 
 def test_what_is_shown_can_be_judged(validation, objective):
     examples, _, tokenizer = validation
-    found = MaskProbes(examples, tokenizer).ask(objective, 7)
+    found = MaskProbes(examples, tokenizer).ask(objective, 7, single_process())
     assert len(found) == SHOWN and len({block["text"] for block in found}) == SHOWN
     for block in found:
         words = block["text"].split()
@@ -88,7 +89,7 @@ def test_candidates_are_the_models_own_at_that_place(validation, objective):
     examples, _, tokenizer = validation
     masks = MaskProbes(examples, tokenizer)
     objective.train()
-    (block, *_), (batch, place, _) = masks.ask(objective, 1), masks._probes[0]
+    (block, *_), (batch, place, _) = masks.ask(objective, 1, single_process()), masks._probes[0]
     assert objective.training
     objective.eval()
     ids = torch.from_numpy(batch.ids)
@@ -102,7 +103,7 @@ def test_candidates_are_the_models_own_at_that_place(validation, objective):
 
 def test_left_to_right_masks_nothing(validation, objective):
     _, examples, tokenizer = validation
-    assert MaskProbes(examples, tokenizer).ask(objective, 1) == []
+    assert MaskProbes(examples, tokenizer).ask(objective, 1, single_process()) == []
 
 
 def test_a_training_asks_whenever_it_measures_and_at_its_end(study):

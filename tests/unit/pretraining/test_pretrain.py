@@ -17,7 +17,7 @@ from pipeline_src.params.pretrain import PretrainParams, Steps
 from pipeline_src.pretraining import finish, prepare
 from pipeline_src.training.objective import load_objective
 from tests.unit.old_gpu import show_an_old_gpu
-from tests.unit.pretraining.small import EXAMPLES
+from tests.unit.pretraining.small import EXAMPLES, PAIRS, WAYS, make_teacher
 from tests.unit.pretraining.small import train_phase as run
 
 
@@ -78,6 +78,27 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, m
     show_an_old_gpu(monkeypatch)
     with pytest.raises(PipelineError, match="this GPU has no bfloat16: Tesla T4"):
         run("short")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_learning_goes_in_bfloat16_on_a_cpu(study, way):
+    """The same curve but for rounding, from the same bytes twice; and said in what it was computed."""
+    if "teacher" in WAYS[way]:
+        make_teacher(study)
+    if way in PAIRS:
+        plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"pairs": PAIRS[way]}))
+    changes = {"short": 6, **WAYS[way]}
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        run("short", precision=precision, **changes)
+        losses[precision] = pd.read_csv("results/pretrain/short.tsv", sep="\t")["loss"].to_numpy()
+        cost = read_json("logs/pretrain/short.cost.json")
+        assert cost["peak_source"].startswith(precision)
+    first = hash_file("models/pretrained/short/model.safetensors")
+    run("short", precision="bfloat16", **changes)
+    assert hash_file("models/pretrained/short/model.safetensors") == first
+    assert not np.array_equal(losses["float32"], losses["bfloat16"])
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.02)
 
 
 def test_the_flops_that_compiling_is_weighed_by_are_those_of_full_sequences(study):

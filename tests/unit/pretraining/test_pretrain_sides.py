@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("transformers", reason="the peer of the benchmark is not installed")
 
-from benchmarks._pretrain_sides import PREDICTED, SDPA, SIDES, Batch, device_of
+from benchmarks._pretrain_sides import PREDICTED, SDPA, SIDES, Batch, process_on
 from benchmarks.pretrain_step import SETUPS, verdict
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.loading.batches import PretrainingBatch
@@ -44,7 +44,7 @@ def test_a_batch_is_the_same_in_both_forms():
 
 def test_all_sides_start_from_one_loss_and_train():
     batches = [batch()] * 30
-    sides = {name: SIDES[name](CONFIG, batches, CPU) for name in ("ours", SDPA, PREDICTED)}
+    sides = {name: SIDES[name](CONFIG, batches, process_on("cpu")) for name in ("ours", SDPA, PREDICTED)}
     before = {name: side.loss(batches[0]) for name, side in sides.items()}
     assert list(before.values()) == pytest.approx([before[SDPA]] * 3, rel=1e-6)
     for side in sides.values():
@@ -68,4 +68,5 @@ def test_verdict(ratio, memory, met):
 
 def test_a_gpu_is_named_by_its_number():
     """A thread of its own brings batches there, and begins with no GPU chosen."""
-    assert device_of("cuda") == torch.device("cuda", 0) and device_of("cpu") == torch.device("cpu")
+    assert process_on("cuda", "float32").device == torch.device("cuda", 0)
+    assert process_on("cpu").device == torch.device("cpu")

@@ -14,7 +14,7 @@ from pipeline_src.training.peak_flops import Peak
 
 
 def test_alone_it_prints_one_paste(monkeypatch, capsys):
-    monkeypatch.setattr(pretrain_step, "peak_flops", lambda device: Peak(1e12, "a test"))
+    monkeypatch.setattr(pretrain_step, "peak_flops", lambda device, precision: Peak(1e12, "a test"))
     monkeypatch.setitem(pretrain_step.SETUPS["cpu"].sequences, "tiny", 4)
     pretrain_step.main(["--alone", "--size", "tiny", "--device", "cpu", "--steps", "2"])
     *lines, last = capsys.readouterr().out.splitlines()

@@ -1,6 +1,7 @@
 """The doctor: every fault that it looks for is made, and found."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def project(tmp_path, monkeypatch, root):
 def without_gpus(monkeypatch):
     """torch is not asked, which takes seconds."""
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)))
+    monkeypatch.setattr(machine, "product_rates", lambda: (1e11, 1e11))
 
 
 def test_a_sound_clone_has_no_problem(project, without_gpus, capsys):
@@ -147,6 +149,28 @@ def test_a_machine_too_small_is_told(project, root, monkeypatch, without_gpus):
     assert machine.memory(study).state == WARNING and machine.cores(study).state == WARNING
     assert machine.gpus(study).state == WARNING and "109 M" in machine.gpus(study).found
     assert machine.disk(None).state == OK  # without a valid study nothing is known to be too little
+
+
+@pytest.mark.parametrize(
+    ("asked", "narrow", "state", "said"),
+    [
+        ("auto", 2.2e11, OK, "2.2 times as fast.*precision: bfloat16"),
+        ("auto", 1.1e11, OK, "0.9 times as long"),
+        ("bfloat16", 2.2e11, OK, "2.2 times as fast"),
+        ("bfloat16", 2e10, WARNING, "5.0 times as long"),
+    ],
+)
+def test_a_cpu_is_told_from_one_that_multiplies_bfloat16(
+    project, without_gpus, monkeypatch, asked, narrow, state, said
+):
+    (project / "machine.yaml").write_text(f"precision: {asked}\n")
+    monkeypatch.setattr(machine, "product_rates", lambda: (1e11, narrow))
+    found = machine.precision(None)
+    assert found.state == state and re.search(said, found.found)
+
+
+def test_rates_of_products_are_measured():
+    assert all(1e8 < rate < 1e15 for rate in machine.product_rates())
 
 
 def test_needs_follow_the_study(root):

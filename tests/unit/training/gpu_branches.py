@@ -40,15 +40,6 @@ def take_them(compiler: str = "") -> None:
     heads.linear_cross_entropy = lambda hidden, weight, bias, labels: linear_cross_entropy.summed_cross_entropy(
         linear_cross_entropy.aligned_scores(hidden, weight, bias), labels
     )
-    real = torch.autocast
-
-    class InBfloat16(real):  # type: ignore[misc, valid-type]
-        """Where the loop asks for it, though the device is no GPU."""
-
-        def __init__(self, kind: str, dtype: Any = None, enabled: bool = True, **more: Any) -> None:
-            super().__init__(kind, dtype, enabled or dtype == torch.bfloat16, **more)
-
-    torch.autocast = InBfloat16  # type: ignore[misc]
     if compiler:
         from torch._dynamo.variables import constant, tensor
 
@@ -81,12 +72,13 @@ def count_graphs() -> None:
         objective = objective_of("masked", attention="flash", recompute=of == ["recompute"])()
     objective.draw_weights(torch.Generator().manual_seed(0))
     compile_parts(objective)
-    loop, graphs = make_loop(objective, make_optimiser(objective, 1e-3, 0.01), Distributed(0, 1, CPU)), []
+    process, graphs = Distributed(0, 1, CPU, torch.bfloat16), []
+    loop = make_loop(objective, make_optimiser(objective, 1e-3, 0.01), process)
     edges = [[make_batch(np.random.default_rng(1), np.array(lengths))] for lengths in ([LONGEST] * 4, [30], [6])]
     for _ in loop.run([*pretraining_batches(int(batches)), *edges]):
         graphs.append(counters["stats"]["unique_graphs"])
     objective.eval()
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+    with torch.no_grad(), process.autocast():
         for batch in (*next(pretraining_batches(1, seed=2)), *edges[1]):
             objective(batch)
     seen = get_compilation_metrics()
@@ -108,7 +100,7 @@ def train_together() -> None:
     objective.draw_weights(torch.Generator().manual_seed(0))
     if compiler:
         compile_parts(objective)
-    with init_distributed() as distributed:
+    with init_distributed("bfloat16") as distributed:
         loop = make_loop(objective, make_optimiser(objective, 1e-3, 0.01), distributed)
         loop.last = 2
         for _ in loop.run(shared_batches(distributed)):

@@ -72,7 +72,8 @@ def steps(case: Case) -> Seen:
             if STARTS[case.start]:
                 restore(objective, optimiser, STARTS[case.start])
             watch.seen.waits.clear()  # what waits before the first step
-            for _ in islice(make_loop(objective, optimiser, Distributed(0, 1, GPU)).run(case.batches()), STEPS):
+            loop = make_loop(objective, optimiser, Distributed(0, 1, GPU, torch.bfloat16))
+            for _ in islice(loop.run(case.batches()), STEPS):
                 pass
             watch.seen.types += narrowed(objective, optimiser)
         except Exception as error:

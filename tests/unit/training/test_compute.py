@@ -120,10 +120,14 @@ def test_what_is_no_listed_chip_is_measured(name):
 def test_the_peak_of_a_cpu_is_measured_fast_and_draws_no_random_number():
     before = torch.random.get_rng_state()
     start = time.process_time()
-    found = peak_flops.peak_flops(CPU)
+    found = peak_flops.peak_flops(CPU, torch.float32)
     assert time.process_time() - start < 0.3 * torch.get_num_threads() + 0.1
-    assert 1e8 < found.flops < 1e14 and "measured" in found.source
+    assert 1e8 < found.flops < 1e14 and "float32 matrix product measured" in found.source
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_peak_is_of_the_precision_that_training_computes_in():
+    assert "bfloat16 matrix product measured" in peak_flops.peak_flops(CPU, torch.bfloat16).source
 
 
 def powercap(tmp_path, zones):
@@ -185,7 +189,7 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(compute_tracker, "time", clock)
-    monkeypatch.setattr(compute_tracker, "peak_flops", lambda device: peak_flops.Peak(1e9, "a test"))
+    monkeypatch.setattr(compute_tracker, "peak_flops", lambda device, precision: peak_flops.Peak(1e9, "a test"))
     start = {}
 
     class Watt:
@@ -200,7 +204,7 @@ def clock(monkeypatch):
 
 
 def make_tracker(earlier=None, **more):
-    return ComputeTracker(TINY, CPU, earlier, parameters=1000, tokens_per_batch=64, **more)
+    return ComputeTracker(TINY, CPU, earlier, precision=torch.float32, parameters=1000, tokens_per_batch=64, **more)
 
 
 def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(clock):

@@ -17,6 +17,7 @@ def gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(free_gpu, "_HELD", [])
     monkeypatch.delenv(free_gpu.VISIBLE, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     chosen = []
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(device.index))
 
