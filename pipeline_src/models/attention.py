@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -177,8 +177,17 @@ def padded(inputs: AttentionInputs) -> Tensor:
 def runs(inputs: AttentionInputs) -> Tensor:
     """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
 
-    Nothing is padded, except where the runs are so short that the calls would take longer than what they compute.
+    Nothing is padded, except where the runs are so short that the calls would take longer than what they compute. Under
+    autocast too it is computed in float32: oneDNN makes a kernel for every shape of a product of bfloat16, of which a
+    step has hundreds here, and making them takes longer than they run.
     """
+    parts = (inputs.query, inputs.key, inputs.value)
+    query, key, value = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts)
+    with torch.autocast("cpu", enabled=False):
+        return _of_runs(replace(inputs, query=query, key=key, value=value)).to(inputs.query.dtype)
+
+
+def _of_runs(inputs: AttentionInputs) -> Tensor:
     layout, queries, window, dropout = inputs.layout, inputs.queries, inputs.window, inputs.dropout
     _, heads, size = inputs.query.shape
     equal = layout.runs(queries, MOST_WEIGHTS // heads)

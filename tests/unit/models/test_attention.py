@@ -90,9 +90,21 @@ def test_runs_with_little_to_compute_are_padded(monkeypatch):
     for least, expected in ((153, False), (154, True)):
         called = []
         monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", least)
-        monkeypatch.setattr("pipeline_src.models.attention.padded", called.append)
+        monkeypatch.setattr("pipeline_src.models.attention.padded", lambda inputs: called.append(inputs) or inputs.query)
         BACK_ENDS["runs"](AttentionInputs(*parts, layout, layout))
         assert bool(called) is expected
+
+
+def test_runs_compute_in_float32_under_autocast():
+    parts, layout = inputs([70, 70, 64])
+    expected = BACK_ENDS["runs"](AttentionInputs(*parts, layout, layout))
+    narrow = [part.bfloat16() for part in parts]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = BACK_ENDS["runs"](AttentionInputs(*narrow, layout, layout))
+        wide = BACK_ENDS["runs"](AttentionInputs(*(part.float() for part in narrow), layout, layout))
+    assert found.dtype == torch.bfloat16 and wide.dtype == torch.float32
+    assert torch.equal(found, wide.bfloat16())  # rounded once, at the end
+    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
 
 
 def test_runs_are_neighbours_of_equal_length_up_to_a_limit():
