@@ -97,18 +97,16 @@ def test_few_graphs_without_breaks(batches, how, tmp_path):
 
 
 FAMILY = [  # every other pair of an objective and an architecture of which something is compiled
-    ("masked", "modernbert", MOST_RECOMPILATIONS + 2),  # its blocks are of four kinds: first, local, global, last
-    *(
-        pytest.param(*pair, most, marks=pytest.mark.slow)
-        for pair, most in {
-            # a batch of one sequence alone brings each kind of block another
-            **{("masked", name): MOST_RECOMPILATIONS + 1 for name in ("deberta", "deberta_v2")},
-            ("replaced", "electra"): MOST_RECOMPILATIONS,
-            **{("masked", name): MOST_RECOMPILATIONS for name in ("albert", "electra", "distilbert", "roberta")},
-            **{("masked", name): MOST_RECOMPILATIONS for name in ("bilstm", "word_vectors")},
-            **{(name, "bert"): MOST_RECOMPILATIONS for name in ("left_to_right", "distilled", "layers")},
-        }.items()
-    ),
+    pytest.param(*pair, most, marks=pytest.mark.slow)
+    for pair, most in {
+        ("masked", "modernbert"): MOST_RECOMPILATIONS + 2,  # its blocks are of four kinds: first, local, global, last
+        # a batch of one sequence alone brings each kind of block another
+        **{("masked", name): MOST_RECOMPILATIONS + 1 for name in ("deberta", "deberta_v2")},
+        ("replaced", "electra"): MOST_RECOMPILATIONS,
+        **{("masked", name): MOST_RECOMPILATIONS for name in ("albert", "electra", "distilbert", "roberta")},
+        **{("masked", name): MOST_RECOMPILATIONS for name in ("bilstm", "word_vectors")},
+        **{(name, "bert"): MOST_RECOMPILATIONS for name in ("left_to_right", "distilled", "layers")},
+    }.items()
 ]
 
 
