@@ -37,7 +37,8 @@ def test_it_sees_its_own_folder_environment_and_arguments(study: Project, tmp_pa
     )
     seen = {}
     for programs in (False, True):
-        said, _ = replace(study, programs=programs).start("snakemake", "-n", "all", GIVEN="here").communicate()
+        given = {"GIVEN": "here", "LC_ALL": "C.UTF-8"}  # where no locale is set Python adds one to a program's own
+        said, _ = replace(study, programs=programs).start("snakemake", "-n", "all", **given).communicate()
         seen[programs] = re.search(r"^\[.*\]$", said, re.MULTILINE)[0]
     assert seen[False] == seen[True] and '"GIVEN": "here"' in seen[False] and seen[False].endswith("true]")
 

@@ -179,4 +179,4 @@ def test_questions_without_gold_answers_are_answered_by_the_threshold_of_the_lab
     write_lines(folder / "x.test.jsonl", rows)
     result = EvalResult([], [{"f1": 90.0, "threshold": 0.5}], [], {}, Counter(), [])
     files, _ = submissions(TaskScores(spec, (1,), 1, {"x": result}))
-    assert json.loads(files["x_predictions.json"]) == {"a": "c", "b": ""}
+    assert json.loads(files["x.json"]) == {"a": "c", "b": ""}

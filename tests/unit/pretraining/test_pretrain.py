@@ -80,7 +80,10 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, m
         run("short")
 
 
-@pytest.mark.parametrize("way", WAYS)
+IN_CI = [way if way in ("masked", "replaced") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+
+
+@pytest.mark.parametrize("way", IN_CI)
 def test_every_way_of_learning_goes_in_bfloat16_on_a_cpu(study, way):
     """The same curve but for rounding, from the same bytes twice; and said in what it was computed."""
     if "teacher" in WAYS[way]:
