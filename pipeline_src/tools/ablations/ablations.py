@@ -193,11 +193,16 @@ def _watch(names: set[str]) -> set[str]:
 
 
 def states() -> dict[str, str]:
-    """Name of every experiment in DVC's queue -> its state; of several of one name, the newest."""
+    """Name of every experiment in DVC's queue -> its state; of several of one name, the newest.
+
+    DVC reads what runs before what waits, so an experiment that a worker takes in between is in neither list. It is in
+    one of two readings.
+    """
     from dvc.repo import Repo
 
     with Repo(".") as repo:
-        entries = repo.experiments.celery_queue.status()
+        queue = repo.experiments.celery_queue
+        entries = queue.status() + queue.status()
     return {entry["name"]: entry["status"] for entry in sorted(entries, key=lambda entry: entry["timestamp"])}
 
 

@@ -137,6 +137,32 @@ def test_a_worker_that_does_not_answer_lives(tmp_path: Path, monkeypatch: pytest
         assert not ablations.workers()
 
 
+def test_an_experiment_that_a_worker_takes_while_the_queue_is_read_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dvc.repo.experiments.queue.celery import LocalCeleryQueue
+
+    (tmp_path / "dvc.yaml").write_text("stages: {count: {cmd: echo, params: [steps]}}\n")
+    (tmp_path / "params.yaml").write_text("steps: 1\n")
+    for command in (
+        "git init -q", "dvc init -q", "git add .",
+        "git -c user.name=a -c user.email=a@b commit -qm study", "dvc exp run -q --queue -n more -S steps=2",
+    ):  # fmt: skip
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    assert ablations.states() == {"more": "Queued"}
+    broker, waiting = tmp_path / ".dvc/tmp/exps/celery/broker", LocalCeleryQueue.iter_queued
+
+    def taken(queue: LocalCeleryQueue) -> object:
+        """As the file system's broker takes one: the message changes its folder."""
+        for message in (broker / "in").iterdir():
+            message.rename(broker / "processed" / message.name)
+        return waiting(queue)
+
+    monkeypatch.setattr(LocalCeleryQueue, "iter_queued", taken)
+    assert ablations.states() == {"more": "Running"}
+
+
 def test_all_tables_are_run_where_none_is_named(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     """But for what has no teacher yet, which is said."""
     assert command_line.main(["ablations", "--preset", "test"]) == 0
