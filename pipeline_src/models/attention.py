@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -177,14 +177,29 @@ def padded(inputs: AttentionInputs) -> Tensor:
 def runs(inputs: AttentionInputs) -> Tensor:
     """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
 
-    Nothing is padded, except where the runs are so short that the calls would take longer than what they compute. Under
-    autocast too it is computed in float32: oneDNN makes a kernel for every shape of a product of bfloat16, of which a
-    step has hundreds here, and making them takes longer than they run.
+    Nothing is padded, except where the runs are so short that the calls would take longer than what they compute.
     """
-    parts = (inputs.query, inputs.key, inputs.value)
-    query, key, value = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts)
+    return in_float32(_of_runs, inputs)
+
+
+def in_float32(compute: Callable[[Any], Tensor], inputs: Any) -> Tensor:
+    """``compute(inputs)`` in float32 under autocast too, on a CPU; of the type of ``inputs.query``.
+
+    oneDNN makes a kernel for every shape of a product of bfloat16. Runs of sequences have hundreds of shapes a step,
+    and making their kernels takes longer than they run.
+
+    Args:
+        compute: attention of runs.
+        inputs: a dataclass, of which tensors of a narrower type are widened.
+    """
+    parts = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
+    wide = {
+        name: part.to(torch.promote_types(part.dtype, torch.float32))
+        for name, part in parts.items()
+        if isinstance(part, Tensor) and part.is_floating_point()
+    }
     with torch.autocast("cpu", enabled=False):
-        return _of_runs(replace(inputs, query=query, key=key, value=value)).to(inputs.query.dtype)
+        return compute(replace(inputs, **wide)).to(inputs.query.dtype)
 
 
 def _of_runs(inputs: AttentionInputs) -> Tensor:

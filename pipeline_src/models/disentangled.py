@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline_src.models.attention import MOST_WEIGHTS, weights_of
+from pipeline_src.models.attention import MOST_WEIGHTS, in_float32, weights_of
 from pipeline_src.models.dropout import dropout as drop
 from pipeline_src.models.packed_layout import PackedLayout
 
@@ -142,6 +142,10 @@ def in_rectangles(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
 
 def in_runs(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
     """Runs of sequences of equal length, one by one, as a CPU likes it; ``inputs`` as in :func:`in_rectangles`."""
+    return in_float32(partial(_of_runs, table=table), inputs)
+
+
+def _of_runs(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
     _, heads, size = inputs.query.shape
     first = table.in_use(inputs.layout.max_seqlen).start
     equal = inputs.layout.runs(inputs.queries, MOST_WEIGHTS // heads)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline_src.models.linear_cross_entropy import chunks, proportions, score_buffers, type_of_products
+from pipeline_src.models.linear_cross_entropy import chunks, product_into, proportions, score_buffers, type_of_products
 from pipeline_src.models.packed_layout import PackedLayout
 
 
@@ -40,32 +40,21 @@ class _Distilled(torch.autograd.Function):
         loss = inner.new_zeros((), dtype=torch.float32)
         of_inner, of_weight, of_bias = torch.empty_like(inner), torch.zeros_like(weight), torch.zeros_like(bias)
         cuts, kind = chunks(len(inner), len(weight)), type_of_products(weight)
-        narrow, buffers = kind != weight.dtype, score_buffers(3, cuts, weight)
-        products = [
-            (((each / temperature).to(kind)), matrix.to(kind))
-            for each, matrix in ((bias, weight), (from_bias, from_weight))
-        ]
+        matrix, from_matrix, buffers = weight.to(kind), from_weight.to(kind), score_buffers(3, cuts, weight)
+        start, from_start = bias / temperature, from_bias / temperature
         for rows in cuts:
             own, wanted, apart = (buffer[: rows.stop - rows.start] for buffer in buffers)
-            for scores, read, (start, matrix) in zip((own, wanted), (inner, from_inner), products, strict=True):
-                at = (read[rows] / temperature).to(kind)
-                if narrow:
-                    scores.copy_(torch.addmm(start, at, matrix.T))
-                else:
-                    torch.addmm(start, at, matrix.T, out=scores)
+            product_into(own, (inner[rows] / temperature).to(kind), matrix.T, plus=start)
+            product_into(wanted, (from_inner[rows] / temperature).to(kind), from_matrix.T, plus=from_start)
             torch.sub(wanted, own, out=apart)
             (shares, total, best), (aims, total_aims, best_aim) = proportions(own), proportions(wanted)
             means = apart.mul_(aims).sum(1, keepdim=True) / total_aims
             loss += temperature**2 * (means + best + total.log() - best_aim - total_aims.log()).sum()
             of_scores = shares.div_(total).addcdiv_(aims, total_aims, value=-1).mul_(temperature)
             of_bias += of_scores.sum(0)
-            if narrow:
-                of_scores = of_scores.to(kind)
-                of_inner[rows] = of_scores @ products[0][1]
-                of_weight += of_scores.T @ inner[rows].to(kind)
-            else:
-                torch.mm(of_scores, weight, out=of_inner[rows])
-                of_weight.addmm_(of_scores.T, inner[rows])
+            of_scores = of_scores.to(kind)
+            product_into(of_inner[rows], of_scores, matrix)
+            product_into(of_weight, of_scores.T, inner[rows].to(kind), plus=of_weight)
         ctx.gradients = of_inner, of_weight, of_bias
         return loss
 

@@ -99,34 +99,29 @@ class _Chunked(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         loss, right, drawn = weight.new_zeros(()), labels.new_zeros(()), torch.empty_like(labels)
         of_hidden, of_bias = torch.empty_like(hidden), torch.zeros_like(bias)
-        of_weight = None  # a matrix of zeros to begin with would be one more to write
         cuts, kind = chunks(len(hidden), len(weight)), type_of_products(weight)
-        narrow, matrix, start = kind != weight.dtype, weight.to(kind), bias.to(kind)
+        of_weight = torch.empty_like(weight) if cuts else torch.zeros_like(weight)
+        exact, matrix = kind == weight.dtype, weight.to(kind)
         (buffer,) = score_buffers(1, cuts, weight)
         for rows in cuts:
             inner, wanted = hidden[rows].to(kind), labels[rows, None]
-            if narrow:
-                scores = buffer[: len(inner)].copy_(torch.addmm(start, inner, matrix.T))
-                right += (scores.argmax(1, keepdim=True) == wanted).sum()  # in bfloat16 many scores are equal
-            else:
-                scores = torch.addmm(start, inner, matrix.T, out=buffer[: len(inner)])
+            scores = product_into(buffer[: len(inner)], inner, matrix.T, plus=bias)
+            if not exact:  # of products in bfloat16 many are equal
+                right += (scores.argmax(1, keepdim=True) == wanted).sum()
             at_label = scores.gather(1, wanted)
             shares, total, best = proportions(scores)
             if draws is not None:
                 drawn[rows] = draw_entries(shares, draws[rows])
             loss += (best + total.log() - at_label).sum()
             of_scores = shares.div_(total).scatter_add_(1, wanted, shares.new_full(wanted.shape, -1.0))
-            of_bias += of_scores.sum(0)
-            if narrow:
-                of_scores = of_scores.to(kind)
-                of_hidden[rows] = of_scores @ matrix
-                share = of_scores.T @ inner
-                of_weight = share.to(weight.dtype) if of_weight is None else of_weight.add_(share)
-            else:
+            if exact:
                 right += (at_label >= best).sum()  # half the time of argmax
-                torch.mm(of_scores, matrix, out=of_hidden[rows])
-                of_weight = of_scores.T @ inner if of_weight is None else of_weight.addmm_(of_scores.T, inner)
-        ctx.gradients = of_hidden, torch.zeros_like(weight) if of_weight is None else of_weight, of_bias
+            of_bias += of_scores.sum(0)
+            of_scores = of_scores.to(kind)
+            product_into(of_hidden[rows], of_scores, matrix)
+            # the first is written, so that no zeros need be
+            product_into(of_weight, of_scores.T, inner, plus=of_weight if rows.start else None)
+        ctx.gradients = of_hidden, of_weight, of_bias
         ctx.mark_non_differentiable(right, drawn)
         return loss, right, drawn
 
@@ -153,6 +148,18 @@ def chunks(rows: int, entries: int) -> list[slice]:
     size = max(1, SCORES // entries)
     count = -(-rows // size)
     return [slice(rows * chunk // count, rows * (chunk + 1) // count) for chunk in range(count)]
+
+
+def product_into(out: Tensor, left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
+    """Write ``left @ right``, and ``plus`` added to it, into ``out``, which may be of a wider type; or be ``plus``.
+
+    Returns:
+        ``out``.
+    """
+    if left.dtype == out.dtype:
+        return torch.mm(left, right, out=out) if plus is None else torch.addmm(plus, left, right, out=out)
+    product = left @ right
+    return out.copy_(product) if plus is None else torch.add(product, plus, out=out)
 
 
 def type_of_products(weight: Tensor) -> torch.dtype:

@@ -9,18 +9,24 @@ from pipeline_src.models.attention import AMPERE
 from pipeline_src.params.machine import Precision
 
 
+def wanted_precision(wanted: Precision, device: torch.device) -> torch.dtype:
+    """What machine.yaml asks for; with ``auto`` bfloat16 on a GPU and float32 on a CPU."""
+    if wanted == "auto":
+        wanted = "float32" if device.type == "cpu" else "bfloat16"
+    return torch.float32 if wanted == "float32" else torch.bfloat16
+
+
 def choose_precision(wanted: Precision, device: torch.device) -> torch.dtype:
-    """What machine.yaml asks for; with ``auto`` bfloat16 on a GPU and float32 on a CPU.
+    """As :func:`wanted_precision`, where the device has it.
 
     Raises:
         PipelineError: bfloat16 is to be used on a GPU from before Ampere, which has none; the GPU is named.
     """
-    if wanted == "float32" or (wanted == "auto" and device.type == "cpu"):
-        return torch.float32
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < AMPERE:
+    precision = wanted_precision(wanted, device)
+    if precision == torch.bfloat16 and device.type == "cuda" and torch.cuda.get_device_capability(device) < AMPERE:
         raise PipelineError(
             "this GPU has no bfloat16", torch.cuda.get_device_name(device), where="training",
             remedy="set precision: float32 in machine.yaml; or take a GPU of the Ampere generation or later (A100, "
             "A10, L4, RTX 30), or hide this one with CUDA_VISIBLE_DEVICES= to train on the CPU",
         )  # fmt: skip
-    return torch.bfloat16
+    return precision

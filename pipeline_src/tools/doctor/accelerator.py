@@ -23,6 +23,7 @@ from pipeline_src.tools.planning.jobs import Jobs
 from pipeline_src.tools.planning.rates import gpu_step
 from pipeline_src.tools.planning.roofline import StepTime, Work
 from pipeline_src.training.datasheet import Chip, datasheet
+from pipeline_src.training.precision import wanted_precision
 
 ROWS_CPU = 1024  # tokens that a CPU is tried with, where a GPU gets max_tokens of machine.yaml
 ASKED = "driver_version,power.limit,clocks.max.sm,temperature.gpu,utilization.gpu,pstate"
@@ -59,8 +60,7 @@ class Accelerator:
     @property
     def dtype(self) -> torch.dtype:
         """What products are of in training here."""
-        asked = self.machine.precision
-        return torch.bfloat16 if asked == "bfloat16" or (asked == "auto" and self.on_gpu) else torch.float32
+        return wanted_precision(self.machine.precision, self.device)
 
     @property
     def rows(self) -> int:

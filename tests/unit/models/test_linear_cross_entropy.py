@@ -41,7 +41,7 @@ def test_equal_to_the_loss_of_all_scores(monkeypatch, rows, held):
 @pytest.mark.parametrize("rows", [0, 7, 23])
 @pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
 def test_under_autocast_it_is_what_a_gpu_computes(monkeypatch, rows, held):
-    """Products in bfloat16, as those of all scores at once; sums, loss and the gradients of weights in float32."""
+    """Products in bfloat16; sums, loss and the gradients of weights in float32. A GPU rounds the scores once more."""
     monkeypatch.setattr(module, "SCORES", held)
     parts, labels = inputs(rows)
     with torch.autocast("cpu", torch.bfloat16):
@@ -50,7 +50,7 @@ def test_under_autocast_it_is_what_a_gpu_computes(monkeypatch, rows, held):
         scores = aligned_scores(*narrow)
         expected, as_many = summed_cross_entropy(scores, labels)
     assert scores.dtype == torch.bfloat16 and loss.dtype == torch.float32 and right == as_many
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(loss, expected, rtol=2e-4, atol=1e-6)
     found = torch.autograd.grad(loss, narrow)
     assert [part.dtype for part in found] == [torch.bfloat16, torch.float32, torch.float32]
     for one, two in zip(found, torch.autograd.grad(expected, narrow), strict=True):
