@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pipeline_src.common.members import member_names
 from pipeline_src.params.base import NO_TEACHER, Block
@@ -106,10 +106,12 @@ class PretrainParams(Block):
             raise ValueError(f"no objective is called {objective!r}; there are {', '.join(names)}")
         return objective
 
-    @model_validator(mode="after")
-    def _kept_steps_are_taken(self) -> PretrainParams:
-        total = self.steps.short + self.steps.long
-        for step in self.keep_steps:
-            if not 1 <= step <= total:
-                raise ValueError(f"keep_steps: there is no step {step}; allowed: 1 to {total}")
-        return self
+    @field_validator("keep_steps")
+    @classmethod
+    def _kept_steps_are_taken(cls, kept: tuple[int, ...], others: ValidationInfo) -> tuple[int, ...]:
+        if "steps" in others.data:  # else they are refused themselves
+            total = others.data["steps"].short + others.data["steps"].long
+            for step in kept:
+                if not 1 <= step <= total:
+                    raise ValueError(f"there is no step {step} among the {total} of both phases; allowed: 1 to {total}")
+        return kept
