@@ -63,8 +63,7 @@ class PretrainParams(Block):
             next sentences and masks nothing.
         batch: sequences per step, over all processes together; 256 in the paper.
         optimiser: ``adamw``; ``bert_adam``, google-research/bert's own, without bias correction; ``lamb`` for large
-            batches (You et al. 2019); ``muon`` for the matrices of the blocks and of a head's hidden layer, and
-            ``adamw`` for all else (Liu et al. 2025).
+            batches (You et al. 2019); ``muon`` for the blocks' matrices, with ``adamw`` for all else (Liu et al. 2025).
         learning_rate: peak; 1e-4 in the paper.
         muon_learning_rate: peak for the matrices that ``muon`` moves; null means ``learning_rate``.
         warmup: steps of linear warm-up; 10,000 in the paper.

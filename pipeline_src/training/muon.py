@@ -1,4 +1,4 @@
-"""Muon for hidden layers' matrices, AdamW for the rest, as one optimiser (Jordan et al. 2024; Liu et al. 2025)."""
+"""Muon for the blocks' matrices, AdamW for the rest, as one optimiser (Jordan et al. 2024; Liu et al. 2025)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_ONCE = 1 << 22  # entries of matrices that are made orthogonal together: 8 MB
 
 
 class Muon(Optimizer):
-    """Muon over the group marked as hidden layers' matrices, torch's AdamW over the others.
+    """Muon over the group marked as the blocks' matrices, torch's AdamW over the others.
 
     Muon makes the step of a matrix orthogonal, so that directions whose gradients are small move as far as the others.
     Steps are made as long as AdamW's ("Muon is scalable for LLM training", Liu et al. 2025, section 2.2). Embeddings,

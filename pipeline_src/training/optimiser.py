@@ -16,7 +16,7 @@ from pipeline_src.training.sharding import is_spread
 BETAS = (0.9, 0.999)  # paper, appendix A.2
 EPSILON = 1e-6  # google-research/bert, optimization.py
 CLIP = 1.0  # largest norm of all gradients together; google-research/bert, optimization.py
-HIDDEN = (".encoder.", ".transform.")  # in the names of parameters of Transformer blocks and of a head's hidden layer
+BLOCKS = ".encoder."  # in the names of parameters of Transformer blocks
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what every optimiser here keeps of a parameter, by torch's names
 
 
@@ -139,8 +139,8 @@ def make_optimiser(
 ) -> Optimizer:
     """The optimiser of that name over what ``module`` trains; biases and LayerNorm are not decayed, as Google does.
 
-    Groups have a ``rate``, which the schedule's learning rate is multiplied by: with ``muon`` that of the hidden
-    layers' matrices may be another one.
+    Groups have a ``rate``, which the schedule's learning rate is multiplied by: with ``muon`` that of the blocks'
+    matrices may be another one.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
@@ -148,8 +148,8 @@ def make_optimiser(
     for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
             is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
-            is_hidden = any(part in parameter_name for part in HIDDEN) and "embeddings" not in parameter_name
-            is_matrix = name == "muon" and parameter.ndim == 2 and is_hidden
+            is_block = BLOCKS in parameter_name and "embeddings" not in parameter_name
+            is_matrix = name == "muon" and parameter.ndim == 2 and is_block
             (matrices if is_matrix else plain if is_plain else decayed).append(parameter)
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": weight_decay, "decays": True},

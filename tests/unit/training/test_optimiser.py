@@ -7,7 +7,7 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.heads import BertForPretraining
 from pipeline_src.training.optimiser import OPTIMISERS, linear_schedule, make_optimiser, step_count
 
-EVERYWHERE = [name for name in OPTIMISERS if name != "muon"]  # which moves hidden layers' matrices: test_muon.py
+EVERYWHERE = [name for name in OPTIMISERS if name != "muon"]  # which moves the blocks' matrices: test_muon.py
 
 
 def test_schedule_rises_then_falls_to_zero():
