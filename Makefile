@@ -1,17 +1,23 @@
 # make study   the whole study in params.yaml, from raw text to results table
-# make test    the tests, but for those that take minutes: make test-slow
-# make lint    style, types, and Snakemake's own checks
+# make test    the tests, except those that take minutes: make test-slow
+# make lint    style, types, and Snakemake's own checks; make format fixes the style
 # make ablations   the paper's ablations on that study, as queued experiments; one table: make ablations TABLE=table5
-# make bench   every claim of speed beside its peer; one of them: make bench BENCH=encode
+# make bench   measure every claim of speed against its peer; one of them: make bench BENCH=encode
+# make lock    write the locks after a change of pyproject.toml; make lock UPGRADE=1 takes the newest versions
 #
-# Each makes .venv first where it has to. `make study TORCH=installed` uses a torch that this machine's python3 has.
+# Each creates .venv first if it is missing, with uv: the one on the PATH, else one that pip installs into .venv/tools,
+# else pip alone (UV=no asks for that). Python 3.11 to 3.14: make study PYTHON=/path/to/python3.
+#
+#   TORCH=            the version in torch.lock, by pip and its configuration; on Linux x86-64 a CUDA build
+#   TORCH=cpu         the CPU build; also auto (what this machine's driver supports), cu130 ...: uv's --torch-backend
+#   TORCH=installed   the torch (2.11 or newer) of this machine's python3
 
 SHELL := /bin/bash
 # the machine's own python3, which has pip, even where .venv is activated
 PYTHON := $(or $(PYTHON),$(shell PATH="$(subst $(CURDIR)/.venv/bin:,,$(PATH))" && command -v python3))
-CORES ?= $(shell nproc)
+CORES ?= $(shell nproc 2> /dev/null || sysctl -n hw.ncpu)
 VENV := .venv
-INSTALL := $(PYTHON) -m pip --python $(VENV)/bin/python install --disable-pip-version-check
+PIP := $(PYTHON) -m pip --python $(VENV)/bin/python --disable-pip-version-check
 # layers without torch, and the bridge between the engines
 PACKAGES := common params sources task_sources corpus wikipedia books tokenizer tokenizer_training examples statistics \
             evaluation report word_vectors tools/planning tools/doctor tools/ablations
@@ -19,39 +25,36 @@ TYPED := pipeline_src/*.py $(addprefix pipeline_src/,$(PACKAGES)) \
          pipeline_src/tasks/files/spec.py workflow/*.py benchmarks/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-export XDG_CACHE_HOME ?= $(CURDIR)/.snakemake/cache
-
-ifeq ($(TORCH),installed)
-SYSTEM := --system-site-packages
-SKIP := ^torch==|^-r
-else
-SKIP := ^-r
+# caches of uv, pip and Snakemake go here if the home folder cannot be written
+ifneq ($(shell mkdir -p "$${XDG_CACHE_HOME:-$$HOME/.cache}" 2> /dev/null && test -w "$${XDG_CACHE_HOME:-$$HOME/.cache}" && echo yes),yes)
+export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
 endif
 
-.PHONY: study test test-slow lint ablations bench identity
+.PHONY: study test test-slow lint format ablations bench lock identity
 
 study: $(VENV)/study-installed identity
-	@mkdir -p $(XDG_CACHE_HOME)
 	snakemake all --cores $(CORES) --quiet rules
 	@python -m pipeline_src table
 
 test: $(VENV)/test-installed
-	@mkdir -p $(XDG_CACHE_HOME)
 	pytest -n $(CORES) --dist worksteal -m "not slow"
 
 # more workers than cores: the tests on Slurm mostly wait
 test-slow: $(VENV)/test-installed
-	@mkdir -p $(XDG_CACHE_HOME)
 	pytest -n $$(($(CORES) + 2)) --dist loadfile --no-loadscope-reorder -m slow
 
 lint: $(VENV)/test-installed
-	@mkdir -p $(XDG_CACHE_HOME)
 	ruff check .
 	ruff format --check .
 	snakefmt --check --line-length 120 workflow/Snakefile workflow/rules
 	python workflow/code_deps.py
 	snakemake --lint
 	mypy $(TYPED)
+
+format: $(VENV)/test-installed
+	ruff check --fix .
+	ruff format .
+	snakefmt --line-length 120 workflow/Snakefile workflow/rules
 
 # the study itself first: its corpus serves every experiment
 ablations: study
@@ -68,19 +71,44 @@ identity:
 	fi
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv --without-pip $(SYSTEM) $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || \
+	  { echo "error: $(PYTHON) is not Python 3.11 to 3.14; name one: make study PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv --without-pip $(if $(filter installed,$(TORCH)),--system-site-packages) $(VENV)
 
-$(VENV)/study-installed: requirements.lock | $(VENV)/bin/python
-	grep -hvE '$(SKIP)' requirements.lock > $(VENV)/pins.txt
-	$(INSTALL) -r $(VENV)/pins.txt
+# The file holds uv's path, or nothing if there is none. uv is installed beside the environment, not into it.
+$(VENV)/uv: | $(VENV)/bin/python
+ifeq ($(UV),no)
+	@: > $@
+else
+	@command -v uv > $@ || { $(PYTHON) -m pip install --disable-pip-version-check -q --target $(VENV)/tools uv && \
+	  echo "$(CURDIR)/$(VENV)/tools/bin/uv" > $@; } || { echo "uv cannot be installed here; pip installs"; : > $@; }
+endif
+
+# Torch first and alone: which build is right depends on the machine. By pip, whose configuration may name a site's
+# mirrors and local wheels, which uv does not read.
+$(VENV)/torch-installed: torch.lock | $(VENV)/uv
+ifeq ($(TORCH),)
+	$(PIP) install -q -r torch.lock
+else ifneq ($(TORCH),installed)
+	@test -s $(VENV)/uv || { echo "error: TORCH=$(TORCH) needs uv: without it, install that build into $(VENV) by pip and make TORCH=installed"; exit 1; }
+	"$$(cat $(VENV)/uv)" pip install --python $(VENV)/bin/python --torch-backend $(TORCH) -r torch.lock
+endif
 	@touch $@
 
-$(VENV)/test-installed: requirements.lock requirements-test.lock | $(VENV)/bin/python
-	grep -hvE '$(SKIP)' requirements.lock requirements-test.lock > $(VENV)/pins.txt
-	$(INSTALL) -r $(VENV)/pins.txt
-	@touch $@ $(VENV)/study-installed
+# A lock lists every package, so nothing is resolved here (--no-deps) and torch stays as it is.
+$(VENV)/%-installed: locks/%.lock | $(VENV)/torch-installed
+	@if [ -s $(VENV)/uv ]; then set -x; "$$(cat $(VENV)/uv)" pip install -q --python $(VENV)/bin/python --no-deps -r $<; \
+	else set -x; $(PIP) install -q --no-deps -r $<; fi
+	@touch $@ $(if $(filter test bench,$*),$(VENV)/study-installed) $(if $(filter bench,$*),$(VENV)/test-installed)
 
-$(VENV)/bench-installed: requirements.lock requirements-test.lock requirements-bench.lock | $(VENV)/bin/python
-	grep -hvE '$(SKIP)' requirements.lock requirements-test.lock requirements-bench.lock > $(VENV)/pins.txt
-	$(INSTALL) -r $(VENV)/pins.txt
-	@touch $@ $(VENV)/study-installed $(VENV)/test-installed
+# ---- for maintainers ----
+# The override keeps torch and what only torch needs out of the locks; each lock extends the one before it.
+COMPILE = "$$(cat $(VENV)/uv)" pip compile -q pyproject.toml --universal --python-version 3.11 --no-annotate --no-header \
+  --no-emit-index-url $(if $(UPGRADE),--upgrade) --override <(echo 'torch; python_version < "3"')
+
+lock: | $(VENV)/test-installed
+	$(COMPILE) -o locks/study.lock
+	$(COMPILE) --group test -c locks/study.lock -o locks/test.lock
+	$(COMPILE) --group test --group bench -c locks/test.lock -o locks/bench.lock
+	$(COMPILE) --group test -c locks/test.lock --format pylock.toml -o $(VENV)/pylock.toml
+	python locks/record.py $(VENV)/pylock.toml

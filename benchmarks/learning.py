@@ -29,6 +29,7 @@ from benchmarks._minilm import minilm_folder
 from benchmarks.material import CACHE, MORE
 from benchmarks.measure import cpu_seconds
 from pipeline_src.common.files import read_json
+from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import task_predictions
 from pipeline_src.finetuning.finetune import run
 from pipeline_src.params.finetune import FinetuneParams, Recipe
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"error: {asked.glue} is no folder; give GLUE's with --glue")
     encoder = minilm_folder().absolute()
     found = {task: measure(task, asked, encoder) for task in asked.tasks or FOLDERS}
-    more = {"cpus": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+    more = {"cpus": usable_cores(), "python": platform.python_version()}
     print(json.dumps({"name": "learning", "met": all(row["met"] for row in found.values()), "tasks": found, **more}))
 
 

@@ -18,6 +18,7 @@ import torch
 from benchmarks._pretrain_sides import SIDES, config_of, real_batches
 from benchmarks._study import training_examples
 from benchmarks.measure import race, report, time_once
+from pipeline_src.common.parallel import usable_cores
 from pipeline_src.pretraining.loading.batches import Cut
 from pipeline_src.pretraining.tensor_batch import tensor_batches
 
@@ -44,7 +45,7 @@ def main() -> None:
     torch.set_num_threads(1)  # one worker
     seconds = race({str(size): load(size) for size in (PAPER, TINY)}, ROUNDS)
     rates = {size: loaded[size] / seconds[str(size)] for size in loaded}
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     torch.set_num_threads(cores)
     step = cores * step_rate()
     report(

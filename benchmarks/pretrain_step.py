@@ -52,6 +52,7 @@ from benchmarks._pretrain_sides import (
 from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.common.members import member_names
+from pipeline_src.common.parallel import usable_cores
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.flops import Workload
 from pipeline_src.params.machine import Precision
@@ -378,7 +379,7 @@ def _length(options: argparse.Namespace, size: str) -> int:
 
 
 def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name() if device == "cuda" else f"{len(os.sched_getaffinity(0))} CPU cores"
+    return torch.cuda.get_device_name() if device == "cuda" else f"{usable_cores()} CPU cores"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -204,7 +204,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     What a person can mend stands in the log as one message, a bug with its traceback. The JSON file alone holds time,
     host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
     """
-    from pipeline_src.common.parallel import place
+    from pipeline_src.common.parallel import peak_memory, place, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
     from pipeline_src.params.machine import load_machine
     from pipeline_src.params.study import check_unchanged, load_study
@@ -251,9 +251,9 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
             "started": started.isoformat(timespec="seconds"),
             "seconds": round(seconds, 3),
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
-            "max_rss_mb": round(usage.ru_maxrss / 1024, 1),
+            "max_rss_mb": round(peak_memory() / 2**20, 1),
             "host": platform.node(),
-            "cpus": len(os.sched_getaffinity(0)),
+            "cpus": usable_cores(),
             "python": platform.python_version(),
         },
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -19,9 +21,20 @@ WORKERS = "PIPELINE_WORKERS"
 PORT = 29_400  # and 1,000 above it, where srun starts the processes: chosen by the job's number
 
 
+def usable_cores() -> int:
+    """CPU cores that this process may use; all of the machine's on macOS, which cannot say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def peak_memory() -> int:
+    """The most memory that this process has used so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
 def count_workers() -> int:
     """Worker processes of this stage: ``$PIPELINE_WORKERS`` (Snakemake sets it), else every core it may use."""
-    wanted = os.environ.get(WORKERS) or str(len(os.sched_getaffinity(0)))
+    wanted = os.environ.get(WORKERS) or str(usable_cores())
     if not wanted.isdecimal() or int(wanted) < 1:
         raise PipelineError("not a number of workers", wanted, where=f"${WORKERS}", remedy="set it to 1 or more")
     return int(wanted)
@@ -44,7 +57,11 @@ def map_in_order(
     if workers == 1:
         yield from map(function, items)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("fork"))
+    # not by fork, which is unsafe where threads run (torch, tokenizers) and on macOS; what `function` needs is
+    # imported once, by the server that forks the workers
+    context = get_context("forkserver")
+    context.set_forkserver_preload([getattr(function, "func", function).__module__])
+    pool = ProcessPoolExecutor(workers, mp_context=context)
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import CORPUS, SCORES
 from pipeline_src.report.traced import JsonRef
 
@@ -36,7 +37,7 @@ def provenance() -> dict[str, str]:
         "Commit": (f"{commit} with uncommitted changes" if changed else commit) or "not in a git repository",
         "To reproduce": f"git checkout {commit} && make study" if commit else "make study",
         "Versions": ", ".join([f"Python {platform.python_version()}", *versions]),
-        "Made on": f"{platform.system()} {platform.machine()}, {_processor()}, {len(os.sched_getaffinity(0))} cores, "
+        "Made on": f"{platform.system()} {platform.machine()}, {_processor()}, {usable_cores()} cores, "
         f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB of memory",
     }
 

@@ -34,12 +34,22 @@ EXPORTED = ("masked",)  # objectives whose examples these fields can hold
 Fields = dict[str, np.ndarray]
 
 
+def positive(text: str) -> int:
+    """A whole number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"not a whole number of 1 or more: {text!r}")
+    return int(text)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
     parser.add_argument("output", type=Path, help="folder to write; must not exist")
     parser.add_argument("--format", choices=sorted(WRITERS), default="tfrecord")
     parser.add_argument("--phase", choices=("short", "long"), default="short")
     parser.add_argument("--split", choices=SPLITS, default="train")
+    parser.add_argument(
+        "--per-file", type=positive, default=PER_FILE, help=f"examples in a file (default: {PER_FILE:,})"
+    )
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -72,9 +82,9 @@ def main(arguments: argparse.Namespace) -> None:
     length = read_json(EXAMPLES / "manifest.json", {arguments.phase: {"length": int}})[arguments.phase]["length"]
     predictions = study.pretrain.masking.max_predictions or math.ceil(study.mask_prob * length)
     total = len(_open(*opened))
-    starts = range(0, total, PER_FILE)
+    starts = range(0, total, arguments.per_file)
     with atomic_directory(arguments.output) as folder, Progress("exporting", total, "example") as progress:
-        write = partial(_write_file, opened, folder, arguments.format, total, length, predictions)
+        write = partial(_write_file, opened, folder, arguments.format, total, length, predictions, arguments.per_file)
         for written in map_in_order(write, starts, 1 if len(starts) == 1 else None):
             progress.advance(written)
     print(f"{total} examples of {length} tokens, up to {predictions} predicted, in {arguments.output}")
@@ -86,12 +96,19 @@ def _open(phase: str, split: str, mask_prob: float, masking: Any, seed: int, obj
 
 
 def _write_file(
-    opened: tuple[Any, ...], folder: Path, kind: str, total: int, length: int, predictions: int, start: int
+    opened: tuple[Any, ...],
+    folder: Path,
+    kind: str,
+    total: int,
+    length: int,
+    predictions: int,
+    per_file: int,
+    start: int,
 ) -> int:
     """Write the examples from ``start`` on into one file; returns their number."""
     examples = _open(*opened)
-    stop = min(start + PER_FILE, total)
-    name = f"examples-{start // PER_FILE:05d}-of-{math.ceil(total / PER_FILE):05d}.{kind}"
+    stop = min(start + per_file, total)
+    name = f"examples-{start // per_file:05d}-of-{math.ceil(total / per_file):05d}.{kind}"
     chunks = (np.arange(first, min(first + AT_ONCE, stop)) for first in range(start, stop, AT_ONCE))
     WRITERS[kind](folder / name, (padded(examples, chunk, length, predictions) for chunk in chunks))
     return stop - start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import filled, load_config
@@ -70,7 +70,7 @@ def open_model(folder: Path, make: Callable[[BertConfig], Model], only: tuple[st
         raise PipelineError(
             "no model here", folder, remedy="give --model FOLDER, or make it: run the study, or see the tool `import`"
         )
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(usable_cores())
     config, tokenizer = load_config(folder), load_tokenizer(folder)
     tokenizer.no_truncation()  # some models bring a length along at which texts would be cut unseen
     tokenizer.no_padding()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +38,12 @@ MISTAKES = {
 }
 
 
+NO_WHEEL = {  # package -> why the lock leaves it out for this Python
+    "gensim": "it has no wheel for Python 3.14: `pip install gensim` builds it where a C compiler is, or take an older "
+    "Python: make study PYTHON=/path/to/python3.13",
+}
+
+
 def mistake(error: OSError) -> PipelineError | None:
     """An error of the operating system as the user's mistake; None where it is none."""
     if error.errno not in MISTAKES:
@@ -51,6 +58,8 @@ def not_installed(error: ModuleNotFoundError) -> PipelineError | None:
     if package in ("", PROJECT):
         return None
     remedy = "run `make study` once, then `source .venv/bin/activate`; `python -m pipeline_src doctor` checks the rest"
+    if sys.version_info >= (3, 14):
+        remedy = NO_WHEEL.get(package, remedy)
     return PipelineError("a package is not installed", package, remedy=remedy)
 
 

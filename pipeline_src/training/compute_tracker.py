@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pipeline_src.common.parallel import peak_memory
 from pipeline_src.models.flops import Workload
 from pipeline_src.training.compute import Compute, Sizes, normalised_computation
 from pipeline_src.training.energy import EnergyCounter
@@ -164,5 +164,4 @@ def _peak_memory(device: torch.device) -> int:
     """Bytes: on a GPU what tensors took there, else what the process took."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return peak_memory()

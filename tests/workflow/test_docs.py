@@ -76,9 +76,9 @@ def test_commands_that_take_seconds(text: str, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns(
         ".git", ".venv", ".snakemake", "tests", "data", "models", "logs", "checkpoints", "tmp"
     )
-    for name in ("workflow", "pipeline_src", ".dvc"):
+    for name in ("workflow", "pipeline_src", "locks", ".dvc"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=lambda folder, names: ignored(folder, names) - {"models"})
-    for name in ("params.yaml", "dvc.yaml", "requirements.lock"):
+    for name in ("params.yaml", "dvc.yaml", "pyproject.toml", "torch.lock"):
         shutil.copy(ROOT / name, tmp_path / name)
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}

@@ -149,7 +149,7 @@ def test_other_versions_are_refused_in_one_sentence(engine_api: ModuleType, monk
 
 
 def test_the_versions_are_those_that_are_installed_for_users(engine_api: ModuleType, root: Path) -> None:
-    for file in ("pyproject.toml", "requirements.lock"):
+    for file in ("pyproject.toml", "locks/study.lock"):
         text = (root / file).read_text()
         for name, number in engine_api.VERSIONS.items():
             assert re.search(rf"^\W*{name}=={re.escape(number)}\b", text, re.MULTILINE), f"{file}: {name}"

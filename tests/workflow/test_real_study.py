@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from ruamel.yaml import YAML
 
 from pipeline_src.tools.ablations.tables import apply
@@ -71,6 +73,21 @@ def test_the_preset_is_small(clone: Project) -> None:
     said = clone.run("snakemake", "-n", "all").stdout
     total = re.search(r"^total\s+(\d+)$", said, re.MULTILINE)
     assert total and int(total[1]) - 1 <= 18, said  # `all` itself does nothing
+
+
+@pytest.mark.slow
+def test_without_what_macos_lacks_the_study_makes_the_same_bytes(
+    fresh_clone: Callable[[str], Project], done: Project, root: Path
+) -> None:
+    """No affinity, no advice on files, no fork; processes start by spawn."""
+    gaps = {"PYTHONPATH": str(root / "tests/project/macos")}
+    project = replace(fresh_clone(PRESET), programs=True, environment=gaps)
+    hidden = "import os, multiprocessing; print(hasattr(os, 'sched_getaffinity'), multiprocessing.get_start_method())"
+    assert project.run("python", "-c", hidden).stdout.strip() == "False spawn"
+    project.snakemake()
+    made, wanted = (yaml.safe_load((each.path / "dvc.lock").read_text())["stages"] for each in (project, done))
+    for name in wanted.keys() - {"report"}:  # the page shows times
+        assert made[name]["outs"] == wanted[name]["outs"], name
 
 
 def test_after_snakemake_all_both_engines_have_nothing_to_do(done: Project) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.parallel import usable_cores
 from pipeline_src.tools.doctor import needs
 from pipeline_src.tools.doctor.finding import OK, PROBLEM, WARNING, Finding
 
@@ -44,7 +44,7 @@ def memory(study: Any | None) -> Finding:
 
 def cores(study: Any | None) -> Finding:
     """CPU cores this process may use."""
-    there, wanted = len(os.sched_getaffinity(0)), _machine().pretrain.threads if study else 1
+    there, wanted = usable_cores(), _machine().pretrain.threads if study else 1
     if there < wanted:
         remedy = f"set pretrain.threads: {there} in machine.yaml; more threads than cores slow each other down"
         return Finding("cores", WARNING, f"{there}; pretrain.threads is {wanted}", remedy)

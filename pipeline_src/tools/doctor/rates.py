@@ -138,7 +138,8 @@ def disk_rate(accelerator: Accelerator) -> Finding:
             os.fsync(file.fileno())
         written = size / (time.perf_counter() - began)
         with open(path, "rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # else it would be read from memory
+            if hasattr(os, "posix_fadvise"):  # macOS has none: there the file may come from memory
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # else it would be read from memory
             began = time.perf_counter()
             while file.read(1 << 20):
                 pass

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from pipeline_src.common.parallel import usable_cores
 from pipeline_src.params.study import Study, check_study, load_study
 from pipeline_src.report.cost import check_price
 from pipeline_src.tools.planning.estimate import Prices, make_plan
@@ -25,7 +26,7 @@ from pipeline_src.tools.preset import PARAMS, preset_text
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     parser.add_argument("--preset", metavar="NAME", help="plan this study instead of params.yaml, which stays")
     parser.add_argument("--hardware", choices=CHOICES, default=CPU, help="what trains (default: cpu)")
     parser.add_argument("--gpus", type=int, help="GPUs in all (default: 1, none for cpu)")

@@ -18,7 +18,7 @@ from pipeline_src.tools.doctor.finding import OK, PROBLEM, WARNING
 @pytest.fixture
 def project(tmp_path, monkeypatch, root):
     """A folder that looks like a fresh clone to the doctor."""
-    for name in ("requirements.lock", ".dvc/config"):
+    for name in ("pyproject.toml", "torch.lock", "locks/study.lock", ".dvc/config"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(root / name, tmp_path / name)
     shutil.copy(root / "workflow/presets/test.yaml", tmp_path / "params.yaml")
@@ -78,13 +78,34 @@ def test_versions_beside_the_lock(project, monkeypatch):
     assert software.torch().state == PROBLEM
     del there["numpy"]
     assert software.packages().state == PROBLEM
-    monkeypatch.setattr(software, "LOCK", project / "nothing.lock")
+    monkeypatch.chdir(project / "workflow")
     assert software.packages().state == PROBLEM
 
 
-def test_an_interpreter_too_new_is_a_problem(monkeypatch):
-    monkeypatch.setattr(software, "PYTHON", (3, 8))
-    assert software.python().state == PROBLEM
+@pytest.mark.parametrize(
+    ("version", "machine", "state", "said"),
+    [
+        ((3, 10), ("Linux", "x86_64"), PROBLEM, "use Python 3.11 to 3.14"),
+        ((3, 11), ("Linux", "aarch64"), OK, ""),
+        ((3, 13), ("Darwin", "arm64"), OK, ""),
+        ((3, 13), ("Windows", "AMD64"), WARNING, "without a wheel"),
+        ((3, 14), ("Linux", "x86_64"), WARNING, "C compiler"),
+        ((3, 15), ("Linux", "x86_64"), PROBLEM, "use Python 3.11 to 3.14"),
+    ],
+)
+def test_pythons_and_machines(project, monkeypatch, version, machine, state, said):
+    monkeypatch.setattr(software, "sys", SimpleNamespace(version_info=version, executable="python3"))
+    monkeypatch.setattr(software.platform, "system", lambda: machine[0])
+    monkeypatch.setattr(software.platform, "machine", lambda: machine[1])
+    found = software.python()
+    assert found.state == state and said in (found.remedy or "")
+
+
+def test_a_pin_counts_where_its_marker_applies(project):
+    with open(project / "locks/study.lock", "a") as lock:
+        lock.write("nowhere==1 ; python_full_version < '3'\nhere==2 ; python_full_version >= '3.2'\n")
+    assert software.pinned()["here"] == "2" and "nowhere" not in software.pinned()
+    assert "here" in software.packages().found
 
 
 def test_git_and_the_remote(project, monkeypatch, tmp_path):
@@ -144,7 +165,7 @@ def test_a_machine_too_small_is_told(project, root, monkeypatch, without_gpus):
     study = load_study(root / "workflow/presets/bert-base.yaml")
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9))
     monkeypatch.setattr(machine, "usable_memory", lambda: 1e9)
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(machine, "usable_cores", lambda: 1)
     assert machine.disk(study).state == PROBLEM
     assert machine.memory(study).state == WARNING and machine.cores(study).state == WARNING
     assert machine.gpus(study).state == WARNING and "109 M" in machine.gpus(study).found

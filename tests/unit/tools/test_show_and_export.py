@@ -139,11 +139,10 @@ def parse(data: bytes) -> dict[str, list]:
 
 @pytest.mark.parametrize("per_file", [1 << 16, 50])
 def test_both_formats_hold_what_training_sees(study, monkeypatch, per_file):
-    monkeypatch.setattr(export, "PER_FILE", per_file)
     monkeypatch.setattr(export, "AT_ONCE", 16)
     monkeypatch.setenv("PIPELINE_WORKERS", "2")
-    export.main(arguments(export, "tf", "--format", "tfrecord"))
-    export.main(arguments(export, "pq", "--format", "parquet"))
+    export.main(arguments(export, "tf", "--format", "tfrecord", "--per-file", str(per_file)))
+    export.main(arguments(export, "pq", "--format", "parquet", "--per-file", str(per_file)))
     examples = opened()
     batch = examples.batch(np.arange(len(examples)))
     tables = [pq.read_table(path) for path in sorted((study / "pq").iterdir())]
