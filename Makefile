@@ -90,7 +90,7 @@ $(VENV)/torch-installed: torch.lock | $(VENV)/uv
 ifeq ($(TORCH),)
 	$(PIP) install -q -r torch.lock
 else ifneq ($(TORCH),installed)
-	@test -s $(VENV)/uv || { echo "error: TORCH=$(TORCH) needs uv: without it, install that build into $(VENV) by pip and make TORCH=installed"; exit 1; }
+	@test -s $(VENV)/uv || { echo "error: TORCH=$(TORCH) needs uv; without it, make TORCH=installed"; exit 1; }
 	"$$(cat $(VENV)/uv)" pip install --python $(VENV)/bin/python --torch-backend $(TORCH) -r torch.lock
 endif
 	@touch $@

@@ -90,7 +90,7 @@ class TaskTrainer:
         machine: Machine,
     ) -> None:
         self.spec, self.handler, self.recipe, self.params = spec, HANDLERS[spec.kind], recipe, params
-        self.distributed = single_process(machine.precision)
+        self.distributed = single_process(machine.precision, machine.device)
         attention = choose(machine.attention, self.distributed.device, config.head_size)
         self.config = replace(config, attention=attention, recompute=machine.finetune.recompute)
         self.encoder, self.training, self.stream, self.machine = encoder, training, stream, machine

@@ -13,6 +13,7 @@ from pipeline_src.params.reading import check_block, read_yaml
 MACHINE = Path("machine.yaml")
 Compile = bool | Literal["auto"]
 Precision = Literal["auto", "float32", "bfloat16"]
+Device = Literal["auto", "cpu", "mps"]
 
 
 class TrainingMachine(Block):
@@ -47,16 +48,20 @@ class Machine(Block):
     """What fits this machine.
 
     Attributes:
+        device: what trains: ``auto`` is a GPU that torch knows as CUDA's (NVIDIA, AMD) if there is one, else the CPU;
+            ``mps`` is Apple's GPU.
         attention: how attention is computed: ``padded`` anywhere; ``runs`` of sequences of equal length on a CPU;
             ``flash`` without padding on a GPU of the Ampere generation or later. ``auto`` takes the fastest that can
             run.
         compile: let torch.compile fuse the model's parts in pretraining on a GPU; ``auto`` where enough training is
             left to earn back the time it takes.
         precision: what the model's products are computed in; weights, sums, losses and moments are float32 anyway.
-            ``auto`` is bfloat16 on a GPU and float32 on a CPU, of which only some multiply bfloat16 faster.
+            ``auto`` is bfloat16 on a GPU and float32 on a CPU, of which only some multiply bfloat16 faster, and on
+            ``mps``.
         pretrain, finetune: of the two kinds of training.
     """
 
+    device: Device = "auto"
     attention: Literal["auto", "padded", "runs", "flash"] = "auto"
     compile: Compile = "auto"
     precision: Precision = "auto"
@@ -65,7 +70,12 @@ class Machine(Block):
 
     def settings(self, training: str) -> dict[str, object]:
         """What applies to ``pretrain`` or ``finetune``, by key, for checkpoints and the report."""
-        shared = {"attention": self.attention, "compile": self.compile, "precision": self.precision}
+        shared = {
+            "device": self.device,
+            "attention": self.attention,
+            "compile": self.compile,
+            "precision": self.precision,
+        }
         return {**shared, **getattr(self, training).model_dump()}
 
 

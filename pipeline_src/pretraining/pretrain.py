@@ -43,7 +43,7 @@ def run(
     check_settings()
     params = Phase(phase, seed, mask_prob, model, pretrain, machine, objectives)
     torch.set_num_threads(machine.pretrain.threads)
-    with catch_stop_requests() as stop_request, init_distributed(machine.precision) as distributed:
+    with catch_stop_requests() as stop_request, init_distributed(machine.precision, machine.device) as distributed:
         training = prepare(params, distributed, stop_request)
         train(training, stop_request)
         finish(training)

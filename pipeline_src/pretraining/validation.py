@@ -144,7 +144,7 @@ def _judged(scores: Tensor, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         right = scores.gather(1, wanted[:, None]).squeeze(1) >= scores.amax(dim=1)
     else:  # in bfloat16 many scores are equal
         right = scores.argmax(dim=1) == wanted
-    return losses.double().cpu().numpy(), right.cpu().numpy()
+    return losses.cpu().double().numpy(), right.cpu().numpy()
 
 
 def _mean(total: float, count: float) -> float:

@@ -20,7 +20,7 @@ from pipeline_src.common.environment import number_of
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
-from pipeline_src.params.machine import Precision
+from pipeline_src.params.machine import Device, Precision
 from pipeline_src.training.free_gpu import take_free_gpu
 from pipeline_src.training.joining import join
 from pipeline_src.training.network import check_network, choose_interface
@@ -119,14 +119,17 @@ class Distributed:
             dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_hung_after()))
 
 
-def single_process(precision: Precision = "auto") -> Distributed:
+def single_process(precision: Precision = "auto", wanted: Device = "auto") -> Distributed:
     """A world of one process, on a GPU where there is one: the one that the fewest others of this user have taken.
 
     Raises:
-        PipelineError: the GPU has no such precision.
+        PipelineError: the device wanted is not there, or has no such precision.
     """
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
+    device = torch.device("cpu" if wanted == "auto" else wanted)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        remedy = "set device in machine.yaml to auto or cpu; mps needs a Mac of Apple's own chips and macOS 14 or later"
+        raise PipelineError("this torch finds no GPU of Apple's", "mps", where="machine.yaml: device", remedy=remedy)
+    if wanted == "auto" and torch.cuda.is_available():
         device = torch.device("cuda", take_free_gpu(torch.cuda.device_count()))
         torch.cuda.set_device(device)
     return Distributed(0, 1, device, choose_precision(precision, device))
@@ -140,7 +143,7 @@ def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]
 
 
 @contextmanager
-def init_distributed(precision: Precision = "auto") -> Iterator[Distributed]:
+def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> Iterator[Distributed]:
     """Join the processes that torchrun, or ``srun`` without it, has started; leave them at the end.
 
     Raises:
@@ -149,11 +152,14 @@ def init_distributed(precision: Precision = "auto") -> Iterator[Distributed]:
     """
     rank, world_size, local_rank = place()
     if world_size == 1:
-        yield single_process(precision)
+        yield single_process(precision, wanted)
         return
+    if wanted == "mps":
+        remedy = "start one process, or set device: cpu in machine.yaml"
+        raise PipelineError("several processes cannot share Apple's GPU", f"{world_size} processes", remedy=remedy)
     _hung_after()  # a mistake in it stops here
     check_network()
-    device = _own_device(local_rank)
+    device = torch.device("cpu") if wanted == "cpu" else _own_device(local_rank)
     products = choose_precision(precision, device)
     store = join(_shared_store(rank, world_size), rank, world_size, STARTING)
     choose_interface(store, rank, world_size)

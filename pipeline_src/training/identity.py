@@ -34,7 +34,8 @@ def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[s
         distributed: on which processes.
         settings: of machine.yaml.
     """
-    name = torch.cuda.get_device_name(distributed.device) if distributed.device.type == "cuda" else "CPU"
+    device = distributed.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     return {"torch": torch.__version__, "processes": distributed.world_size, "device": name, **settings}
 
 

@@ -46,8 +46,8 @@ def _measure(device: torch.device, size: int, kind: torch.dtype) -> float:
     def time_product() -> float:
         start = time.perf_counter()
         torch.mm(left, right)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
         return time.perf_counter() - start
 
     time_product()

@@ -22,7 +22,8 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
     kernels after it for the copy (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
     """
     if device.type != "cuda":
-        yield from prefetch(batches)
+        for batch in prefetch(batches):
+            yield [to_device(part, device) for part in batch]
         return
     copying = torch.cuda.Stream(device)
 
@@ -44,8 +45,10 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
 
 def to_device(batch: B, device: torch.device) -> B:
     """The micro-batch with its tensors on ``device``; the host does not wait for a GPU to have them."""
-    if device.type != "cuda":
+    if device.type == "cpu":
         return batch
+    if device.type == "mps":  # shares the host's memory: nothing is pinned
+        return replace(batch, **{name: tensor.to(device) for name, tensor in tensors_of(batch).items()})  # type: ignore[type-var]
     on_host = {name: tensor for name, tensor in tensors_of(batch).items() if tensor.device.type == "cpu"}
     moved = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in on_host.items()}
     return replace(batch, **moved)  # type: ignore[type-var]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import re
 import traceback
 from collections.abc import Iterator
@@ -27,8 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline_src.training import transfer
 
-GPU = torch.device("cuda", 0)
-CUDA, META = 1, 14  # c10/core/DeviceType.h
+GPU = torch.device(os.environ.get("PRETENDED_DEVICE", "cuda:0"))
+DEVICE_TYPES = {"cuda": 1, "mps": 13, "meta": 14}  # c10/core/DeviceType.h
 HALF, EXACT = {torch.bfloat16, torch.float16}, {torch.float32}
 KERNELS = {  # types that an operator takes: on a GPU it refuses others, or loses what training needs
     "addmm": HALF,
@@ -50,9 +51,14 @@ def lend_cuda() -> None:
     """Let a torch without CUDA enter the device ``cuda``, and take what the project asks of one as given."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * 21).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
-    guards[CUDA] = guards[CUDA] or guards[META]
+    number = DEVICE_TYPES[GPU.type]
+    guards[number] = guards[number] or guards[DEVICE_TYPES["meta"]]
     cuda: Any = torch.cuda
-    cuda.is_available = lambda: True
+    cuda.is_available = lambda: GPU.type == "cuda"
+    torch.mps.manual_seed = lambda seed: None
+    if GPU.type == "mps":  # what its torch chooses with gradients; another build has no table of choices for it
+        math = torch.ops.aten._scaled_dot_product_attention_math
+        nn.functional.scaled_dot_product_attention = lambda *args, **kwargs: math(*args, **kwargs)[0]
     cuda.is_bf16_supported = lambda *_, **__: True
     cuda.get_device_capability = lambda *_: (9, 0)
     cuda.manual_seed_all = lambda seed: None
@@ -173,12 +179,16 @@ class Seen:
         types: numbers in a type that a kernel does not take, or in which training loses something.
         refused: what no GPU would have run, such as tensors of two devices.
         kernels: of the operators in KERNELS, those that ran.
+        operators: all that ran on the device.
+        kinds: types of the tensors there.
     """
 
     waits: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
+    operators: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
 
 
 class Watch(TorchDispatchMode):
@@ -204,6 +214,10 @@ class Watch(TorchDispatchMode):
         if name == "_to_copy":  # of a number the host has just made torch would copy the number itself
             args[0].constant = None
         out = operator(*args, **kwargs)
+        there = [part for part in (*given, *torch.utils._pytree.tree_leaves(out)) if isinstance(part, Tensor)]
+        if any(part.device.type == GPU.type for part in there):
+            self.seen.operators.add(str(operator).removeprefix("aten."))
+            self.seen.kinds.update(str(part.dtype) for part in there if part.device.type == GPU.type)
         if name in ("_to_copy", "copy_") and isinstance(out, Tensor):
             devices = {out.device.type, *(part.device.type for part in given)}
             blocking = not (kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2]))

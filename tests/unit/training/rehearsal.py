@@ -38,7 +38,8 @@ from tests.unit.training.pretended_gpu import GPU, Seen, Watch, lend_cuda, prete
 
 STEPS, SEQUENCES, LONGEST, ENTRIES = 2, 6, 64, 1_000
 CONFIG = BertConfig(ENTRIES, 64, 2, 2, 128, LONGEST)
-ON_GPU = sorted(name for name in attention.BACK_ENDS if attention.RUNS_ON.get(name, "cuda") == "cuda")
+ON_GPU = sorted(name for name in attention.BACK_ENDS if attention.RUNS_ON.get(name, GPU.type) == GPU.type)
+PRECISION, ATTENTION = (torch.bfloat16, "flash") if GPU.type == "cuda" else (torch.float32, "padded")
 STARTS: dict[str, tuple[str, ...]] = {  # what is read before the first step
     "fresh": (),
     "resumed": tuple(KINDS),
@@ -60,7 +61,7 @@ def rehearse() -> None:
     """A program: take the steps of each case of the kind that is named, and print a line of JSON for each."""
     lend_cuda()
     for case in CASES[sys.argv[1]]():
-        print(json.dumps({"case": case.name, **asdict(steps(case))}), flush=True)
+        print(json.dumps({"case": case.name, **asdict(steps(case))}, default=sorted), flush=True)
 
 
 def steps(case: Case) -> Seen:
@@ -72,7 +73,7 @@ def steps(case: Case) -> Seen:
             if STARTS[case.start]:
                 restore(objective, optimiser, STARTS[case.start])
             watch.seen.waits.clear()  # what waits before the first step
-            loop = make_loop(objective, optimiser, Distributed(0, 1, GPU, torch.bfloat16))
+            loop = make_loop(objective, optimiser, Distributed(0, 1, GPU, PRECISION))
             for _ in islice(loop.run(case.batches()), STEPS):
                 pass
             watch.seen.types += narrowed(objective, optimiser)
@@ -191,7 +192,7 @@ def member_of(name: str, architecture: str, layers: int = 2) -> Callable[[], Any
     sizes = {"hidden": 64, "heads": 2, "feed_forward": 128, "positions": 2 * LONGEST}
     student, teacher = (
         member.config.from_params(
-            ModelParams(architecture=architecture, layers=depth, **sizes), ENTRIES, kind.causal, attention="flash"
+            ModelParams(architecture=architecture, layers=depth, **sizes), ENTRIES, kind.causal, attention=ATTENTION
         )
         for depth in (layers, 2 * layers)
     )

@@ -1,0 +1,56 @@
+"""What people and services read of the project agrees: versions, licence, Pythons, files that an image is made of."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_citation_names_this_version_and_licence() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"] == "Apache-2.0"
+    assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()
+    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_ci_runs_every_supported_python_and_platform() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    jobs = workflow["jobs"]["test"]["strategy"]["matrix"]["include"]
+    supported = SpecifierSet(PROJECT["requires-python"])
+    wanted = {f"3.{minor}" for minor in range(8, 20) if supported.contains(f"3.{minor}")}
+    assert {job["python"] for job in jobs if job["os"] == "ubuntu-latest"} == wanted
+    assert {job["os"].split("-")[0] for job in jobs} == {"ubuntu", "macos"} and any("arm" in job["os"] for job in jobs)
+
+
+def test_the_image_is_made_of_files_that_are_there() -> None:
+    allowed = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    copied = [name for line in re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+              for name in line.split()]  # fmt: skip
+    assert sorted(allowed) == sorted(copied) and all((ROOT / name).exists() for name in copied)
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    for page in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)\)", (ROOT / page).read_text()):
+            assert target.startswith("https:") or (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["PYTHON=/bin/false"], "is not Python 3.11 to 3.14"), (["UV=no", "TORCH=cu130"], "needs uv")],
+)
+def test_make_says_in_one_line_what_it_cannot_do(tmp_path: Path, arguments: list[str], said: str) -> None:
+    for name in ("Makefile", "torch.lock"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    command = ["make", ".venv/torch-installed", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode and said in done.stdout + done.stderr
