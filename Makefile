@@ -32,7 +32,7 @@ endif
 
 .PHONY: study test test-slow lint format ablations bench lock identity
 
-study: $(VENV)/study-installed identity
+study: identity $(VENV)/study-installed
 	snakemake all --cores $(CORES) --quiet rules
 	@python -m pipeline_src table
 
@@ -63,9 +63,11 @@ ablations: study
 bench: $(VENV)/bench-installed
 	python -m benchmarks $(BENCH)
 
-# `dvc exp run` keeps experiments as git commits and stops where git knows no name; one for this clone alone is given.
+# DVC needs a git repository, and `dvc exp run`, which keeps experiments as commits, a name; one for this clone is given.
 identity:
-	@if git rev-parse --git-dir > /dev/null 2>&1 && ! git config user.email > /dev/null; then \
+	@git rev-parse --git-dir > /dev/null 2>&1 || { echo "error: $(CURDIR) is no git repository, which DVC needs;" \
+	  "use git clone, or here: git init && git add -A && git commit -m start"; exit 1; }
+	@if ! git config user.email > /dev/null; then \
 	  git config user.name "$$(id -un)" && git config user.email "$$(id -un)@localhost" && \
 	  echo "git knew no name for this clone: set to $$(id -un); change it with git config user.name and user.email"; \
 	fi

@@ -69,7 +69,7 @@ class Machine(Block):
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:
-        """What applies to ``pretrain`` or ``finetune``, by key, for checkpoints and the report; they name the device."""
+        """What applies to ``pretrain`` or ``finetune``, by key; checkpoints and the report name the device."""
         shared = {"attention": self.attention, "compile": self.compile, "precision": self.precision}
         return {**shared, **getattr(self, training).model_dump()}
 

@@ -52,13 +52,13 @@ def mistake(error: OSError) -> PipelineError | None:
     return PipelineError(what, error.filename or Path.cwd(), remedy=remedy)
 
 
-def not_installed(error: ModuleNotFoundError) -> PipelineError | None:
+def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.version_info[:2]) -> PipelineError | None:
     """A library that is missing as the user's mistake; None for a module of this project, which is a bug."""
     package = (error.name or "").partition(".")[0]
     if package in ("", PROJECT):
         return None
     remedy = "run `make study` once, then `source .venv/bin/activate`; `python -m pipeline_src doctor` checks the rest"
-    if sys.version_info >= (3, 14):
+    if python >= (3, 14):
         remedy = NO_WHEEL.get(package, remedy)
     return PipelineError("a package is not installed", package, remedy=remedy)
 

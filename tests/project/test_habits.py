@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tomllib
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
+
+from pipeline_src.tools.usage import not_installed
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -44,13 +47,26 @@ def test_links_of_the_pages_lead_somewhere() -> None:
             assert target.startswith("https:") or (ROOT / target).exists(), target
 
 
+def test_gensim_without_a_wheel_is_one_sentence() -> None:
+    error = ModuleNotFoundError("No module named 'gensim'", name="gensim.models")
+    newest, older = (str(not_installed(error, version)) for version in ((3, 14), (3, 13)))
+    assert "has no wheel for Python 3.14" in newest and "make study PYTHON=" in newest
+    assert "run `make study` once" in older
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["PYTHON=/bin/false"], "is not Python 3.11 to 3.14"), (["UV=no", "TORCH=cu130"], "needs uv")],
+    [
+        ([".venv/torch-installed", "PYTHON=/bin/false"], "is not Python 3.11 to 3.14"),
+        ([".venv/torch-installed", "UV=no", "TORCH=cu130"], "needs uv"),
+        (["study"], "is no git repository, which DVC needs; use git clone, or here: git init"),
+    ],
 )
 def test_make_says_in_one_line_what_it_cannot_do(tmp_path: Path, arguments: list[str], said: str) -> None:
     for name in ("Makefile", "torch.lock"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    command = ["make", ".venv/torch-installed", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    done = subprocess.run(
+        ["make", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode and said in done.stdout + done.stderr
