@@ -7,29 +7,26 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-RULE = """
-rule {name}:
-    input: dag["{name}"].input
-    output: dag["{name}"].output
-    params: cmd=dag["{name}"].cmd
-    shell: "{{params.cmd}}"
-"""
 SNAKEFILE = """
 import sys
 sys.path.insert(0, "{bridge}")
-from dvc_dag import Dag
-dag = Dag(workflow)
-wildcard_constraints: **dag.constraints
+from bridge import RUN, STAMPS, Stages
+stages = Stages(workflow.is_main_process, {names})
 rule all:
     default_target: True
-    input: dag.targets
-{rules}
-dag.require_all()
+    input: stages.stamps()
+for name in {names}:
+    rule:
+        name: name.partition("@")[0]
+        input: stages.before(name)
+        output: touch(STAMPS / name)
+        params: stage=name
+        shell: RUN + " {{params.stage}}"
 """
 
 
@@ -73,9 +70,10 @@ class Checkout:
         return os.environ | home | {"PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def snakefile(stages: Iterable[str], bridge: Path = ROOT / "workflow") -> str:
-    """A Snakefile on the bridge in the folder ``bridge``, whose rules all run their stage's command."""
-    return SNAKEFILE.format(bridge=bridge, rules="".join(RULE.format(name=name) for name in stages))
+def snakefile(stages: Mapping[str, Mapping[str, object]], bridge: Path = ROOT / "workflow") -> str:
+    """A Snakefile on the bridge in the folder ``bridge``, with a rule for each of these stages of dvc.yaml."""
+    names = [f"{name}@{{item}}" if {"matrix", "foreach"} & set(stage) else name for name, stage in stages.items()]
+    return SNAKEFILE.format(bridge=bridge, names=names)
 
 
 def check_out(path: Path, preset: str) -> Checkout:

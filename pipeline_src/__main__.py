@@ -2,7 +2,7 @@
 
 A stage's code is imported only when it runs. Its blocks of params.yaml are handed to it already checked, and the
 whole of params.yaml is checked first, so that a typing mistake fails before any work. This module and
-``params.study`` are not part of any stage's declared code: what a stage depends on starts at the module named here.
+``params.study`` are not part of any stage's code: what a stage depends on starts at the module named here.
 """
 
 from __future__ import annotations
@@ -15,120 +15,20 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import write_json
 from pipeline_src.common.names import check_name, shown
+from pipeline_src.stages import STAGES
 from pipeline_src.tools.usage import mistake, not_installed, overview
 
+if TYPE_CHECKING:
+    from pipeline_src.params.study import Study
 
-@dataclass(frozen=True)
-class Option:
-    """What a person may add to a stage's command, and dvc.yaml never does.
-
-    Attributes:
-        help: one line for people.
-        type: what makes a value of its text.
-        many: whether it takes several values.
-    """
-
-    help: str
-    type: Callable[[str], object] = str
-    many: bool = False
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage of dvc.yaml.
-
-    Attributes:
-        module: where its ``run`` is; the import closure of this module is the stage's declared code.
-        help: one line for people.
-        blocks: top-level keys of params.yaml that are handed to ``run`` by name.
-        items: command-line keys, what the stage's matrix runs over; handed to ``run`` by name.
-        options: more keys, handed to ``run`` by name where they are given.
-        training: whether it trains, and is handed machine.yaml as ``machine``.
-    """
-
-    module: str
-    help: str
-    blocks: tuple[str, ...] = ()
-    items: tuple[str, ...] = ()
-    options: Mapping[str, Option] = field(default_factory=dict)
-    training: bool = False
-
-
-EVERY_BLOCK = (  # of params.yaml
-    *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "word_vectors", "model"),
-    *("pretrain", "objectives", "task_source", "tasks", "finetune", "interpretation"),
-)
-STAGES = {
-    "download_wikipedia": Stage(
-        "pipeline_src.sources.download_wikipedia", "fetch one part of the dump", ("wikipedia",), ("part",)
-    ),
-    "download_books": Stage("pipeline_src.sources.download_books", "fetch the books", ("books",)),
-    "download_tasks": Stage(
-        "pipeline_src.task_sources.download_tasks",
-        "fetch or generate the task sets",
-        ("seed", "task_source", "tasks", "corpus", "wikipedia", "interpretation"),
-    ),
-    "clean_wikipedia": Stage(
-        "pipeline_src.wikipedia.clean_wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)
-    ),
-    "clean_books": Stage("pipeline_src.books.clean_books", "books -> clean prose", ("books",)),
-    "train_tokenizer": Stage(
-        "pipeline_src.tokenizer_training.train_tokenizer",
-        "prose -> vocabulary",
-        ("seed", "corpus", "vocabulary", "wikipedia"),
-    ),
-    "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus", "wikipedia")),
-    "build_examples": Stage(
-        "pipeline_src.examples.build_examples", "token ids -> sentence pairs for both lengths", ("seed", "examples")
-    ),
-    "corpus_statistics": Stage(
-        "pipeline_src.statistics.corpus_statistics",
-        "the corpus counted, stage by stage; its overlap with the tasks",
-        ("seed", "tasks", "wikipedia"),
-    ),
-    "train_word_vectors": Stage(
-        "pipeline_src.word_vectors.train_word_vectors", "token ids -> vectors without context", ("seed", "word_vectors")
-    ),
-    "pretrain": Stage(
-        "pipeline_src.pretraining.pretrain",
-        "masked words + next sentences, one phase",
-        ("seed", "mask_prob", "model", "pretrain", "objectives"),
-        ("phase",),
-        training=True,
-    ),
-    "finetune": Stage(
-        "pipeline_src.finetuning.finetune",
-        "train and predict one task",
-        ("seed", "model", "finetune"),
-        ("task", "restart"),
-        training=True,
-    ),
-    "interpret": Stage(
-        "pipeline_src.interpretation.interpret",
-        "what the model learnt, beside random weights",
-        ("seed", "wikipedia", "corpus", "model", "tasks", "finetune", "interpretation"),
-    ),
-    "evaluate": Stage(
-        "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
-    ),
-    "report": Stage(
-        "pipeline_src.report.report",
-        "results -> report.html, report.md, summary.json",
-        EVERY_BLOCK,  # the page shows them
-        options={
-            "experiments": Option("compare these instead: DVC experiments, git revisions, `workspace`", many=True),
-            "price": Option("of an hour of one process, in any currency (default 1)", float),
-        },
-    ),
-}
 
 TOOLS = {
     "preset": ("pipeline_src.tools.preset", "put a complete study in place of params.yaml"),
@@ -204,6 +104,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     What a person can mend stands in the log as one message, a bug with its traceback. The JSON file alone holds time,
     host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
     """
+    from pipeline_src.code import check_unchanged_code
     from pipeline_src.common.parallel import peak_memory, place, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
     from pipeline_src.params.machine import load_machine
@@ -225,6 +126,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     log_file = open_log(name, item, speaks=not rank)
     started, clock = datetime.now(UTC), time.monotonic()
     try:
+        if "DVC_STAGE" in os.environ and name != "code":
+            check_unchanged_code([name, *(_members(study) if stage.training else [])])
         run = importlib.import_module(stage.module).run
         machine = {"machine": load_machine()} if stage.training else {}
         run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **machine)
@@ -259,6 +162,11 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     )
     if not rank:
         record_run(name, item, study, seconds)
+
+
+def _members(study: Study) -> list[str]:
+    """The members of the family that training loads by name, as paths below ``code``."""
+    return [f"architectures/{study.model.architecture}", f"objectives/{study.pretrain.objective}"]
 
 
 def _is_text(word: str) -> bool:

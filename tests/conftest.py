@@ -18,7 +18,13 @@ settings.load_profile("busy machine")
 
 # What takes longest begins first: workers share out what is left of the others' tests, not of one.
 LONGEST = [
-    *("test_slurm_study.py", "test_documented_commands.py", "test_ablations.py", "test_killed_study.py"),
+    *(
+        "test_slurm_study.py",
+        "test_two_hosts.py",
+        "test_documented_commands.py",
+        "test_ablations.py",
+        "test_killed_study.py",
+    ),
     *("test_real_study.py", "test_members.py", "test_slurm.py", "test_learning.py"),
     *("test_experiments.py", "test_checkpoint.py", "test_two_engines.py", "test_finetune.py", "test_distributed.py"),
     *("test_gpu_rehearsal.py", "test_every_objective.py"),

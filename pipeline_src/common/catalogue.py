@@ -1,6 +1,6 @@
 """The catalogue's folders of YAML files, one an entry: names, and an entry as plain values.
 
-``workflow/code_deps.py`` knows by the folders that a stage's modules import from here which entries it reads.
+A test knows by the folders that a stage's modules import from here which entries dvc.yaml must name.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import TypeVar
 
 from pipeline_src.common.errors import PipelineError
@@ -61,6 +61,7 @@ def map_in_order(
     # imported once, by the server that forks the workers
     context = get_context("forkserver")
     context.set_forkserver_preload([getattr(function, "func", function).__module__])
+    others = set(active_children())
     pool = ProcessPoolExecutor(workers, mp_context=context)
     waiting: deque[Future[Result]] = deque()
     try:
@@ -71,6 +72,8 @@ def map_in_order(
         while waiting:
             yield waiting.popleft().result()
     except BrokenProcessPool:
+        for worker in set(active_children()) - others:  # one that was just starting is not ended by the pool itself,
+            worker.kill()  # which would wait for it forever
         raise PipelineError(
             "a worker process was killed", f"{workers} workers", where="most often for want of memory",
             remedy=f"give the stage more memory, or fewer workers: {WORKERS}=1",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+CODE = Path("code")  # fingerprints of the stages' code
+
 # what is fetched
 DOWNLOADS = Path("data/downloads")  # files as they come, kept for the next fetch
 RAW_WIKIPEDIA = Path("data/raw/wikipedia")

@@ -11,8 +11,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from pipeline_src.common.closure import code_checksum
 from pipeline_src.common.files import hash_file
+from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import TASKS
 from pipeline_src.tasks.feature_cache import cached
 from pipeline_src.tasks.features import Features
@@ -65,7 +65,7 @@ class TaskFiles:
 
         ``decides`` are JSON values that decide it beside them; the code of augmentation counts besides.
         """
-        more = {**self._decides(self.spec.train, None, False), **decides, "code": code_checksum(AUGMENTATION)}
+        more = {**self._decides(self.spec.train, None, False), **decides, "code": fingerprint(AUGMENTATION)}
         return cached(self.spec.name, more, lambda dropped: make(self.training()))
 
     def eval_set(self, row: str, test: bool = False) -> EvalSet:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.checksum import checksum
-from pipeline_src.common.closure import code_checksum
+from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.params.finetune import FinetuneParams, Recipe
 from pipeline_src.params.model import ModelParams
 from pipeline_src.tasks.files.spec import TaskSpec
@@ -43,7 +43,7 @@ def checkpoint_identity(
         "positions_start": model.positions_start,
         "teacher": dict(teacher),
         "encoder": {path.name: checksum(path) for path in sorted(encoder.iterdir()) if path.is_file()},
-        "code": code_checksum("pipeline_src.finetuning.finetune", {"model.architecture": model.architecture}),
+        "code": fingerprint("pipeline_src.finetuning.finetune", f"pipeline_src.architectures.{model.architecture}"),
     }
 
 

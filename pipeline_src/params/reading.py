@@ -96,7 +96,7 @@ class MissingKey:
 def missing_keys(block: type[Block], values: Mapping[str, Any], prefix: str = "") -> Iterator[MissingKey]:
     """Keys of a block, and of the blocks in it, that ``values`` leaves out.
 
-    params.yaml must spell out every key: this package is no stage's declared code, and DVC compares the values that
+    params.yaml must spell out every key: this package is no stage's code, and DVC compares the values that
     are written, so that a default filled in silently could change without making anything stale. Blocks that Python
     makes may leave keys out. So may entries of a mapping by names of one's own, such as ``finetune.tasks``, which say
     what differs.

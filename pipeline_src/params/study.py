@@ -191,9 +191,7 @@ def load_study(path: str | Path = "params.yaml") -> Study:
 
 
 def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
-    """Fail where params.yaml no longer holds what a stage ran with: DVC would record what it reads there at the end.
-
-    Snakemake's side compares by itself, and leaves such a stage unrecorded.
+    """Fail if params.yaml no longer holds what a stage ran with: DVC records what it reads there at the end.
 
     Args:
         ran: what was read at the start.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.closure import code_checksum
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file
+from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.members import stated
 from pipeline_src.common.paths import EXAMPLES, PRETRAINED, TOKENS, VOCABULARY
 from pipeline_src.models.tensors import model_files
@@ -34,7 +34,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     for path in files.values():
         if not path.exists():
             raise PipelineError("training has nothing to read", path, remedy="run the stages before, or `dvc pull`")
-    loaded = {"model.architecture": phase.model.architecture, "pretrain.objective": phase.pretrain.objective}
+    members = f"architectures.{phase.model.architecture}", f"objectives.{phase.pretrain.objective}"
     return {
         "phase": phase.name,
         "seed": phase.seed,
@@ -43,5 +43,5 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         "pretrain": phase.pretrain.model_dump(),
         "objective": phase.own.model_dump(),
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
-        "code": code_checksum(CODE, loaded),
+        "code": fingerprint(CODE, *(f"pipeline_src.{member}" for member in members)),
     }

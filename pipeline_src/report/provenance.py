@@ -52,8 +52,8 @@ def parameters() -> list[tuple[str, str]]:
 def data_hashes() -> list[JsonRef] | None:
     """Outputs in dvc.lock: data, pretrained models, scores and counts of the corpus.
 
-    None where the lock is not of these results, which the hashes of scores and counts tell: Snakemake records what it
-    made after its run, so that the lock may be behind.
+    None where the lock is not of these results, which the hashes of scores and counts tell: they may have been
+    made by hand.
     """
     if not LOCK.exists():
         return None

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from pipeline_src.common.checksum import checksum
-from pipeline_src.common.closure import code_checksum
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
+from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import FEATURES
 from pipeline_src.tasks.features import Features, TokenFeatures
 from pipeline_src.tasks.windows import SpanFeatures
@@ -42,7 +42,7 @@ def cached(task: str, decides: dict[str, Any], make: Callable[[Counter[str]], Fe
             package counts besides.
         make: gives the features; it is handed a counter for what reading drops, which is kept with their ``counts``.
     """
-    identity = json.dumps([decides, code_checksum(CODE)], sort_keys=True)
+    identity = json.dumps([decides, fingerprint(CODE)], sort_keys=True)
     folder = FEATURES / task / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not _is_whole(folder):
         shutil.rmtree(folder, ignore_errors=True)

@@ -20,7 +20,20 @@ NAMED = {  # layers, width
     "bert-large": (24, 1024),
 }
 SMALL_LAYERS, SMALL_WIDTHS = (2, 4, 6, 8, 10, 12), (128, 256, 512, 768)  # every combination was released
-SMALL_RECIPE = "{learning_rates: [0.0003, 0.0001, 0.00005, 0.00003], epochs: 4, batches: [8, 16, 32, 64, 128]}"
+SMALL_RECIPE = """\
+learning_rates:
+- 0.0003
+- 0.0001
+- 0.00005
+- 0.00003
+epochs: 4
+batches:
+- 8
+- 16
+- 32
+- 64
+- 128
+"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,11 @@
-"""Changing values of a YAML file that people write: its comments, quotes and layout stay."""
+"""Changing values of a YAML file that people write: its comments and layout stay.
+
+The form is the one in which `dvc exp run -S` writes params.yaml back (dvc.utils.hydra.apply_overrides), so that a file
+of ours differs after it in the lines of the changed key alone: lists are not indented and have an item on each line,
+null is nothing at all, and quotes stand only where they must. In a file of that form a list's comments stand above its
+key (DVC, putting in an empty list, would make of one behind the key a file that is no YAML), and neither a comment nor
+an empty line follows its last item (that would go).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ import io
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import CommentMark
 
 WIDTH = 1 << 16  # no line is ever folded
 
@@ -22,18 +30,17 @@ class YamlEditor:
 
     def __init__(self, text: str) -> None:
         self._yaml = YAML()
-        self._yaml.preserve_quotes = True
+        self._yaml.default_flow_style = False  # of what is put in
         self._yaml.width = WIDTH
-        self._yaml.indent(mapping=2, sequence=4, offset=2)
-        self._yaml.representer.add_representer(
-            type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
-        )
         self.values: CommentedMap = self._yaml.load(text)
 
     def dumps(self) -> str:
         """The text with the values of now."""
+        return self._dumped(self._yaml.load(self._dumped(self.values)))  # twice: quotes around what was put in go
+
+    def _dumped(self, values: CommentedMap) -> str:
         text = io.StringIO()
-        self._yaml.dump(self.values, text)
+        self._yaml.dump(values, text)
         return text.getvalue()
 
 
@@ -41,10 +48,11 @@ def set_comment(block: CommentedMap, key: str, comment: str) -> None:
     """Put a comment behind a key's value, in place of what stands there; what follows on lines of its own stays."""
     tokens = block.ca.items.get(key)
     if tokens is None or tokens[2] is None:
-        block.yaml_add_eol_comment(comment, key)
+        block.yaml_add_eol_comment(comment, key, column=0)
         return
     _, _, below = tokens[2].value.partition("\n")
     tokens[2].value = f"# {comment}\n{below}"
+    tokens[2].start_mark = CommentMark(0)  # one space behind the value, however long the one before was
 
 
 def drop_comment(block: CommentedMap, key: str) -> None:

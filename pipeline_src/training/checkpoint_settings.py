@@ -9,9 +9,25 @@ from pipeline_src.common.environment import number_of
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import CHECKPOINTS
 
-FOLDER = "PIPELINE_CHECKPOINTS"  # elsewhere, a killed `dvc exp run --temp` goes on
+FOLDER = "PIPELINE_CHECKPOINTS"
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
-ROOT = Path(os.environ.get(FOLDER) or CHECKPOINTS)
+EXPERIMENTS = Path(".dvc/tmp/exps").parts  # where `dvc exp run --temp` and the queue's workers run
+
+
+def checkpoint_root(folder: Path) -> Path:
+    """Where a study in ``folder`` keeps its checkpoints.
+
+    DVC deletes the folder of an experiment that was stopped; its checkpoints are kept in the main checkout, so that the
+    same command continues from them.
+    """
+    parts = folder.parts
+    for place in range(len(parts) - len(EXPERIMENTS)):
+        if parts[place : place + len(EXPERIMENTS)] == EXPERIMENTS:
+            return Path(*parts[:place]) / CHECKPOINTS
+    return CHECKPOINTS
+
+
+ROOT = Path(os.environ.get(FOLDER) or checkpoint_root(Path.cwd()))
 
 
 def check_settings() -> None:

@@ -21,7 +21,10 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
     stream of its own: on the stream that computes, a copy would wait for every kernel queued before it, and the
     kernels after it for the copy (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
     """
-    if device.type != "cuda":
+    if device.type == "cpu":
+        yield from prefetch(batches)
+        return
+    if device.type == "mps":
         for batch in prefetch(batches):
             yield [to_device(part, device) for part in batch]
         return

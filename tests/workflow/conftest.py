@@ -41,32 +41,36 @@ ENGINES = Forks(PROGRAMS, IMPORTS, OPENBLAS_NUM_THREADS="1")  # its threads woul
 DVC_YAML = """
 vars: [{folder: shards}]
 stages:
+  code:
+    cmd: python -m toy.code
+    deps: [toy]
+    outs: [code]
   shard:
     foreach: ${shards}
     do:
       cmd: python -m toy.shard ${item}
-      deps: [raw/text.txt, toy/common.py, toy/shard.py]
+      deps: [raw/text.txt, code/shard]
       params: [date]
       outs: ["data/${folder}/${item}"]
   count:
     cmd: python -m toy.count
-    deps: [data/shards, toy/common.py, toy/count.py]
+    deps: [data/shards, code/count]
     params: [count.size, arguments]
     outs: [data/count.txt]
   pretrain:
     cmd: $LAUNCH python -m toy.pretrain
-    deps: [data/count.txt, toy/common.py, toy/pretrain.py]
+    deps: [data/count.txt, code/pretrain]
     params: [mask_prob]
     outs: [models/pretrained]
   finetune:
     matrix: {task: "${tasks}", seed: "${finetune.seeds}"}
     cmd: python -m toy.finetune ${item.task} ${item.seed}
-    deps: [models/pretrained, "data/shards/a/${item.task}.txt", toy/common.py, toy/finetune.py]
-    params: [{toy/tasks.yaml: ["${item.task}"]}]
+    deps: [models/pretrained, "data/shards/a/${item.task}.txt", code/finetune]
+    params: [{tasks.yaml: ["${item.task}"]}]
     outs: ["results/predictions/${item.task}/${item.seed}"]
   report:
     cmd: python -m toy.report
-    deps: [results/predictions, toy/common.py, toy/report.py]
+    deps: [results/predictions, code/report]
     outs: [results/report.md]
     metrics: [{results/summary.json: {cache: false}}]
     plots: [{results/curve.tsv: {x: step, y: loss}}]
@@ -79,7 +83,7 @@ shards: [a, b]
 count: {size: 3}
 arguments: []
 tasks: [cola, squad2]
-finetune: {seeds: [1, 2]}
+finetune: {seeds: [1]}
 """
 COMMON = '''
 import os, pathlib, sys, time
@@ -105,6 +109,13 @@ def read(path):
     return " ".join(p.read_text().strip() for p in sorted(pathlib.Path(path).rglob("*.txt")))
 '''
 CODE = {
+    "code": """
+import ast, hashlib
+common = pathlib.Path("toy/common.py").read_text()
+for path in pathlib.Path("toy").glob("*.py"):  # comments do not count
+    tree = ast.dump(ast.parse(common + path.read_text()))
+    write(f"code/{path.stem}", hashlib.sha256(tree.encode()).hexdigest())
+""",
     "shard": """
 item = sys.argv[1]
 begin(item)
@@ -127,11 +138,23 @@ write("results/summary.json", '{"score": %d}' % len(read("results/predictions"))
 write("results/curve.tsv", "step\\tloss\\n1\\t2")
 """,
 }
-MADE = shutil.ignore_patterns(".git", ".venv", ".snakemake", ".*cache", *"data models results logs tmp cache".split())
-NOTES = (".git/", ".snakemake/iocache", ".snakemake/log", ".dvc/tmp/", "runs.txt", "report.html")
+MADE = shutil.ignore_patterns(
+    ".git", ".venv", ".snakemake", ".*cache", *"code data models results logs tmp cache".split()
+)
+NOTES = (
+    ".git/",
+    ".snakemake/dvc/",
+    "code/",
+    "__pycache__",
+    ".snakemake/iocache",
+    ".snakemake/log",
+    ".dvc/tmp/",
+    "runs.txt",
+    "report.html",
+)
 MEMBERS = {
     "shard": {"shard@a", "shard@b"},
-    "finetune": {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1, 2)},
+    "finetune": {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1,)},
 }
 FROM_PRETRAIN = {"pretrain", *MEMBERS["finetune"], "report"}
 EVERYTHING = {*MEMBERS["shard"], "count", *FROM_PRETRAIN}
@@ -212,6 +235,7 @@ class Project:
     def copy(self, to: Path) -> Project:
         """The same project elsewhere."""
         shutil.copytree(self.path, to, symlinks=True)
+        (to / ".dvc/tmp/rwlock").unlink(missing_ok=True)  # on a cluster a link to the original's
         return Project(to, self.home, self.environment)
 
     def files(self) -> dict[str, tuple[int, str]]:
@@ -259,11 +283,12 @@ def write_toy(path: Path, bridge: Path) -> None:
         (path / folder).mkdir()
     (path / "raw/text.txt").write_text("words\n")
     (path / "toy/common.py").write_text(COMMON)
-    (path / "toy/tasks.yaml").write_text("cola: {labels: 2}\nsquad2: {labels: null}\n")
+    (path / "tasks.yaml").write_text("cola: {labels: 2}\nsquad2: {labels: null}\n")
     for name, code in CODE.items():
-        (path / f"toy/{name}.py").write_text(f"import sys\nfrom toy.common import begin, param, read, write\n{code}\n")
+        imports = "import pathlib, sys\nfrom toy.common import begin, param, read, write\n"
+        (path / f"toy/{name}.py").write_text(f"{imports}{code}\n")
     (path / ".gitignore").write_text(
-        "/data/\n/models/\n/results/*\n!/results/summary.json\n/.snakemake/\nruns.txt\ngo\n"
+        "__pycache__/\n/code/\n/data/\n/models/\n/results/*\n!/results/summary.json\n/.snakemake/\nruns.txt\ngo\n"
     )
 
 

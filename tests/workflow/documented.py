@@ -24,12 +24,9 @@ AT_ONCE = (
     "python -m pipeline_src plan",
     "python -m pipeline_src plan --preset bert-base --hardware h100 --gpus 8 --price 3 --whole-dump",
     "python -m pipeline_src ablations table5 --print",
-    "python workflow/code_deps.py",
-    "python workflow/code_deps.py --fix",
 )
 # Run by test_documented_commands.py, in this order, in a copy of the finished study of the `test` preset.
 AFTER_A_STUDY = (
-    "python workflow/lock_file.py",
     "dvc plots show -x step logs/dvclive/short/plots/metrics",
     "dvc exp show --only-changed",
     "dvc exp save -n more-masks",
@@ -47,13 +44,14 @@ AFTER_A_STUDY = (
     "python -m pipeline_src look-into page.html",
     "python -m pipeline_src import models/pretrained/long models/imported/mine",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --model models/imported/mine',
+    "dvc repro -f -s download_tasks",
     "dvc repro -f download_books",
     "dvc repro -f download_wikipedia@PART",
-    "dvc repro -f download_tasks",
 )
 # Run by the test named, at the scale of that test.
 REAL, BOTH = "tests/workflow/test_real_study.py", "test_after_snakemake_all_both_engines_have_nothing_to_do"
 EXPERIMENT = "test_an_experiment_runs_pretraining_and_what_follows"
+COMMENTS = "test_what_fits_the_machine_comments_and_tools_make_nothing_stale"
 ELSEWHERE = {
     "python -m pipeline_src doctor --gpu": (
         "tests/unit/tools/test_doctor_gpu.py::test_on_a_cpu_all_of_it_runs_and_says_so"
@@ -63,6 +61,7 @@ ELSEWHERE = {
     "snakemake --profile slurm -n all": f"{REAL}::test_looking_changes_nothing",
     "dvc status": f"{REAL}::{BOTH}",
     "dvc repro": f"{REAL}::{BOTH}",
+    "dvc repro -s code": f"{REAL}::{COMMENTS}",
     "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
     "dvc plots show": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",

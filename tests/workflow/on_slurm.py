@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 if TYPE_CHECKING:
     from conftest import Project
 
@@ -33,6 +35,20 @@ def wait_until(true: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.3)
     return found
+
+
+def change_params(study: Project, changes: dict[str, Any]) -> None:
+    """Set keys of params.yaml, written with dots, whatever form the file has."""
+    path = study.path / "params.yaml"
+    params = yaml.safe_load(path.read_text())
+    for name, value in changes.items():
+        *blocks, key = name.split(".")
+        block = params
+        for each in blocks:
+            block = block[each]
+        assert key in block, name
+        block[key] = value
+    path.write_text(yaml.safe_dump(params, sort_keys=False))
 
 
 def jobs(cluster: Cluster, study: Project, states: str = "RUNNING") -> list[str]:

@@ -30,7 +30,7 @@ KEPT = {"short": {1, 2, 3, 6, 12, 18}, "long": {24}}
 def ablated(finished_study: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A study that both experiments follow, as `make ablations` has it, the later one applied."""
     project = finished_study.copy(tmp_path_factory.mktemp("ablated") / "study")
-    project.edit("params.yaml", "tasks: [rte, squad2, swag]", f"tasks: {TASKS}")
+    project.edit("params.yaml", "tasks:\n- rte\n- squad2\n- swag", f"tasks: {TASKS}")
     for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
         shutil.rmtree(project.path / "results/predictions" / left)
     project.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")

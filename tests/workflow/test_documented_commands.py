@@ -29,7 +29,7 @@ def test_documented_commands(finished_study: Project, tmp_path: Path) -> None:
         if command == "dvc repro -f download_books":
             project.edit("params.yaml", "source: shakespeare-sample", "source: own-books")
             project.edit("params.yaml", "dump: enwiki-sample", "dump: own-wikipedia")
-            project.edit("params.yaml", "parts: [excerpt]", "parts: [mine]")
+            project.edit("params.yaml", "parts:\n  - excerpt", "parts:\n  - mine")
         for name, stands in STANDING.items():
             command = command.replace(name, stands)
         said = project.run("bash", "-c", command).stdout

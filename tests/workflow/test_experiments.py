@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.workflow.conftest import FROM_PRETRAIN
+
 if TYPE_CHECKING:
     from conftest import Project
 
-FINETUNE = {f"finetune@{task}-{seed}" for task in ("cola", "squad2") for seed in (1, 2)}
-FROM_PRETRAIN = {"pretrain", *FINETUNE, "report"}
 PATIENCE = 240  # seconds
 
 
@@ -68,9 +68,8 @@ def test_an_experiment_in_a_folder_of_its_own_spares_snakemake_its_jobs(named: P
     named.dvc("exp", "run", "--temp", "-n", "apart", "-S", "mask_prob=0.25")
     assert named.ran() == []
     named.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.25")
-    said = named.snakemake()
-    assert "pretrain restored from the run-cache" in said
-    assert named.ran() == [] and named.nothing_to_do()
+    named.snakemake()
+    assert set(named.ran()) <= {"report"} and named.nothing_to_do()  # of which DVC keeps no runs: its summary is in git
 
 
 def test_what_snakemake_ran_is_saved_as_an_experiment(named: Project) -> None:

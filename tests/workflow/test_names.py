@@ -45,9 +45,8 @@ def refused(project: Project, *command: str) -> str:
 
 def test_a_part_is_neither_a_command_nor_a_path(clone: Project) -> None:
     params = (clone.path / "params.yaml").read_text()
-    parts = next(line for line in params.splitlines() if line.startswith("  parts:"))
     try:
-        clone.edit("params.yaml", parts, f"  parts: {json.dumps(COMMANDS[:1])}")
+        clone.edit("params.yaml", "parts:\n  - excerpt", f"parts: {json.dumps(COMMANDS[:1])}")
         assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
         clone.edit("params.yaml", json.dumps(COMMANDS[:1]), json.dumps(COMMANDS))
         said = refused(clone, "dvc", "repro", "--keep-going", "download_wikipedia")
@@ -73,13 +72,12 @@ def test_dvc_clears_no_folder_that_a_name_leads_to(clone: Project) -> None:
     parts = ["../../../pipeline_src/common", "../../../../notes", "../../vocabulary", "."]
     restarts = ["../../../pipeline_src/common", "../../../../notes", "../../../data/vocabulary"]
     cases = [
-        ("parts: [excerpt]", f"parts: {json.dumps(parts)}", stage)
+        ("parts:\n  - excerpt", f"parts: {json.dumps(parts)}", stage)
         for stage in ("download_wikipedia", "clean_wikipedia")
     ]
-    cases += [("restarts: [1]", f"restarts: {json.dumps(restarts)}", "finetune")]
+    cases += [("restarts:\n  - 1", f"restarts: {json.dumps(restarts)}", "finetune")]
     params = (clone.path / "params.yaml").read_text()
-    tasks = next(line for line in params.splitlines() if line.startswith("tasks:"))
-    cases += [(tasks, f"tasks: {json.dumps(parts)}", "finetune")]
+    cases += [("\ntasks:\n- rte\n- squad2\n- swag", f"\ntasks: {json.dumps(parts)}", "finetune")]
     try:
         for old, new, stage in cases:
             (clone.path / "params.yaml").write_text(params)

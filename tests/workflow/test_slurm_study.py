@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.workflow.on_slurm import PATIENCE, QUICK, Register, go_on, jobs, on, wait_until
+from tests.workflow.on_slurm import PATIENCE, QUICK, Register, change_params, go_on, jobs, on, wait_until
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -42,10 +43,9 @@ def done(fresh_clone: Callable[[str], Project], cluster: Cluster) -> Project:
 def limited(done: Project, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Any]]:
     """A training that hangs after its first checkpoint until its time limit ends it; its controller goes on beside."""
     study = done.copy(tmp_path_factory.mktemp("limited") / "study")
-    study.edit("params.yaml", "steps: {short: 20,", "steps: {short: 400,")
-    study.edit("params.yaml", "evaluate_every: 10 ", "evaluate_every: 1000 ")
+    change_params(study, {"pretrain.steps.short": 400, "pretrain.evaluate_every": 1000})
     limits = ["pretrain_short:runtime=1", "pretrain_short:slurm_extra='--nice=1'"]
-    command = ["snakemake", *QUICK, "models/pretrained/short", "--set-resources", *limits]
+    command = ["snakemake", *QUICK, "pretrain_short", "--set-resources", *limits]
     process = study.start(*command, PIPELINE_CHECKPOINT_MINUTES="0.005")
     try:
         wait_until(lambda: checkpoints(study), "a checkpoint")
@@ -73,6 +73,20 @@ def test_snakemake_profile_slurm_all(done: Project) -> None:
     assert 5 < len(submitted) < len(names), "short jobs in a row are one job"
 
 
+def test_every_job_is_known_as_this_projects(done: Project, cluster: Cluster, tmp_path: Path) -> None:
+    """Groups of rules among them: had none of the study's jobs ended, each would stop a second Snakemake."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    squeue = shutil.which("squeue", path=cluster.environment["PATH"])
+    (folder / "squeue").write_text(f'#!/bin/sh\nexec {squeue} --states=all "$@"\n')
+    (folder / "squeue").chmod(0o755)
+    path = f"{folder}{os.pathsep}{on(cluster)['PATH']}"
+    said = done.run("snakemake", "-n", "all", check=False, PATH=path).stdout
+    sent = re.findall(r"has been submitted with SLURM jobid (\d+)", (done.path.parent / "said").read_text())
+    assert re.findall(r"(\d+) \(", said) == sorted(sent, key=int), said
+    assert "corpus_build_examples" in said and "Traceback" not in said
+
+
 def test_what_slurm_ran_is_saved_as_an_experiment(done: Project, tmp_path: Path) -> None:
     study = done.copy(tmp_path / "study")
     study.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
@@ -86,10 +100,8 @@ def test_a_stopped_training_goes_on_in_the_same_job(
     done: Project, cluster: Cluster, tmp_path: Path, background: Register
 ) -> None:
     study = done.copy(tmp_path / "study")
-    study.edit("params.yaml", "steps: {short: 20,", "steps: {short: 1500,")
-    study.edit("params.yaml", "evaluate_every: 10 ", "evaluate_every: 1000 ")
-    target = "models/pretrained/short"
-    background(study.start("snakemake", *QUICK, target, PIPELINE_CHECKPOINT_MINUTES="0.02"))
+    change_params(study, {"pretrain.steps.short": 1500, "pretrain.evaluate_every": 1000})
+    background(study.start("snakemake", *QUICK, "pretrain_short", PIPELINE_CHECKPOINT_MINUTES="0.02"))
     wait_until(lambda: checkpoints(study), "a checkpoint")
     (job,) = jobs(cluster, study)
     cluster.ask("scancel", "--signal=URG", job)  # as Slurm does before the time is over
@@ -102,11 +114,11 @@ def test_a_stopped_training_goes_on_in_the_same_job(
 
 def test_two_nodes_train_together_in_one_job(done: Project, cluster: Cluster, tmp_path: Path) -> None:
     study = done.copy(tmp_path / "study")
-    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    change_params(study, {"mask_prob": 0.2})
     slow = ["pretraining_hours=1e-20", "gpu_teraflops=1e-5"]  # else starting takes longer than training, on any number
     spread = ["--config", "gpus_per_node=1", "max_nodes=2", *slow]
     here = {"MASTER_ADDR": "127.0.0.1"}  # the stand-in nodes' names are no hosts
-    said = study.run("snakemake", *QUICK, "models/pretrained/short", *spread, **here).stdout
+    said = study.run("snakemake", *QUICK, "pretrain_short", *spread, **here).stdout
     assert re.search(r"resources: .*\bnodes=2, mpi=srun, tasks=2\b", said)
     assert "2 processes train together" in (study.path / "logs/pretrain/short.log").read_text()
     assert "up to date" in study.dvc("status", "pretrain_short")

@@ -94,10 +94,10 @@ def test_the_line_with_torchrun_goes_on_after_a_killed_worker(cluster: Cluster, 
 
 
 def test_torchruns_job_goes_back_into_the_queue_when_told_to_stop(cluster: Cluster, root: Path, study: Path) -> None:
-    """As the rules of ``workflow/rules/pretraining.smk`` run the line."""
+    """As the rules of ``workflow/Snakefile`` run the line."""
     changes = '{"short": 100000, "curve_points": 10000}'
     command = [*documented(root, True, gpus="1"), sys.executable, "-c", STOPPABLE, changes]
-    script = f"#!/bin/bash\n{shlex.join(command)} || {root}/workflow/requeue.sh $?\n"
+    script = f"#!/bin/bash\n{root}/workflow/requeue.sh {shlex.join(command)}\n"
     (study / "job.sh").write_text(script)
     environment = {**os.environ, **on(cluster), "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     environment["PIPELINE_CHECKPOINT_MINUTES"] = "0.01"

@@ -14,7 +14,7 @@ CHIPS = {  # by what the command line calls them
 }
 CHOICES = (CPU, *CHIPS)
 BALANCE = 300  # FLOP a byte of memory: of chips whose memory is not known; H100's is 295
-CORES_OF_A_JOB = 4  # as the rules of workflow/rules/corpus.smk ask for
+CORES_OF_A_JOB = 4  # as the table in workflow/Snakefile asks for
 
 
 @dataclass(frozen=True)

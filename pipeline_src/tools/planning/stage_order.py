@@ -32,6 +32,7 @@ def stage_order(study: Study, path: Path = DVC_YAML) -> dict[str, tuple[str, ...
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         remedy = "run from the project's root, where dvc.yaml lists the stages"
         raise PipelineError("the stages cannot be read", path, where=error, remedy=remedy) from None
+    stages.pop("code", None)  # takes no time
     written = {
         name: [_resolve(out, study) for kind in ("outs", "metrics", "plots") for out in _paths(stage.get(kind))]
         for name, stage in stages.items()

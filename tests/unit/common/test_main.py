@@ -1,6 +1,7 @@
 """The command line: help, exit statuses, logs, and no traceback for a user's mistake."""
 
 import errno
+import importlib
 import json
 import signal
 import sys
@@ -9,7 +10,9 @@ import types
 import pytest
 
 from pipeline_src import __main__ as command
+from pipeline_src import stages
 from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.fingerprint import fingerprint
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def with_stage(monkeypatch, run) -> None:
     module = types.ModuleType("a_stage_of_the_test")
     module.run = run
     monkeypatch.setitem(sys.modules, "a_stage_of_the_test", module)
-    monkeypatch.setitem(command.STAGES, "clean_books", command.Stage("a_stage_of_the_test", "", ("books",)))
+    monkeypatch.setitem(command.STAGES, "clean_books", stages.Stage("a_stage_of_the_test", "", ("books",)))
 
 
 def test_help_names_every_stage_and_tool(capsys):
@@ -46,8 +49,8 @@ def test_a_stage_gets_its_blocks_and_leaves_a_log(study, monkeypatch):
 def test_a_stage_takes_options_that_a_person_adds(study, monkeypatch):
     seen = []
     with_stage(monkeypatch, lambda **given: seen.append(given))
-    options = {"experiments": command.Option("", many=True), "price": command.Option("", float)}
-    monkeypatch.setitem(command.STAGES, "clean_books", command.Stage("a_stage_of_the_test", "", options=options))
+    options = {"experiments": stages.Option("", many=True), "price": stages.Option("", float)}
+    monkeypatch.setitem(command.STAGES, "clean_books", stages.Stage("a_stage_of_the_test", "", options=options))
     assert (
         command.main(["clean_books"]) == 0
         and command.main(["clean_books", "--experiments", "a", "b", "--price", "2.5"]) == 0
@@ -58,7 +61,7 @@ def test_a_stage_takes_options_that_a_person_adds(study, monkeypatch):
 
 @pytest.mark.parametrize("under_dvc", [True, False])
 def test_params_that_change_under_a_stage_of_dvc_fail_it(study, monkeypatch, capsys, under_dvc):
-    """DVC reads them when the stage ends, and would record them as those it ran with; Snakemake's side compares."""
+    """DVC reads them when the stage ends, and would record them as those it ran with."""
 
     def edit(**_):
         text = (study / "params.yaml").read_text()
@@ -71,6 +74,28 @@ def test_params_that_change_under_a_stage_of_dvc_fail_it(study, monkeypatch, cap
     assert ("params.yaml changed while the stage ran" in capsys.readouterr().err) is under_dvc
     assert ("params.yaml changed" in (study / "logs/clean_books/all.log").read_text()) is under_dvc
     assert (study / "logs/clean_books/all.run.json").exists() is not under_dvc
+
+
+@pytest.mark.parametrize("recorded", ["as it is", "before an edit"])
+def test_code_edited_before_a_stage_of_dvc_begins_stops_it(study, monkeypatch, capsys, recorded):
+    """DVC would record what the edited code made under the fingerprint of the code before."""
+    (study / "code").mkdir()
+    module = command.STAGES["clean_books"].module
+    print_of = fingerprint(module) if recorded == "as it is" else "0123456789abcdef"
+    (study / "code/clean_books").write_text(f"{print_of}\n")
+    monkeypatch.setenv("DVC_STAGE", "clean_books")
+    monkeypatch.setattr(importlib.import_module(module), "run", lambda **_: None)
+    assert command.main(["clean_books"]) == (0 if recorded == "as it is" else 2)
+    assert ("the code was edited since this run began: clean_books" in capsys.readouterr().err) is (
+        recorded != "as it is"
+    )
+
+
+def test_the_stage_code_writes_a_fingerprint_for_every_stage_and_member(study):
+    assert command.main(["code"]) == 0
+    assert (study / "code/pretrain").read_text().strip() == fingerprint("pipeline_src.pretraining.pretrain")
+    names = {path.relative_to(study / "code").as_posix() for path in (study / "code").rglob("*") if path.is_file()}
+    assert {*command.STAGES} - {"code"} | {"architectures/deberta", "objectives/masked"} <= names
 
 
 def test_a_users_mistake_is_one_error_and_status_2(study, monkeypatch, capsys):

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from pipeline_src import __main__ as command
+from pipeline_src import stages
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.params.study import check_study
 from pipeline_src.tools.usage import STATUSES, WIDTH
@@ -139,7 +140,7 @@ def test_any_value_in_any_place_is_taken_or_refused(root):
 
 
 def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypatch):
-    monkeypatch.setitem(command.STAGES, "clean_books", command.Stage("pipeline_src.tools.preset", ""))
+    monkeypatch.setitem(command.STAGES, "clean_books", stages.Stage("pipeline_src.tools.preset", ""))
     monkeypatch.setattr("pipeline_src.tools.preset.run", lambda: None, raising=False)
     lines = (place / "params.yaml").read_text().splitlines(keepends=True)
     rng = random.Random(1)
@@ -158,7 +159,7 @@ def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypat
 def test_a_task_of_ones_own_written_wrongly(place, catalogue, capsys, text):
     (catalogue / "tasks/mine.yaml").write_text(text)
     params = place / "params.yaml"
-    params.write_text(re.sub(r"(?m)^tasks: \[", "tasks: [mine, ", params.read_text()))
+    params.write_text(params.read_text().replace("\ntasks:\n", "\ntasks:\n- mine\n"))
     status, shown = said("clean_books", capsys)
     assert status == 2 and "mine" in shown and "remedy: " in shown
 

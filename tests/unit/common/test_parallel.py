@@ -41,7 +41,9 @@ def test_an_error_comes_as_it_is(workers):
         list(map_in_order(fail, range(10), workers))
 
 
-def test_a_killed_worker_is_one_clear_error():
+@pytest.mark.parametrize("again", range(10))
+def test_a_killed_worker_is_one_clear_error(again):
+    """Whether it was killed while another one started or not."""
     with pytest.raises(PipelineError, match="worker process was killed"):
         list(map_in_order(die, range(3), 2))
 

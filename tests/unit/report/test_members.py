@@ -25,6 +25,13 @@ def experiment(name: str, seed: int, architecture: str, score: float, gap: float
     )
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch, root):
+    """Not in the project's own folder, which may hold the results of a finished study; with its ablations' tables."""
+    (tmp_path / "workflow").symlink_to(root / "workflow")
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def family() -> list[Experiment]:
     """Two members, three seeds each, and one more with one seed and no gap."""
@@ -67,7 +74,6 @@ def test_a_difference_inside_the_noise_is_called_so(family):
 
 
 def test_the_page_shows_them_with_their_sources(family, root, monkeypatch):
-    monkeypatch.chdir(root)  # the tables of ablations
     page = render_comparison(family)
     parsed = Page(page)
     assert not parsed.open and "Mean over seeds, with its interval" in page
@@ -77,7 +83,6 @@ def test_the_page_shows_them_with_their_sources(family, root, monkeypatch):
 
 
 def test_without_two_seeds_there_is_nothing_to_average(family, root, monkeypatch):
-    monkeypatch.chdir(root)
     assert "No two of these experiments differ in their seed alone" in render_comparison(family[2:4])
     assert picture(group(family[2:4]), []) == ""
 

@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 from pipeline_src.common.files import write_json
+from pipeline_src.common.fingerprint import imported_files
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.corpus.validation_split import in_validation_split
 from pipeline_src.examples import build_examples
@@ -14,6 +15,7 @@ from pipeline_src.params.examples import ExamplesParams, Lengths
 from pipeline_src.params.study import load_study
 from pipeline_src.params.vocabulary import VocabularyParams
 from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.stages import STAGES
 from pipeline_src.statistics.corpus_statistics import corpus_statistics, describe
 from pipeline_src.tokenizer.sample_index import SAMPLE_INDEX
 from pipeline_src.tokenizer_training import train_tokenizer as train
@@ -112,12 +114,14 @@ def ancestors(stage: str, order: dict[str, tuple[str, ...]]) -> set[str]:
 def stages(root):
     """What dvc.yaml declares, with the stages that each one rests on."""
     declared = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    del declared["code"]
     order = stage_order(load_study(root / "workflow/presets/sample.yaml"), root / "dvc.yaml")
     return {name: (stage, [declared[each] for each in ancestors(name, order)]) for name, stage in declared.items()}
 
 
 def covers(stage: dict, file: str) -> bool:
-    return any(f"{file}/".startswith(f"{dep}/") for dep in stage["deps"])
+    """Whether a file is among the code of a stage of dvc.yaml."""
+    return file in imported_files(STAGES[stage["cmd"].split(" pipeline_src ")[1].split()[0]].module)
 
 
 def test_a_changed_metric_rescans_no_text(stages):

@@ -40,7 +40,7 @@ def test_they_come_back_as_they_were_and_are_made_once():
 def test_another_file_or_other_code_makes_them_anew(monkeypatch):
     cache.cached("rte", {"file": "a"}, lambda dropped: small())
     assert len(cache.cached("rte", {"file": "b"}, lambda dropped: small(9)).ids) == 9
-    monkeypatch.setattr(cache, "code_checksum", lambda module: "edited")
+    monkeypatch.setattr(cache, "fingerprint", lambda module: "edited")
     assert len(cache.cached("rte", {"file": "a"}, lambda dropped: small(8)).ids) == 8
 
 

@@ -71,10 +71,10 @@ def test_parts_go_into_the_study_in_natural_order_and_all_else_stays(enwiki, stu
     assert yaml.safe_load(text)["wikipedia"]["date"] == DATE  # text, not a number
     wikipedia = load_study(study).wikipedia
     assert (wikipedia.dump, wikipedia.date, list(wikipedia.parts)) == ("enwiki", DATE, RANGES)
-    one_line = "    - 1-p1p41242\n"
+    one_line = "  - 1-p1p41242\n"
     assert one_line in text
     changed = {line for line in before.splitlines() if line not in text.splitlines()}
-    assert {line.split(":")[0].strip() for line in changed} == {"dump", "date", "parts"}
+    assert {line.split(":")[0].strip() for line in changed} == {"dump", "date", "- excerpt"}
     for line in before.splitlines():  # comments of changed lines too
         assert line.partition("#")[2].strip() in text
     assert not [path for path in study.parent.iterdir() if path.name not in ("params.yaml", "data")]
@@ -86,15 +86,15 @@ def test_parts_go_into_the_study_in_natural_order_and_all_else_stays(enwiki, stu
 
 def test_a_second_time_changes_the_list_alone(enwiki, study: Path) -> None:
     run()
-    study.write_text(study.read_text().replace("  min_words: 50", "\n  # about words\n  min_words: 50"))
+    study.write_text(study.read_text().replace("  beam_args: []", "\n  # about Beam\n  beam_args: []"))
     once = study.read_text()
     run()
     assert study.read_text() == once
     enwiki.files[f"/{DATE}/sums.txt"] = listing(RANGES[:2])  # fetched anew, whatever was kept
     run()
     assert list(load_study(study).wikipedia.parts) == RANGES[:2]
-    assert "\n\n  # about words\n  min_words: 50" in study.read_text()
-    assert study.read_text() == once.replace("".join(f"    - {part}\n" for part in RANGES[2:]), "")
+    assert "\n\n  # about Beam\n  beam_args: []" in study.read_text()
+    assert study.read_text() == once.replace("".join(f"  - {part}\n" for part in RANGES[2:]), "")
 
 
 def test_print_changes_nothing(enwiki, study: Path, capsys) -> None:

@@ -1,11 +1,14 @@
 """The published models as presets: each a study, with the sizes its name says."""
 
+import re
+import textwrap
+
 import pytest
 import yaml
 
 from pipeline_src.finetuning.recipes import grid_points
 from pipeline_src.params.study import check_study
-from pipeline_src.tools.preset_family import BASIS, NAMED, family, render
+from pipeline_src.tools.preset_family import BASIS, NAMED, SMALL_RECIPE, family, render
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +39,9 @@ def test_a_member_is_a_study(basis, name):
 def test_only_what_differs_changes_and_its_comments_say_so(basis, name):
     """The comments of all other lines stay, byte for byte."""
     text = render(name, family()[name], basis)
+    if name != "bert-large":  # the recipe is of another length
+        recipe = r" +learning_rates:\n( +- .*\n)+ +epochs: .*\n +batches: .*\n"
+        basis = re.sub(recipe, textwrap.indent(SMALL_RECIPE, "    "), basis, count=1)
     before, after = basis.splitlines(), text.splitlines()
     assert len(before) == len(after)
     changed = {line.split(":")[0].strip("# ") for old, line in zip(before, after, strict=True) if old != line}

@@ -73,6 +73,7 @@ def rehearsed(kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(torch.version.cuda is not None, reason="a CUDA build asks for its driver")
 @pytest.mark.parametrize("kind", ["pretraining", "family", "finetuning"])
 def test_every_operator_of_a_step_has_a_kernel_and_no_number_is_float64(kind):
     cases = [case for case in rehearsed(kind) if case["case"] not in NOT_REHEARSED]

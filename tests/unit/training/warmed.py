@@ -2,7 +2,7 @@
 
 import torch._dynamo  # noqa: F401, what an optimiser imports at its first step
 
-from pipeline_src.common.closure import imported_files
+from pipeline_src.common.fingerprint import imported_files
 from pipeline_src.pretraining.identity import CODE
 
 imported_files(CODE)

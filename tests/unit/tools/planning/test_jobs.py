@@ -179,7 +179,7 @@ def test_the_fill_ratio_lies_between_what_was_measured():
 
 def test_reading_the_workflow_imports_no_torch(root):
     """An import at the head of a module it reaches once made every start of Snakemake a second and a half slower."""
-    program = "import sys, dvc_dag, reuse, resources; print('torch' in sys.modules)"
+    program = "import sys, bridge, resources; print('torch' in sys.modules)"
     paths = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'workflow'}"}
     done = subprocess.run([sys.executable, "-c", program], env=paths, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -7,6 +7,7 @@ import types
 import pytest
 
 from pipeline_src import __main__ as command
+from pipeline_src import stages
 from pipeline_src.tools.planning.record import record_run
 from pipeline_src.tools.planning.table import amount, duration, scientific
 
@@ -106,7 +107,7 @@ def test_every_run_adds_its_rate_and_the_next_plan_rests_on_it(clone, monkeypatc
     module = types.ModuleType("a_stage_of_the_test")
     module.run = lambda **_: None
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(command.STAGES, "clean_books", command.Stage(module.__name__, "", ("books",)))
+    monkeypatch.setitem(command.STAGES, "clean_books", stages.Stage(module.__name__, "", ("books",)))
     before = plan(capsys)
     assert command.main(["clean_books"]) == 0 and command.main(["clean_books"]) == 0
     lines = [json.loads(line) for line in (clone / "logs/rates.jsonl").read_text().splitlines()]

@@ -1,0 +1,81 @@
+"""Which of the Slurm jobs that ``squeue`` lists are those of an earlier run of this project."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+NAMES = {"pretrain_short", "finetune", "train_tokenizer", "tokenize", "build_examples", "evaluate", "corpus", "part"}
+Listing = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def bridge(root: Path) -> Iterator[ModuleType]:
+    sys.path.insert(0, str(root / "workflow"))
+    import bridge
+
+    yield bridge
+    sys.path.remove(str(root / "workflow"))
+
+
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
+    """Says what ``squeue`` lists: a comment, or a pair of comment and folder, for every job from 7 on."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def write(*jobs: str | tuple[str, Path]) -> None:
+        pairs = [(job, tmp_path) if isinstance(job, str) else job for job in jobs]
+        lines = "".join(f"{7 + index}|{comment}|{place}\n" for index, (comment, place) in enumerate(pairs))
+        (folder / "squeue").write_text(f"#!/bin/sh\nwhile read -r line; do echo \"$line\"; done <<'END'\n{lines}END\n")
+        (folder / "squeue").chmod(0o755)
+
+    return write
+
+
+def test_jobs_of_rules_with_and_without_wildcards(bridge: ModuleType, listed: Listing) -> None:
+    listed("rule_pretrain_short", "rule_finetune_wildcards_cola_1")
+    assert bridge.living_jobs(NAMES) == {"7": "pretrain_short", "8": "finetune"}
+
+
+def test_groups_of_rules_as_the_executor_names_them(bridge: ModuleType, listed: Listing) -> None:
+    name = "corpus_build_examples_tokenize_train_tokenizer"
+    more = "corpus_build_examples_evaluate_finetune_pretrain_short_tokenize_..."
+    listed(f"rule_{name}", "rule_part_finetune", f"rule_{more}")
+    assert bridge.living_jobs(NAMES) == {"7": name, "8": "part_finetune", "9": more}
+
+
+def test_other_jobs(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    listed(
+        "rule_other", "rule_finetuned", "rule_other_finetune", "finetune", "(null)", "", "a|b", "rule_finetune_other",
+        ("rule_finetune", elsewhere),
+    )  # fmt: skip
+    assert bridge.living_jobs(NAMES) == {}
+
+
+def test_a_folder_by_another_path(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    listed(("rule_evaluate", tmp_path / "link"))
+    assert bridge.living_jobs(NAMES) == {"7": "evaluate"}
+
+
+def test_the_job_that_asks_is_none(bridge: ModuleType, listed: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed("rule_evaluate", "rule_evaluate")
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    assert bridge.living_jobs(NAMES) == {"7": "evaluate"}
+
+
+def test_without_slurm_and_with_a_slurm_that_does_not_answer(bridge: ModuleType, listed: Listing) -> None:
+    assert bridge.living_jobs(NAMES) == {}
+    listed("rule_evaluate")
+    script = Path("bin/squeue")
+    script.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n")
+    assert bridge.living_jobs(NAMES) == {}

@@ -1,0 +1,87 @@
+"""dvc.yaml names the code, the catalogue's entries and the parameters that each stage reads."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline_src.__main__ import STAGES
+from pipeline_src.common import catalogue
+from pipeline_src.common.fingerprint import imported_files
+from pipeline_src.params.study import Study
+
+ROOT = Path(__file__).resolve().parents[2]
+DECLARED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+LOADERS = {  # a file that loads a member by name -> the member's fingerprint, by the parameter that chooses it
+    "pipeline_src/models/architecture.py": "code/architectures/${model.architecture}",
+    "pipeline_src/training/objective.py": "code/objectives/${pretrain.objective}",
+}
+CATALOGUE_FOLDERS = ("SOURCES", "TASK_SOURCES", "TASK_SPECS")  # in pipeline_src/common/catalogue.py
+
+
+def command_of(stage: str) -> str:
+    """The command of ``python -m pipeline_src`` behind a stage."""
+    return DECLARED[stage]["cmd"].split(" pipeline_src ")[1].split()[0]
+
+
+@pytest.mark.parametrize("stage", sorted(DECLARED.keys() - {"code"}))
+def test_a_stage_depends_on_its_fingerprint_and_on_those_of_the_members_that_it_loads(stage: str) -> None:
+    files = imported_files(STAGES[command_of(stage)].module)
+    wanted = {f"code/{command_of(stage)}", *(code for file, code in LOADERS.items() if file in files)}
+    deps = DECLARED[stage]["deps"]
+    assert {dep for dep in deps if dep.startswith("code")} == wanted
+    assert not any(dep.startswith("pipeline_src") and "/catalogue" not in dep for dep in deps)
+
+
+@pytest.mark.parametrize("stage", sorted(DECLARED.keys() - {"code"}))
+def test_a_stage_depends_on_the_entries_of_the_catalogue_that_it_reads(stage: str) -> None:
+    read = set()
+    for file in imported_files(STAGES[command_of(stage)].module):
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == catalogue.__name__:
+                read |= {alias.name for alias in node.names}
+    for name in read.intersection(CATALOGUE_FOLDERS):
+        folder = f"pipeline_src/{getattr(catalogue, name)}"
+        assert any(dep.startswith(folder) for dep in DECLARED[stage]["deps"]), folder
+
+
+def test_the_stage_code_reads_all_code_and_params_yaml_and_comes_before_all_others() -> None:
+    assert DECLARED["code"]["deps"] == ["pipeline_src", "params.yaml"] and DECLARED["code"]["outs"] == ["code"]
+
+
+def test_dvc_yaml_is_short() -> None:
+    assert len((ROOT / "dvc.yaml").read_text().splitlines()) <= 300
+
+
+def test_stages_declare_the_blocks_they_are_handed(root: Path) -> None:
+    stages = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]
+    for stage in [stage for name, stage in stages.items() if name != "code"]:
+        command = stage["cmd"].split(" pipeline_src ")[1].split()
+        declared = STAGES[command[0]]
+        names = {entry.split(".")[0] for entry in stage.get("params", [])}
+        if "params.yaml" in stage["deps"]:  # whole
+            names = set(Study.model_fields)
+        assert names == set(declared.blocks), command[0]
+        items = set(stage.get("matrix", {})) if "${item}" in command else set()  # DVC writes --key value for each
+        given = {word[2:] for word in command[1:] if word.startswith("--")} | items
+        assert given == set(declared.items), command[0]
+    assert {stage["cmd"].split(" pipeline_src ")[1].split()[0] for stage in stages.values()} == set(STAGES)
+
+
+def test_the_report_is_made_anew_for_other_params(root: Path) -> None:
+    """It shows them: with equal results the run cache would give the page of another experiment."""
+    assert set(STAGES["report"].blocks) == set(Study.model_fields)
+    assert "params.yaml" in yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["report"]["deps"]
+
+
+def test_a_further_restart_makes_no_finished_one_stale(root: Path) -> None:
+    from pipeline_src.params.finetune import FinetuneParams
+
+    declared = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["finetune"]["params"]
+    names = {entry.removeprefix("finetune.") for entry in declared if str(entry).startswith("finetune.")}
+    own = "tasks.${item.task}"  # of the recipes, this task's alone
+    assert names == set(FinetuneParams.model_fields) - {"restarts", "tasks"} | {own}

@@ -1,0 +1,259 @@
+"""Between DVC and Snakemake: DVC says which stages there are and which are stale, Snakemake orders and places them.
+
+Every job is ``dvc repro --single-item STAGE``: DVC restores, runs, hashes and records. Snakemake sees one stamp a
+stage, ``.snakemake/dvc/STAGE``, which exists if DVC calls the stage fresh. The bridge uses DVC's command line alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+
+STAMPS = Path(".snakemake/dvc")
+GRAPH = STAMPS / "graph.json"
+LOCK, IN_USE = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
+NOT_IN_CACHE = "not in cache"  # what DVC says of an output that is in the workspace alone
+# DVC runs commands by $SHELL, and dvc.yaml is written for bash
+RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
+
+
+# Snakemake's remark that it keeps no records of its own of what DVC has made
+logger.addFilter(lambda record: "provenance/metadata" not in record.getMessage())
+
+
+class Stages:
+    """The stages of dvc.yaml.
+
+    Args:
+        decides: whether this process plans the run. The process of a job on a cluster does not: it reads what the
+            planning one found.
+        rules: name of every rule, with wildcards (``finetune@{task}-{restart}``).
+        groups: names of groups of rules that are submitted as one job.
+
+    Attributes:
+        upstream: name of every stage (``finetune@cola-1``) -> names of the stages it depends on.
+
+    Raises:
+        WorkflowError: with what to do. DVC cannot read its files, or is at work; Slurm jobs of an earlier run are; a
+            stage has no rule, or a rule no stage; this folder cannot be written.
+    """
+
+    def __init__(self, decides: bool, rules: Iterable[str], groups: Iterable[str] = ()) -> None:
+        self.upstream: dict[str, list[str]] = {}
+        ruled = {rule.partition("@")[0] for rule in rules}
+        try:
+            if not decides:
+                self.upstream = json.loads(GRAPH.read_text(encoding="utf-8"))
+                return
+            _refuse_second_run(ruled | set(groups))
+            self._ask_dvc()
+        except OSError as error:
+            hint = "make room, or give yourself permission to write here"
+            raise WorkflowError(f"{error.filename}: {error.strerror}. Nothing was run: {hint}.") from None
+        declared = {name.partition("@")[0] for name in self.upstream}
+        if missing := ", ".join(sorted(declared - ruled)):
+            raise WorkflowError(f"dvc.yaml has stages without a rule: {missing}. Add them to JOBS in the Snakefile.")
+        if beyond := ruled - declared:
+            raise WorkflowError(f"dvc.yaml has no stage {', '.join(sorted(beyond))}, which a rule runs.")
+
+    def _ask_dvc(self) -> None:
+        """Read the graph, and make the stamps say what is fresh."""
+        if shutil.which("squeue"):  # jobs run on other hosts
+            _keep_by_host(IN_USE)
+        _clear_after_kill(IN_USE)
+        STAMPS.mkdir(parents=True, exist_ok=True)
+        asked = time.time()
+        graph, status = _dvc("dag", "--dot"), _dvc("status", "--json")
+        self.upstream = _read_graph(_answer(graph))
+        stale = json.loads(_answer(status))
+        if "code" in stale:  # the other stages are compared with what it makes
+            _answer(_dvc("repro", "--quiet", "--single-item", "code"))
+            stale = json.loads(_answer(_dvc("status", "--json")))
+        stale = {name: changes for name, changes in stale.items() if name in self.upstream}
+        if uncached := self._uncached(stale):
+            names = " ".join(sorted(uncached))
+            logger.warning(f"Outputs of {names} are not in DVC's cache; put them back: dvc commit -f {names}")
+        to_run = self._with_downstream(stale.keys() - uncached)
+        partial = GRAPH.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(self.upstream), encoding="utf-8")
+        partial.replace(GRAPH)
+        for name in self.upstream:
+            stamp = STAMPS / name
+            if name not in to_run:
+                stamp.touch()
+                os.utime(stamp, (1, 1))  # all of one age: no fresh stage is newer than one that depends on it
+            elif stamp.exists() and stamp.stat().st_mtime < asked:  # else another Snakemake has just made it
+                stamp.unlink()
+
+    def _with_downstream(self, stale: set[str]) -> set[str]:
+        """These stages and all that depend on them, which may turn out to be fresh once the others have run."""
+        found = set(stale)
+        while more := {name for name, before in self.upstream.items() if found & set(before)} - found:
+            found |= more
+        return found
+
+    def _uncached(self, stale: dict[str, list[Any]]) -> set[str]:
+        """Stages of which nothing has changed, but whose outputs the cache has lost."""
+        found = {}
+        for name, changes in stale.items():
+            outputs = [
+                change.get("changed outs", {"": "changed"}) if isinstance(change, dict) else {"": change}
+                for change in changes
+            ]
+            if all(why == NOT_IN_CACHE for each in outputs for why in each.values()):
+                found[name] = {path for each in outputs for path in each}
+        if found:  # `dvc status` says the same of outputs that were edited by hand, which must not be committed
+            answer = json.loads(_answer(_dvc("data", "status", "--json")))
+            edited = {path.rstrip("/") for path in answer.get("uncommitted", {}).get("modified", [])}
+            found = {name: paths for name, paths in found.items() if not paths & edited}
+        return set(found)
+
+    def before(self, name: str) -> Callable[[Any], list[str]]:
+        """Input of the rule for ``name``, which may hold wildcards: the stamps of the stages it depends on."""
+
+        def stamps(wildcards: Any) -> list[str]:
+            stage = name.format(**wildcards)
+            if stage not in self.upstream:
+                raise WorkflowError(f"dvc.yaml has no stage {stage}; `dvc stage list` names them.")
+            return self.stamps(self.upstream[stage])
+
+        return stamps
+
+    def stamps(self, names: Iterable[str] | None = None) -> list[str]:
+        """Stamps of these stages, or of all."""
+        return [str(STAMPS / name) for name in (self.upstream if names is None else names)]
+
+
+def _refuse_second_run(names: set[str]) -> None:
+    """Stop if Slurm jobs of an earlier Snakemake in this folder are at work or queued.
+
+    DVC knows other processes by their number on one machine: it would take a training on another node for a dead one.
+    """
+    living = living_jobs(names)
+    if living:
+        listed = ", ".join(f"{number} ({rule})" for number, rule in living.items())
+        raise WorkflowError(
+            f"Slurm jobs of another run are at work in this folder: {listed}. Wait until they have ended "
+            f"(squeue --me), or end them by: scancel {' '.join(living)}"
+        )
+
+
+def living_jobs(names: set[str]) -> dict[str, str]:
+    """Number -> rule of this user's Slurm jobs in this folder that a Snakemake with such rules has submitted."""
+    if shutil.which("squeue") is None:
+        return {}
+    command = ["squeue", "--me", "--noheader", "--format=%i|%k|%Z"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    except subprocess.TimeoutExpired:
+        return {}  # no controller answers; then none takes jobs either
+    one = "|".join(map(re.escape, names))  # of a group of rules: GROUP_RULE_RULE, and `...` for more than five
+    ours = re.compile(rf"rule_((?:{one})(?:_(?:{one}|\.\.\.))*)(?:_wildcards_.*)?")  # as Snakemake's executor writes it
+    living = {}
+    for line in answer.splitlines():
+        number, _, rest = line.strip().partition("|")
+        comment, _, folder = rest.partition("|")
+        rule = ours.fullmatch(comment)
+        if rule and os.path.realpath(folder) == os.getcwd() and number != os.environ.get("SLURM_JOB_ID"):
+            living[number] = rule[1]
+    return living
+
+
+def _keep_by_host(table: Path) -> None:
+    """Make DVC's table of files in use a link into ``/tmp``, so that every host has its own.
+
+    It names processes by their number on one host. In a shared table, even ``dvc status`` on another host takes a
+    running stage for dead and strikes it off, and the DVC that runs it then fails to record what it made.
+    """
+    own = Path("/tmp", f"dvc-rwlock-{os.getuid()}-{hashlib.sha256(os.getcwd().encode()).hexdigest()[:16]}")
+    if table.is_symlink() and table.readlink() == own:
+        return
+    if table.is_symlink():  # the folder was copied
+        table.unlink()
+    elif table.exists():  # a DVC of this host may be at work
+        shutil.move(table, own)
+    table.parent.mkdir(parents=True, exist_ok=True)
+    table.symlink_to(own)
+
+
+def _clear_after_kill(table: Path) -> None:
+    """Remove DVC's table of files in use if a kill has left it: torn, which stops DVC, or naming dead processes alone.
+
+    DVC itself takes a process for living that is dead and was never waited for, as in a container without an init
+    process. A torn table may be one that a living command is writing: it is read again.
+    """
+    for _ in range(3):
+        try:
+            content = json.loads(table.read_text(encoding="utf-8"))
+            users = [user for kind in content.values() for user in kind.values()]
+            numbers = [each["pid"] for user in users for each in (user if isinstance(user, list) else [user])]
+            if not numbers or any(map(_lives, numbers)):
+                return
+            break
+        except FileNotFoundError:
+            return
+        except (ValueError, TypeError, AttributeError, KeyError):
+            time.sleep(0.2)
+    else:
+        logger.warning(f"{table} was damaged by a kill; it is removed, which loses nothing.")
+    table.resolve().unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _dvc(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _answer(process: subprocess.Popen[str]) -> str:
+    """What a command of DVC says, once it has ended.
+
+    Raises:
+        WorkflowError: it failed; its own words, and what helps.
+    """
+    said, complaint = process.communicate()
+    if not process.returncode:
+        return said
+    try:
+        lock = LOCK.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        lock = ""
+    if re.search("^<{7} ", lock, re.MULTILINE):
+        raise WorkflowError(
+            "dvc.lock holds both sides of a merge: keep one by `git checkout --ours dvc.lock` or `--theirs`; what the "
+            "other had comes back from DVC's run-cache."
+        )
+    hint = ""
+    if "dvc.lock" in complaint or "unexpected error" in complaint:
+        hint = " If a kill has cut it off: git checkout dvc.lock; what it then lacks comes back from DVC's run-cache."
+    words = complaint.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
+    raise WorkflowError(f"DVC: {words}{hint}")
+
+
+def _read_graph(drawing: str) -> dict[str, list[str]]:
+    """The graph as ``dvc dag --dot`` draws it; data files that are tracked by themselves are no stages."""
+    edges = re.findall(r'^"([^"]+)"(?: -> "([^"]+)")?;$', drawing, re.MULTILINE)
+    upstream: dict[str, list[str]] = {name: [] for name, after in edges if not after and not name.endswith(".dvc")}
+    for name, after in edges:
+        if name in upstream and after in upstream:
+            upstream[after].append(name)
+    return upstream
