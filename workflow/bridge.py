@@ -109,15 +109,14 @@ class Stages:
         """Stages of which nothing has changed, but whose outputs the cache has lost."""
         found = {}
         for name, changes in stale.items():
-            outputs = [
-                change.get("changed outs", {"": "changed"}) if isinstance(change, dict) else {"": change}
-                for change in changes
-            ]
+            outputs = [each.get("changed outs", {"": ""}) if isinstance(each, dict) else {"": each} for each in changes]
             if all(why == NOT_IN_CACHE for each in outputs for why in each.values()):
                 found[name] = {path for each in outputs for path in each}
-        if found:  # `dvc status` says the same of outputs that were edited by hand, which must not be committed
-            answer = json.loads(_answer(_dvc("data", "status", "--json")))
-            edited = {path.rstrip("/") for path in answer.get("uncommitted", {}).get("modified", [])}
+        # `dvc status` says the same of outputs that are missing, as in a fresh clone, and of outputs edited by hand
+        found = {name: paths for name, paths in found.items() if all(map(os.path.exists, paths))}
+        if found:
+            changed = json.loads(_answer(_dvc("data", "status", "--json"))).get("uncommitted", {})
+            edited = {path.rstrip("/") for path in changed.get("modified", [])}
             found = {name: paths for name, paths in found.items() if not paths & edited}
         return set(found)
 

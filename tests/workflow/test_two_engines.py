@@ -147,6 +147,15 @@ def test_a_clone_runs_no_stage(study: Project, tmp_path: Path, way: str) -> None
     assert clone.nothing_to_do()
 
 
+@both_engines
+def test_a_clone_without_a_cache_runs_everything(study: Project, tmp_path: Path, engine: str) -> None:
+    study.run("git", "clone", "-q", str(study.path), str(tmp_path / "clone"))
+    clone = type(study)(tmp_path / "clone", study.home)
+    run(clone, engine)
+    assert EVERYTHING - FINETUNE <= set(clone.ran())  # fine-tunings make the same, which one puts into the cache
+    assert clone.nothing_to_do()
+
+
 # ---------------------------------------------------------------- what goes stale
 
 
