@@ -42,9 +42,10 @@ def check_unchanged_code(names: Iterable[str]) -> None:
     Raises:
         PipelineError: a fingerprint is not that of the code now.
     """
+    module_of = modules()
     for name in names:
         recorded = CODE / name
-        if recorded.exists() and recorded.read_text(encoding="utf-8").strip() != fingerprint(modules()[name]):
+        if recorded.exists() and recorded.read_text(encoding="utf-8").strip() != fingerprint(module_of[name]):
             raise PipelineError(
                 "the code was edited since this run began", name,
                 remedy="start again (`snakemake all` or `dvc repro`): what was finished is kept",

@@ -29,7 +29,6 @@ NOT_IN_CACHE = "not in cache"  # what DVC says of an output that is in the works
 # DVC runs commands by $SHELL, and dvc.yaml is written for bash
 RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
 
-
 # Snakemake's remark that it keeps no records of its own of what DVC has made
 logger.addFilter(lambda record: "provenance/metadata" not in record.getMessage())
 
@@ -243,7 +242,7 @@ def _answer(process: subprocess.Popen[str]) -> str:
         )
     hint = ""
     if "dvc.lock" in complaint or "unexpected error" in complaint:
-        hint = " If a kill has cut it off: git checkout dvc.lock; what it then lacks comes back from DVC's run-cache."
+        hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
     words = complaint.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
     raise WorkflowError(f"DVC: {words}{hint}")
 

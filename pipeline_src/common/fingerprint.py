@@ -87,7 +87,7 @@ def _data_files(folder: Path, root: Path) -> Iterator[Path]:
 
 @cache
 def _statements(file: Path) -> str:
-    """A file's syntax tree as text, without docstrings and other strings that stand alone."""
+    """A file's syntax tree as text, without docstrings and other bare strings."""
     tree = ast.parse(file.read_bytes())
     for node in ast.walk(tree):
         for block in BLOCKS:

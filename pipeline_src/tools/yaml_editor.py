@@ -2,9 +2,9 @@
 
 The form is the one in which `dvc exp run -S` writes params.yaml back (dvc.utils.hydra.apply_overrides), so that a file
 of ours differs after it in the lines of the changed key alone: lists are not indented and have an item on each line,
-null is nothing at all, and quotes stand only where they must. In a file of that form a list's comments stand above its
-key (DVC, putting in an empty list, would make of one behind the key a file that is no YAML), and neither a comment nor
-an empty line follows its last item (that would go).
+null is nothing at all, and strings are quoted only if they have to be. In a file of that form, comments on a list are
+above its key (one behind the key is no YAML after DVC has put in an empty list), and neither a comment nor an empty
+line follows its last item (that would go).
 """
 
 from __future__ import annotations

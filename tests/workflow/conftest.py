@@ -7,6 +7,7 @@ engine ran it.
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -290,6 +292,14 @@ def write_toy(path: Path, bridge: Path) -> None:
     (path / ".gitignore").write_text(
         "__pycache__/\n/code/\n/data/\n/models/\n/results/*\n!/results/summary.json\n/.snakemake/\nruns.txt\ngo\n"
     )
+
+
+@pytest.fixture(scope="session")
+def workflow_module(root: Path) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports a module of workflow/, as the Snakefile does."""
+    sys.path.insert(0, str(root / "workflow"))
+    yield importlib.import_module
+    sys.path.remove(str(root / "workflow"))
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,12 +13,8 @@ Listing = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
-def bridge(root: Path) -> Iterator[ModuleType]:
-    sys.path.insert(0, str(root / "workflow"))
-    import bridge
-
-    yield bridge
-    sys.path.remove(str(root / "workflow"))
+def bridge(workflow_module: Callable[[str], ModuleType]) -> ModuleType:
+    return workflow_module("bridge")
 
 
 @pytest.fixture

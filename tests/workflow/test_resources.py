@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,12 +18,8 @@ from pipeline_src.tools.planning.rates import compile_seconds, expected_seconds
 
 
 @pytest.fixture(scope="module")
-def resources(root: Path) -> Iterator[ModuleType]:
-    sys.path.insert(0, str(root / "workflow"))
-    import resources
-
-    yield resources
-    sys.path.remove(str(root / "workflow"))
+def resources(workflow_module: Callable[[str], ModuleType]) -> ModuleType:
+    return workflow_module("resources")
 
 
 @pytest.fixture
