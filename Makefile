@@ -18,11 +18,10 @@ PYTHON := $(or $(PYTHON),$(shell PATH="$(subst $(CURDIR)/.venv/bin:,,$(PATH))" &
 CORES ?= $(shell nproc 2> /dev/null || sysctl -n hw.ncpu)
 VENV := .venv
 PIP := $(PYTHON) -m pip --python $(VENV)/bin/python --disable-pip-version-check
-# layers without torch, and the bridge between the engines
-PACKAGES := common params sources task_sources corpus wikipedia books tokenizer tokenizer_training examples statistics \
-            evaluation report word_vectors tools/planning tools/doctor tools/ablations
-TYPED := pipeline_src/*.py $(addprefix pipeline_src/,$(PACKAGES)) \
-         pipeline_src/tasks/files/spec.py workflow/*.py benchmarks/*.py
+# packages that mypy checks
+PACKAGES := common config download corpus tokenizer examples tasks finetuning evaluation report tools/planning
+TYPED := pipeline_src/*.py pipeline_src/tools/doctor.py pipeline_src/tools/ablations.py $(addprefix pipeline_src/,$(PACKAGES)) \
+         pipeline_src/pretraining/train_word_vectors.py workflow/*.py benchmarks/*.py tests/stress/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # caches of uv, pip and Snakemake go here if the home folder cannot be written

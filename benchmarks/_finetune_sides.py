@@ -1,7 +1,7 @@
 """The sides of benchmark ``finetune``: one epoch of a task, ours and by transformers' Trainer, on the same batches.
 
 As a program, ``python -m benchmarks._finetune_sides SIDE CASE POOL STEPS`` trains in a process of its own and prints
-what it took as a line of JSON. Both sides start from the same encoder, the same head and the same optimiser, and are
+what it took as a line of JSON. Both sides start from the same encoder, the same head and the same optimizer, and are
 fed the same items in the same batches; ours lays them end to end, Trainer pads them to the longest of the batch.
 """
 
@@ -26,19 +26,18 @@ import lzma
 import numpy as np
 from torch.utils.data import SequentialSampler
 
-from benchmarks._minilm import minilm_folder
-from benchmarks.material import MORE
+from benchmarks.material import MORE, minilm_folder
 from benchmarks.measure import cpu_seconds
-from pipeline_src.finetuning import batches
-from pipeline_src.finetuning.files import EvalSet
-from pipeline_src.finetuning.recipes import Point
-from pipeline_src.finetuning.trainer import TaskTrainer
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.machine import Machine
+from pipeline_src.finetuning import task_data
+from pipeline_src.finetuning.finetune import TaskTrainer
+from pipeline_src.finetuning.hyperparameter_grid import GridPoint
+from pipeline_src.finetuning.task_data import EvalSet
 from pipeline_src.models.hub import load_config, save_model
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.machine import Machine
 from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.files.spec import TaskSpec, load_spec
-from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import TaskSpec, load_spec
 from pipeline_src.tokenizer.load import load_tokenizer
 
 SQUAD_WINDOWS, SQUAD_JUDGED = 2_000, 300
@@ -57,30 +56,30 @@ class Case:
 def mrpc() -> Case:
     """MRPC as published: 3,668 pairs, judged on 408."""
     spec, folder = load_spec("mrpc"), MORE / "glue" / "MRPC"
-    handler, tokenizer = HANDLERS[spec.kind], load_tokenizer(minilm_folder())
+    task, tokenizer = make_task(spec), load_tokenizer(minilm_folder())
     made = {}
     for file in ("train.tsv", "dev.tsv"):
-        examples = handler.read(spec, folder / file)
-        made[file] = EvalSet("mrpc", examples, handler.features(spec, examples, tokenizer, 128))
+        examples = task.read(folder / file)
+        made[file] = EvalSet("mrpc", examples, task.features(examples, tokenizer, 128))
     return Case(spec, made["train.tsv"].features, made["dev.tsv"])
 
 
 def squad() -> Case:
     """The first 2,000 windows of SQuAD 1.1's development questions, judged on its last 300 questions."""
     spec = load_spec("squad1")
-    handler, tokenizer = HANDLERS[spec.kind], load_tokenizer(minilm_folder())
+    task, tokenizer = make_task(spec), load_tokenizer(minilm_folder())
     unpacked = Path("data/benchmarks/squad-dev.json")
     if not unpacked.exists():
         unpacked.parent.mkdir(parents=True, exist_ok=True)
         unpacked.write_bytes(lzma.decompress((MORE / "squad/dev-v1.1.rebuilt.json.xz").read_bytes()))
-    examples = handler.read(spec, unpacked)
-    features = handler.features(spec, examples[:SQUAD_WINDOWS], tokenizer, 384)
+    examples = task.read(unpacked)
+    features = task.features(examples[:SQUAD_WINDOWS], tokenizer, 384)
     cut = int(features.cu_seqlens[SQUAD_WINDOWS])
     tokens = {name: getattr(features, name)[:cut] for name in ("ids", "segments", "offsets", "may_start")}
     items = {name: getattr(features, name)[:SQUAD_WINDOWS] for name in ("labels", "example")}
     training = replace(features, cu_seqlens=features.cu_seqlens[: SQUAD_WINDOWS + 1], **tokens, **items)
     last = examples[-SQUAD_JUDGED:]
-    return Case(spec, training, EvalSet("squad1", last, handler.features(spec, last, tokenizer, 384)))
+    return Case(spec, training, EvalSet("squad1", last, task.features(last, tokenizer, 384)))
 
 
 CASES: dict[str, Callable[[], Case]] = {"mrpc": mrpc, "squad": squad}
@@ -88,7 +87,7 @@ CASES: dict[str, Callable[[], Case]] = {"mrpc": mrpc, "squad": squad}
 
 def trainer_of(case: Case) -> TaskTrainer:
     """This project's trainer, over the real encoder."""
-    recipe = Recipe(learning_rates=(RATE,), epochs=(1,), batches=(BATCH,), max_length=384)
+    recipe = TaskHyperparameters(learning_rates=(RATE,), epochs=(1,), batch_sizes=(BATCH,), max_length=384)
     encoder = minilm_folder()
     params = FinetuneParams()
     return TaskTrainer(case.spec, recipe, params, load_config(encoder), encoder, case.training, 1, Machine())
@@ -98,7 +97,7 @@ def ours(case: Case) -> tuple[float, float, dict[str, float]]:
     """CPU seconds and seconds of one epoch, and the scores after it."""
     trainer = trainer_of(case)
     busy, wall = cpu_seconds(), time.perf_counter()
-    model, _ = trainer.train("pretrained", Point(RATE, 1, BATCH))
+    model, _ = trainer.train("pretrained", GridPoint(RATE, 1, BATCH))
     busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
     return busy, wall, score(case, trainer.predict(model, case.eval_set))
 
@@ -111,11 +110,11 @@ def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
     ours_first = trainer_of(case)
     folder = Path("data/benchmarks/finetune") / case.spec.name
     folder.mkdir(parents=True, exist_ok=True)
-    huggingface_class = ours_first.config.names.classes[ours_first.handler.head]
+    huggingface_class = ours_first.config.names.classes[ours_first.task.head]
     start = ours_first.pretrained()
     save_model(folder, start, ours_first.config, huggingface_class, minilm_folder())
     model = getattr(transformers, huggingface_class).from_pretrained(folder, attn_implementation="sdpa")
-    order = np.concatenate(batches.epoch_order(case.training, BATCH, 1, 0))
+    order = np.concatenate(task_data.epoch_order(case.training, BATCH, 1, 0))
 
     class InOrder(transformers.Trainer):
         def _get_train_sampler(self, *arguments: Any) -> SequentialSampler:
@@ -167,8 +166,8 @@ def row(case: Case, item: int) -> dict[str, Any]:
 
 def score(case: Case, predictions: list[dict[str, Any]]) -> dict[str, float]:
     """Of the judged file."""
-    handler = HANDLERS[case.spec.kind]
-    found = handler.score(case.spec, case.eval_set.row, case.eval_set.examples, predictions)
+    task = make_task(case.spec)
+    found = task.score(case.eval_set.row, case.eval_set.examples, predictions)
     return {metric: round(found[metric], 2) for metric in case.spec.eval_set(None).metrics}
 
 
@@ -176,8 +175,8 @@ SIDES = {"ours": ours, "Trainer": theirs}
 
 
 def main(side: str, name: str, pool: str, items: str) -> None:
-    """Train one side and print what it took; ``pool`` as in ``finetuning.batches``, ``items`` 0 for all."""
-    batches.POOL = int(pool)
+    """Train one side and print what it took; ``pool`` as in ``finetuning.task_data``, ``items`` 0 for all."""
+    task_data.POOL = int(pool)
     case = CASES[name]()
     if int(items):
         keep = int(items)
@@ -191,7 +190,7 @@ def main(side: str, name: str, pool: str, items: str) -> None:
 
 def mean_fill(training: Features) -> float:
     """Share of real tokens in the batches that Trainer pads."""
-    order = batches.epoch_order(training, BATCH, 1, 0)
+    order = task_data.epoch_order(training, BATCH, 1, 0)
     padded = sum(len(items) * int(training.lengths[items].max()) for items in order)
     return round(int(training.lengths.sum()) / padded, 3)
 

@@ -2,7 +2,7 @@
 
 Ours is the project's own loop, model and losses, on flat tokens. The peers are transformers' model in the step that
 its users write, on the rectangle it asks for, padded to the longest of its batch and with -100 where nothing is
-predicted. Every side has the same optimiser, fused AdamW with the paper's decay groups, and clips the gradients' norm
+predicted. Every side has the same optimizer, fused AdamW with the paper's decay groups, and clips the gradients' norm
 at 1. All batches are made beforehand, outside of what is timed.
 
 As a program, ``python -m benchmarks._pretrain_sides SIDE SIZE LENGTH SEQUENCES DEVICE ARCHITECTURE PRECISION`` takes
@@ -27,21 +27,17 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks._study import ENTRIES, training_examples
-from pipeline_src.common.members import stated
-from pipeline_src.models.architecture import load_architecture
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.compiling import compile_parts
+from pipeline_src.common.registry import architecture_spec
+from pipeline_src.config.machine import Precision
+from pipeline_src.config.model import ModelParams
+from pipeline_src.models.bert import BertConfig, compile_parts, load_architecture
 from pipeline_src.models.hub import save_tensors
-from pipeline_src.params.machine import Precision
-from pipeline_src.params.model import ModelParams
-from pipeline_src.pretraining.loading.batches import Cut, PretrainingBatch
-from pipeline_src.pretraining.tensor_batch import TensorBatch
-from pipeline_src.training.distributed import Distributed
+from pipeline_src.pretraining.data import DataShard, PretrainingBatch, TensorBatch
+from pipeline_src.training.distributed import Distributed, choose_precision
 from pipeline_src.training.loop import Loop
 from pipeline_src.training.objective import PretrainingObjective, load_objective
-from pipeline_src.training.optimiser import CLIP, make_optimiser
-from pipeline_src.training.precision import choose_precision
-from pipeline_src.training.transfer import to_device
+from pipeline_src.training.optimizers import CLIP, make_optimizer
+from pipeline_src.training.prefetch import to_device
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
@@ -123,12 +119,12 @@ def training_side(objective: PretrainingObjective[TensorBatch], batches: list[Ba
         compile_parts(objective)
     loop: Loop[TensorBatch] = Loop(
         objective,
-        make_optimiser(objective, LEARNING_RATE, WEIGHT_DECAY),
+        make_optimizer(objective, LEARNING_RATE, WEIGHT_DECAY),
         lambda step: LEARNING_RATE,
         last=len(batches),
-        row_ends=lambda step: False,
-        what="pretraining",
-        stream=1,
+        log_at=lambda step: False,
+        name="pretraining",
+        seed=1,
         distributed=process,
     )
     steps = loop.run([batch.flat] for batch in batches)
@@ -153,17 +149,17 @@ def _peer(
         model = _theirs(config, attention).to(process.device)
         if compiled:
             model.compile(dynamic=True)
-        optimiser: torch.optim.Optimizer = make_optimiser(model, LEARNING_RATE, WEIGHT_DECAY)
+        optimizer: torch.optim.Optimizer = make_optimizer(model, LEARNING_RATE, WEIGHT_DECAY)
         coming = iter(batches)
 
         def step() -> None:
             batch = next(coming)
             with process.autocast():
                 loss = mean_loss(model, batch)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-            optimiser.step()
+            optimizer.step()
             if process.device.type == "cpu":
                 loss.item()  # anyone looks at it; on a GPU that would wait for the step
 
@@ -215,8 +211,10 @@ SIDES: dict[str, Callable[[BertConfig, list[Batch], Distributed], Side]] = {
 def config_of(size: str, architecture: str = "bert") -> BertConfig:
     """The encoder of that size over 30,522 entries, dropout 0.1 everywhere, as transformers has it."""
     layers, width = SIZES[size]
-    embedding = NARROW if stated("architectures", architecture, "OWN_EMBEDDING_WIDTH", False) else None
-    params = ModelParams(architecture=architecture, layers=layers, hidden=width, embedding=embedding)
+    embedding = NARROW if architecture_spec(architecture).factorized_embeddings else None
+    params = ModelParams(
+        architecture=architecture, num_hidden_layers=layers, hidden_size=width, embedding_size=embedding
+    )
     config = load_architecture(architecture).config.from_params(params, ENTRIES)
     left_out: dict[str, Any] = {name: False for name in NOT_THERE if hasattr(config, name)}
     return replace(config, **left_out)
@@ -224,7 +222,7 @@ def config_of(size: str, architecture: str = "bert") -> BertConfig:
 
 def real_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
     """The first batches of pretraining on real text, in both forms."""
-    loader = training_examples(length).batches(sequences, 1, 0, count, Cut())
+    loader = training_examples(length).batches(sequences, 1, 0, count, DataShard())
     return [Batch.of(batch[0], device) for batch in loader]
 
 
@@ -255,8 +253,8 @@ def random_batch(rng: np.random.Generator, lengths: np.ndarray) -> PretrainingBa
 
 def ours_objective(config: BertConfig) -> PretrainingObjective[TensorBatch]:
     huggingface_class = config.names.classes["pretraining"]
-    objective = load_objective("masked")(config, pairs="next_sentence" if huggingface_class in PAIR_LABELS else "none")
-    objective.draw_weights(torch.Generator().manual_seed(1))
+    objective = load_objective("mlm")(config, pairs="nsp" if huggingface_class in PAIR_LABELS else "none")
+    objective.init_weights(torch.Generator().manual_seed(1))
     return objective.train()
 
 

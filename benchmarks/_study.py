@@ -14,20 +14,17 @@ from pathlib import Path
 from benchmarks.material import CACHE, articles_text, books_text
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import TEXT_BOOKS, text_wikipedia
+from pipeline_src.config.data import CorpusParams, ExamplesParams, Lengths, VocabularyParams, WikipediaParams
+from pipeline_src.config.pretrain import Masking
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.examples import build_examples, tokenize_corpus
-from pipeline_src.params.corpus import CorpusParams
-from pipeline_src.params.examples import ExamplesParams, Lengths
-from pipeline_src.params.pretrain import Masking
-from pipeline_src.params.vocabulary import VocabularyParams
-from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.pretraining.loading.batches import PretrainingExamples, open_examples
+from pipeline_src.pretraining.data import PretrainingExamples, open_examples
+from pipeline_src.tokenizer import train_tokenizer
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tokenizer_training import train_tokenizer
 
 ENTRIES = 30_522
-LENGTHS = Lengths(short=128, long=512)  # the paper's (appendix A.2)
-PHASES = {128: "short", 512: "long"}
+LENGTHS = Lengths(phase1=128, phase2=512)  # the paper's (appendix A.2)
+PHASES = {128: "phase1", 512: "phase2"}
 SEED, MASK_PROB = 1, 0.15
 BOOKS_BYTES = 30_000_000
 PARAGRAPHS = 60  # of a book, that make a document here
@@ -44,10 +41,10 @@ def study_folder() -> Path:
         _write_text(folder / text_wikipedia("all"), "wikipedia/all", articles_text())
         with contextlib.chdir(folder):
             train_tokenizer.run(
-                seed=SEED, corpus=corpus, vocabulary=VocabularyParams(entries=ENTRIES), wikipedia=wikipedia
+                seed=SEED, corpus=corpus, vocabulary=VocabularyParams(vocab_size=ENTRIES), wikipedia=wikipedia
             )
             tokenize_corpus.run(seed=SEED, corpus=corpus, wikipedia=wikipedia)
-            build_examples.run(seed=SEED, examples=ExamplesParams(lengths=LENGTHS))
+            build_examples.run(seed=SEED, examples=ExamplesParams(max_seq_length=LENGTHS))
     return finished
 
 
@@ -55,7 +52,7 @@ def training_examples(length: int) -> PretrainingExamples:
     """The examples of the phase of that length, 128 or 512, masked as in the paper."""
     with contextlib.chdir(study_folder()):
         tokenizer = load_tokenizer(Path("data/vocabulary"))
-        return open_examples(PHASES[length], "train", tokenizer, MASK_PROB, Masking(), SEED, "masked")
+        return open_examples(PHASES[length], "train", tokenizer, MASK_PROB, Masking(), SEED, "mlm")
 
 
 def _book_parts() -> Iterator[str]:

@@ -5,23 +5,26 @@ It writes below FOLDER and prints one line of JSON about itself. Nothing is impo
 
 from __future__ import annotations
 
+import bz2
 import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 from benchmarks.measure import cpu_seconds
 from pipeline_src.common.paths import raw_wikipedia, text_wikipedia
 
+Article = tuple[str, str, str]  # id, title, wikitext
 TEXT = text_wikipedia("all")
 
 
 def beam(dump: Path, folder: Path) -> None:
     """Ours: the stage as it is, in a project of its own."""
-    from pipeline_src.params.wikipedia import WikipediaParams
-    from pipeline_src.wikipedia import clean_wikipedia as wikipedia
+    from pipeline_src.config.data import WikipediaParams
+    from pipeline_src.corpus.wikipedia import clean_wikipedia as wikipedia
 
     os.chdir(folder)
     raw_wikipedia("all").mkdir(parents=True)
@@ -32,10 +35,9 @@ def beam(dump: Path, folder: Path) -> None:
 def loop(dump: Path, folder: Path) -> None:
     """The same functions called one range after another: the least that the same shards can cost."""
     from pipeline_src.corpus.documents import write_manifest
-    from pipeline_src.wikipedia.articles import clean_range
-    from pipeline_src.wikipedia.dump import read_head
-    from pipeline_src.wikipedia.siteinfo import read_siteinfo
-    from pipeline_src.wikipedia.streams import split_ranges
+    from pipeline_src.corpus.wikipedia.clean_wikipedia import clean_range
+    from pipeline_src.corpus.wikipedia.dump import read_head, split_ranges
+    from pipeline_src.corpus.wikipedia.siteinfo import read_siteinfo
 
     (folder / TEXT).mkdir(parents=True)
     site = read_siteinfo(read_head(dump))
@@ -44,10 +46,46 @@ def loop(dump: Path, folder: Path) -> None:
 
 
 def published(dump: Path, folder: Path) -> None:
-    """The topology of TensorFlow Datasets and Hugging Face."""
-    from benchmarks._tfds_wikipedia import run
+    """The topology that TensorFlow Datasets and Hugging Face published for ``wikipedia``, from its description.
 
-    run(dump, folder)
+    One element is a whole dump file; it is parsed with iterparse, its articles are shuffled between the workers, and
+    each is cleaned with mwparserfromhell (``_cleaners.tfds``).
+    """
+    import apache_beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from benchmarks._cleaners import tfds
+
+    def clean(article: Article) -> str:
+        identifier, title, text = article
+        return json.dumps({"id": identifier, "title": title, "text": tfds(text)})
+
+    with apache_beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        (
+            pipeline
+            | apache_beam.Create([str(dump)])
+            | "extract" >> apache_beam.FlatMap(extract)
+            | "distribute" >> apache_beam.Reshuffle()
+            | "clean" >> apache_beam.Map(clean)
+            | "write" >> apache_beam.io.WriteToText(str(folder / "articles"), ".jsonl")
+        )
+
+
+def extract(dump: str) -> Iterator[Article]:
+    """Articles of a whole file: namespace 0, no redirects."""
+    with bz2.open(dump) as file:
+        events = ElementTree.iterparse(file, events=("end",))
+        for _, element in events:
+            if not element.tag.endswith("}page"):
+                continue
+            space = element.tag[: -len("page")]
+            text = element.findtext(f"./{space}revision/{space}text") or ""
+            identifier = element.findtext(f"./{space}id") or ""
+            title = element.findtext(f"./{space}title") or ""
+            article = element.findtext(f"./{space}ns") == "0" and text and not text.lower().startswith("#redirect")
+            element.clear()
+            if article:
+                yield identifier, title, text
 
 
 SIDES: dict[str, Callable[[Path, Path], None]] = {"beam": beam, "loop": loop, "published": published}

@@ -14,9 +14,9 @@ from benchmarks.material import MORE, articles_text, books_text
 from benchmarks.measure import race, report
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
-from pipeline_src.tokenizer_training.counting import count_words
-from pipeline_src.tokenizer_training.learn import learn_vocabulary
+from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
 TIMED = 30 << 20  # bytes of sentences that the race runs on
 BATCH = 20_000
@@ -56,7 +56,7 @@ def main() -> None:
     for paragraph in paragraphs:
         if size >= TIMED:
             break
-        found = split_sentences(paragraph)
+        found = split_sentences(paragraph, "en")
         sentences += found
         size += sum(len(sentence.encode()) for sentence in found)
 

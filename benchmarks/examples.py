@@ -21,14 +21,14 @@ import numpy as np
 from benchmarks.material import articles_text, books_text
 from benchmarks.measure import race, report
 from pipeline_src.common.files import write_json
+from pipeline_src.config.pretrain import Masking
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.examples.build_examples import draw_samples, write_sample_index
 from pipeline_src.examples.pairs import PairRules
-from pipeline_src.params.pretrain import Masking
-from pipeline_src.pretraining.loading.batches import Cut, PretrainingExamples
-from pipeline_src.pretraining.loading.masking import MaskedLM
-from pipeline_src.tokenizer.frame import read_frames
-from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.pretraining.data import DataShard, PretrainingExamples
+from pipeline_src.pretraining.masking import MaskedLM
+from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 
 ENTRIES, BATCH = 30_522, 256
@@ -69,7 +69,7 @@ def documents() -> list[list[list[int]]]:
         [
             [number(word) for word in sentence.split()]
             for paragraph in text.split("\n")
-            for sentence in split_sentences(paragraph)
+            for sentence in split_sentences(paragraph, "en")
         ]
         for text in texts
     ]
@@ -92,7 +92,7 @@ def main() -> None:
     spelled = [[[pieces[number] for number in sentence] for sentence in text] for text in texts]
     special = np.arange(ENTRIES) < len(SPECIAL_TOKENS)
     masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=1)
-    frames = read_frames(build_tokenizer(pieces, lowercase=True))
+    frames = read_templates(build_tokenizer(pieces, lowercase=True))
     rates: dict[str, Any] = {}
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -101,12 +101,12 @@ def main() -> None:
             made = {"ours": 0, "google": 0}
 
             def ours(length: int = length, made: dict[str, int] = made) -> None:
-                rules = PairRules(length, 0.1, 0.5, "next_sentence", 3)
-                write_sample_index(folder / "index.npy", draw_samples(folder, "train", 1, "short", 5, rules, 1))
+                rules = PairRules(length, 0.1, 0.5, "nsp", 3)
+                write_sample_index(folder / "index.npy", draw_samples(folder, "train", 1, "phase1", 5, rules, 1))
                 examples = PretrainingExamples(
-                    folder / "index.npy", TokenStore(folder, "train"), masked_lm, frames, "next_sentence"
+                    folder / "index.npy", TokenStore(folder, "train"), masked_lm, frames, "nsp"
                 )
-                for (batch,) in examples.batches(BATCH, 1, 0, len(examples) // BATCH, Cut()):
+                for (batch,) in examples.batches(BATCH, 1, 0, len(examples) // BATCH, DataShard()):
                     made["ours"] += len(batch.pair_label)
 
             def theirs(length: int = length, made: dict[str, int] = made) -> None:

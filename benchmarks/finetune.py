@@ -1,7 +1,7 @@
 """Fine-tuning for one epoch beside transformers' Trainer: examples per second of CPU time, and the score after it.
 
 MRPC as published (3,668 pairs) and 2,000 windows of SQuAD 1.1's development questions (its training file is not at
-hand), from the same real encoder with the same head, optimiser, clipping and dropout, in batches of 32 of the same
+hand), from the same real encoder with the same head, optimizer, clipping and dropout, in batches of 32 of the same
 items. Each side trains in a process of its own (``_finetune_sides``). What counts is batches in random order, as
 Trainer's users have them; with ``--pool 16`` both sides get the batches of similar lengths that the stage makes.
 """

@@ -1,8 +1,8 @@
-"""What can be read off a real encoder, beside random weights: every measure of stage ``interpret`` against its bar.
+"""Every measure of stage ``interpret`` on a real encoder and on random weights, against its bar.
 
-``python -m benchmarks.interpretation`` looks into MiniLM (``_minilm``) with the dev file of UD English EWT from
-``$BENCH_DATA/ud_ewt`` and the sample's Wikipedia articles. It prints each figure beside the bar that it must reach, and
-what the probes cost beside scikit-learn's.
+``python -m benchmarks.interpretation`` looks into MiniLM (``material``) with the dev file of UD English EWT from
+``$BENCH_DATA/ud_ewt`` and the sample's Wikipedia articles. It prints each figure with the bar that it must reach, and
+the cost of the probes and of scikit-learn's.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks._minilm import minilm_folder
-from benchmarks.material import MORE, articles_text
+from benchmarks.material import MORE, articles_text, minilm_folder
 from benchmarks.measure import cpu_seconds, race
+from pipeline_src.corpus.documents import in_validation_split
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.corpus.validation_split import in_validation_split
-from pipeline_src.interpretation.contextuality import self_similarity
+from pipeline_src.interpretation.data import (
+    MAX_WORDS,
+    MIN_WORDS,
+    SENTENCES_PER_DOCUMENT,
+    Tagged,
+    Tree,
+    read_trees,
+    two_contexts,
+    words_of,
+)
 from pipeline_src.interpretation.heads import relations
-from pipeline_src.interpretation.labels import capitals
-from pipeline_src.interpretation.layers import labelled
-from pipeline_src.interpretation.material import A_DOCUMENT, LONGEST, SHORTEST, Tagged
-from pipeline_src.interpretation.online_code import online_code
-from pipeline_src.interpretation.probes import Labelled, probe, train_probes
-from pipeline_src.interpretation.senses import in_two_contexts, told_apart, two_contexts, words_of
+from pipeline_src.interpretation.mdl_probe import online_code
+from pipeline_src.interpretation.model import Sentence, StudiedModel
+from pipeline_src.interpretation.probes import LabelledWords, capitals, labelled_words, probe, train_probes
+from pipeline_src.interpretation.senses import homograph_accuracy, in_two_contexts, self_similarity
 from pipeline_src.interpretation.structure import structure
-from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.interpretation.trees import Tree, read_trees
-from pipeline_src.interpretation.word_vectors import Sentence
-from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.spec import load_spec
 
 TREEBANK = MORE / "ud_ewt/en_ewt-ud-dev.conllu"
 SEED, TEST_SHARE = 1, 0.2
@@ -47,7 +50,7 @@ AS_GOOD, AS_CHEAP = 0.007, 0.2  # of scikit-learn's accuracy, and of its CPU tim
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, and what it must lie between."""
+    """A figure and its bounds."""
 
     name: str
     value: float
@@ -56,7 +59,7 @@ class Figure:
 
     @property
     def met(self) -> bool:
-        """Whether it does."""
+        """Whether the value is within its bounds."""
         return self.least <= self.value <= self.most
 
 
@@ -98,7 +101,7 @@ def _figures(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) 
     yield from _tags(model, control, trees)
     yield from _capitals(model, control)
     tagged = Tagged([tree.sentence for tree in trees], [tree.tags for tree in trees])
-    ours, theirs = (told_apart(each, tagged) for each in (model, control))
+    ours, theirs = (homograph_accuracy(each, tagged) for each in (model, control))
     assert ours is not None and theirs is not None
     yield Figure("homographs: layer 0", ours["accuracy"][0], most=0.55)
     yield Figure("homographs: best layer", max(ours["accuracy"]), least=0.78)
@@ -133,7 +136,7 @@ def _tags(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> 
         sides.append(probe(*parts, len(spec.labels), SEED).figures)
         codes.append(online_code(parts[0], len(spec.labels), SEED)[1])
         if each is model:
-            yield from _beside_scikit_learn(*parts, sides[0]["accuracy"], len(spec.labels))
+            yield from _against_scikit_learn(*parts, sides[0]["accuracy"], len(spec.labels))
     ours, theirs = (side["accuracy"] for side in sides)
     best = int(np.argmax(ours))
     yield Figure("parts of speech: best layer", ours[best], least=0.92)
@@ -154,8 +157,10 @@ def _tags(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> 
     yield Figure("online code: control task in that layer", codes[0]["control_compression"][best], most=2.5)
 
 
-def _beside_scikit_learn(train: Labelled, test: Labelled, ours: Sequence[float], classes: int) -> Iterator[Figure]:
-    """Accuracy and CPU time of the probes of all layers beside a regression of each layer, on one thread each.
+def _against_scikit_learn(
+    train: LabelledWords, test: LabelledWords, ours: Sequence[float], classes: int
+) -> Iterator[Figure]:
+    """Accuracy and CPU time of the probes of all layers and of a regression of each layer, on one thread each.
 
     The peer is given the vectors as they are: scaled as the probes scale them, it takes more iterations.
     """
@@ -191,19 +196,21 @@ def _capitals(model: StudiedModel, control: StudiedModel) -> Iterator[Figure]:
 
 def _halves(
     model: StudiedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]], test: Sequence[bool]
-) -> tuple[Labelled, Labelled]:
+) -> tuple[LabelledWords, LabelledWords]:
     sides = []
     for wanted in (False, True):
         chosen = [number for number, which in enumerate(test) if which == wanted]
-        sides.append(labelled(model, [sentences[n] for n in chosen], [labels[n] for n in chosen]))
+        sides.append(labelled_words(model, [sentences[n] for n in chosen], [labels[n] for n in chosen]))
     return sides[0], sides[1]
 
 
 def _article_sentences() -> Iterator[Sentence]:
     left = WORDS
     for number, text in enumerate(articles_text()):
-        texts = [one for paragraph in text.split("\n") for one in split_sentences(paragraph)]
-        some = [words for words in map(words_of, texts) if SHORTEST <= len(words) <= LONGEST][:A_DOCUMENT]
+        texts = [one for paragraph in text.split("\n") for one in split_sentences(paragraph, "en")]
+        some = [words for words in map(words_of, texts) if MIN_WORDS <= len(words) <= MAX_WORDS][
+            :SENTENCES_PER_DOCUMENT
+        ]
         for words in some:
             yield Sentence(words, f"article {number}")
             left -= len(words)

@@ -61,20 +61,15 @@ def report(
         wanted = f", target {targets[peer]:g}x" if peer in targets else ""
         print(f"  {peer:<28} {rate:>14,.1f}   {ratios[peer]:.2f}x{wanted}")
     met = all(ratios[peer] >= target for peer, target in targets.items()) and more.pop("met_more", True)
-    print(
-        json.dumps(
-            {
-                "name": name,
-                "ours": round(ours, 3),
-                "peer": round(peers[first], 3),
-                "ratio": round(ratios[first], 3),
-                "target": targets.get(first),
-                "ratios": {peer: round(ratio, 3) for peer, ratio in ratios.items() if peer != first},
-                "targets": {peer: target for peer, target in targets.items() if peer != first},
-                "unit": unit,
-                "met": bool(met),
-                **more,
-            }
-        ),
-        flush=True,
-    )
+    figures = {
+        "name": name,
+        "ours": round(ours, 3),
+        "peer": round(peers[first], 3),
+        "ratio": round(ratios[first], 3),
+        "target": targets.get(first),
+        "ratios": {peer: round(ratio, 3) for peer, ratio in ratios.items() if peer != first},
+        "targets": {peer: target for peer, target in targets.items() if peer != first},
+        "unit": unit,
+        "met": bool(met),
+    }
+    print(json.dumps(figures | more), flush=True)

@@ -33,20 +33,20 @@ from benchmarks._pretrain_sides import (
     transformers_model,
 )
 from benchmarks.measure import cpu_seconds, report
+from pipeline_src.config.pretrain import DistilBertParams, ElectraParams
 from pipeline_src.models.bert import initialise
-from pipeline_src.objectives.distilled import Distilled
-from pipeline_src.objectives.replaced import Replaced
-from pipeline_src.params.objectives import DistilledParams, ReplacedParams
-from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.objectives.distilbert import DistilBertObjective
+from pipeline_src.objectives.electra import ElectraObjective
+from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.training.objective import PretrainingObjective
-from pipeline_src.training.optimiser import CLIP, make_optimiser
+from pipeline_src.training.optimizers import CLIP, make_optimizer
 
 CPU, LENGTH, WARM_UP = torch.device("cpu"), 128, 1
 SEQUENCES = {"tiny": 32, "mini": 32, "base": 8}
 PEER = "transformers sdpa"
 BARS = {
-    "replaced": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
-    "distilled": {"tiny": 1.5, "mini": 1.5, "base": 1.5},
+    "electra": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
+    "distilbert": {"tiny": 1.5, "mini": 1.5, "base": 1.5},
     "distilled-predicted": {"tiny": 6.0},
 }
 Made = tuple[PretrainingObjective[TensorBatch], nn.ModuleList, Callable[[Batch], Tensor]]
@@ -55,8 +55,8 @@ Made = tuple[PretrainingObjective[TensorBatch], nn.ModuleList, Callable[[Batch],
 def replaced(size: str) -> Made:
     """Ours, the peer's networks, and the peer's loss of a batch."""
     config, draw = config_of(size, "electra"), torch.Generator().manual_seed(1)
-    objective = Replaced(config, "none", ReplacedParams())
-    objective.draw_weights(draw)
+    objective = ElectraObjective(config, "none", ElectraParams())
+    objective.init_weights(draw)
     judge, generator = (transformers_model(*saved, "sdpa") for saved in objective.saved_models().values())
     generator.electra.embeddings = judge.electra.embeddings
     generator.tie_weights()
@@ -80,11 +80,11 @@ def distilled(size: str, tokens: str = "all") -> Made:
     """As :func:`replaced`."""
     config, draw = config_of(size, "distilbert"), torch.Generator().manual_seed(1)
     larger = replace(config_of(size, "bert"), num_hidden_layers=2 * config.num_hidden_layers, hidden_dropout_prob=0.0)
-    teacher = Distilled.make_teacher(larger)
+    teacher = DistilBertObjective.build_teacher(larger)
     initialise(teacher, draw)
-    objective = Distilled(config, "none", DistilledParams(tokens=tokens))  # type: ignore[arg-type]
-    objective.learn_from(teacher.eval().requires_grad_(False))
-    objective.draw_weights(draw)
+    objective = DistilBertObjective(config, "none", DistilBertParams(loss_on=tokens))  # type: ignore[arg-type]
+    objective.set_teacher(teacher.eval().requires_grad_(False))
+    objective.init_weights(draw)
     student = transformers_model(*objective.saved_models()[""], "sdpa")
     master = transformers_model(teacher, larger, "BertForMaskedLM", "sdpa").eval()
 
@@ -103,21 +103,21 @@ def distilled(size: str, tokens: str = "all") -> Made:
 
 
 MAKERS: dict[str, Callable[[str], Made]] = {
-    "replaced": replaced,
-    "distilled": distilled,
+    "electra": replaced,
+    "distilbert": distilled,
     "distilled-predicted": lambda size: distilled(size, "predicted"),
 }
 
 
 def peer_steps(networks: nn.ModuleList, loss: Callable[[Batch], Tensor], batches: list[Batch]) -> Iterator[float]:
     """Training steps as users of transformers write them."""
-    optimiser: torch.optim.Optimizer = make_optimiser(networks, LEARNING_RATE, WEIGHT_DECAY)
+    optimizer: torch.optim.Optimizer = make_optimizer(networks, LEARNING_RATE, WEIGHT_DECAY)
     for batch in batches:
         total = loss(batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         total.backward()
         nn.utils.clip_grad_norm_(networks.parameters(), CLIP)
-        optimiser.step()
+        optimizer.step()
         yield total.item()
 
 
@@ -142,7 +142,7 @@ def measure(objective: str, size: str, steps: int) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and report against the bars."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--objective", choices=MAKERS, default="replaced")
+    parser.add_argument("--objective", choices=MAKERS, default="electra")
     parser.add_argument("--size", choices=[size for size in SIZES if size in SEQUENCES], default="tiny")
     parser.add_argument("--steps", type=int, default=5, help=f"timed steps, after {WARM_UP} of warm-up")
     options = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """One training step beside transformers' class: real tokens per second, by size, of BERT or ``--architecture``.
 
-Same initial weights, same batches of real text with the lengths it has, same optimiser, clipping and dropout on every
+Same initial weights, same batches of real text with the lengths it has, same optimizer, clipping and dropout on every
 side (``_pretrain_sides``). The sides take turns, batch by batch, in one process. On a CPU, tokens count per second of
 CPU time over all threads, as in every benchmark here; wall-clock rates stand beside them, with the load of the
 machine. Memory is the most that a process of each side's own holds in two steps, beyond what it held before it made
@@ -9,9 +9,9 @@ its model. transformers with its masked-word head on the predicted places alone 
 ``--bfloat16`` takes every side's products in bfloat16, which some CPUs multiply twice as fast.
 
 ``--device cuda`` runs in bfloat16 under autocast, beside transformers as it is and compiled. A step in which torch
-compiles is counted apart. Of this project's side, the five kernels that take most of the time are named, and on a GPU
-with a datasheet the rate that the roofline model expects stands beside. ``--alone`` leaves out the peers and takes
-random text, which needs neither their packages nor a corpus: what is printed is one paste into an issue.
+compiles is counted apart. Of this project's side, the five kernels that take most of the time are named. ``--alone``
+leaves out the peers and takes random text, which needs neither their packages nor a corpus: what is printed is one
+paste into an issue.
 """
 
 from __future__ import annotations
@@ -51,21 +51,16 @@ from benchmarks._pretrain_sides import (
 )
 from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
-from pipeline_src.common.members import member_names
 from pipeline_src.common.parallel import usable_cores
+from pipeline_src.common.registry import member_names
+from pipeline_src.config.machine import Precision
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.flops import Workload
-from pipeline_src.params.machine import Precision
-from pipeline_src.tools.planning.model_sizes import ModelSizes
-from pipeline_src.tools.planning.roofline import Work, step_time
-from pipeline_src.training.compute_tracker import compilations
-from pipeline_src.training.datasheet import datasheet
-from pipeline_src.training.peak_flops import peak_flops
+from pipeline_src.training.throughput import compilations, peak_flops
 
 WARM_UP, PROFILED = 2, 2  # steps before those that are timed, and after them
 KERNELS, NAME = 5, 60  # shown, and letters of a name
 SAME_LOSS = 1e-5
-ENOUGH = 0.75  # of what is expected on a GPU
 ASIDE, OCCASIONALLY = (PREDICTED,), 4  # sides without a bar: they take every fourth batch, to save time
 
 
@@ -122,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         lacks = "no GPU answers" if torch.version.cuda else f"torch {torch.__version__} is built without CUDA"
-        sys.exit(f"error: --device cuda: {lacks}; `python -m pipeline_src doctor --gpu` says what to do")
+        sys.exit(f"error: --device cuda: {lacks}; `python -m pipeline_src doctor` says what to do")
     setup = SETUPS[options.device]
     sizes = setup.default if options.size == "all" else (options.size,)
     if options.architecture != "bert":
@@ -231,8 +226,6 @@ def measure(
         by_the_clock = row.get("wall_tokens_per_s", row["tokens_per_s"])
         row["mfu"] = round(by_the_clock * flops / peak.flops, 4)
     result |= {"peak_flops": peak.flops, "peak_source": peak.source}
-    if device.type == "cuda" and (expected := expected_rate(config, batches)):
-        result["expected_tokens_per_s"] = round(expected)
     result["met"] = verdict(result, setup, size)
     print(summary(size, result), flush=True)
     return result
@@ -296,23 +289,6 @@ def shares(rows: Iterable[Any], device: str) -> dict[str, float]:
     return {name[:NAME]: round(times[name] / sum(times.values()), 3) for name in dearest}
 
 
-def expected_rate(config: BertConfig, batches: list[Batch]) -> float | None:
-    """Tokens per second that the roofline model expects of this GPU; None where it has no datasheet."""
-    chip = datasheet(torch.cuda.get_device_name())
-    if chip is None:
-        return None
-    tokens, squares, predictions, rows = (
-        statistics.mean(batch.flat.counts[name] for batch in batches)
-        for name in ("tokens", "squares", "predictions", "rows")
-    )
-    sizes = (config.hidden_size, config.num_hidden_layers, config.intermediate_size, config.vocab_size)
-    model = ModelSizes(*sizes, config.max_position_embeddings)
-    counts = (tokens, squares / tokens, predictions, rows)
-    over_bert = model.over_bert(tokens * mean_flops(config, batches), *counts)
-    work = Work(model, *counts, over_bert=over_bert)
-    return tokens / step_time(work, chip).seconds
-
-
 def run_apart(
     side: str,
     size: str,
@@ -360,12 +336,6 @@ def summary(size: str, result: dict[str, Any]) -> str:
         rate = f"{row['tokens_per_s']:>10,.0f} tokens a second{wall}"
         lines.append(f"  {name:<44} {rate}{memory}, MFU {row['mfu']:.1%}{compiling}")
     ours = result["sides"]["ours"]
-    if "expected_tokens_per_s" in result:
-        expected = result["expected_tokens_per_s"]
-        share = f"ours is {ours['tokens_per_s'] / expected:.0%} of it"
-        lines.append(f"  {'expected by the roofline model':<44} {expected:>10,} tokens a second; {share}")
-        if ours["tokens_per_s"] < ENOUGH * expected:
-            lines.append("  less than three quarters: `python -m pipeline_src doctor --gpu` shows which part is slow")
     lines.append(f"  MFU is the share of {result['peak_flops'] / 1e12:,.4g} TFLOP/s ({result['peak_source']})")
     if ours["mfu"] > 1:
         lines.append("  above 100 %: something else ran while the peak was measured; measure again")
@@ -386,7 +356,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pretrain_step", description=__doc__)
     parser.add_argument("--size", choices=(*SIZES, "all"), default="all")
     parser.add_argument("--device", choices=tuple(SETUPS), default="cpu")
-    parser.add_argument("--architecture", choices=member_names("architectures"), default="bert")
+    parser.add_argument("--architecture", choices=member_names("models"), default="bert")
     parser.add_argument("--alone", action="store_true", help="this project's side alone, on random text")
     parser.add_argument("--bfloat16", action="store_true", help="both sides under autocast on a CPU too, without bars")
     parser.add_argument("--length", type=int, choices=(128, 512), help="128, but 512 for large on a GPU")

@@ -1,9 +1,10 @@
-"""Sentence splitting beside the splitters that people use, in speed and in boundaries found.
+"""Sentence splitting next to the splitters that people use, in speed and in boundaries found.
 
-Speed is measured on cleaned articles and novels. Boundaries are judged on hard cases of our own (``_hard_sentences``;
-our function was mended with them in view) and, where ``$BENCH_DATA`` holds it, on the development set of Universal
-Dependencies' English Web Treebank, whose paragraphs are joined with blanks: text of e-mails, reviews and answers, so
-unlike ours that it serves as a check that nothing was bent.
+Speed is measured on cleaned articles and novels. Boundaries are judged on hard cases of our own
+(``tests.hard_sentences``; our function was fixed with them in view) and, where ``$BENCH_DATA`` holds it, on the
+development set of Universal Dependencies' English Web Treebank, whose paragraphs are joined with blanks: text of
+e-mails, reviews and answers, so unlike ours that it serves as a check that nothing was bent. Other languages are judged
+next to sentencex on cases of our own (``tests/sentences``), by precision and recall of the ends.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import logging
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
-from benchmarks._hard_sentences import ENCYCLOPEDIA, NOVEL
 from benchmarks.material import MORE, articles_text, books_text
 from benchmarks.measure import race, report
 from pipeline_src.corpus.sentences import split_sentences
+from tests.hard_sentences import ENCYCLOPEDIA, NOVEL
 
 EWT = MORE / "ud_ewt" / "en_ewt-ud-dev.conllu"
 TEXT, SLOW_TEXT = 2_000_000, 100_000  # characters of each kind of text; the second for peers below 1 MB/s
+LANGUAGES = Path(__file__).parents[1] / "tests/sentences"
 SLOW = ("syntok", "pysbd")
 Splitter = Callable[[str], list[str]]
 
@@ -34,7 +37,7 @@ def splitters() -> dict[str, Splitter]:
 
     segment = pysbd.Segmenter(language="en", clean=False).segment
     return {
-        "ours": split_sentences,
+        "ours": lambda text: split_sentences(text, "en"),
         "nupunkt": nupunkt.sent_tokenize,
         "blingfire": lambda text: blingfire.text_to_sentences(text).split("\n"),
         "syntok": lambda text: [
@@ -72,6 +75,29 @@ def f1(split: Splitter, paragraphs: list[list[str]]) -> float:
         right += len(gold & ours)
         wrong += len(gold ^ ours)
     return round(100 * 2 * right / (2 * right + wrong), 1)
+
+
+def other_languages() -> dict[str, dict[str, list[float]]]:
+    """Precision and recall, in percent, by language: ours, by English rules, and sentencex's."""
+    from sentencex import segment
+
+    table = {}
+    for path in sorted(LANGUAGES.glob("*.txt")):
+        blocks = [block.split("\n") for block in path.read_text(encoding="utf-8").strip().split("\n\n")]
+        sides = {
+            "ours": partial(split_sentences, language=path.stem),
+            "ours by English rules": partial(split_sentences, language="en"),
+            "sentencex as it is": partial(segment, path.stem),
+        }
+        table[path.stem] = {name: precision_recall(split, blocks) for name, split in sides.items()}
+    return table
+
+
+def precision_recall(split: Splitter, paragraphs: list[list[str]]) -> list[float]:
+    """Precision and recall of boundaries, in percent."""
+    pairs = [(ends(sentences), ends(split(" ".join(sentences)))) for sentences in paragraphs]
+    right, there, found = (sum(map(len, sets)) for sets in zip(*((a & b, a, b) for a, b in pairs), strict=True))
+    return [round(100 * right / found, 1), round(100 * right / there, 1)]
 
 
 def solved(split: Splitter, cases: list[list[str]]) -> int:
@@ -118,10 +144,14 @@ def main() -> None:
     print(f"solved of {len(ENCYCLOPEDIA)} cases from encyclopedias and {len(NOVEL)} from novels; F1 on the treebank:")
     for name, figures in judged.items():
         print(f"  {name:<20} {figures['encyclopedia']:>4} {figures['novel']:>4} {figures.get('treebank_f1', '-'):>6}")
+    languages = other_languages()
+    print("precision and recall of the ends in other languages:")
+    for language, row in languages.items():
+        print(f"  {language}  " + "  ".join(f"{name}: {values[0]}, {values[1]}" for name, values in row.items()))
     best = max(figures["encyclopedia"] + figures["novel"] for name, figures in judged.items() if name != "ours")
     report(
         "sentences", "MB per CPU-second", rates.pop("ours"), rates, {"nupunkt": 1.0},
-        cases=len(ENCYCLOPEDIA) + len(NOVEL), judged=judged,
+        cases=len(ENCYCLOPEDIA) + len(NOVEL), judged=judged, languages=languages,
         met_more=judged["ours"]["encyclopedia"] + judged["ours"]["novel"] >= best,
     )  # fmt: skip
 

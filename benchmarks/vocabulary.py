@@ -26,9 +26,9 @@ from tokenizers.trainers import WordPieceTrainer
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.corpus.documents import Document, slice_shards, write_manifest, write_shard
 from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.train_tokenizer import WordCounts, count_shards, count_words
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
-from pipeline_src.tokenizer_training.counting import WordCounts, count_shards, count_words
-from pipeline_src.tokenizer_training.learn import learn_vocabulary
+from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
 SIZE, ALPHABET = 30_522, 1000
 OUR_RUNS = ((0, 1), (1, 2), (2, 3), (3, 1), (4, 2))  # string hash, workers

@@ -1,115 +1,141 @@
-"""``python -m pipeline_src STAGE [--key value]``: the command of every stage, and a few tools beside them.
+"""``python -m pipeline_src COMMAND [--key value]``: the command line of every stage and tool.
 
-A stage's code is imported only when it runs. Its blocks of params.yaml are handed to it already checked, and the
-whole of params.yaml is checked first, so that a typing mistake fails before any work. This module and
-``params.study`` are not part of any stage's code: what a stage depends on starts at the module named here.
+A stage's module is imported only when it runs. All of params.yaml is checked first, so that a typing mistake fails
+before any work; the stage is given its sections. This module and ``params.study`` are not part of any stage's code.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
 import os
 import platform
 import resource
 import signal
 import sys
+import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.errors import Interrupted, PipelineError, is_panic
 from pipeline_src.common.files import write_json
 from pipeline_src.common.names import check_name, shown
 from pipeline_src.stages import STAGES
-from pipeline_src.tools.usage import mistake, not_installed, overview
 
 if TYPE_CHECKING:
-    from pipeline_src.params.study import Study
+    from pipeline_src.config.study import Study
 
 
+# Tool: module (and function, if the module has several tools: NAME and add_NAME_arguments), one line for people.
 TOOLS = {
     "preset": ("pipeline_src.tools.preset", "put a complete study in place of params.yaml"),
-    "plan": ("pipeline_src.tools.planning.plan", "what the study takes, stage by stage, before it runs"),
+    "plan": ("pipeline_src.tools.planning.plan", "sizes, FLOPs, time and cost of the study before it runs"),
     "show": ("pipeline_src.tools.show_examples", "print pretraining examples as readable text, with their masks"),
-    "export": ("pipeline_src.tools.export_examples", "write pretraining examples as TFRecord or Parquet"),
-    "ablations": ("pipeline_src.tools.ablations.ablations", "queue and run the paper's ablations as DVC experiments"),
+    "export": ("pipeline_src.tools.export", "write examples as TFRecord or Parquet, or a model for other libraries"),
+    "ablations": ("pipeline_src.tools.ablations", "queue and run the paper's ablations as DVC experiments"),
     "parts": ("pipeline_src.tools.parts", "list the parts of a dump of one date in params.yaml"),
-    "import": ("pipeline_src.tools.import_model", "bring a Hugging Face or Google BERT into this layout"),
-    "fill-mask": ("pipeline_src.tools.fill_mask", "what a model would put at each [MASK] of a text"),
-    "attention": ("pipeline_src.tools.attention", "where each attention head looks in a text"),
-    "neighbours": ("pipeline_src.tools.neighbours", "which uses of a word are most alike, layer by layer"),
-    "score": ("pipeline_src.tools.score", "how likely texts are, each token hidden in turn"),
-    "complete": ("pipeline_src.tools.complete", "a text gone on with, mask by mask"),
-    "look-into": ("pipeline_src.tools.look_into", "all that `interpret` measures, of any model, as a page"),
-    "embed": ("pipeline_src.tools.embed", "texts as vectors"),
-    "statistics": ("pipeline_src.tools.statistics", "print what the corpus stages have made so far"),
+    "import": ("pipeline_src.pretraining.import_model", "import a Hugging Face or Google BERT"),
+    "fill-mask": ("pipeline_src.tools.fill_mask", "the likeliest tokens at each [MASK] of a text"),
+    "attention": ("pipeline_src.tools.inspect:attention", "the words that each attention head attends to in a text"),
+    "neighbours": ("pipeline_src.tools.inspect:neighbours", "the most similar uses of a word, layer by layer"),
+    "score": ("pipeline_src.tools.inspect:score", "pseudo-log-likelihood of texts, each token masked in turn"),
+    "blimp": ("pipeline_src.tools.blimp", "accuracy on BLiMP's minimal pairs, as published figures count it"),
+    "generate": ("pipeline_src.tools.generate", "continue a text, mask by mask"),
+    "inspect": ("pipeline_src.tools.inspect", "all that `interpret` measures, of any model, as a page"),
+    "embed": ("pipeline_src.tools.embed", "vectors of texts"),
+    "verify": ("pipeline_src.tools.verify", "check saved models by taking the last steps of their training again"),
+    "statistics": ("pipeline_src.tools.show_examples:statistics", "print statistics of the corpus made so far"),
     "table": ("pipeline_src.report.table", "print the results table"),
-    "doctor": ("pipeline_src.tools.doctor.doctor", "check this machine, and say what to mend"),
+    "doctor": ("pipeline_src.tools.doctor", "check this machine, and say what to fix"),
+}
+WIDTH = 80
+PROJECT = "pipeline_src"
+STATUSES = {
+    0: "done",
+    1: "a bug in this project: the traceback says where",
+    2: "a mistake that you can fix: what, where and the hint are printed",
+    75: "stopped by a signal, its state saved: run the same command again to continue",
+    130: "interrupted (Ctrl-C) before there was a state to save",
+}
+# Errors of the operating system that a user can fix: what to say, and what to do. All others are bugs.
+MISTAKES = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        ("no space left on the disk", "free some and run the same command again; nothing half-written is left"),
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM),
+        ("no permission", "change the permissions of the file or folder, or name another"),
+    ),
+    errno.EROFS: ("no permission", "name a folder on a file system that can be written"),
+    errno.EISDIR: ("a folder where a file belongs", "name a file, or move the folder away"),
+    errno.ENOTDIR: ("a file where a folder belongs", "name a folder, or move the file away"),
+    errno.ENAMETOOLONG: ("a name is too long", "give a shorter one"),
+}
+NO_WHEEL = {  # package -> why the lock leaves it out for this Python
+    "gensim": "it has no wheel for Python 3.14: `pip install gensim` builds it where a C compiler is, or take an older "
+    "Python: make study PYTHON=/path/to/python3.13",
 }
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one stage or tool; returns the exit status.
-
-    0 done, 1 bug, 2 a mistake the user can mend, 75 stopped by a signal after its state was saved, 130 interrupted.
-    A tool may say its own: ``doctor`` does.
-    """
+    """Run one stage or tool and return the exit status: a key of :data:`STATUSES`, or a tool's own."""
     argv = sys.argv[1:] if argv is None else argv
-    # Threads that wait must sleep, not spin: on a machine that does anything else beside, spinning threads made
-    # training 3 to 5 times slower. A thousand turns first, microseconds, last from one product of a small model to
-    # the next: on two threads BERT-Tiny's step takes a fifth less with them. Read when torch is imported.
+    # Threads that wait must sleep, not spin: on a machine with other work, spinning threads made training 3 to 5 times
+    # slower. A thousand turns first, microseconds, last from one product of a small model to the next: on two threads
+    # BERT-Tiny's step takes a fifth less with them. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    # How many pieces of code for shapes of tensors oneDNN keeps: 1,024 by itself. Batches of ever other sizes leave
-    # them all over the heap: BERT-Tiny at up to 512 tokens then held 1.4 GB after 2,000 steps, and more with each,
-    # where 0.6 GB are enough. Read when torch first computes.
+    # Kernels by tensor shape that oneDNN caches: 1,024 by default. Batches of always different sizes fill it: BERT-Tiny
+    # at up to 512 tokens then held 1.4 GB after 2,000 steps, and more with each, instead of 0.6 GB. Read when torch
+    # first computes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     try:
         for word in argv:
             if not _is_text(word):
-                remedy = "rename the file, or type it where the terminal's text is UTF-8"
-                raise PipelineError("not text in UTF-8", shown(word), where="the command line", remedy=remedy)
-        arguments = _parser(argv[:1]).parse_args(argv)
+                hint = "rename the file, or type it where the terminal's text is UTF-8"
+                raise PipelineError("not text in UTF-8", shown(word), where="the command line", hint=hint)
+        arguments = _parse(argv)
         if arguments.command in TOOLS:
-            return importlib.import_module(TOOLS[arguments.command][0]).main(arguments) or 0
+            return _tool(arguments.command)[1](arguments) or 0
         stage = STAGES[arguments.command]
-        asked = {key: value for key in stage.options if (value := getattr(arguments, key)) is not None}
-        run_stage(arguments.command, {key: getattr(arguments, key) for key in stage.items}, asked)
+        options = {key: value for key in stage.options if (value := getattr(arguments, key)) is not None}
+        run_stage(arguments.command, {key: getattr(arguments, key) for key in stage.items}, options)
     except PipelineError as error:
         return _complain(str(error))
     except Interrupted as stop:
-        # `srun --kill-on-bad-exit` ends all processes that train together when the first one has ended: what is left to
-        # do here must not turn the status into that of a killed one.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        return _complain(f"{stop}; run the same command again to go on", Interrupted.STATUS, "stopped")
-    except BrokenPipeError:  # `| head` has seen enough
+        return _stopped(str(stop), Interrupted.STATUS)
+    except BrokenPipeError:  # `| head` has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (OSError, ModuleNotFoundError) as error:
-        explained = _explained(error)
+    except KeyboardInterrupt:
+        return _stopped("interrupted", 130)
+    except BaseException as error:
+        explained = explain(error)
         if explained is None:
             raise
         return _complain(str(explained))
-    except KeyboardInterrupt:
-        return _complain("interrupted; run the same command again to go on", status=130)
     return 0
 
 
 def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
-    """Check params.yaml, open the stage's log, run it, and leave ``logs/<stage>/<item>.run.json``.
+    """Check params.yaml, open the stage's log, run it, and write ``logs/<stage>/<item>.run.json``.
 
-    What a person can mend stands in the log as one message, a bug with its traceback. The JSON file alone holds time,
-    host and versions, which no tracked output may; ``logs/rates.jsonl`` gets the rate.
+    The log has one message of a mistake that a user can fix, and the traceback of a bug. Time, host and versions are
+    only in the JSON file, never in a tracked output; ``logs/rates.jsonl`` gets the rate.
     """
     from pipeline_src.code import check_unchanged_code
     from pipeline_src.common.parallel import peak_memory, place, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
-    from pipeline_src.params.machine import load_machine
-    from pipeline_src.params.study import check_unchanged, load_study
-    from pipeline_src.tools.planning.record import record_run
+    from pipeline_src.config.machine import load_machine
+    from pipeline_src.config.study import check_unchanged, load_study
+    from pipeline_src.tools.planning.plan import record_run
 
     stage = STAGES[name]
     study = load_study()
@@ -117,10 +143,10 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         try:
             check_name(value)
         except ValueError as error:
-            raise PipelineError("not a name", shown(value), where=f"--{key}", remedy=str(error)) from None
+            raise PipelineError("not a name", shown(value), where=f"--{key}", hint=str(error)) from None
     item = "-".join(items.values()) or "all"
     rank = place()[0]
-    if rank:  # one of several processes that train together: the first one alone speaks
+    if rank:  # one of several processes that train together: only the first one prints
         item += f".process-{rank}"
         os.environ[PLAIN] = "1"
     log_file = open_log(name, item, speaks=not rank)
@@ -140,7 +166,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         log.error("interrupted")
         raise
     except BaseException as error:
-        explained = _explained(error)
+        explained = explain(error)
         log.error("failed: %s", explained or error, exc_info=explained is None)
         raise
     seconds = time.monotonic() - clock
@@ -166,29 +192,83 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
 
 def _members(study: Study) -> list[str]:
     """The members of the family that training loads by name, as paths below ``code``."""
-    return [f"architectures/{study.model.architecture}", f"objectives/{study.pretrain.objective}"]
+    return [f"models/{study.model.architecture}", f"objectives/{study.pretrain.objective}"]
 
 
 def _is_text(word: str) -> bool:
-    """Whether a word of the command line was UTF-8; bytes that are not come as halves of pairs."""
+    """Return whether a word of the command line was UTF-8; bytes that are not come as surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
-def _explained(error: BaseException) -> PipelineError | None:
-    """The error as a person can mend it; None for a bug."""
+def explain(error: BaseException) -> PipelineError | None:
+    """Return an error that a user can fix; None for a bug."""
     if isinstance(error, PipelineError):
         return error
     if isinstance(error, OSError):
         return mistake(error)
+    if is_panic(error):
+        hint = "the file that it read is damaged, or its text holds what a pattern in tokenizer.json cannot match"
+        return PipelineError("a library in Rust failed", error, hint=f"{hint}: fetch it again")
     return not_installed(error) if isinstance(error, ModuleNotFoundError) else None
 
 
-def _parser(wanted: list[str]) -> argparse.ArgumentParser:
-    listed = {name: stage.help for name, stage in STAGES.items()}, {name: text for name, (_, text) in TOOLS.items()}
+def mistake(error: OSError) -> PipelineError | None:
+    """Return an error of the operating system as the user's mistake, or None."""
+    if error.errno not in MISTAKES:
+        return None
+    what, hint = MISTAKES[error.errno]
+    return PipelineError(what, error.filename or Path.cwd(), hint=hint)
+
+
+def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.version_info[:2]) -> PipelineError | None:
+    """Return a missing library as the user's mistake; None for a module of this project, which is a bug."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", PROJECT):
+        return None
+    hint = "run `make study` once, then `source .venv/bin/activate`; `python -m pipeline_src doctor` checks the rest"
+    if python >= (3, 14):
+        hint = NO_WHEEL.get(package, hint)
+    return PipelineError("a package is not installed", package, hint=hint)
+
+
+def _overview() -> str:
+    """Return commands and exit statuses, grouped, for the end of the help text."""
+    stages = {name: stage.help for name, stage in STAGES.items()}
+    tools = {name: text for name, (_, text) in TOOLS.items()}
+    return "\n".join(
+        [
+            *_group("stages, in the order of the study (`snakemake all` and `dvc repro` run them):", stages),
+            *_group("tools:", tools),
+            *_group("exit status:", {str(status): text for status, text in STATUSES.items()}),
+            "COMMAND --help shows a command's own options.",
+        ]
+    )
+
+
+def _group(title: str, lines: Mapping[str, str]) -> list[str]:
+    column = 4 + max(map(len, lines))
+    shown = [title]
+    for name, text in lines.items():
+        shown += textwrap.wrap(text, WIDTH, initial_indent=f"  {name}".ljust(column), subsequent_indent=" " * column)
+    return [*shown, ""]
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    """Parse the command line; a word too many is an error with the usage of its command, not of all."""
+    parser, commands = _parser(argv[:1])
+    arguments, left = parser.parse_known_args(argv)
+    if left:
+        hint = "; a text of several words goes in quotes" if arguments.command in TOOLS else ""
+        commands[arguments.command].error(f"unrecognized arguments: {' '.join(left)}{hint}")
+    return arguments
+
+
+def _parser(wanted: list[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line and those of its commands; of the tools, ``wanted`` have arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline_src", usage="%(prog)s COMMAND [options]",
-        description="One stage of the study, or a tool beside it.",
-        epilog=overview(*listed), formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run one stage of the study, or a tool.",
+        epilog=_overview(), formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog=parser.prog
@@ -199,15 +279,35 @@ def _parser(wanted: list[str]) -> argparse.ArgumentParser:
             command.add_argument(f"--{item}", required=True)
         for key, option in stage.options.items():
             command.add_argument(f"--{key}", type=option.type, nargs="+" if option.many else None, help=option.help)
-    for name, (module, text) in TOOLS.items():
+    for name, (_, text) in TOOLS.items():
         command = commands.add_parser(name, description=text)
-        if name in wanted:  # a tool declares its own arguments, and is imported only when it is called
-            importlib.import_module(module).add_arguments(command)
-    return parser
+        if name in wanted:  # a tool is imported only when it is called
+            _tool(name)[0](command)
+    return parser, commands.choices
+
+
+def _tool(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Any]]:
+    """Import a tool; return the functions that add its arguments and run it."""
+    path, _, function = TOOLS[name][0].partition(":")
+    module = importlib.import_module(path)
+    add_arguments = f"add_{function}_arguments" if function else "add_arguments"
+    return getattr(module, add_arguments), getattr(module, function or "main")
+
+
+def _stopped(said: str, status: int) -> int:
+    """Print how a command was stopped; no further signal changes its status, nor interrupts its end by a traceback.
+
+    A second Ctrl-C is one, and so is `srun --kill-on-bad-exit`, which ends all processes that train together when the
+    first one has ended.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return _complain(f"{said}; run the same command again to continue", status, "stopped")
 
 
 def _complain(text: str, status: int = 2, kind: str = "error") -> int:
-    print(f"{kind}: {text}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal was closed
+        print(f"{kind}: {text}", file=sys.stderr)
     return status
 
 

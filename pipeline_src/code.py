@@ -1,24 +1,38 @@
-"""Stage ``code``: check params.yaml, and write the fingerprint of every stage's code for DVC to compare.
+"""Stage ``code``: check params.yaml, and write the fingerprint of every stage's code, which DVC compares.
 
-It runs first, since all other stages depend on its files: ``code/STAGE`` for each stage and
-``code/architectures/NAME`` and ``code/objectives/NAME`` for each member of the family, which dvc.yaml names by the
-parameter that chooses it. An edit that changes no statement changes none of them.
+It runs first, since all other stages depend on its files: ``code/STAGE`` for each stage, and ``code/models/NAME`` and
+``code/objectives/NAME`` for each member of the family, which dvc.yaml names by the parameter that selects it. An edit
+of comments or docstrings changes none of them.
 """
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.fingerprint import MEMBER_FOLDERS, fingerprint
-from pipeline_src.common.members import member_names
 from pipeline_src.common.paths import CODE
+from pipeline_src.common.progress import log
+from pipeline_src.common.registry import member_names
+from pipeline_src.common.yaml_files import CATALOGUE
 from pipeline_src.stages import STAGES
 
 
+def untracked_entries() -> str | None:
+    """Return a warning that names the catalogue's entries that git does not know; None without any."""
+    command = ["git", "ls-files", "--others", "--exclude-standard", "--", CATALOGUE]
+    try:
+        names = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    except FileNotFoundError:  # no git
+        return None
+    known = "`dvc exp save`, `dvc exp run --temp` and clones leave out what git does not know"
+    return f"{known}: git add {' '.join(names)}" if names else None
+
+
 def modules() -> dict[str, str]:
-    """Path below ``code`` -> the module whose fingerprint it holds."""
+    """Return path below ``code`` -> module of the fingerprint."""
     found = {name: stage.module for name, stage in STAGES.items() if name != "code"}
     for folder in MEMBER_FOLDERS:
         found |= {f"{folder}/{name}": f"pipeline_src.{folder}.{name}" for name in member_names(folder)}
@@ -26,7 +40,9 @@ def modules() -> dict[str, str]:
 
 
 def run() -> None:
-    """Write ``code``. That params.yaml is valid was checked before, as for every stage."""
+    """Write ``code``. As for every stage, params.yaml was checked before."""
+    if said := untracked_entries():
+        log.warning("%s", said)
     with atomic_directory(CODE) as written:
         for name, module in modules().items():
             (written / name).parent.mkdir(parents=True, exist_ok=True)
@@ -34,13 +50,13 @@ def run() -> None:
 
 
 def check_unchanged_code(names: Iterable[str]) -> None:
-    """Stop before a stage runs other code than DVC would record: it was edited since the run began.
+    """Stop a stage whose code was edited since the run began: DVC would record other code.
 
     Args:
         names: paths below ``code`` that the stage depends on.
 
     Raises:
-        PipelineError: a fingerprint is not that of the code now.
+        PipelineError: a fingerprint differs from that of the present code.
     """
     module_of = modules()
     for name in names:
@@ -48,5 +64,5 @@ def check_unchanged_code(names: Iterable[str]) -> None:
         if recorded.exists() and recorded.read_text(encoding="utf-8").strip() != fingerprint(module_of[name]):
             raise PipelineError(
                 "the code was edited since this run began", name,
-                remedy="start again (`snakemake all` or `dvc repro`): what was finished is kept",
+                hint="start again (`snakemake all` or `dvc repro`): what was finished is kept",
             )  # fmt: skip

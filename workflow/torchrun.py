@@ -9,6 +9,7 @@ not saved in time is lost as with a killed job: the next start goes on from the 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ PATIENCE = 110  # seconds for the workers to save; Slurm's signal comes 120 seco
 
 def main(arguments: Sequence[str]) -> int:
     """Run torchrun to its end; its exit status, where it was not an error."""
+    # a new store for each restart: the one that torchrun keeps holds the addresses of processes that have ended
+    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     try:
         torchrun(["--signals-to-handle", HANDED_ON, "--shutdown-timeout", str(PATIENCE), *arguments])
     except SignalException as stop:

@@ -1,1 +1,1 @@
-"""What everything else uses: errors, files, paths, progress, processes, random numbers."""
+"""Shared by all packages: errors, files, paths, progress, processes, random numbers."""

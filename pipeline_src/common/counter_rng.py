@@ -1,7 +1,7 @@
 """Random numbers keyed by what they decide (seed, example, position), never by batch, worker or order of calls.
 
 A counter-based generator in the manner of Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2, 3"): a
-mixing function of the key, here the finaliser of SplitMix64 (Steele et al. 2014), evaluated for whole arrays at once.
+mixing function of the key, here the finaliser of SplitMix64 (Steele et al. 2014), evaluated for arrays at once.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ROUNDS = 6  # of the Feistel network; four already pass for random (Luby and Rackoff 1988)
 
+# The phases' names in the keys of random numbers, unchanged since the first version.
+PHASE_KEYS = {"phase1": "short", "phase2": "long"}
+
 
 def derive_seed(*parts: object) -> int:
-    """A 64-bit key of what is decided, such as ``derive_seed(seed, "masks", duplicate)``."""
+    """Return a 64-bit key of a decision, such as ``derive_seed(seed, "masks", duplicate)``."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
 def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """64 random bits for each row and column, uint64 of the shape that all broadcast to.
+    """Return 64 random bits for each row and column, uint64 of the broadcast shape.
 
     Args:
-        stream: as :func:`derive_seed` gives it, or several of them (uint64).
+        stream: a key of :func:`derive_seed`, or several of them (uint64).
         rows: non-negative integers, such as example numbers.
         columns: non-negative integers, such as positions.
     """
@@ -36,7 +39,7 @@ def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) 
 
 
 def uniform(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Uniform numbers in [0, 1), float64; arguments as for :func:`bits`."""
+    """Return uniform numbers in [0, 1), float64; see :func:`bits` for the arguments."""
     return (bits(stream, rows, columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -48,7 +51,7 @@ def integers(
 
 
 def permuted(stream: int, places: np.ndarray, size: int) -> np.ndarray:
-    """Where a keyed permutation of [0, size) puts ``places``, int64: a shuffle of any size that takes no memory.
+    """Apply a keyed permutation of [0, size) to ``places``, int64: a shuffle of any size that takes no memory.
 
     A Feistel network over the rows and columns of a table that holds ``size`` places with little to spare (Black and
     Rogaway 2002), walked until the place falls below ``size`` again.

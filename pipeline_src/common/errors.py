@@ -1,4 +1,4 @@
-"""The one error a user is meant to read: what is wrong, which value, where, and what to do next."""
+"""The error for users: what is wrong, which value, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ LONGEST = 2_000  # characters of each part of an error
 
 
 class PipelineError(Exception):
-    """A mistake in the input, the parameters or the machine that the user can mend.
+    """A mistake in the input, the parameters or the machine that the user can fix.
 
     ``python -m pipeline_src`` prints it without a traceback and exits with status 2.
 
     Args:
         what: what is wrong, as a short clause ("unknown key in params.yaml").
         value: the offending value, shown after ``what``; None shows nothing.
-        where: file, line, page or task in which the value stands.
-        remedy: what to do next, as an imperative sentence.
+        where: file, line, page or task of the value.
+        hint: what to do next, as an imperative sentence.
     """
 
-    def __init__(self, what: str, value: object = None, *, where: object = None, remedy: str) -> None:
-        self.what, self.value, self.where, self.remedy = what, value, where, remedy
+    def __init__(self, what: str, value: object = None, *, where: object = None, hint: str) -> None:
+        self.what, self.value, self.where, self.hint = what, value, where, hint
         super().__init__(str(self))
 
     def __str__(self) -> str:
         text = self.what if self.value is None else f"{self.what}: {_printable(self.value)}"
         if self.where is not None:
             text += f"\n  where:  {_printable(self.where)}"
-        return f"{text}\n  remedy: {_printable(self.remedy)}"
+        return f"{text}\n  hint: {_printable(self.hint)}"
 
     def __reduce__(self) -> tuple[Any, ...]:  # crosses process pools and Beam workers unchanged
-        return _rebuild, (self.what, self.value, self.where, self.remedy)
+        return _rebuild, (self.what, self.value, self.where, self.hint)
 
 
 def _printable(said: object) -> str:
-    """What came from outside, without codes that a terminal would obey and characters that it cannot write; cut."""
+    """Foreign text, cut, without control codes and unprintable characters."""
     text = str(said)
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
     if text.replace("\n", "").isprintable():
@@ -45,14 +45,19 @@ def _printable(said: object) -> str:
     )
 
 
-def _rebuild(what: str, value: object, where: object, remedy: str) -> PipelineError:
-    return PipelineError(what, value, where=where, remedy=remedy)
+def is_panic(error: BaseException) -> bool:
+    """Return whether a library in Rust failed on its input; pyo3's class is no Exception and cannot be imported."""
+    return type(error).__name__ == "PanicException"
+
+
+def _rebuild(what: str, value: object, where: object, hint: str) -> PipelineError:
+    return PipelineError(what, value, where=where, hint=hint)
 
 
 class Interrupted(Exception):
-    """A stage was asked to stop and has saved where it is; the same command goes on from there.
+    """A stage was asked to stop and has saved its state; the same command continues from there.
 
-    ``python -m pipeline_src`` prints it and exits with ``STATUS``: a temporary failure that asks to be tried again.
+    ``python -m pipeline_src`` prints it and exits with ``STATUS``: a temporary failure, to be retried.
     """
 
     STATUS = 75  # EX_TEMPFAIL of sysexits.h

@@ -1,26 +1,79 @@
-"""Writing files so that they exist whole or not at all, and reading them back."""
+"""Write files and folders atomically, read JSON of a known shape, and compute checksums."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.shapes import misfit
+from pipeline_src.common.names import shown
+
+READ_AT_ONCE = 1 << 24  # bytes
+
+
+def checksum(path: Path) -> int:
+    """Return the CRC-32C of a file, computed at several GB/s: it detects damage, not manipulation."""
+    import google_crc32c  # `doctor` runs before anything is installed
+
+    running = google_crc32c.Checksum()
+    with open(path, "rb") as file:
+        while content := file.read(READ_AT_ONCE):
+            running.update(content)
+    return int.from_bytes(running.digest(), "big")
+
+
+def misfit(value: Any, shape: Any, place: str = "") -> str | None:
+    """Return the first mismatch of a JSON value with a shape, or None.
+
+    A shape is a type (``int``: a non-negative whole number; ``float``: any finite number), ``[shape]`` for a list,
+    ``{"key": shape, ...}`` for an object with at least these keys, ``{str: shape}`` for one with any keys, or
+    ``object``.
+    """
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return _said(value, place, "an object")
+        if missing := [key for key in shape if isinstance(key, str) and key not in value]:
+            return f"{place or 'the file'} lacks {missing[0]}"
+        pairs = [(key, shape.get(key, shape.get(str))) for key in value]
+        inner = (misfit(value[key], of, f"{place}.{key}".lstrip(".")) for key, of in pairs if of is not None)
+        return next((found for found in inner if found), None)
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return _said(value, place, "a list")
+        inner = (misfit(one, shape[0], f"{place}[{number}]") for number, one in enumerate(value))
+        return next((found for found in inner if found), None)
+    return None if _is_plain(value, shape) else _said(value, place, NAMES.get(shape, shape.__name__))
+
+
+NAMES = {int: "a whole number", float: "a finite number", str: "a text", dict: "an object", list: "a list"}
+
+
+def _is_plain(value: Any, kind: type) -> bool:
+    if kind is int:
+        return type(value) is int and value >= 0
+    if kind is float:
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max  # of 9e999, isfinite is an error
+    return isinstance(value, kind)
+
+
+def _said(value: Any, place: str, wanted: str) -> str:
+    return f"{place or 'the file'} is {shown(value)}, not {wanted}"
 
 
 @contextmanager
 def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary neighbour of ``path``; it takes the name only when the block ends without error.
+    """Open a temporary neighbour of ``path``; it is renamed only when the block ends without error.
 
-    Text is UTF-8 with ``\\n`` line ends on every platform.
+    Text is UTF-8 with ``\\n`` line ends on every platform. A full disk is an error that names ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,15 +85,25 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
+    except OSError as error:
+        _name(error, path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _name(error: OSError, path: Path) -> None:
+    """Add the path that was written to the error of a full disk, which names none."""
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        error.filename = str(path)
 
 
 @contextmanager
 def atomic_directory(path: str | Path) -> Iterator[Path]:
     """Yield an empty temporary neighbour of ``path``; it replaces ``path`` only when the block ends without error.
 
-    Its files may then be read and written by whom the umask allows; safetensors' are their owner's alone.
+    Its files get the permissions of the umask; safetensors' would be readable only by their owner. They are on the disk
+    before the folder has its name. A full disk is an error that names ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,9 +116,14 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
         for file in partial.rglob("*"):
             if file.is_file() and not file.is_symlink():
                 file.chmod(allowed)
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
         if path.exists():
             shutil.rmtree(path)
         os.replace(partial, path)
+    except OSError as error:
+        _name(error, path)
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -68,7 +136,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path, shape: Any = object) -> Any:
-    """Read a JSON file; ``shape`` says what it must look like (:mod:`pipeline_src.common.shapes`).
+    """Read a JSON file of a ``shape`` (see :func:`misfit`).
 
     Raises:
         PipelineError: the file is missing, is not JSON, or is of another shape.
@@ -78,36 +146,36 @@ def read_json(path: str | Path, shape: Any = object) -> Any:
             value = json.load(file)
     except FileNotFoundError:
         raise PipelineError(
-            "file not found", path, remedy="run the stage that makes it, or `dvc pull` to fetch it"
+            "file not found", path, hint="run the stage that makes it, or `dvc pull` to fetch it"
         ) from None
     except (ValueError, RecursionError) as error:
         raise PipelineError(
-            "not a JSON file", path, where=error, remedy="delete it and run its stage again, or fetch it again"
+            "not a JSON file", path, where=error, hint="delete it and run its stage again, or fetch it again"
         ) from None
     if wrong := misfit(value, shape):
         raise PipelineError(
-            "not what its stage writes", wrong, where=path, remedy="delete it and run its stage again, or `dvc pull` it"
+            "not what its stage writes", wrong, where=path, hint="delete it and run its stage again, or `dvc pull` it"
         )
     return value
 
 
 def list_folder(folder: str | Path) -> list[str]:
-    """The names in a folder, sorted.
+    """Return the sorted names in a folder.
 
     Raises:
-        PipelineError: it cannot be read; ``glob`` and ``rglob`` would pass over it without a word.
+        PipelineError: it cannot be read; ``glob`` and ``rglob`` would skip it silently.
     """
     try:
         return sorted(os.listdir(folder))
     except OSError as error:
         raise PipelineError(
             "a folder cannot be read", folder, where=error.strerror,
-            remedy="give yourself the right to read it (`chmod u+rx`), or take it away",
+            hint="give yourself the right to read it (`chmod u+rx`), or remove it",
         ) from None  # fmt: skip
 
 
 def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:
-    """Hex digest of a file by each algorithm, reading it once in blocks of 1 MiB."""
+    """Return a file's hex digest by each algorithm, reading it once in blocks of 1 MiB."""
     running = {name: hashlib.new(name) for name in set(algorithms)}
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -117,15 +185,15 @@ def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:
 
 
 def hash_file(path: str | Path) -> str:
-    """The sha256 of a file, in hex."""
+    """Return the sha256 of a file, in hex."""
     return digests(path, ["sha256"])["sha256"]
 
 
 @contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """What a library in Rust, such as safetensors, says of the operating system while it writes ``path``, as OSError.
+    """Convert the operating system's errors from a library in Rust, such as safetensors, to OSError.
 
-    Their errors are of classes of their own, which would hide a full disk.
+    Such libraries have their own classes of errors, which would hide a full disk.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""Fingerprint of code: what a stage, a checkpoint or a cache was made by.
+"""Fingerprint of the code that made a stage's outputs, a checkpoint or a cache.
 
-It covers every file of the project that a module imports, directly or not, as its syntax tree without docstrings, and
-data files beside them. Comments, docstrings and formatting do not change it; a change of what is computed does.
-dvc.yaml, checkpoints, the feature cache and the baselines use the same one, so that they agree on what an edit makes
+It covers every file of the project that a module imports, directly or not, as a syntax tree without docstrings, and the
+data files in their folders. Comments, docstrings and formatting do not change it; a change of the computation does.
+dvc.yaml, checkpoints, the feature cache and the baselines use the same one, so that an edit makes the same things
 stale.
 """
 
@@ -15,26 +15,21 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Folders whose members are loaded by name, so that no import leads to them. A stage that loads one depends on the
-# member's own fingerprint too.
-MEMBER_FOLDERS = ("architectures", "objectives")
-# Not code of a stage: params.yaml states every value, DVC compares the values, and the schema only checks them.
-CHECKED_VALUES = "pipeline_src/params"
-# Entries are dependencies of the stages that read them, one by one
-CATALOGUE = "pipeline_src/catalogue"
+# Folders of members that are loaded by name, without an import. A stage that loads one also depends on its fingerprint.
+MEMBER_FOLDERS = ("models", "objectives")
+# Not code of a stage: the schema only checks the values of params.yaml, which DVC compares.
+CHECKED_VALUES = "pipeline_src/config"
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # fields of a statement that hold statements
 
 
 def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
-    """Return sixteen hexadecimal digits for the code of a module and of all that it imports.
-
-    The same under every Python version.
+    """Return sixteen hexadecimal digits for the code of a module and all its imports, the same in every Python.
 
     Args:
         module: such as ``pipeline_src.pretraining.pretrain``.
-        members: modules that it loads by name, from :data:`MEMBER_FOLDERS`; one that is not below ``root``, because it
-            was added to the package's path, is not covered.
-        root: the project's.
+        members: modules that it loads by name, from :data:`MEMBER_FOLDERS`; one that is not below ``root`` (added
+            to the package's path) is not covered.
+        root: the project's root.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -52,9 +47,9 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
 
 
 def imported_files(module: str, root: Path = ROOT) -> list[str]:
-    """Files below ``root`` that importing ``module`` may read, imports inside functions included.
+    """Return the files below ``root`` that ``module`` may import, also within functions.
 
-    Of the packages' ``__init__``, only those that hold code.
+    An ``__init__.py`` with only a docstring is left out.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -76,10 +71,10 @@ def imported_files(module: str, root: Path = ROOT) -> list[str]:
 
 
 def _data_files(folder: Path, root: Path) -> Iterator[Path]:
-    """Files in a folder of code, and in folders below it without code of their own, that are not code."""
+    """Yield the files that are not code in a folder of code and in folders without code below it."""
     for path in folder.iterdir():
         if path.is_dir():
-            if path.name != "__pycache__" and path != root / CATALOGUE and not any(path.glob("*.py")):
+            if path.name != "__pycache__" and not any(path.glob("*.py")):
                 yield from _data_files(path, root)
         elif path.suffix not in (".py", ".pyc") and not path.name.startswith("."):
             yield path
@@ -87,7 +82,7 @@ def _data_files(folder: Path, root: Path) -> Iterator[Path]:
 
 @cache
 def _statements(file: Path) -> str:
-    """A file's syntax tree as text, without docstrings and other bare strings."""
+    """Return a file's syntax tree as text, without docstrings and other bare strings."""
     tree = ast.parse(file.read_bytes())
     for node in ast.walk(tree):
         for block in BLOCKS:
@@ -101,7 +96,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _dump(node: object) -> str:
-    """A tree as text. ``ast.dump`` is not the same in every Python: newer ones add fields, empty in older code."""
+    """Return a tree as text. ``ast.dump`` differs between Pythons: newer ones add fields, empty in older code."""
     if isinstance(node, ast.AST):
         fields = [f"{name}={_dump(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
         return f"{type(node).__name__}({','.join(fields)})"
@@ -110,14 +105,14 @@ def _dump(node: object) -> str:
 
 @cache
 def _file(module: str, root: Path) -> Path | None:
-    """The file of a module of the project; None for a library, or a name that is no module."""
+    """Return the file of a module of the project, or None."""
     base = root.joinpath(*module.split("."))
     return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
 
 
 @cache  # one module is imported by many stages
 def _imports(file: Path, package: str) -> list[str]:
-    """Names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, which may be a module."""
+    """Return the names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, which may be a module."""
     names = []
     for node in _import_nodes(ast.parse(file.read_bytes()).body):
         if isinstance(node, ast.Import):
@@ -131,12 +126,12 @@ def _imports(file: Path, package: str) -> list[str]:
 
 @cache
 def _is_docstring_only(file: Path) -> bool:
-    """Whether a package's ``__init__`` holds nothing but a docstring."""
+    """Return whether a file is an ``__init__.py`` with only a docstring."""
     return file.name == "__init__.py" and all(map(_is_text, ast.parse(file.read_bytes()).body))
 
 
 def _import_nodes(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Imports among statements and in their blocks; expressions, of which there are many, are not searched."""
+    """Yield the imports among statements and in their blocks."""
     for node in statements:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node

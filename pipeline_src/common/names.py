@@ -1,22 +1,25 @@
-"""Names from outside that become folders, files, commands or names of stages: one rule for all of them.
+"""Check names from outside that become folders, files, commands or stages, and print foreign text safely.
 
-A name holds ASCII letters, digits, - and _, and begins with a letter or digit: so it is one component of a path, never
-an option, and means nothing to a shell. A path is of such components, each of which may hold dots, and stays below
-its folder.
+A name has ASCII letters, digits, - and _, and begins with a letter or digit, so it is one component of a path, never an
+option, and has no meaning in a shell. A path has such components, which may have dots, and stays below its folder.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import re
 
-LONGEST = 100  # characters: several of them make one file's name, which holds 255 bytes
+from pipeline_src.common.errors import PipelineError
+
+LONGEST = 100  # characters: a file's name, of up to 255 bytes, may have several
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _COMPONENT = re.compile(r"\w[^\x00-\x1f\x7f/\\]*")
 
 
 def check_name(name: str) -> str:
-    """The name itself.
+    """Return the name.
 
     Raises:
         ValueError: it is not a name.
@@ -28,7 +31,7 @@ def check_name(name: str) -> str:
 
 
 def check_path(path: str) -> str:
-    """A path below some folder, as it is.
+    """Return a path below some folder.
 
     Raises:
         ValueError: it is absolute, empty, or has a component such as ``..``.
@@ -40,10 +43,10 @@ def check_path(path: str) -> str:
 
 
 def check_file_name(name: str) -> str:
-    """The name of a file in some folder, as it is.
+    """Return the name of a file in some folder.
 
     Raises:
-        ValueError: it is a path, or none.
+        ValueError: it is not a name of a file.
     """
     if "/" in check_path(name):
         raise ValueError(f"the name of a file holds no /, unlike {shown(name)}")
@@ -51,17 +54,36 @@ def check_file_name(name: str) -> str:
 
 
 def shown(text: object, most: int = LONGEST) -> str:
-    """What somebody gave, for an error: as Python spells it, so that no control code reaches a terminal, and cut."""
+    """Return a value for an error in Python's spelling, cut, so that no control code reaches a terminal."""
     spelled = ascii(text) if not isinstance(text, str) or not text.isprintable() else repr(text)
     return spelled if len(spelled) <= most else f"{spelled[:most]}…"
 
 
 def shown_text(text: object, most: int = 300) -> str:
-    """A library's words, without line ends and control codes."""
+    """Return a library's message without line ends and control codes."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text))[:most]
 
 
 def as_text(text: str) -> str:
-    """Anybody's words as one line of Markdown that shows them: no HTML, no cell of a table, no control codes."""
+    """Return foreign text as one line of Markdown: without HTML, table cells and control codes."""
     safe = shown_text(text.replace("&", "&amp;") if "<" in text else text, most=len(text) * 5)
     return safe.replace("<", "&lt;").replace("|", r"\|")
+
+
+def number_of(unit: str, name: str, usual: float, least: float = 0, most: float = math.inf) -> float:
+    """Return the number in ``$name``, or the usual one if it is unset.
+
+    Raises:
+        PipelineError: it is not a number between ``least`` and ``most``.
+    """
+    wanted = os.environ.get(name, str(usual))
+    try:
+        number = float(wanted)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most or math.isinf(number):  # nor NaN
+        up_to = "or more" if math.isinf(most) else f"up to {most:,g}"
+        raise PipelineError(
+            f"not a number of {unit}", wanted, where=f"${name}", hint=f"set it to {least:g} {up_to}, or unset it"
+        )
+    return number

@@ -1,4 +1,4 @@
-"""Work over several processes: spread in the order of its items, or shared with those a launcher started beside us."""
+"""Map over several processes in order, and read the rank that a launcher gave this process."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from pipeline_src.common.errors import PipelineError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 WORKERS = "PIPELINE_WORKERS"
-PORT = 29_400  # and 1,000 above it, where srun starts the processes: chosen by the job's number
+PORT = 29_400  # to 30,399 with srun: plus the job's number modulo 1,000
 
 
 def usable_cores() -> int:
-    """CPU cores that this process may use; all of the machine's on macOS, which cannot say."""
+    """Return the number of CPU cores that this process may use; on macOS all of the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def peak_memory() -> int:
-    """The most memory that this process has used so far, in bytes."""
+    """Return the peak memory of this process so far, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def count_workers() -> int:
-    """Worker processes of this stage: ``$PIPELINE_WORKERS`` (Snakemake sets it), else every core it may use."""
+    """Return this stage's number of workers: ``$PIPELINE_WORKERS`` (set by Snakemake), else all usable cores."""
     wanted = os.environ.get(WORKERS) or str(usable_cores())
     if not wanted.isdecimal() or int(wanted) < 1:
-        raise PipelineError("not a number of workers", wanted, where=f"${WORKERS}", remedy="set it to 1 or more")
+        raise PipelineError("not a number of workers", wanted, where=f"${WORKERS}", hint="set it to 1 or more")
     return int(wanted)
 
 
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
 ) -> Iterator[Result]:
-    """Yield ``function(item)`` for every item, in order; at most two items a worker are under way.
+    """Yield ``function(item)`` for every item, in order; at most two items per worker are pending.
 
     Args:
-        function: one of a module's top level, or a ``functools.partial`` of one; runs in other processes.
-        items: read as workers become free, so that they may be many.
-        workers: processes; None for :func:`count_workers`. With one, all runs in this process.
+        function: a top-level function of a module, or a ``functools.partial`` of one; runs in other processes.
+        items: read as workers become free.
+        workers: number of processes; None for :func:`count_workers`. With one, everything runs in this process.
 
     Raises:
-        PipelineError: a worker was killed, most often for want of memory. What ``function`` raises comes as it is.
+        PipelineError: a worker was killed, usually for lack of memory. Errors of ``function`` are raised unchanged.
     """
     workers = workers or count_workers()
     if workers == 1:
         yield from map(function, items)
         return
-    # not by fork, which is unsafe where threads run (torch, tokenizers) and on macOS; what `function` needs is
-    # imported once, by the server that forks the workers
+    # not fork, which is unsafe with threads (torch, tokenizers) and on macOS; the server that forks the workers imports
+    # the modules of `function` once
     context = get_context("forkserver")
     context.set_forkserver_preload([getattr(function, "func", function).__module__])
     others = set(active_children())
@@ -72,23 +72,23 @@ def map_in_order(
         while waiting:
             yield waiting.popleft().result()
     except BrokenProcessPool:
-        for worker in set(active_children()) - others:  # one that was just starting is not ended by the pool itself,
-            worker.kill()  # which would wait for it forever
+        for worker in set(active_children()) - others:  # the pool does not kill one that was just starting,
+            worker.kill()  # and would wait for it forever
         raise PipelineError(
-            "a worker process was killed", f"{workers} workers", where="most often for want of memory",
-            remedy=f"give the stage more memory, or fewer workers: {WORKERS}=1",
+            "a worker process was killed", f"{workers} workers", where="usually for lack of memory",
+            hint=f"give the stage more memory, or fewer workers: {WORKERS}=1",
         ) from None  # fmt: skip
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def place() -> tuple[int, int, int]:
-    """Rank, size and rank on this machine, from torchrun's variables or else those of a task of ``srun``.
+    """Return rank, world size and local rank, from torchrun's variables or else srun's.
 
-    ``SLURM_STEP_NUM_TASKS`` is set by srun alone, not in a batch script that runs one process of a larger allocation.
+    ``SLURM_STEP_NUM_TASKS`` is set only by srun, not in a batch script that runs one process of a larger allocation.
 
     Raises:
-        PipelineError: a variable is missing, is no number, or does not go with the others.
+        PipelineError: a variable is missing, is not a number, or contradicts the others.
     """
     environment = os.environ
     if "RANK" in environment:
@@ -108,7 +108,7 @@ def place() -> tuple[int, int, int]:
 
 
 def _launched(name: str, usual: str | None = None, least: int = 0, most: int = 10**9) -> int:
-    """A whole number that a launcher sets in the environment."""
+    """A whole number set by a launcher in the environment."""
     value = os.environ.get(name, usual)
     if value is None:
         raise _not_launched("a variable that the launcher sets is missing", None, name)
@@ -121,7 +121,7 @@ def _launched(name: str, usual: str | None = None, least: int = 0, most: int = 1
 def _not_launched(what: str, value: str | None, name: str) -> PipelineError:
     return PipelineError(
         what, value, where=f"${name}",
-        remedy="start processes that train together with torchrun or srun, which set it; for one process alone, "
+        hint="start processes that train together with torchrun or srun, which set it; for a single process, "
         "`unset RANK SLURM_STEP_NUM_TASKS`",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The names of the folders and files that stages hand to each other, relative to the project's root."""
+"""Folders and files that stages pass to each other, relative to the project's root."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from pathlib import Path
 
 CODE = Path("code")  # fingerprints of the stages' code
 
-# what is fetched
-DOWNLOADS = Path("data/downloads")  # files as they come, kept for the next fetch
+# downloads
+DOWNLOADS = Path("data/downloads")  # fetched files, kept for the next fetch
 RAW_WIKIPEDIA = Path("data/raw/wikipedia")
 RAW_BOOKS = Path("data/raw/books")
 TASKS = Path("data/tasks")
+START_MODEL = Path("data/start_model")  # what pretraining goes on from, in this project's layout
 
 # the corpus
 TEXT = Path("data/text")
@@ -37,31 +38,31 @@ TASK_RESULTS = RESULTS / "tasks"
 INTERPRETATION = RESULTS / "interpretation"
 SUBMISSIONS = RESULTS / "submissions"
 
-# what no stage depends on: times, hosts, machines
+# no stage depends on these: times, hosts, machines
 LOGS = Path("logs")
 PRETRAIN_LOGS = LOGS / "pretrain"
 
-# Outputs whose path holds a name of params.yaml end in a folder of a name that nothing else bears. DVC clears a stage's
-# outputs before it runs, and `dvc repro --single-item` before anything has looked at the name: one that is spelt as a
-# path, such as ../../docs, would clear that folder. As it is, it leads to a folder that does not exist.
+# Outputs whose path has a name of params.yaml end in a folder with a unique name. DVC deletes a stage's outputs before
+# it runs, and `dvc repro --single-item` before the name is checked: a name such as ../../docs would delete that folder.
+# With the unique name, it leads to a folder that does not exist.
 KEPT_MODEL = "kept-model"
 
 
 def raw_wikipedia(part: str) -> Path:
-    """The dump of a part of Wikipedia, as it was fetched."""
+    """Folder of the fetched dump of a part of Wikipedia."""
     return RAW_WIKIPEDIA / part / "dump-files"
 
 
 def text_wikipedia(part: str, text: Path = TEXT) -> Path:
-    """The prose of a part of Wikipedia."""
+    """Folder of the prose of a part of Wikipedia."""
     return text / "wikipedia" / part / "clean-text"
 
 
 def finetuned_model(task: str, restart: int | str) -> Path:
-    """The model that a restart of a task kept."""
+    """Folder of the best model of a task and restart."""
     return FINETUNED / task / str(restart) / KEPT_MODEL
 
 
 def task_predictions(task: str, restart: int | str) -> Path:
-    """What a restart of a task predicts, and its runs."""
+    """Folder of the predictions and runs of a task and restart."""
     return PREDICTIONS / task / str(restart) / "predicted"

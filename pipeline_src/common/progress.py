@@ -1,4 +1,4 @@
-"""Telling a person how far a stage is: a bar on a terminal, periodic lines elsewhere, and a log file either way."""
+"""Progress of a stage: a bar on a terminal, periodic lines elsewhere, and always a log file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipeline_src.common.paths import LOGS
 
 log = logging.getLogger("pipeline_src")
 T = TypeVar("T")
-PLAIN = "PIPELINE_PLAIN_PROGRESS"  # set by the Snakefile: bars of jobs side by side would overwrite each other
-DONE = "done in"  # opens the message that a stage got to its end
+PLAIN = "PIPELINE_PLAIN_PROGRESS"  # set by the Snakefile: bars of parallel jobs would overwrite each other
+DONE = "done in"  # prefix of the message at a stage's end
 SEPARATOR = "---- the run above did not get to its end; the next one:"  # in a log
-LINE_EVERY = 20.0  # seconds between progress lines where there is no terminal
-NOTES: dict[str, Callable[[float], str]] = {  # how numbers read that are no plain "name value"
+LINE_EVERY = 20.0  # seconds between progress lines without a terminal
+NOTES: dict[str, Callable[[float], str]] = {  # numbers that are not printed as "name value"
     "tokens_per_second": lambda value: f"tok/s {tqdm.format_sizeof(value)}",
     "mfu": lambda value: f"MFU {100 * value:.0f} %",
 }
@@ -29,13 +29,13 @@ NOTES: dict[str, Callable[[float], str]] = {  # how numbers read that are no pla
 def open_log(stage: str, item: str, speaks: bool = True) -> Path:
     """Send the stage's messages to ``logs/<stage>/<item>.log`` and, if it ``speaks``, to stderr.
 
-    The file starts anew where the last run got to its end. One that was stopped, killed or failed may be gone on with:
-    its messages stay, and those of this run follow below a line.
+    The file is overwritten if the last run finished. After one that was stopped, killed or failed, its messages stay
+    and those of this run follow after a separator.
     """
     path = LOGS / stage / f"{item}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
-    goes_on = path.exists() and not _finished(path)
-    if goes_on:
+    continues = path.exists() and not _finished(path)
+    if continues:
         with open(path, "a", encoding="utf-8") as file:
             file.write(f"{SEPARATOR}\n")
     log.setLevel(logging.INFO)
@@ -43,10 +43,10 @@ def open_log(stage: str, item: str, speaks: bool = True) -> Path:
     for old in list(log.handlers):
         log.removeHandler(old)
         old.close()
-    to_file = logging.FileHandler(path, mode="a" if goes_on else "w", encoding="utf-8")
+    to_file = logging.FileHandler(path, mode="a" if continues else "w", encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     to_terminal = _TqdmHandler()
-    to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints what ends a stage
+    to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints the error that ends a stage
     to_terminal.setFormatter(logging.Formatter(f"[{stage} {item}] %(message)s"))
     log.addHandler(to_file)
     if speaks:
@@ -55,13 +55,13 @@ def open_log(stage: str, item: str, speaks: bool = True) -> Path:
 
 
 def _finished(path: Path) -> bool:
-    """Whether the last run in a log got to its end."""
+    """Return whether the last run in a log finished."""
     last = path.read_text(encoding="utf-8", errors="replace").rpartition(f"{SEPARATOR}\n")[2]
     return f" INFO {DONE} " in last
 
 
 class _TqdmHandler(logging.Handler):
-    """Prints above a running bar instead of through it."""
+    """Prints above a running bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         tqdm.write(self.format(record), file=sys.stderr)
@@ -72,9 +72,9 @@ class Progress:
 
     Args:
         what: the work in a word or two ("masking", "fine-tuning cola").
-        total: units of work in all; None when unknown.
+        total: total units of work; None if unknown.
         unit: name of one unit ("article", "step", "B" for bytes).
-        initial: units that an earlier run did, which count as done but not into rate and ETA.
+        initial: units done by an earlier run, which do not count for rate and ETA.
     """
 
     def __init__(self, what: str, total: float | None, unit: str, initial: float = 0) -> None:
@@ -105,9 +105,9 @@ class Progress:
             self._bar.close()
 
     def advance(self, amount: float = 1, **numbers: float) -> None:
-        """Count ``amount`` more units as done; ``numbers`` (loss=…, …) stand at the end of the bar or line.
+        """Count ``amount`` more units as done; show ``numbers`` (loss=…, …) at the end of the bar or line.
 
-        Names in :data:`NOTES` are written in their own way, such as ``tok/s 12.3k, MFU 41 %``.
+        Those in :data:`NOTES` have their own format, such as ``tok/s 12.3k, MFU 41 %``.
         """
         self.done += amount
         if numbers:
@@ -136,7 +136,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """``59 s``; from two minutes on hours, minutes and seconds: ``0:02:30``, ``1:02:33``."""
+    """Format seconds: ``59 s``, and from two minutes ``0:02:30``, ``1:02:33``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -144,7 +144,7 @@ def duration(seconds: float) -> str:
 
 
 def track(items: Iterable[T], what: str, unit: str, total: float | None = None) -> Iterator[T]:
-    """Yield ``items`` one by one, counting each in a :class:`Progress`."""
+    """Yield ``items``, counting each in a :class:`Progress`."""
     with Progress(what, total, unit) as progress:
         for item in items:
             yield item

@@ -1,32 +1,36 @@
-"""YAML as people write it, read with one meaning.
+"""Read YAML that has the same meaning in YAML 1.1 and 1.2, and the entries of the catalogue.
 
-PyYAML reads YAML 1.1, DVC (by ruamel.yaml) YAML 1.2: ``010`` is 8 to the one and 10 to the other, ``yes`` is true or a
-word. What both do not read alike is refused, so that a stage runs with the values that dvc.lock keeps.
+PyYAML reads YAML 1.1, DVC (with ruamel.yaml) YAML 1.2: ``010`` is 8 or 10, ``yes`` is true or a word. A text that they
+read differently is refused, so that a stage runs with the values that dvc.lock records.
+
+A test derives from a stage's imports of the catalogue's folders which entries dvc.yaml must name.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from pipeline_src.common.names import shown, shown_text
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import check_name, shown, shown_text
 
 LARGEST = 1_000_000  # characters
-MOST = 100_000  # values, those behind aliases counted each time
+MOST = 100_000  # values, those of aliases counted each time
 
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text holds, as plain values.
+    """Return the plain values of a YAML text.
 
     Raises:
-        ValueError: it is not YAML, is too large, names a key twice, or holds a value that has two meanings; one line.
+        ValueError: it is not YAML, is too large, has a key twice, or has a value with two meanings; one line.
     """
     if len(text) > LARGEST:
         raise ValueError(f"{len(text):,} characters, more than {LARGEST:,}")
@@ -36,20 +40,20 @@ def parse_yaml(text: str) -> Any:
         theirs = YAML(typ="safe", pure=True).load(text)
         for key, one, other in _differences(ours, theirs, ""):
             raise ValueError(
-                f"{shown_text(key) or 'the whole'} is {shown(one)} in YAML 1.1 and {shown(other)} in YAML 1.2: "
+                f"{shown_text(key) or 'the file'} is {shown(one)} in YAML 1.1 and {shown(other)} in YAML 1.2: "
                 "write a text in quotes, a number without leading zeros, and true or false"
             )
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except (yaml.YAMLError, YAMLError) as error:
         raise ValueError(_in_one_line(error)) from None
-    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:  # of tags and of odd numbers
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:  # from tags and odd numbers
         raise ValueError(f"a value that cannot be read ({type(error).__name__}: {shown(str(error))})") from None
     return ours
 
 
 def _refuse_bombs(value: Any) -> None:
-    """Count values without unfolding more than :data:`MOST` of them."""
+    """Refuse more than :data:`MOST` values, without unfolding more."""
     count, waiting = 0, [value]
     while waiting:
         node = waiting.pop()
@@ -79,7 +83,7 @@ def _differences(ours: Any, theirs: Any, key: str) -> Iterator[tuple[str, Any, A
 
 
 def _same(ours: Any, theirs: Any) -> bool:
-    """Whether both are one value; ``1e-05``, which `dvc exp run -S` writes, is a text to YAML 1.1, read as one."""
+    """Return whether both are the same value; ``1e-05``, written by `dvc exp run -S`, is a string in YAML 1.1."""
     if isinstance(ours, str) and isinstance(theirs, float):
         try:
             return float(ours) == theirs
@@ -94,3 +98,47 @@ def _in_one_line(error: yaml.YAMLError | YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
     return shown_text(problem) + (f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "")
+
+
+CATALOGUE = "catalogue"
+SOURCES = f"{CATALOGUE}/sources"  # sources of a corpus
+TASK_SOURCES = f"{CATALOGUE}/task_sources"  # sources of a task's official files
+TASK_SPECS = f"{CATALOGUE}/tasks"  # definitions of tasks
+MODELS = f"{CATALOGUE}/models"  # models to go on from
+ROOT = Path(__file__).parents[2]
+HELP = "catalogue/README.md"
+
+
+def entry_names(folder: str) -> list[str]:
+    """Return the sorted names of a folder's entries."""
+    return sorted(path.stem for path in (ROOT / folder).glob("*.yaml"))
+
+
+def read_entry(folder: str, name: str) -> dict[str, Any]:
+    """Return the mapping in ``<folder>/<name>.yaml``.
+
+    Raises:
+        PipelineError: there is no such entry, or the file is not YAML or not a mapping.
+    """
+    where = f"{folder}"
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise PipelineError("not a name for an entry of the catalogue", where=where, hint=str(error)) from None
+    path = ROOT / folder / f"{name}.yaml"
+    try:
+        entry: Any = parse_yaml(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PipelineError(
+            "no such entry in the catalogue", name, where=where,
+            hint=f"add {name}.yaml there, or name one that is there: {', '.join(entry_names(folder))}",
+        ) from None  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise PipelineError(
+            "an entry of the catalogue cannot be read", f"{name}.yaml: {error}", where=where, hint=f"see {HELP}"
+        ) from None
+    if not isinstance(entry, dict):
+        raise PipelineError(
+            "an entry of the catalogue is not a mapping of keys", f"{name}.yaml", where=where, hint=f"see {HELP}"
+        )
+    return entry

@@ -1,1 +1,1 @@
-"""What all text shares: documents on disk, sentences, the validation split."""
+"""Documents on disk, sentences, the validation split, statistics of the corpus."""

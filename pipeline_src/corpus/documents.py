@@ -1,4 +1,4 @@
-"""A document on disk: one JSON object a line, in shards, with a manifest that is written last.
+"""Documents on disk: one JSON object per line, in shards, with a manifest that is written last.
 
 ``data/text/<corpus>/`` holds ``<shard>.jsonl`` files and ``manifest.json``. Every stage after the cleaning ones
 reads documents through :func:`read_documents`, in the order of the shards' names.
@@ -11,20 +11,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.common.files import hash_file, misfit, read_json, write_json
 from pipeline_src.common.paths import text_wikipedia
-from pipeline_src.common.shapes import misfit
 
+FEW = 10  # validation documents of a source, below which its figures say little
 SLICE = 32 << 20  # bytes of a shard that one process reads at a time
-COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}  # of a manifest, beside its shards
+COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}  # keys of a manifest of a cleaned corpus
 DOCUMENT = dict.fromkeys(("id", "title", "text"), str)
 MANIFEST = {"shards": [{"name": str, "bytes": int}]}
-REMEDY = "run the stage that makes this folder again"
+HINT = "run the stage that makes this folder again"
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class Document:
 
     Attributes:
         id: unique over all corpora and stable from run to run (``enwiki:12``, ``books:hamlet``).
-        title: for people.
-        text: prose; one paragraph a line, no blank lines.
-        revision: the revision that was read, where the source has revisions.
+        title: its title, only for people.
+        text: prose; one paragraph per line, no blank lines.
+        revision: revision of the article, if the source has revisions.
     """
 
     id: str
@@ -45,7 +46,7 @@ class Document:
 
     @cached_property
     def words(self) -> int:
-        """How many words its text has, between white space."""
+        """Number of words of the text, separated by white space."""
         return len(self.text.split())
 
 
@@ -81,44 +82,51 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
 
 
 def read_source(raw: Path) -> list[dict[str, str]]:
-    """Name, title, licence and citation of raw data, as its download wrote them; empty where nothing is known of it."""
+    """Return name, title, licence, citation and, if known, language of raw data, as its download wrote them."""
     path = raw / "source.json"
     if not path.exists():
         return []
     about = read_json(path)
     if not isinstance(about, dict):
-        raise PipelineError("not a record of a source", path, remedy=f"take it away, or {REMEDY}")
+        raise PipelineError("not a record of a source", path, hint=f"take it away, or {HINT}")
     known = {"name": "name", "title": "description", "licence": "licence", "citation": "citation"}
-    return [{key: str(about.get(said, "unknown")) for key, said in known.items()}]
+    language = {"language": str(about["language"])} if about.get("language") else {}
+    return [{key: str(about.get(said, "unknown")) for key, said in known.items()} | language]
 
 
 def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """The manifest of one corpus folder; ``more`` is the shape of what is read of it beside the shards."""
+    """Return the manifest of a corpus folder; ``more`` is the shape of further keys that are read."""
     return read_json(Path(folder) / "manifest.json", {**MANIFEST, **more})
 
 
 def corpus_folders(root: str | Path, parts: Sequence[str]) -> list[Path]:
-    """The corpus folders below ``root``, in one order for all stages: books, then the listed parts of Wikipedia.
+    """Return the corpus folders below ``root`` in the order of all stages: books, then the listed parts of Wikipedia.
 
-    Only what params.yaml lists is read: a part that was taken off the list may still lie there.
+    Folders of parts that are no longer in params.yaml are not read.
     """
     root = Path(root)
     return [root / "books", *(text_wikipedia(part, root) for part in sorted(parts))]
 
 
+def corpus_languages(folders: Sequence[Path]) -> dict[Path, str]:
+    """Return the language of each of :func:`corpus_folders`, '' if unknown; books that state none have Wikipedia's."""
+    stated = {folder: read_manifest(folder).get("language") or "" for folder in folders}
+    return {folder: language or stated[folders[-1]] for folder, language in stated.items()}
+
+
 def corpus_name(folder: Path, root: Path) -> str:
-    """What a corpus folder below ``root`` is called: ``books``, or ``wikipedia/`` and the part."""
+    """Return the name of a corpus folder below ``root``: ``books`` or ``wikipedia/PART``."""
     return "/".join(folder.relative_to(root).parts[:2])
 
 
 def corpus_label(folder: Path, root: Path) -> str:
-    """What tables and the report call it: ``books``, or ``wikipedia-`` and the part."""
+    """Return its name in tables and the report: ``books`` or ``wikipedia-PART``."""
     return corpus_name(folder, root).replace("/", "-")
 
 
 @dataclass(frozen=True)
 class ShardSlice:
-    """The documents of a shard whose lines begin in bytes [start, stop): work for one process at a time."""
+    """The documents of a shard whose lines begin in bytes [start, stop): the work of one process."""
 
     path: Path
     start: int
@@ -126,7 +134,6 @@ class ShardSlice:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
         return self.stop - self.start
 
 
@@ -143,7 +150,7 @@ def slice_shards(folder: str | Path, size: int = SLICE) -> list[ShardSlice]:
         if found != shard["bytes"]:
             what = "shard not found" if found is None else "shard is damaged"
             value = path if found is None else f"{found} bytes where {shard['bytes']} belong"
-            raise PipelineError(what, value, where=None if found is None else path, remedy=REMEDY)
+            raise PipelineError(what, value, where=None if found is None else path, hint=HINT)
         slices += [ShardSlice(path, start, min(start + size, found)) for start in range(0, found, size)]
     return slices
 
@@ -156,7 +163,7 @@ def read_slice(part: ShardSlice) -> Iterator[Document]:
     """
     with open(part.path, "rb") as file:
         position = part.start
-        if position:  # the line under way there belongs to the slice before
+        if position:  # a line that began earlier belongs to the previous slice
             file.seek(position - 1)
             position += len(file.readline()) - 1
         while position < part.stop and (line := file.readline()):
@@ -166,7 +173,7 @@ def read_slice(part: ShardSlice) -> Iterator[Document]:
             except (ValueError, RecursionError) as error:
                 wrong = str(error)
             if wrong:
-                raise PipelineError("not a document", wrong, where=f"{part.path}, byte {position}", remedy=REMEDY)
+                raise PipelineError("not a document", wrong, where=f"{part.path}, byte {position}", hint=HINT)
             yield Document(record["id"], record["title"], record["text"], record.get("revision"))
             position += len(line)
 
@@ -179,3 +186,27 @@ def read_documents(folder: str | Path) -> Iterator[Document]:
     """
     for part in slice_shards(folder):
         yield from read_slice(part)
+
+
+def few_validation_documents(parts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, int]:
+    """Return the number of validation documents of each source, ``books`` or ``wikipedia``, with fewer than ten.
+
+    Args:
+        parts: split -> label of a corpus -> counts of its documents; sources without documents are left out.
+    """
+    kept: dict[str, Counter[str]] = {}
+    for split, corpora in parts.items():
+        kept[split] = Counter()
+        for label, counts in corpora.items():
+            kept[split][label.partition("-")[0]] += counts["documents"]
+    validation = kept["validation"]
+    return {source: validation[source] for source, count in kept["train"].items() if count and validation[source] < FEW}
+
+
+def in_validation_split(document_id: str, seed: int, share: float) -> bool:
+    """Return whether no training stage may see a document: true for about ``share`` (0 to 1) of all ids.
+
+    It depends only on the id and the seed.
+    """
+    digest = blake2b(document_id.encode(), digest_size=8, key=f"heldout {seed}".encode()).digest()
+    return int.from_bytes(digest, "little") < share * 2**64

@@ -1,19 +1,28 @@
-"""Paragraphs to sentences: the library sentencex, with what it gets wrong in English prose mended around it.
+"""Split paragraphs into sentences, by the rules of the text's language.
 
-sentencex keeps a whole speech in quotation marks as one sentence, takes "me." for Maine and "art." for an article of
-law, and ends a sentence before a small letter ("The band Wham! was formed"). So English text is masked, letter for
-letter, before it is split, and ends that cannot be ends are passed over. ``python -m benchmarks.sentences`` measures
-what that gains.
+English is split by the library sentencex, with corrections. sentencex keeps a speech in quotation marks as one
+sentence, takes "me." for Maine and "art." for an article of law, and ends a sentence before a small letter ("The band
+Wham! was formed"). So English text is masked, letter by letter, before it is split, and impossible ends are skipped.
+
+In other languages sentencex makes more mistakes: it applies English abbreviations to a language that it does not know,
+and ends French sentences at "Mme." and Russian ones before a dash. There a sentence ends at the final punctuation of
+any script, unless the words around it say otherwise; ``sentences.yaml`` lists those words for some languages.
+``python -m benchmarks.sentences`` measures both.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from sentencex import segment
 
-# Each mask is as long as what it hides. The words are abbreviations to sentencex, but far more often words.
+from pipeline_src.common.yaml_files import parse_yaml
+
+# Each mask is as long as the text that it hides. The words are abbreviations to sentencex, but far more often words.
 _QUOTES = (*((mark, " ") for mark in '"“”'), *((mark, "  ") for mark in ("''", "``", " '", "' ", " ‘", "’ ")))
 _APOSTROPHES = (("'", "x"), ("’", "x"))
 _WORDS = tuple((f" {word}.", f" {'x' * len(word)}.") for word in "me no may art ill miss fed ark".split())
@@ -22,30 +31,23 @@ _WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")  # (She knew it.) They l
 _BEFORE_NUMBER = re.compile(r"(?:^|[ (])(?:approx|[Aa]rt|[Cc]h|[Ff]ig|[Nn]o|[Vv]ol)\.\Z")
 _OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
-LONGEST = 8_000  # characters that sentencex sees at once: it takes the square of them where quotes are never closed
+LONGEST = 8_000  # characters that sentencex sees at once: unclosed quotes take quadratic time
 
 
-def split_sentences(paragraph: str, language: str = "en") -> list[str]:
-    """The sentences of one paragraph in order, stripped, none empty; only blanks between them are left out.
+def split_sentences(paragraph: str, language: str) -> list[str]:
+    """Return the sentences of a paragraph in order, stripped, none empty; only spaces between them are left out.
 
-    Sentences within quotation marks are sentences of their own: ``"I went. I saw," he said.`` is two.
+    Sentences within quotation marks count separately: ``"I went. I saw," he said.`` is two.
 
     Args:
         paragraph: prose without line breaks.
-        language: ISO 639-1 code; decides abbreviations and sentence marks.
+        language: ISO 639 code, also with a variant (``pt-br``); '' if unknown.
     """
-    english = language == "en"
+    code = language.partition("-")[0]
+    ends = _english_ends(paragraph) if code == "en" else _ends(paragraph, rules_of(code))
     sentences: list[str] = []
-    start = position = 0
-    for piece, whole in _pieces(language, _mask(paragraph) if english else paragraph):
-        end = position + len(piece.rstrip())
-        position += len(piece)
-        if not whole:
-            continue
-        while end < position and not paragraph[end].isspace():  # closing marks that were masked
-            end += 1
-        if english and end < len(paragraph) and not _may_end(paragraph, start, end):
-            continue
+    start = 0
+    for end in ends:
         if sentence := paragraph[start:end].strip():
             sentences.append(sentence)
         start = end
@@ -54,22 +56,37 @@ def split_sentences(paragraph: str, language: str = "en") -> list[str]:
     return sentences
 
 
-def _pieces(language: str, text: str) -> Iterator[tuple[str, bool]]:
-    """The pieces that sentencex cuts a text into, end to end, and whether a sentence may end there.
+def _english_ends(paragraph: str) -> Iterator[int]:
+    start = position = 0
+    for piece, whole in _pieces(_mask(paragraph)):
+        end = position + len(piece.rstrip())
+        position += len(piece)
+        if not whole:
+            continue
+        while end < position and not paragraph[end].isspace():  # closing quotes that were masked
+            end += 1
+        if end < len(paragraph) and not _may_end(paragraph, start, end):
+            continue
+        yield end
+        start = end
 
-    Of a long text it sees one stretch at a time; the next stretch begins with the last piece of the one before, since
-    what ends that may lie beyond.
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield sentencex's pieces of an English text, and whether a sentence may end there.
+
+    A long text is processed in stretches; each begins with the last piece of the one before, which may continue in it.
     """
     start = 0
     while len(text) - start > LONGEST:
         stretch = text[start : start + LONGEST]
-        pieces = list(segment(language, stretch))
+        pieces = list(segment("en", stretch))
         whole = pieces[:-1]
         if not whole:
             yield stretch, False
         yield from ((piece, True) for piece in whole)
         start += sum(map(len, whole)) or LONGEST
-    yield from ((piece, True) for piece in segment(language, text[start:]))
+    for piece in segment("en", text[start:] if start else text):
+        yield piece, True
 
 
 def _mask(text: str) -> str:
@@ -79,10 +96,125 @@ def _mask(text: str) -> str:
 
 
 def _may_end(text: str, start: int, end: int) -> bool:
-    """Whether the sentence that begins at ``start`` can end at ``end``, to judge by what follows."""
+    """Return whether the sentence that begins at ``start`` can end at ``end``, judged by what follows."""
     following = text[end : end + 12].lstrip(_OPENERS)[:1]
     if following in _NEVER_FIRST:
         return False
     if following.islower():  # unless the text has no capitals, as BookCorpus
         return text[start : start + 12].lstrip(_OPENERS)[:1].islower()
     return not (following.isdecimal() and _BEFORE_NUMBER.search(text, max(start, end - 12), end))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The words of one language, in lower case; a language without a table has none.
+
+    Attributes:
+        never: abbreviations that no sentence ends with.
+        may: abbreviations that a sentence ends with if a word of ``starters`` follows.
+        starters: words that begin a sentence if they have a capital.
+        continues: words that continue a sentence after a quotation, in scripts without capitals.
+        ordinals: whether a number with a point may be an ordinal.
+    """
+
+    never: frozenset[str] = frozenset()
+    may: frozenset[str] = frozenset()
+    starters: frozenset[str] = frozenset()
+    continues: frozenset[str] = frozenset()
+    ordinals: bool = False
+
+
+@cache
+def rules_of(code: str) -> Rules:
+    """Return the rules of a language by its ISO 639 code."""
+    table = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).get(code, {})
+    words = {name: frozenset(table.get(name, "").split()) for name in ("never", "may", "starters", "continues")}
+    return Rules(**words, ordinals=table.get("ordinals", False))
+
+
+# Unicode's property Sentence_Terminal, without marks of historic scripts. The first also occur within sentences, so
+# that a blank must follow.
+_STOPS, _FULL_STOPS = ".!?…‼‽⁇⁈⁉", "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
+_OPENING, _CLOSING = "\"“”„‘‚'’«»‹›([¿¡`", re.escape("\"'“‘”’»«›‹」』）】》〉])")
+_OPEN = re.escape(_OPENING)
+_MARK = re.compile(
+    rf"[{_STOPS}{_FULL_STOPS}](?:"  # a single set of first characters is fast
+    rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+(?:[ \u00a0\u202f][»”])?(?=\s)"
+    rf"|(?<=[{_FULL_STOPS}])[{_FULL_STOPS}]*+[」』）】》〉”’»›)\]]*+(?:(?<=[{_FULL_STOPS}])|(?!\w))"  # 「行く！」と
+    rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?P<word>\w*+)(?P<after>.?))",
+    re.S,
+)
+_CONTINUING = _NEVER_FIRST.union("/&%=+،؛，、；：」』）】》〉", [""])
+_FIRST_WORD = re.compile(r"\w|\Z")
+_LAST = re.compile(r"[^\s.'’-]*\Z")  # dell'art, Max-Planck-Str
+_ROMAN = re.compile(r"[ivxlcdm]+")
+_LONG_WORD = 8  # letters, more than any abbreviation has
+_LOOK_BACK = 24  # characters before a point, for the longest abbreviations
+_SHORT = 5  # characters of a part of an abbreviation, with its point
+_IN_BRACKETS = 300  # characters within which a bracket is closed
+
+
+def _ends(text: str, rules: Rules) -> Iterator[int]:
+    first = _FIRST_WORD.search(text).start()  # type: ignore[union-attr]
+    has_brackets = "(" in text
+    for mark in _MARK.finditer(text):
+        stop = mark.start()
+        if stop < first or (has_brackets and _in_brackets(text, first, mark)):
+            continue
+        dash, word, after = mark.groups()
+        if not word and after in _CONTINUING:
+            continue
+        if _is_small(word) and not _is_small(text[first]):  # unless the text has no capitals, as BookCorpus
+            continue
+        if not word[:1].isupper() and (dash or (word in rules.continues and len(mark[0]) > 1)):
+            continue
+        if mark[0] == "." and not _ends_at_point(text, first, stop, word, after, rules):
+            continue
+        yield mark.end()
+        first = mark.start("word")
+
+
+def _is_small(word: str) -> bool:
+    """Return whether a word begins with a small letter of a script that begins sentences with capitals."""
+    return word[:1] != word[:1].title()
+
+
+def _in_brackets(text: str, start: int, mark: re.Match[str]) -> bool:
+    """Return whether a bracket that opened within the sentence is open before a mark, and closed later."""
+    opened = text.rfind("(", max(start, mark.start() - _IN_BRACKETS), mark.start())
+    if opened < 0 or text.find(")", opened, mark.start()) >= 0:
+        return False
+    return text.find(")", mark.start(), mark.end() + _IN_BRACKETS) >= 0
+
+
+def _ends_at_point(text: str, start: int, point: int, following: str, after: str, rules: Rules) -> bool:
+    """Return whether a sentence ends at a point before a word without a small first letter, and the mark after that."""
+    if text[point - _LONG_WORD : point].isalpha() or not text[point - 1].isalnum():
+        return True
+    words = text[max(start, point - _LOOK_BACK) : point].split()
+    written = words.pop()
+    while words and words[-1][-1] == "." and len(words[-1]) <= _SHORT:  # z. B., apr. J.-C.
+        written = f"{words.pop()} {written}"
+    written = written.lstrip(_OPENING)
+    parts = written.replace(" ", "").replace("-", "").lower().split(".")
+    last = _LAST.search(written.lower())[0]  # type: ignore[index]
+    starts = after != "." and following[:1].isupper() and following.lower() in rules.starters
+    names = [".".join(parts[number:]) for number in range(len(parts) - 1)]
+    if after == ".":
+        names.append(f"{parts[-1]}.{following.lower()}")  # z. B.
+    if len(last) > 1 or len(parts) == 1:
+        names.append(last)
+    for name in names:
+        if name in rules.never:
+            return False
+        if name in rules.may:
+            return starts
+    if (len(written) == 1 or last.isdecimal()) and text.startswith(f"{written}.", start):  # the number of a list
+        return False
+    if last.isdecimal():  # kl. 22. Then
+        return len(last) > 2 or not rules.ordinals or starts or (written != last and not following.isdecimal())
+    if rules.ordinals and written.isupper() and _ROMAN.fullmatch(last):
+        return starts
+    if len(last) > 1 or (len(parts) == 1 and _is_small(written)):
+        return True
+    return starts and " " not in written and "-" not in written  # J. S. Bach; U.S.A. Then

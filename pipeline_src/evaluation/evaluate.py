@@ -1,9 +1,9 @@
-"""Stage ``evaluate``: scores computed from prediction files and the tasks' own files, without a model.
+"""Stage ``evaluate``: score prediction files against the tasks' files, without a model.
 
 ``results/scores.json`` is a list of rows, one per task, evaluation set and metric: the score of every restart, their
 mean, deviation and best, the majority baseline and the same training from random weights.
-``results/tasks/<task>.json`` says more of one task: every run, what was dropped, and where its best restart goes wrong.
-``results/submissions/`` holds what leaderboards want.
+``results/tasks/<task>.json`` has the details of one task: every run, dropped examples, and the errors of its best
+restart. ``results/submissions/`` has files for leaderboards.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS
 from pipeline_src.common.progress import log
-from pipeline_src.evaluation.breakdown import break_down
-from pipeline_src.evaluation.prediction_files import read_runs
+from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.download import from_corpus
+from pipeline_src.download.synthetic import RULES
+from pipeline_src.evaluation.scores import TaskScores, break_down, read_runs, score_task, spread
 from pipeline_src.evaluation.submissions import submissions, write_submissions
-from pipeline_src.evaluation.task_scores import TaskScores, score_task, spread
-from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.task_sources import from_corpus
-from pipeline_src.task_sources.synthetic import RULES
-from pipeline_src.tasks.files.spec import load_spec
-from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import load_spec
 
 
 def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
@@ -37,15 +35,18 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
     made = {task: from_corpus.RULES[task] for task in tasks if task in from_corpus.RULES}
-    for task in sorted(tasks, key=lambda task: task not in made):  # those come first
-        scores = score_task(load_spec(task), finetune.restarts, bag_of_words=task in made)
+    own = [task for task in tasks if task not in RULES and task not in made]
+    for task in sorted(tasks, key=lambda task: (task not in made, task not in own)):  # synthetic last
+        spec = load_spec(task)
+        similarity = task not in rules and spec.is_pair and spec.range is not None
+        scores = score_task(spec, finetune.seeds, bag_of_words=task in made or task in own or similarity)
         table = scores.table()
         rows += table
         by_task[task] = {"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)}
         submitted, without = submissions(scores)
         if twice := submitted.keys() & files.keys():
-            remedy = "give each evaluation set's `test` a name of its own to submit"
-            raise PipelineError("two submissions have one name", min(twice), where=f"task {task}", remedy=remedy)
+            hint = "give each evaluation set's `test` a name of its own to submit"
+            raise PipelineError("two submissions have one name", min(twice), where=f"task {task}", hint=hint)
         files |= submitted
         missing |= {task: without} if without else {}
 
@@ -54,18 +55,18 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
             write_json(folder / f"{task}.json", content)
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
-    kinds = {"synthetic": bool(rules), "task_source": task_source, "rules": rules, "from_corpus": made}
+    kinds = {"synthetic": bool(rules), "task_source": task_source, "rules": rules, "from_corpus": made, "own": own}
     write_json(SCORES, {**kinds, "rows": rows})
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
 
 def task_details(scores: TaskScores) -> dict[str, Any]:
-    """Every run, its spread, what was dropped and cut, and the errors of the best restart.
+    """Return every run, its spread, dropped and truncated examples, and the errors of the best restart.
 
     Raises:
         PipelineError: a restart's ``run.json`` is missing or malformed.
     """
-    spec, handler = scores.spec, HANDLERS[scores.spec.kind]
+    spec, task = scores.spec, make_task(scores.spec)
     runs, counts = read_runs(spec.name, scores.restarts)
     for name, result in scores.results.items():
         file = spec.scores[name].file
@@ -77,23 +78,24 @@ def task_details(scores: TaskScores) -> dict[str, Any]:
         "runs": runs,
         "spread": spreads(scores, runs),
         "counts": counts,
-        "figures": {  # what a handler reports besides the set's metrics, such as a threshold, restart by restart
+        "figures": {  # what a task reports besides the set's metrics, such as a threshold, restart by restart
             name: {key: [score[key] for score in result.scores] for key in sorted(extra)}
             for name, result in scores.results.items()
             if (extra := set(result.scores[0]) - set(spec.scores[name].metrics))
         },
         "errors": {
-            name: break_down(spec, handler.example_results(spec, name, result.examples, result.best))
+            name: break_down(spec, task.example_results(name, result.examples, result.best))
             for name, result in scores.results.items()
         },
     }
 
 
 def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Mean, deviation, best and how many, of each metric of the first set: over restarts' best runs and over all runs.
+    """Return mean, deviation, best and count of each metric of the first set, over restarts and over all runs.
 
-    A metric that was declared after the runs is known of the restarts alone, whose predictions are kept. The paper
-    reports the best of its runs, others the mean over restarts; a grid's spread is not that of restarts.
+    The restarts are the best runs of each grid. The paper reports the best of its runs, others the mean over restarts;
+    a grid's spread is not that of restarts. A metric declared after the runs exists for restarts only, whose
+    predictions are kept.
     """
     name, result = next(iter(scores.results.items()))
     by_weights = {"pretrained": result.scores, "random": result.random_weights}

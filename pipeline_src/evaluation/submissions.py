@@ -1,4 +1,4 @@
-"""What leaderboards want: predictions for the test files, in each one's own layout, from the best restart."""
+"""Submissions to leaderboards: test set predictions of the best restart, in each leaderboard's format."""
 
 from __future__ import annotations
 
@@ -9,33 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.progress import log
-from pipeline_src.evaluation.prediction_files import predictions_path, read_predictions
-from pipeline_src.evaluation.task_scores import TASKS, TaskScores
-from pipeline_src.tasks.files.spec import TaskSpec
-from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.evaluation.scores import TASKS, TaskScores, predictions_path, read_predictions
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import TaskSpec
 
-# What gluebenchmark.com takes: a zip with exactly these at its top (its FAQ 1; the same names in nyu-mll/jiant's
-# jiant/scripts/benchmarks/benchmarks.py).
+# gluebenchmark.com takes a zip with exactly these files at its top level (FAQ 1; the same names in nyu-mll/jiant's
+# jiant/scripts/benchmarks/benchmarks.py)
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
 ARCHIVE = "glue.zip"
 
-# Handed in as the training file's majority class, whatever the model says. The paper does so (appendix B.1), since
-# every trained system that GLUE had seen did worse on WNLI than that.
+# submitted as the training file's majority class, as in the paper (appendix B.1): every system submitted to GLUE had
+# scored lower on WNLI
 MAJORITY = ("wnli",)
 
 
 def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
-    """Files of one task by name, and the evaluation sets whose test file has no predictions or is not there.
+    """Return one task's files by name, and the evaluation sets without a test file or predictions for it.
 
     Raises:
         PipelineError: predictions are malformed or belong to another file.
     """
-    spec, handler = scores.spec, HANDLERS[scores.spec.kind]
-    submit = getattr(handler, "submission", None)
+    spec, task = scores.spec, make_task(scores.spec)
     files: dict[str, str] = {}
     missing: list[str] = []
-    if submit is None:
-        return files, missing
     for name, result in scores.results.items():
         test = spec.scores[name].test
         examples, predictions = result.examples, result.best
@@ -45,28 +41,28 @@ def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
             if not (path.exists() and given.exists()):
                 missing.append(name)
                 continue
-            examples, predictions = handler.read(spec, path, name, test=True), read_predictions(given)
+            examples, predictions = task.read(path, name, test=True), read_predictions(given)
             if spec.name in MAJORITY:
                 label = majority(spec)
                 predictions = [{**row, "prediction": label} for row in predictions]
-        told = {}
+        threshold = None
         if test is not None and spec.unanswerable:  # in a file without labels no threshold can be searched
-            told["threshold"] = result.scores[scores.restarts.index(scores.best)]["threshold"]
-        files |= submit(spec, name, examples, predictions, **told)
+            threshold = result.scores[scores.restarts.index(scores.best)]["threshold"]
+        files |= task.submission(name, examples, predictions, threshold)
     return files, missing
 
 
 def majority(spec: TaskSpec) -> str:
-    """The most frequent label of the training file; of equally frequent ones the first declared."""
-    counts = Counter(example.label for example in HANDLERS[spec.kind].read(spec, TASKS / spec.name / spec.train))
+    """Return the most frequent label of the training file; of equally frequent ones the first declared."""
+    counts = Counter(example.label for example in make_task(spec).read(TASKS / spec.name / spec.train))
     return spec.labels[max(range(len(spec.labels)), key=lambda label: counts[label])]
 
 
 def write_submissions(folder: Path, files: Mapping[str, str], missing: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Write every file into ``folder``, and GLUE's archive once all eleven files of it are there.
+    """Write every file into ``folder``, and GLUE's archive if all its eleven files exist.
 
     Returns:
-        What was written and what is missing, for people.
+        Written and missing files, for ``contents.json``.
     """
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8", newline="\n")
@@ -81,7 +77,7 @@ def write_submissions(folder: Path, files: Mapping[str, str], missing: Mapping[s
 
 
 def write_archive(path: Path, files: Mapping[str, str]) -> None:
-    """A zip whose bytes depend on names and contents alone: no times, and stored, as compressors differ."""
+    """Write a zip whose bytes depend on names and contents only, without times and without compression."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, content in files.items():
             entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

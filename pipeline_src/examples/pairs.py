@@ -1,11 +1,11 @@
 """Sentence pairs, as offsets into the token store.
 
-The algorithm is that of ``create_pretraining_data.py`` of google-research/bert (the paper, section 3.1 and appendix
-A.2), or for ``sentence_order`` of google-research/albert (Lan et al. 2020, section 3.1); only text is never copied:
-since both its steps, collecting whole sentences and truncating at either end, keep a segment contiguous, an example is
-two offsets, two lengths and a label. Documents are walked side by side, in all
-passes at once: each step makes the next example of every one. A draw is keyed by (pass, document, example, what it
-decides), so the examples of a document are the same whichever documents are walked beside it.
+The algorithm is that of google-research/bert's ``create_pretraining_data.py`` (the paper, section 3.1 and appendix
+A.2), or with ``sop`` that of google-research/albert (Lan et al. 2020, section 3.1), except that text is never copied:
+both its steps, collecting full sentences and truncating at either end, keep a segment contiguous, so an example is two
+offsets, two lengths and a label. All documents and passes are processed together: each step makes the next example of
+each. Random numbers are keyed by (pass, document, example, decision), so the examples of a document do not depend on
+the others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline_src.common.counter_rng import bits, integers, uniform
-from pipeline_src.tokenizer.sample_index import SAMPLE_INDEX
-from pipeline_src.tokenizer.token_store import TokenStore
+from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore
 
-# A row of the sample index, one example: where its segments start in the store, how long they are (B's is 0 without
-# pairs), and the pair's label (``is_random`` on disk): 1 where B is random, or A and B are swapped.
+# A row of the sample index is an example: starts and lengths of its segments (B's is 0 without pairs), and the pair's
+# label (``is_random`` on disk): 1 if B is random, or A and B are swapped.
 
-# Places of the draws in a document's stream: 16 for each example, its coins, and two for the document as a whole.
+# Positions of the random numbers in a document's stream: 16 for each example, its coins, and two for the document.
 SLOTS, A_END, COIN, OTHER, START = 16, 0, 1, 2, 12
 CUTS, CUTS_EACH = 1 << 62, 1 << 20  # words of 64 coins; no sentence has that many tokens
 SHORT, TARGET = (1 << 63) - 2, (1 << 63) - 1
@@ -32,39 +31,39 @@ EVEN = np.uint64(0x5555555555555555)  # every second coin, from the first
 
 @dataclass(frozen=True)
 class PairRules:
-    """How the examples of one phase are drawn.
+    """Parameters of the examples of one phase.
 
     Attributes:
-        length: longest example in tokens, marks included.
-        short_seq_prob: chance that a document is cut to a shorter target.
-        random_next_prob: chance of the coin for a random segment B, or for swapped segments (a chunk of one sentence
-            always gets a random B).
+        length: longest example in tokens, special tokens included.
+        short_seq_prob: probability of a shorter target.
+        random_next_prob: probability of a random segment B, or of swapped segments (a chunk of one sentence always gets
+            a random B).
         pairs: a key of :data:`PAIRS`.
-        marks: how many marks an example has.
+        num_special: special tokens of an example.
     """
 
     length: int
     short_seq_prob: float
     random_next_prob: float
     pairs: str
-    marks: int
+    num_special: int
 
     @property
     def most(self) -> int:
-        """Tokens of text in the longest example."""
-        return self.length - self.marks
+        """Most tokens of text in an example."""
+        return self.length - self.num_special
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Where the walk stands in each document and pass; all int64 (streams uint64), [walks].
+    """The state of each document and pass; all int64 (streams uint64), [walks].
 
     Attributes:
-        stream, document: key the draws.
-        target: tokens that the document's examples aim for in this pass.
-        sentence: where the next chunk starts.
-        end: where the document does.
-        number: examples made so far.
+        stream, document: keys of the random numbers.
+        target: target length of the document's examples in this pass.
+        sentence: first sentence of the next chunk.
+        end: the document's last sentence + 1.
+        number: number of examples made so far.
     """
 
     stream: np.ndarray
@@ -75,21 +74,21 @@ class Walk:
     number: np.ndarray
 
     def pick(self, which: np.ndarray) -> Walk:
-        """The walks that ``which`` (bool or places) selects."""
+        """Return the walks that ``which`` (bool or indices) selects."""
         return Walk(*(values[which] for values in vars(self).values()))
 
 
 def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, streams: Sequence[int]) -> np.ndarray:
-    """The examples of documents ``first`` .. ``stop - 1``.
+    """Return the examples of documents ``first`` .. ``stop - 1``.
 
     Args:
         store: the documents of one split.
-        first, stop: which of them.
-        rules: as the phase wants them.
+        first, stop: their range.
+        rules: parameters of the phase.
         streams: key of (seed, phase, pass) for each pass over the corpus.
 
     Returns:
-        Examples of dtype :data:`SAMPLE_INDEX`, [examples], ordered by document, pass and place.
+        Examples of dtype :data:`SAMPLE_INDEX`, [examples], ordered by document, pass and position.
     """
     document = np.repeat(np.arange(first, stop), len(streams))
     stream = np.tile(np.asarray(streams, np.uint64), stop - first)
@@ -112,7 +111,7 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
 
 
 def _next_examples(store: TokenStore, walk: Walk, rules: PairRules) -> tuple[np.ndarray, np.ndarray]:
-    """The next example of every walk, and the sentence at which each goes on."""
+    """Return the next example of every walk, and the sentence from which each continues."""
     a = store.sentences[walk.sentence]
     chunk_end = np.minimum(np.searchsorted(store.sentences, a + walk.target), walk.end)
     drawn = PAIRS[rules.pairs](store, walk, chunk_end, rules)
@@ -126,12 +125,12 @@ def _next_examples(store: TokenStore, walk: Walk, rules: PairRules) -> tuple[np.
 
 @dataclass(frozen=True)
 class Drawn:
-    """Examples before they are cut to length; offsets into the store, int64 [walks].
+    """Examples before truncation; offsets into the store, int64 [walks].
 
     Attributes:
-        a, a_stop, b, b_stop: where the segments start and end.
-        label: what is to be learnt of the pair, bool [walks].
-        after: the sentence at which each walk goes on, int64 [walks].
+        a, a_stop, b, b_stop: start and end of the segments.
+        label: the pair's label, bool [walks].
+        after: the sentence from which each walk continues, int64 [walks].
     """
 
     a: np.ndarray
@@ -143,11 +142,11 @@ class Drawn:
 
 
 def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Drawn:
-    """B is the rest of the chunk, or by a coin text of another document (google-research/bert)."""
+    """B is the rest of the chunk or, by a coin, text of another document (google-research/bert)."""
     a_end, coin, alone = _split(walk, chunk_end)
     is_random = alone | (coin < rules.random_next_prob)
     pair = _pair(store, walk, a_end, chunk_end, is_random)
-    # sentences of the chunk that A left unused are put back
+    # sentences of the chunk after A are put back
     return Drawn(*pair, is_random, np.where(is_random, a_end, chunk_end))
 
 
@@ -165,22 +164,22 @@ def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules:
 
 
 def _single(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Drawn:
-    """A is the whole chunk."""
+    """A is the full chunk."""
     nothing = np.zeros(len(chunk_end), np.int64)
     a, a_stop = store.sentences[walk.sentence], store.sentences[chunk_end]
     return Drawn(a, a_stop, nothing, nothing, nothing.astype(bool), chunk_end)
 
 
-# examples.pairs -> how the next chunk of every walk becomes an example.
+# examples.pair_objective -> makes an example of the next chunk of every walk
 PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Drawn]] = {
-    "next_sentence": _next_sentence,
-    "sentence_order": _sentence_order,
+    "nsp": _next_sentence,
+    "sop": _sentence_order,
     "none": _single,
 }
 
 
 def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The sentence that ends A, a coin for the pair, and whether the chunk is one sentence alone.
+    """Return the sentence that ends A, a coin for the pair, and whether the chunk is a single sentence.
 
     A gets at least one of the chunk's sentences, and not all of several.
     """
@@ -192,7 +191,7 @@ def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 def _pair(
     store: TokenStore, walk: Walk, a_end: np.ndarray, chunk_end: np.ndarray, is_random: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Where A and B start and end: B after A, or where ``is_random`` from another document."""
+    """Return start and end of A and B: B after A, or with ``is_random`` from another document."""
     a, a_stop = store.sentences[walk.sentence], store.sentences[a_end]
     b, b_stop = a_stop.copy(), store.sentences[chunk_end]
     drawn = np.flatnonzero(is_random)
@@ -202,7 +201,7 @@ def _pair(
 
 
 def _random_segments(store: TokenStore, walk: Walk, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sentences from a random place of another document until ``wanted`` tokens are there, at least one sentence."""
+    """Return sentences from a random position of another document with ``wanted`` tokens, at least one sentence."""
     slot = walk.number * SLOTS
     other = walk.document.copy()
     same = np.arange(len(other))
@@ -222,10 +221,10 @@ def _random_segments(store: TokenStore, walk: Walk, wanted: np.ndarray) -> tuple
 def _truncate(
     walk: Walk, a: np.ndarray, a_length: np.ndarray, b: np.ndarray, b_length: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Take tokens one by one from the longer segment (B on ties), front or back by a fair coin.
+    """Remove tokens one by one from the longer segment (B on ties), at the front or back by a fair coin.
 
-    Which segment loses its r-th token is known beforehand: first the longer one alone, until the other is as long;
-    from then on both in turn. So the r-th coin is a bit, and 64 of them are thrown and counted at once.
+    The segment that loses the r-th token is known in advance: first only the longer one, until both are equally long,
+    then both in turn. So the r-th coin is a bit, and 64 of them are sampled and counted at once.
     """
     surplus = np.maximum(a_length + b_length - most, 0)
     words = (surplus + 63) // 64
@@ -233,9 +232,9 @@ def _truncate(
     word = np.arange(len(row)) - np.repeat(np.cumsum(words) - words, words)
     coins = bits(walk.stream[row], walk.document[row], CUTS + walk.number[row] * CUTS_EACH + word)
     longer_a = a_length > b_length
-    alone = np.where(longer_a, a_length - b_length, b_length - a_length + 1)  # coins for the longer segment alone
+    alone = np.where(longer_a, a_length - b_length, b_length - a_length + 1)  # coins of only the longer segment
     thrown, own = _first_bits(surplus[row] - 64 * word), _first_bits(alone[row] - 64 * word)
-    in_turn = np.where((alone[row] & 1) == 1, ~EVEN, EVEN)  # the other segment's coins, once both take turns
+    in_turn = np.where((alone[row] & 1) == 1, ~EVEN, EVEN)  # the other segment's coins, once both alternate
     of_a = np.where(longer_a[row], ~in_turn | own, in_turn & ~own) & thrown
 
     def count(heads: np.ndarray) -> np.ndarray:
@@ -246,6 +245,6 @@ def _truncate(
 
 
 def _first_bits(count: np.ndarray) -> np.ndarray:
-    """Words of 64 bits with the lowest ``count`` of them set; all for 64 or more, none for 0 or less."""
+    """Return words of 64 bits with the lowest ``count`` set: all for 64 or more, none for 0 or less."""
     few = np.clip(count, 0, 63).astype(np.uint64)
     return np.where(count >= 64, ~np.uint64(0), (np.uint64(1) << few) - np.uint64(1))

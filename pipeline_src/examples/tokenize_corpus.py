@@ -1,4 +1,4 @@
-"""Stage ``tokenize``: every document as sentences of token ids, validation documents apart."""
+"""Stage ``tokenize``: every document as sentences of token ids, in a training and a validation split."""
 
 from __future__ import annotations
 
@@ -16,47 +16,51 @@ from pipeline_src.common.files import atomic_directory, hash_file, write_json
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import TEXT, TOKENS, VOCABULARY
 from pipeline_src.common.progress import Progress, log
+from pipeline_src.config.data import CorpusParams, WikipediaParams
 from pipeline_src.corpus.documents import (
     ShardSlice,
     corpus_folders,
     corpus_label,
+    corpus_languages,
+    few_validation_documents,
+    in_validation_split,
     read_manifest,
     read_slice,
     slice_shards,
 )
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.corpus.validation_split import in_validation_split
-from pipeline_src.params.corpus import CorpusParams
-from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
 from pipeline_src.tokenizer.encode import Encoder
-from pipeline_src.tokenizer.frame import read_frames
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tokenizer.token_store import SPLITS, EncodedDocuments, TokenWriter
+from pipeline_src.tokenizer.special_tokens import read_templates
 
 
 def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
     """Read ``data/text`` and ``data/vocabulary``, write ``data/tokens``.
 
     Raises:
-        PipelineError: a split ends up without a document.
+        PipelineError: a split, or the validation split of books or Wikipedia, ends up without a document.
     """
-    tokenizer = load_tokenizer(VOCABULARY)  # what is wrong with it is said before any process starts
-    frames = read_frames(tokenizer)
+    tokenizer = load_tokenizer(VOCABULARY)  # raises before any process starts
+    templates = read_templates(tokenizer)
     folders = corpus_folders(TEXT, wikipedia.parts)
     slices = [slice_shards(text) for text in folders]
+    languages = corpus_languages(folders)
     parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
     dropped: Counter[str] = Counter()
     encode = partial(
         encode_slice, vocabulary=VOCABULARY.resolve(), sha256=hash_file(VOCABULARY / "tokenizer.json"),
         seed=seed, validation=corpus.validation,
     )  # fmt: skip
-    encoded = map_in_order(encode, chain.from_iterable(slices))
-    total = sum(part.bytes for of_folder in slices for part in of_folder)
+    encoded = map_in_order(
+        encode, ((part, languages[text]) for text, of_text in zip(folders, slices, strict=True) for part in of_text)
+    )
+    total = sum(part.bytes for of_text in slices for part in of_text)
     with atomic_directory(TOKENS) as folder, Progress("encoding", total, "B") as progress:
         writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size()) for split in SPLITS}
-        for text, of_folder in zip(folders, slices, strict=True):
+        for text, of_text in zip(folders, slices, strict=True):
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
-            for part, (documents, lost) in zip(of_folder, encoded, strict=False):
+            for part, (documents, lost) in zip(of_text, encoded, strict=False):
                 for split, of_split in documents.items():
                     writers[split].add(*of_split)
                 dropped.update(lost)
@@ -70,11 +74,17 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
             if not counted["documents"]:
                 raise PipelineError(
                     f"no document in split {split!r}", f"corpus.validation = {corpus.validation:g}", where=TEXT,
-                    remedy="give more documents, or another corpus.validation or seed",
+                    hint="give more documents, or another corpus.validation or seed",
+                )  # fmt: skip
+        for source, count in few_validation_documents(parts).items():
+            if not count:
+                raise PipelineError(
+                    f"no document of {source} for validation", f"corpus.validation = {corpus.validation:g}", where=TEXT,
+                    hint="give more text, or another corpus.validation or seed",
                 )  # fmt: skip
         manifest = {
             "splits": splits,
-            "marks": {"single": frames.single.size, "pair": frames.pair.size},  # of one example
+            "marks": {"single": templates.single.size, "pair": templates.pair.size},  # of one example
             "parts": parts,
             "dropped": dict(dropped),
             "sources": _sources(folders),
@@ -82,27 +92,30 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
         write_json(folder / "manifest.json", manifest)
     for split, counted in splits.items():
         log.info("%s: %d documents, %d tokens", split, counted["documents"], counted["tokens"])
-    for source, counts in parts["validation"].items():
-        if not counts["documents"] and parts["train"][source]["documents"]:
-            log.warning("%s: no document is kept for validation; a larger corpus.validation would keep some", source)
+    for source, count in few_validation_documents(parts).items():
+        log.warning(
+            "%s: only %d documents for validation, so that figures on them say little; give more text, or a larger "
+            "corpus.validation", source, count,
+        )  # fmt: skip
 
 
 def _sources(folders: list[Path]) -> list[dict[str, str]]:
-    """Whose text it is: every source of the folders once, for the card of a model that learns from it."""
+    """Every source of the text once, for the model card."""
     named = {source["name"]: source for folder in folders for source in read_manifest(folder).get("sources", [])}
     return list(named.values())
 
 
 def encode_slice(
-    part: ShardSlice, vocabulary: Path, sha256: str, seed: int, validation: float
+    slice_in_language: tuple[ShardSlice, str], vocabulary: Path, sha256: str, seed: int, validation: float
 ) -> tuple[dict[str, EncodedDocuments], Counter[str]]:
-    """The documents of one slice by split, and how many were dropped for which reason."""
+    """Return the documents of one slice by split, and the number of drops by reason."""
+    part, language = slice_in_language
     encoder = _encoder(vocabulary, sha256)
     collected = {split: _Collector(encoder.id_type) for split in SPLITS}
     dropped: Counter[str] = Counter()
     for document in read_slice(part):
         split = "validation" if in_validation_split(document.id, seed, validation) else "train"
-        sentences = (sentence for paragraph in document.text.split("\n") for sentence in split_sentences(paragraph))
+        sentences = chain.from_iterable(split_sentences(line, language) for line in document.text.split("\n"))
         encoded = [ids for sentence in sentences if (ids := encoder.encode_bytes(sentence))]
         if encoded:
             collected[split].add(encoded)
@@ -111,14 +124,13 @@ def encode_slice(
     return {split: documents.encoded() for split, documents in collected.items()}, dropped
 
 
-@lru_cache(maxsize=1)  # one a process: its cache of chunks lasts from slice to slice
-def _encoder(vocabulary: Path, sha256: str) -> Encoder:  # the hash tells a vocabulary from an older one in its place
-    return Encoder(load_tokenizer(vocabulary))
+@lru_cache(maxsize=1)  # one per process: its cache of chunks is kept from slice to slice
+def _encoder(vocabulary: Path, sha256: str) -> Encoder:  # the hash tells one from an older one
+    tokenizer = load_tokenizer(vocabulary)
+    return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("="))
 
 
 class _Collector:
-    """Gathers the encoded documents of a split."""
-
     def __init__(self, id_type: np.dtype[Any]) -> None:
         self._id_type = id_type
         self._ids: list[bytes] = []

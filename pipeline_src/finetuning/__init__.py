@@ -1,1 +1,1 @@
-"""Fine-tuning: one task, every point of its recipe's grid, the best of them kept (paper, sections 4 and 5.3)."""
+"""Fine-tuning: train a task for every point of its grid and keep the best run (paper, sections 4 and 5.3)."""

@@ -1,9 +1,10 @@
 """TinyBERT's task-specific distillation (Jiao et al. 2020, section 3.2): a student learns a task from its teacher.
 
-First its layers imitate the teacher's at a constant rate, then its answers do: soft cross-entropy at temperature 1, a
-mean over examples and classes. A regression's answers are its labels. As in huawei-noah/Pretrained-Language-Model,
-task_distill.py, but for the output layer: that of every other task here, so that the folder loads in transformers; the
-original's reads what of the pooled vector is above 0. Neither has dropout below it.
+First its layers are trained on the teacher's at a constant learning rate, then its outputs with the teacher's as soft
+labels: cross-entropy at temperature 1, a mean over examples and classes. A regression learns from its labels. As in
+huawei-noah/Pretrained-Language-Model, task_distill.py, except for the output layer: it is the same as in every other
+task, so that transformers loads the folder; the original applies a ReLU to the pooled vector first. Neither has dropout
+before the output layer.
 """
 
 from __future__ import annotations
@@ -16,28 +17,26 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import checksum
 from pipeline_src.common.paths import KEPT_MODEL
-from pipeline_src.finetuning.batches import TaskBatch
-from pipeline_src.finetuning.losses import sequence
-from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.finetuning.heads import BertForTask, sequence_loss
+from pipeline_src.finetuning.task_data import TaskBatch
 from pipeline_src.models.bert import Bert, BertConfig, initialise
-from pipeline_src.models.hub import load_config
-from pipeline_src.models.layer_imitation import TERMS, difference_counts, imitated_every, layer_differences
-from pipeline_src.models.tensors import read_tensors
-from pipeline_src.training.loop import Objective, Term
+from pipeline_src.models.hub import load_config, read_tensors
+from pipeline_src.models.tinybert import TERMS, difference_counts, imitated_every, layer_differences
+from pipeline_src.training.loop import LossTerm, Objective
 from pipeline_src.training.teacher import load_teacher
 
 KEY = "finetune.teacher"
-FIT = "fit_dense"  # name of the projection in the folder that TinyBERT's general distillation leaves
+FIT = "fit_dense"  # the projection's name in a folder of TinyBERT's general distillation
 
 
-def taught_folder(study: Path, task: str) -> Path:
-    """Where a study's folder ``models`` holds its model of a task: its first restart.
+def find_teacher(study: Path, task: str) -> Path:
+    """Return the folder of a task's model, of its first seed, in a study's folder ``models``.
 
     Raises:
-        PipelineError: it holds none.
+        PipelineError: there is none.
     """
     found = [
         folder for folder in (study / "finetuned" / task).glob(f"*/{KEPT_MODEL}") if folder.parent.name.isdecimal()
@@ -45,48 +44,48 @@ def taught_folder(study: Path, task: str) -> Path:
     if not found:
         raise PipelineError(
             "no teacher of this task", study / "finetuned" / task, where=KEY,
-            remedy="name the folder `models` of a study that fine-tuned a model on it",
+            hint="name the folder `models` of a study that fine-tuned a model on it",
         )  # fmt: skip
     return min(found, key=lambda folder: int(folder.parent.name))
 
 
-def load_taught(
+def load_task_teacher(
     folder: Path, head: str, outputs: int, student: BertConfig, tokenizer: Tokenizer, device: torch.device, layers: bool
 ) -> BertForTask:
-    """A fine-tuned model as a teacher.
+    """Load a fine-tuned model as a teacher.
 
     Args:
-        folder: of the model, see :func:`taught_folder`.
+        folder: of the model, see :func:`find_teacher`.
         head, outputs: of the task, as in :class:`BertForTask`.
-        student: the encoder that learns.
-        tokenizer: its own.
-        device: to which the teacher goes.
-        layers: whether its layers are imitated too.
+        student: config of the student's encoder.
+        tokenizer: the student's.
+        device: of the teacher.
+        layers: whether its layers are distilled too.
 
     Raises:
-        PipelineError: as :func:`load_teacher`; it answers another task, or reads its encoder through an LSTM; or its
-            layers or heads do not match the student's.
+        PipelineError: as :func:`load_teacher`; or the model is of another task or has an LSTM; or its layers or heads
+            do not match the student's.
     """
     teacher = load_teacher(folder, lambda config: BertForTask(config, head, outputs), student, tokenizer, device, KEY)
     left = read_tensors(folder, load_config(folder).names).keys() - dict(teacher.named_parameters()).keys()
     if left:
         raise PipelineError(
             "a teacher with parts that are not read", min(left), where=folder,
-            remedy="fine-tune the teacher with finetune.bilstm: false and frozen: null",
+            hint="fine-tune the teacher with finetune.bilstm: false and feature_layers: null",
         )  # fmt: skip
     if layers:
         imitated_every(student, teacher.bert.config)
     return teacher
 
 
-def file_sums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
-    """Sums of the weights in folders of a study that a result depends on, by their names there."""
+def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
+    """Return the checksums of the weights in folders of a study, by their paths in the study."""
     files = [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]
     return {str(path.relative_to(study)): checksum(path) for path in files}
 
 
-def fit_of(encoder: Path, config: BertConfig, width: int, generator: torch.Generator) -> nn.Linear:
-    """The projection to the teacher's width: as general distillation left it in the student's folder, else drawn."""
+def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: torch.Generator) -> nn.Linear:
+    """Load the projection to the teacher's width from general distillation, or initialise it if there is none."""
     tensors = read_tensors(encoder, config.names)
     fit = nn.Linear(config.hidden_size, width)
     initialise(fit, generator)
@@ -99,40 +98,39 @@ def fit_of(encoder: Path, config: BertConfig, width: int, generator: torch.Gener
 
 
 class LayerImitation(Objective[TaskBatch]):
-    """A student whose embeddings and layers imitate a teacher's on a task's data; nothing above them is trained."""
+    """Trains a student's embeddings and layers on a teacher's; nothing above them is trained."""
 
     def __init__(self, student: Bert, fit: nn.Linear, teacher: Bert) -> None:
         super().__init__()
         self.embeddings, self.encoder, self.fit_dense = student.embeddings, student.encoder, fit
-        self.__dict__.update(student=student, teacher=teacher)  # no parts of what is trained
+        self.__dict__.update(student=student, teacher=teacher)  # not submodules, which would be trained
         self.weights = dict(TERMS)
 
     def count(self, batch: TaskBatch) -> dict[str, int]:
-        """How many differences there are in each layer."""
         squares = int(np.square(batch.lengths).sum())
         return difference_counts(self.student.config, self.teacher.config, len(batch.ids), squares)
 
-    def forward(self, batch: TaskBatch) -> dict[str, Term]:
-        """The sums of squared differences."""
+    def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
+        """Return the sums of squared differences."""
         sums = layer_differences(self.student, self.fit_dense, self.teacher, batch.ids, batch.segments, batch.layout)
-        return {name: Term(total) for name, total in sums.items()}
+        return {name: LossTerm(total) for name, total in sums.items()}
 
 
-class TaughtAnswers:
-    """The loss of a task's answers against its teacher's, in place of those in ``losses.LOSSES``."""
+class SoftLabelLoss:
+    """The loss of a task's outputs against its teacher's, in place of one of ``heads.LOSSES``."""
 
     def __init__(self, teacher: BertForTask) -> None:
         self.teacher = teacher
 
     def __call__(self, outputs: Tensor, batch: TaskBatch) -> Tensor:
-        """Of outputs [B, classes], or [B, 1] of a regression."""
+        """Return the loss of outputs [B, classes], or [B, 1] of a regression."""
         if batch.labels.is_floating_point():
-            return sequence(outputs, batch)
+            return sequence_loss(outputs, batch)
         with torch.no_grad():
-            wanted = self.teacher(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
-        return soft_cross_entropy(outputs, wanted)
+            target = self.teacher(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
+        return soft_cross_entropy(outputs, target)
 
 
-def soft_cross_entropy(outputs: Tensor, wanted: Tensor) -> Tensor:
-    """Cross-entropy of a student's shares [B, classes] under its teacher's, a mean over examples and classes."""
-    return -(wanted.float().softmax(1) * outputs.float().log_softmax(1)).mean()
+def soft_cross_entropy(outputs: Tensor, target: Tensor) -> Tensor:
+    """Return the cross-entropy of a student's logits [B, classes] under its teacher's, averaged over both axes."""
+    return -(target.float().softmax(1) * outputs.float().log_softmax(1)).mean()

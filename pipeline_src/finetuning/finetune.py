@@ -1,104 +1,126 @@
-"""Stage ``finetune``: train one task from an encoder over its recipe's grid, keep the best run, write its predictions.
+"""Stage ``finetune``: train a task from an encoder for every point of a grid, keep the best run, write its predictions.
 
-Scores in ``run.json`` choose between the points of the grid; the published ones are computed by the stage ``evaluate``
-from the prediction files alone.
+Scores in ``run.json`` choose between the points of the grid; the published scores are computed by the stage
+``evaluate`` from the prediction files alone.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 
 from pipeline_src.common.counter_rng import derive_seed
-from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
+from pipeline_src.common.files import atomic_directory, atomic_file, checksum, read_json, write_json
+from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import BASELINES, finetuned_model, task_predictions
 from pipeline_src.common.progress import log
-from pipeline_src.finetuning.augmentation import augment
-from pipeline_src.finetuning.distillation import file_sums, load_taught, taught_folder
-from pipeline_src.finetuning.files import EvalSet, TaskFiles
-from pipeline_src.finetuning.grid import BaselineGrid, Grid, write_lines
-from pipeline_src.finetuning.identity import begun_with, checkpoint_identity
-from pipeline_src.finetuning.recipes import grid_points, recipe_of
-from pipeline_src.finetuning.substitutes import load_substitutes
-from pipeline_src.finetuning.task_heads import BertForTask
-from pipeline_src.finetuning.trainer import WEIGHTS, TaskTrainer
-from pipeline_src.models.architecture import check_architecture
-from pipeline_src.models.card import Source, write_card
-from pipeline_src.models.card_kinds import finetuned_card
-from pipeline_src.models.hub import load_config, load_weights, save_model
-from pipeline_src.params.base import NO_TEACHER
-from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.params.machine import USUAL, Machine
-from pipeline_src.params.model import ModelParams
-from pipeline_src.tasks.files.spec import TaskSpec, load_spec
-from pipeline_src.training.checkpoint import Checkpoints
-from pipeline_src.training.checkpoint_settings import ROOT, check_settings
-from pipeline_src.training.identity import environment, fingerprint
-from pipeline_src.training.stop_request import StopRequest, catch_stop_requests
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.machine import USUAL, Machine
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.schema import NO_TEACHER
+from pipeline_src.finetuning.augmentation import augment, load_substitutes
+from pipeline_src.finetuning.distillation import (
+    LayerImitation,
+    SoftLabelLoss,
+    file_checksums,
+    find_teacher,
+    load_fit_dense,
+    load_task_teacher,
+)
+from pipeline_src.finetuning.heads import LOSSES, POOLED, BertForTask, Loss, choose_towers
+from pipeline_src.finetuning.hyperparameter_grid import (
+    BaselineGrid,
+    Grid,
+    GridPoint,
+    grid_points,
+    task_hyperparameters,
+    write_lines,
+)
+from pipeline_src.finetuning.task_data import EvalSet, TaskBatch, TaskData, evaluation_batches, training_batches
+from pipeline_src.models.adapter import ENCODER, POOLER
+from pipeline_src.models.attention import Dropout, choose
+from pipeline_src.models.bert import Bert, BertConfig, check_architecture, initialise, make_encoder, uninitialised
+from pipeline_src.models.hub import fill, load_config, load_weights, read_tensors, save_model
+from pipeline_src.models.model_card import Source, finetuned_card, write_card
+from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import TaskSpec, load_spec
+from pipeline_src.training.checkpoint import ROOT, Checkpoints, check_settings, environment, hash_values
+from pipeline_src.training.distributed import single_process
+from pipeline_src.training.loop import Loop, LossTerm, Objective, StopRequest, catch_stop_requests
+from pipeline_src.training.optimizers import linear_schedule, make_optimizer
+from pipeline_src.training.prefetch import to_device
 
-PHASE = "finetune"  # below the folder of checkpoints
+PHASE = "finetune"  # folder below that of checkpoints
+EVALUATION_TOKENS = 16_384  # in one batch
+OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # of other tasks, or part of the identity in another form
+FORM = ("config.json", "tokenizer.json")  # files of an encoder's folder that random weights depend on
 
 
 def run(
     *, seed: int, model: ModelParams, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL
 ) -> None:
-    """Read the encoder's folder and ``data/tasks/<task>``; write the best model and every prediction file.
+    """Read the encoder's folder and ``data/tasks/<task>``; write the best model and its predictions.
 
-    ``results/predictions/<task>/<restart>/predicted/`` holds ``pretrained/<row>.jsonl``, where the row has a test file
-    ``pretrained/<row>.test.jsonl``, with ``finetune.random_baseline`` also ``random/<row>.jsonl``; and ``run.json``
-    with every run's score and what was cut or dropped, by file. A stage that was stopped goes on where it was.
+    ``results/predictions/<task>/<restart>/predicted/`` has ``pretrained/<row>.jsonl``; ``pretrained/<row>.test.jsonl``
+    if the row has a test file; ``random/<row>.jsonl`` with ``finetune.random_baseline``; and ``run.json`` with every
+    run's score and the number of truncated or dropped examples, by file. A stage that was stopped resumes.
 
     Raises:
-        PipelineError: an input is missing or malformed, the encoder is not of the study's architecture, or training
+        PipelineError: an input is missing or malformed, the encoder's architecture is not the study's, or training
             diverges.
-        Interrupted: a signal requested a stop; where training was is saved.
+        Interrupted: a signal requested a stop; the training state is saved.
     """
     check_settings()
     torch.set_num_threads(machine.finetune.threads)
-    recipe, encoder = recipe_of(finetune, task), Path(finetune.model)
-    files = TaskFiles(load_spec(task), encoder, recipe.max_length)
-    stream = derive_seed(seed, task, restart) >> 1
-    config = replace(load_config(encoder), positions_start=model.positions_start)  # random weights begin as it did
-    check_architecture(config, model.architecture, encoder)
-    if recipe.dropout is not None:
-        config = replace(config, hidden_dropout_prob=recipe.dropout, attention_probs_dropout_prob=recipe.dropout)
-    trainer = TaskTrainer(files.spec, recipe, finetune, config, encoder, files.training(), stream, machine)
-    identity = checkpoint_identity(
-        seed=seed,
-        restart=restart,
-        recipe=recipe,
-        finetune=finetune,
-        task=files.spec,
-        encoder=encoder,
-        model=model,
-        data=files.sums(),
-        teacher={} if finetune.teacher == NO_TEACHER else teach(trainer, files, seed),
-    )
-    eval_sets, grids = [files.eval_set(row) for row in files.spec.scores], []
+    hyperparameters, encoder = task_hyperparameters(finetune, task), Path(finetune.model)
+
+    config, spec = load_task_config(encoder, model, hyperparameters), load_spec(task)
+    towers = choose_towers(spec, finetune, config, hyperparameters.feature_layers)
+    data = TaskData(spec, encoder, hyperparameters.max_length, apart=towers is not None)
+    task_seed = derive_seed(seed, task, restart) >> 1
+    trainer = TaskTrainer(data.spec, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
+    identity = {  # determines the result; checkpoints are stored under its hash
+        "seed": seed,
+        "restart": restart,
+        "recipe": hyperparameters.model_dump(),
+        "finetune": finetune.model_dump(exclude=OTHER_KEYS),
+        "task": data.spec.model_dump(),
+        "data": data.checksums(),
+        "position_init": model.position_init,
+        "teacher": {} if finetune.teacher == NO_TEACHER else set_teacher(trainer, data, seed),
+        "encoder": {path.name: checksum(path) for path in sorted(encoder.iterdir()) if path.is_file()},
+        "code": fingerprint("pipeline_src.finetuning.finetune", f"pipeline_src.models.{model.architecture}"),
+    }
+
+    eval_sets, grids = [data.eval_set(row) for row in data.spec.scores], []
     with catch_stop_requests() as stop_request:
         for weights in WEIGHTS if finetune.random_baseline else ("pretrained",):
-            of_weights = begun_with(weights, identity)
-            grids.append(open_grid(of_weights))
-            run_grid(grids[-1], trainer, files, eval_sets, of_weights, stop_request)
+            own_identity = identity_of_weights(weights, identity)
+            grids.append(open_grid(own_identity))
+            run_grid(grids[-1], trainer, data, eval_sets, own_identity, stop_request)
 
     kept, best = grids[0].best_folder, trainer.model()
     load_weights(best, kept / "model")
+    best.to(trainer.distributed.device)
     with atomic_directory(task_predictions(task, restart)) as output:
         for grid in grids:
             shutil.copytree(grid.best_folder / "predictions", output / grid.weights)
-        for row in files.tests():
-            lines = trainer.predict(best.to(trainer.distributed.device), files.eval_set(row, test=True))
+        for row in data.rows_with_test_file():
+            lines = trainer.predict(best, data.eval_set(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
-        counts = {file: reasons for file, reasons in files.counts.items() if reasons}
+        counts = {file: reasons for file, reasons in data.counts.items() if reasons}
         runs = [run for grid in grids for run in grid.runs]
-        summary = {"task": task, "restart": restart, "recipe": recipe.model_dump(), "runs": runs, "counts": counts}
+        recipe = hyperparameters.model_dump()
+        summary = {"task": task, "restart": restart, "recipe": recipe, "runs": runs, "counts": counts}
         write_json(output / "run.json", summary)
     with atomic_directory(finetuned_model(task, restart)) as output:
         shutil.copytree(kept / "model", output, dirs_exist_ok=True)
@@ -106,9 +128,61 @@ def run(
         grid.finish()
 
 
+def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyperparameters) -> BertConfig:
+    """Load the encoder's config with the position initialisation of the study and the task's own dropout.
+
+    Raises:
+        PipelineError: the config is missing or malformed, or its architecture is not the study's.
+    """
+    config = replace(load_config(encoder), position_init=model.position_init)  # for training from random weights
+    check_architecture(config, model.architecture, encoder)
+    if (dropout := hyperparameters.dropout) is not None:
+        config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    return config
+
+
+def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, int]:
+    """Give a trainer its teacher for the task and, if the hyperparameters ask for it, augmented training data.
+
+    Returns:
+        Checksums of the teacher's files, which determine the result.
+
+    Raises:
+        PipelineError: a model that is needed is missing, or does not fit.
+    """
+    hyperparameters, study = trainer.hyperparameters, Path(trainer.params.teacher)
+    device, config = trainer.distributed.device, trainer.config
+    folder = find_teacher(study, data.spec.name)
+    layers = bool(hyperparameters.layer_epochs)
+    head, outputs = data.task.head, data.task.num_outputs
+    trainer.teacher = load_task_teacher(folder, head, outputs, config, data.tokenizer, device, layers)
+    folders = [folder]
+    if copies := hyperparameters.num_augmentations:
+        substitutes = load_substitutes(study, config, data.tokenizer, device)
+        augmentation_seed = derive_seed(seed, data.spec.name)
+        make = partial(augment, copies=copies, seed=augmentation_seed, words=substitutes)
+        decides = {"copies": copies, "seed": augmentation_seed, **file_checksums(study, substitutes.folders)}
+        trainer.training = data.augmented(make, decides)
+        log.info("%s: %d sequences with their texts in other words", data.spec.name, trainer.training.items)
+        folders += substitutes.folders
+    return file_checksums(study, folders)
+
+
+def identity_of_weights(weights: str, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of the runs that start from ``weights``, a name in WEIGHTS.
+
+    Random weights depend on the encoder's form only, unless the task is distilled by layers: the projection to the
+    teacher's width may come from the encoder's folder.
+    """
+    encoder = identity["encoder"]
+    if weights == "random" and not identity["teacher"]:
+        encoder = {name: encoder[name] for name in FORM if name in encoder}
+    return {**identity, "weights": weights, "encoder": encoder}
+
+
 def open_grid(identity: Mapping[str, Any]) -> Grid:
-    """The runs of one kind of weights, as an earlier start of the stage left them."""
-    weights, folder = identity["weights"], Path(identity["task"]["name"], identity["restart"], fingerprint(identity))
+    """Open the grid of one kind of initial weights, with the runs of an earlier start of the stage."""
+    weights, folder = identity["weights"], Path(identity["task"]["name"], identity["restart"], hash_values(identity))
     if weights == "random":
         return BaselineGrid(BASELINES / folder, weights)
     return Grid(ROOT / PHASE / folder, weights)
@@ -117,60 +191,67 @@ def open_grid(identity: Mapping[str, Any]) -> Grid:
 def run_grid(
     grid: Grid,
     trainer: TaskTrainer,
-    files: TaskFiles,
+    data: TaskData,
     eval_sets: Sequence[EvalSet],
     identity: Mapping[str, Any],
     stop_request: StopRequest,
 ) -> None:
-    """Train every point of the recipe's grid that ``grid`` does not hold yet, and predict ``eval_sets`` with each.
+    """Train every grid point that ``grid`` does not have yet, and predict ``eval_sets`` with each.
 
     Args:
-        eval_sets: those of the task's score rows; the first decides between the points.
-        identity: what decides the result, by which checkpoints are known.
-        stop_request: whether someone requested a stop.
+        grid: the runs so far.
+        trainer: of the task.
+        data: of the task.
+        eval_sets: one per score row; the first decides between the points.
+        identity: determines the result; checkpoints are stored under its hash.
+        stop_request: whether a stop was requested.
 
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    first, score = eval_sets[0], files.spec.eval_set(None)
-    for point in grid_points(trainer.recipe):
-        named = (
+    first, metrics = eval_sets[0], data.spec.eval_set(None).metrics
+    for point in grid_points(trainer.hyperparameters):
+        shown = (
             f"{grid.weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
         )
         if grid.has(point):
-            log.info("%s: trained before, kept in %s", named, grid.folder)
+            log.info("%s: trained before, kept in %s", shown, grid.folder)
             continue
-        checkpoints = checkpoints_of(trainer, {**identity, **point._asdict()})
-        start = imitated(grid, trainer, identity, stop_request)
+        checkpoints = open_checkpoints(trainer, {**identity, **point._asdict()})
+        start = imitate_layers(grid, trainer, identity, stop_request)
         model, loss = trainer.train(grid.weights, point, checkpoints, stop_request, start)
         predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
-        scores = files.handler.score(files.spec, first.row, first.examples, predictions[first.row])
-        log.info("%s: %s", named, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in score.metrics))
+        scores = data.task.score(first.row, first.examples, predictions[first.row])
+        log.info("%s: %s", shown, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
         about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
-        save = partial(save_finetuned, model=model, trainer=trainer, files=files, about=about, scores=scores)
-        saved = save if grid.weights == "pretrained" else None  # of the random baseline only the predictions count
-        grid.keep(point, loss, scores, score.metrics[0], predictions, saved)
+        save = partial(save_finetuned, model=model, trainer=trainer, data=data, about=about, scores=scores)
+        save_best = save if grid.weights == "pretrained" else None  # a baseline needs its predictions only
+        grid.keep(point, loss, scores, metrics[0], predictions, save_best)
         checkpoints.finish()
 
 
-def checkpoints_of(trainer: TaskTrainer, identity: Mapping[str, Any]) -> Checkpoints:
-    """Those of one run, known by what decides it."""
+def open_checkpoints(trainer: TaskTrainer, identity: Mapping[str, Any]) -> Checkpoints:
+    """Open the checkpoints of one run."""
     phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
     settings = trainer.machine.settings("finetune")
     return Checkpoints(phase, identity, environment(trainer.distributed, settings), trainer.distributed)
 
 
-def imitated(grid: Grid, trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest) -> Path | None:
-    """The file of a student that has learnt of its teacher's layers, once for all points of a grid; None without.
+def imitate_layers(
+    grid: Grid, trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest
+) -> Path | None:
+    """Train a student's layers on its teacher's, once for all points of a grid, and return the file of its weights.
+
+    Returns None if the task is not distilled by layers.
 
     Raises:
         PipelineError, Interrupted: as :func:`run`.
     """
-    if trainer.teacher is None or not trainer.recipe.layer_epochs:
+    if trainer.teacher is None or not trainer.hyperparameters.layer_epochs:
         return None
     path = grid.folder / "imitated.safetensors"
     if not path.exists():
-        checkpoints = checkpoints_of(trainer, {**identity, "learns": "layers"})
+        checkpoints = open_checkpoints(trainer, {**identity, "learns": "layers"})
         model = trainer.imitate(grid.weights, checkpoints, stop_request)
         with atomic_file(path, "wb") as file:
             file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
@@ -178,69 +259,246 @@ def imitated(grid: Grid, trainer: TaskTrainer, identity: Mapping[str, Any], stop
     return path
 
 
-def teach(trainer: TaskTrainer, files: TaskFiles, seed: int) -> dict[str, int]:
-    """Give a trainer its task's teacher, and the texts with other words that it learns from besides.
+class TaskObjective(Objective[TaskBatch]):
+    """A task's model and its loss."""
 
-    Returns:
-        Sums of the files that decide the result by this.
+    def __init__(self, model: BertForTask, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+        self.weights = {"task": 1.0}
+
+    def count(self, batch: TaskBatch) -> dict[str, int]:
+        return batch.counts
+
+    def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
+        """Return the sum of the losses: their mean times their number."""
+        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
+        return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
+
+
+class TaskTrainer:
+    """Trains a task's model from pretrained or random weights, and predicts with it.
+
+    Args:
+        spec: the task.
+        hyperparameters: of the task.
+        params: of fine-tuning.
+        config: of the encoder.
+        encoder: folder of the encoder's weights.
+        training: features of the training file.
+        seed: for the head's weights, the order of the data and dropout.
+        machine: settings of this machine.
+
+    Attributes:
+        teacher: the fine-tuned model that the task is distilled from; None to learn from labels.
 
     Raises:
-        PipelineError: a model that is needed is missing, or does not fit.
+        PipelineError: the GPU cannot train, or does not support the attention of ``machine``.
     """
-    recipe, study, device = trainer.recipe, Path(trainer.params.teacher), trainer.distributed.device
-    folder, head, outputs = taught_folder(study, files.spec.name), files.handler.head, files.handler.outputs(files.spec)
-    trainer.teacher = load_taught(
-        folder, head, outputs, trainer.config, files.tokenizer, device, layers=bool(recipe.layer_epochs)
-    )
-    read = [folder]
-    if recipe.augmented:
-        words = load_substitutes(study, trainer.config, files.tokenizer, device)
-        copies, stream = recipe.augmented, derive_seed(seed, files.spec.name)
-        make = partial(augment, copies=copies, seed=stream, words=words)
-        how = {"copies": copies, "seed": stream, **file_sums(study, words.folders)}
-        trainer.training = files.augmented(make, how)
-        log.info("%s: %d sequences with their texts in other words", files.spec.name, trainer.training.items)
-        read += words.folders
-    return file_sums(study, read)
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        hyperparameters: TaskHyperparameters,
+        params: FinetuneParams,
+        config: BertConfig,
+        encoder: Path,
+        training: Features,
+        seed: int,
+        machine: Machine,
+    ) -> None:
+        self.spec, self.task, self.hyperparameters, self.params = spec, make_task(spec), hyperparameters, params
+        self.distributed = single_process(machine.precision, machine.device)
+        attention = choose(machine.attention, self.distributed.device, config.head_size)
+        self.config = replace(
+            config, attention=attention, activation_checkpointing=machine.finetune.activation_checkpointing
+        )
+        self.encoder, self.training, self.seed, self.machine = encoder, training, seed, machine
+        self.teacher: BertForTask | None = None
+        self.towers = choose_towers(spec, params, config, hyperparameters.feature_layers)
+
+    def model(self) -> BertForTask:
+        """Make the task's model with random weights."""
+        model = self._with_head(None)
+        initialise(model, torch.Generator().manual_seed(self.seed))
+        return model
+
+    def pretrained(self) -> BertForTask:
+        """Make the task's model with the pretrained encoder; its head, and a pooler that it lacks, are random."""
+        tensors, generator = read_tensors(self.encoder, self.config.names), torch.Generator().manual_seed(self.seed)
+        with uninitialised():  # initialising weights that are replaced would take seconds
+            bert = make_encoder(self.config)
+        bert.to_empty(device="cpu")
+        parts: tuple[str, ...] = (*ENCODER, POOLER)
+        if not any(name.startswith(POOLER) for name in tensors):
+            parts = ENCODER
+            initialise(bert.pooler, generator)
+            if self.task.head in POOLED and self.towers is None:
+                log.info("%s has no pooler; it is trained from random weights", self.encoder)
+        fill(bert, tensors, self.encoder, parts)
+        model = self._with_head(bert)
+        for name, part in model.named_children():
+            if name != "bert":
+                initialise(part, generator)
+        return model
+
+    def _with_head(self, bert: Bert | None) -> BertForTask:
+        bilstm, frozen = self.params.bilstm, self.hyperparameters.feature_layers
+        model = BertForTask(self.config, self.task.head, self.task.num_outputs, bilstm, frozen, bert, self.towers)
+        if self.teacher is not None:
+            model.dropout = Dropout(0.0)  # huawei-noah/Pretrained-Language-Model, TinyBERT
+        return model
+
+    def imitate(
+        self, weights: str, checkpoints: Checkpoints | None = None, stop_request: StopRequest | None = None
+    ) -> BertForTask:
+        """Train the layers on the teacher's at a constant learning rate; arguments as in :meth:`train`."""
+        assert self.teacher is not None
+        model, hyperparameters = WEIGHTS[weights](self).to(self.distributed.device), self.hyperparameters
+        generator = torch.Generator().manual_seed(self.seed)
+        fit = load_fit_dense(self.encoder, self.config, self.teacher.bert.config.hidden_size, generator)
+        objective = LayerImitation(model.bert, fit, self.teacher.bert).to(self.distributed.device)
+        rate, epochs = hyperparameters.layer_learning_rate, hyperparameters.layer_epochs
+        point = GridPoint(rate, epochs, hyperparameters.batch_sizes[0])
+        self._train(objective, point, False, "imitating layers for", checkpoints, stop_request)
+        return model
+
+    def train(
+        self,
+        weights: str,
+        point: GridPoint,
+        checkpoints: Checkpoints | None = None,
+        stop_request: StopRequest | None = None,
+        start: Path | None = None,
+    ) -> tuple[BertForTask, float]:
+        """Train one grid point and return the model with the mean loss of its last epoch.
+
+        Args:
+            weights: initial weights of the encoder, a name in WEIGHTS.
+            point: the grid point.
+            checkpoints: to save to and resume from.
+            stop_request: whether a stop was requested.
+            start: file with the weights of :meth:`imitate` to start from.
+
+        Raises:
+            PipelineError: a loss or gradient is NaN or infinite.
+            Interrupted: a stop was requested; the run's state is saved if there are checkpoints.
+        """
+        model = WEIGHTS[weights](self)
+        if start is not None:
+            model.load_state_dict(load_file(start))
+        loss = LOSSES[self.task.head] if self.teacher is None else SoftLabelLoss(self.teacher)
+        objective = TaskObjective(model.to(self.distributed.device), loss)
+        loop = self._train(objective, point, True, "fine-tuning", checkpoints, stop_request)
+        return model, round(loop.rows[-1]["loss"], 5)
+
+    def _train(
+        self,
+        objective: Objective[TaskBatch],
+        point: GridPoint,
+        decays: bool,
+        what: str,
+        checkpoints: Checkpoints | None,
+        stop_request: StopRequest | None,
+    ) -> Loop[TaskBatch]:
+        """Train the objective at a constant rate, or with linear warm-up and decay."""
+        optimizer = make_optimizer(objective, point.learning_rate, self.params.weight_decay)
+        parameters = {name.removeprefix("model."): part for name, part in objective.named_parameters()}
+        checkpoint = checkpoints.restore(parameters, optimizer) if checkpoints else None
+        per_epoch = -(-self.training.items // point.batch)
+        steps = point.epochs * per_epoch
+        schedule = linear_schedule(point.learning_rate, round(self.params.warmup_ratio * steps), steps)
+        loop = Loop(
+            objective,
+            optimizer,
+            schedule if decays else lambda step: point.learning_rate,
+            last=steps,
+            log_at=lambda step: step % per_epoch == 0,
+            name=f"{what} {self.spec.name}",
+            seed=self.seed,
+            distributed=self.distributed,
+            state=checkpoint.state if checkpoint else None,
+            stop_requested=lambda: bool(stop_request),
+        )
+        tokens = self.machine.finetune.microbatch_tokens
+        batches = training_batches(self.training, point.batch, point.epochs, self.seed, tokens, loop.step)
+        for step in loop.run(batches):
+            stopping = stop_request is not None and loop.stopping and step < steps
+            if checkpoints and (stopping or (checkpoints.due() and step < steps)):
+                checkpoints.save(parameters, optimizer, loop.state(), {}, None)
+            if stopping and stop_request is not None:
+                raise stop_request.interrupted(loop.name, step)
+        return loop
+
+    @torch.inference_mode()
+    def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
+        """Return the prediction rows of the examples, in their order; see :meth:`Task.predict`."""
+        model.eval()
+        features, device = eval_set.features, self.distributed.device
+        pooled, per_item = self.task.head in POOLED, features.per_item if self.task.head == "choice" else 1
+        outputs = np.empty((features.items * per_item if pooled else len(features.ids), 0), np.float32)
+        for on_host in evaluation_batches(features, EVALUATION_TOKENS):
+            batch = to_device(on_host, device)
+            with self.distributed.autocast():
+                logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths).float().cpu().numpy()
+            if not outputs.shape[1]:
+                outputs = np.empty((len(outputs), logits.shape[1]), np.float32)
+            positions = (
+                (batch.examples[:, None] * per_item + np.arange(per_item)).ravel()
+                if pooled
+                else features.tokens_of(batch.examples)[0]
+            )
+            outputs[positions] = logits
+        if self.task.head == "choice":
+            outputs = outputs.reshape(-1, per_item)
+        return self.task.predict(eval_set.examples, features, outputs)
+
+
+WEIGHTS: dict[str, Callable[[TaskTrainer], BertForTask]] = {
+    "pretrained": TaskTrainer.pretrained,
+    "random": TaskTrainer.model,
+}
 
 
 def save_finetuned(
     folder: Path,
     model: BertForTask,
     trainer: TaskTrainer,
-    files: TaskFiles,
+    data: TaskData,
     about: Mapping[str, Any],
     scores: Mapping[str, float],
 ) -> None:
-    """Fill an empty folder with a model and its card; ``about`` says how it was trained, ``scores`` how it does."""
-    score, huggingface_class = files.spec.eval_set(None), trainer.config.names.classes[files.handler.head]
-    recipe = {"max_length": trainer.recipe.max_length, "frozen": trainer.recipe.frozen}
+    """Save a model and its card to an empty folder; ``about`` describes its training, ``scores`` its quality."""
+    score = data.spec.eval_set(None)
+    # transformers has no class for two towers
+    huggingface_class = trainer.config.names.classes["encoder" if trainer.towers else data.task.head]
+    hyperparameters = trainer.hyperparameters
     card = finetuned_card(
         trainer.config,
-        files.spec.name,
+        data.spec.name,
         huggingface_class,
-        read_source(files.folder),
-        {**about, **recipe},
+        read_source(data.folder),
+        {**about, "max_length": hyperparameters.max_length, "frozen": hyperparameters.feature_layers},
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
-    save_model(folder, model, trainer.config, huggingface_class, files.encoder, write_card(card))
-    write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(files.spec))
+    save_model(folder, model, trainer.config, huggingface_class, data.encoder, write_card(card))
+    write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(data.spec))
 
 
 def label_names(spec: TaskSpec) -> dict[str, Any]:
-    """What Hugging Face's config says of a model's outputs; nothing where they are not labels."""
+    """Return the label keys of Hugging Face's config; empty if the outputs are not labels."""
     if spec.range is not None:
         return {"id2label": {"0": spec.name}, "label2id": {spec.name: 0}, "problem_type": "regression"}
-    numbered = dict(enumerate(spec.labels))
-    names = {
-        "id2label": {str(number): label for number, label in numbered.items()},
-        "label2id": {label: number for number, label in numbered.items()},
+    if not spec.labels:
+        return {}
+    return {
+        "id2label": {str(number): label for number, label in enumerate(spec.labels)},
+        "label2id": {label: number for number, label in enumerate(spec.labels)},
     }
-    return names if numbered else {}
 
 
 def read_source(folder: Path) -> Source | None:
-    """Where a task's data came from, as its download wrote it down; None for data put there by hand."""
+    """Read the source of a task's data that its download recorded; None for data that was placed by hand."""
     if not (folder / "source.json").exists():
         return None
     about = read_json(folder / "source.json", dict.fromkeys(("name", "description", "licence", "citation"), str))

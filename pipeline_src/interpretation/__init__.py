@@ -1,1 +1,1 @@
-"""What a model learnt: probes of its layers, its attention heads, its word vectors, each beside random weights."""
+"""Interpretation of a model: probes of its layers, heads and word vectors, each compared with random weights."""

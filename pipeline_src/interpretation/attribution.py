@@ -1,4 +1,4 @@
-"""Integrated gradients: how much each token adds to the model's trust in a word (Sundararajan et al. 2017)."""
+"""Integrated gradients: how much each token adds to a prediction's log-probability (Sundararajan et al. 2017)."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_src.interpretation.studied_model import StudiedModel
+from pipeline_src.interpretation.model import StudiedModel
 
-NODES = 64  # of Gauss-Legendre quadrature, by which the sum is the difference to 1e-6; by 32 it is to 2e-4
+NODES = 64  # of Gauss-Legendre quadrature; attributions then sum to the difference within 1e-6, with 32 within 2e-4
 
 
-def integrated_gradients(model: StudiedModel, ids: Sequence[int], place: int, token: int) -> tuple[Tensor, float]:
-    """What each token of a text, one of them hidden, adds to the log-probability of ``token`` there.
+def integrated_gradients(model: StudiedModel, ids: Sequence[int], position: int, token: int) -> tuple[Tensor, float]:
+    """Attribute the log-probability of ``token`` at a masked position to the tokens of the text.
 
-    The way starts where every token of text is a mask and ends at the text; the marks stay.
+    The baseline is the text with every token but the special ones masked.
 
     Args:
-        model: fills masks.
-        ids: of the text without marks, a mask at ``place``.
-        place: of the mask, counted without marks.
-        token: whose log-probability is explained.
+        model: has an MLM head.
+        ids: token ids of the text without special tokens, with the mask at ``position``.
+        position: position of the mask, special tokens not counted.
+        token: token id whose log-probability is explained.
 
     Returns:
-        [tokens with marks]; the log-probability at the end less that at the start, which they add up to.
+        Attributions of all tokens, special ones included, and the difference of the log-probability between text and
+        baseline, which they sum to.
     """
     assert model.head is not None
-    packed, segments, layout = model.pack([ids])
+    packed, token_type_ids, layout = model.pack([ids])
     masked = packed.clone()
-    masked[model.lead : model.lead + len(ids)] = model.mask
-    table = model.encoder.embeddings.word_embeddings
-    start, end = (table(each).detach() for each in (masked, packed))
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    masked[model.num_leading : model.num_leading + len(ids)] = model.mask
+    embedding = model.encoder.embeddings.word_embeddings
+    start, end = (embedding(each).detach() for each in (masked, packed))
     total = torch.zeros_like(end)
 
-    def at(share: float) -> tuple[Tensor, Tensor]:
-        point = (start + share * (end - start)).requires_grad_()
-        hook = table.register_forward_hook(lambda *_: point)
+    def at(fraction: float) -> tuple[Tensor, Tensor]:
+        point = (start + fraction * (end - start)).requires_grad_()
+        hook = embedding.register_forward_hook(lambda *_: point)
         try:
             with torch.enable_grad():
-                hidden = model.encoder.decode(packed, segments, layout)
-                scores = model.head(hidden[[model.lead + place]])  # type: ignore[misc]
-                return point, scores[0, : model.tokenizer.get_vocab_size()].log_softmax(-1)[token]
+                hidden = model.encoder.decode(packed, token_type_ids, layout)
+                logits = model.head(hidden[[model.num_leading + position]])  # type: ignore[misc]
+                return point, logits[0, : model.tokenizer.get_vocab_size()].log_softmax(-1)[token]
         finally:
             hook.remove()
 
-    for node, weight in zip(nodes, weights, strict=True):
-        point, score = at((node + 1) / 2)
-        (slope,) = torch.autograd.grad(score, point)
-        total += weight / 2 * slope
+    for node, weight in zip(*np.polynomial.legendre.leggauss(NODES), strict=True):
+        point, log_prob = at((node + 1) / 2)
+        (grad,) = torch.autograd.grad(log_prob, point)
+        total += weight / 2 * grad
     return ((end - start) * total).sum(-1).detach(), float((at(1.0)[1] - at(0.0)[1]).detach())

@@ -1,4 +1,4 @@
-"""What each attention head looks at: places, marks, everything, the other end of a dependency (Clark et al. 2019)."""
+"""Roles of attention heads: positions, special tokens, broad attention, dependency relations (Clark et al. 2019)."""
 
 from __future__ import annotations
 
@@ -11,60 +11,54 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_src.corpus.validation_split import in_validation_split
-from pipeline_src.interpretation.attention_maps import attention_maps, of_units, units_of
-from pipeline_src.interpretation.probes import rounded
-from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.interpretation.trees import Tree
-from pipeline_src.interpretation.word_vectors import Sentence, cut_words
+from pipeline_src.corpus.documents import in_validation_split
+from pipeline_src.interpretation.attention_maps import attention_maps, merge_tokens, unit_of_tokens
+from pipeline_src.interpretation.bootstrap import rounded, rounded_list
+from pipeline_src.interpretation.data import Tree
+from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
 
-# A head has a role from so much of its attention on (Clark et al. 2019, sections 3.1 to 3.3, where a broad head has an
-# entropy above 3.8 nats over 128 tokens, 0.78 of the highest); the first that fits.
+# A head has the first role for which its attention exceeds this (Clark et al. 2019, sections 3.1 to 3.3, where a broad
+# head has an entropy above 3.8 nats over 128 tokens, 0.78 of the maximum).
 ROLES = {"next": 0.5, "previous": 0.5, "self": 0.5, "first mark": 0.6, "last mark": 0.6, "broad": 0.8}
-OFFSETS = [offset for offset in range(-3, 4) if offset]  # of a head's baseline: the word so far away
-FEWEST = 30  # words of a relation in each half
+OFFSETS = [offset for offset in range(-3, 4) if offset]  # the baseline predicts the word at a fixed offset
+MIN_RELATION_WORDS = 30  # in each half
 DIRECTIONS = ("dependent to head", "head to dependent")
 
 
 def head_roles(model: StudiedModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """The mean share of attention from a token of text to each kind of place, for each head, and the head's role.
+    """Compute each head's mean attention from a token to each kind of position, and its role.
 
     Raises:
         Skipped: see :func:`attention_maps`.
     """
-    pieces = [ids for ids in cut_words(model, sentences).ids if ids]
-    total: Tensor | None = None
+    texts = [ids for ids in tokenize_words(model, sentences).ids if ids]
+    total: Any = 0
     tokens = 0
-    for _, maps in attention_maps(model, pieces):
-        found = _looked_at(maps, model.lead, model.frame.size - model.lead)
-        total = found if total is None else total + found
-        tokens += maps.shape[-1] - model.frame.size
-    assert total is not None
-    shares = total / tokens  # [roles, L, A]
+    for _, maps in attention_maps(model, texts):
+        total = total + _role_sums(maps, model.num_leading, model.template.size - model.num_leading)
+        tokens += maps.shape[-1] - model.template.size
+    means = (total / tokens).tolist()  # [roles, L, A]
     return {
         "tokens": tokens,
-        "sentences": len(pieces),
+        "sentences": len(texts),
         "shares": {
-            name: [[rounded(head) for head in row] for row in shares[n].tolist()] for n, name in enumerate(ROLES)
+            name: [rounded_list(layer) for layer in of_role] for name, of_role in zip(ROLES, means, strict=True)
         },
-        "roles": [
-            [_role(shares[:, layer, head].tolist()) for head in range(shares.shape[2])]
-            for layer in range(shares.shape[1])
-        ],
+        "roles": [[_role(head) for head in zip(*layer, strict=True)] for layer in zip(*means, strict=True)],
     }
 
 
-def _looked_at(maps: Tensor, lead: int, rest: int) -> Tensor:
-    """Sums over a text's tokens, [roles, L, A]."""
+def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
+    """Sum each role's attention over the tokens of a text, [roles, L, A]."""
     length = maps.shape[-1]
-    text = slice(lead, length - rest)
+    text = slice(leading, length - trailing)
     rows = maps[..., text, :]
-    diagonal = {shift: maps.diagonal(shift, -2, -1) for shift in (-1, 0, 1)}  # weight from i to i + shift
+    diagonal = {shift: maps.diagonal(shift, -2, -1) for shift in (-1, 0, 1)}  # attention from i to i + shift
     entropy = -(rows * rows.clamp(min=1e-12).log()).sum(-1) / math.log(length)
     return torch.stack(
         [
-            diagonal[1][..., lead : length - rest].sum(-1),
-            diagonal[-1][..., lead - 1 : length - rest - 1].sum(-1),
+            diagonal[1][..., text].sum(-1),
+            diagonal[-1][..., leading - 1 : length - trailing - 1].sum(-1),
             diagonal[0][..., text].sum(-1),
             rows[..., 0].sum(-1),
             rows[..., length - 1].sum(-1),
@@ -73,30 +67,31 @@ def _looked_at(maps: Tensor, lead: int, rest: int) -> Tensor:
     )
 
 
-def _role(shares: Sequence[float]) -> str | None:
-    return next((name for (name, least), share in zip(ROLES.items(), shares, strict=True) if share > least), None)
+def _role(means: Sequence[float]) -> str | None:
+    return next((name for (name, least), value in zip(ROLES.items(), means, strict=True) if value > least), None)
 
 
-def relations(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree], seed: int) -> list[dict[str, Any]]:
-    """For each relation the head that finds its other end most often, beside the best fixed offset and random weights.
+def relations(
+    model: StudiedModel, control: StudiedModel, trees: Sequence[Tree], seed: int, min_words: int = MIN_RELATION_WORDS
+) -> list[dict[str, Any]]:
+    """Find for each relation the head that most often attends most to the dependency's other end.
 
-    All three are chosen on one half of the documents and measured on the other, since the best of hundreds of heads
-    is good at something by chance.
+    It is compared with the best fixed offset and with the best head of random weights. All three are chosen on one half
+    of the documents and evaluated on the other, since the best of hundreds of heads is good at something by chance.
 
     Raises:
         Skipped: see :func:`attention_maps`.
     """
-    pieces = cut_words(model, [tree.sentence for tree in trees])  # as `control` cuts them: of the same vocabulary
-    trees = [tree for tree, words in zip(trees, pieces.words, strict=True) if _is_whole(tree, words)]
+    subwords = tokenize_words(model, [tree.sentence for tree in trees])  # the control has the same tokenizer
+    trees = [tree for tree, words in zip(trees, subwords.words, strict=True) if _fits(tree, words)]
     half = [int(in_validation_split(tree.sentence.document, seed, 0.5)) for tree in trees]
-    ours, theirs = (found_by_heads(each, trees, half) for each in (model, control))
+    ours, theirs = (hits_of_heads(each, trees, half) for each in (model, control))
     rows = []
-    for name, (counts, by_offset) in offsets(trees, half).items():
-        if name not in ours or min(counts) < FEWEST:
+    for name, (counts, hits) in hits_of_offsets(trees, half).items():
+        if min(counts) < min_words:
             continue
-        offset = int(np.argmax(by_offset[0]))
-        layer, head, direction = best_head(ours[name])
-        random = best_head(theirs[name])
+        offset = int(np.argmax(hits[0]))
+        best = layer, head, direction = best_head(ours[name])
         rows.append(
             {
                 "relation": name,
@@ -104,61 +99,56 @@ def relations(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree],
                 "layer": layer + 1,
                 "head": head + 1,
                 "direction": DIRECTIONS[direction],
-                "found": rounded(float(ours[name][1][layer, head, direction]) / counts[1]),
+                "found": rounded(ours[name][1][best] / counts[1]),
                 "offset": OFFSETS[offset],
-                "found_by_offset": rounded(by_offset[1][offset] / counts[1]),
-                "found_by_random": rounded(float(theirs[name][1][random]) / counts[1]),
+                "found_by_offset": rounded(hits[1][offset] / counts[1]),
+                "found_by_random": rounded(theirs[name][1][best_head(theirs[name])] / counts[1]),
             }
         )
     return sorted(rows, key=lambda row: (row["relation"] != "all", -row["words"], row["relation"]))
 
 
-def best_head(found: np.ndarray) -> tuple[int, int, int]:
-    """Layer, head and direction with the most finds in the first half, of [2, L, A, 2]."""
-    layer, head, direction = np.unravel_index(int(np.argmax(found[0])), found.shape[1:])
-    return int(layer), int(head), int(direction)
-
-
-def found_by_heads(model: StudiedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
-    """For each relation how often each head's most attended other word is the other end, [2 halves, L, A, 2].
-
-    Args:
-        model: sees every word of every tree.
-        trees: of more than one word each.
-        half: of each tree, 0 or 1.
-    """
-    pieces = cut_words(model, [tree.sentence for tree in trees])
-    found: dict[str, Any] = defaultdict(lambda: 0)
-    for number, maps in attention_maps(model, pieces.ids):
-        tree = trees[number]
-        size = len(tree.heads)
-        words = of_units(maps, units_of(model, pieces.words[number]))[..., model.lead : model.lead + size, :]
-        words = words[..., model.lead : model.lead + size].clone()
-        words.diagonal(0, -2, -1).fill_(-1.0)
-        guesses = torch.stack([words.argmax(-1), words.argmax(-2)], -1)  # [L, A, words, 2]
-        right = (guesses == torch.tensor(tree.heads)[:, None]).numpy()
-        for word, (head, name) in enumerate(zip(tree.heads, tree.relations, strict=True)):
-            if head >= 0 and name != "punct":
-                for key in (name, "all"):
-                    if not isinstance(found[key], np.ndarray):
-                        found[key] = np.zeros((2, *right.shape[:2], 2), np.int64)
-                    found[key][half[number]] += right[:, :, word]
-    return dict(found)
-
-
-def _is_whole(tree: Tree, words: Sequence[int]) -> bool:
-    """Whether the model sees every word of a sentence, by the number of each token's word."""
+def _fits(tree: Tree, words: Sequence[int]) -> bool:
     return len(set(words)) == len(tree.heads) > 1
 
 
-def offsets(trees: Sequence[Tree], half: Sequence[int]) -> dict[str, tuple[list[int], np.ndarray]]:
-    """For each relation the words in each half, and how many of them a fixed offset finds, [2, OFFSETS]."""
+def best_head(hits: np.ndarray) -> tuple[int, int, int]:
+    """Return layer, head and direction with the most hits in the first half, of [2, L, A, 2]."""
+    layer, head, direction = np.unravel_index(int(np.argmax(hits[0])), hits.shape[1:])
+    return int(layer), int(head), int(direction)
+
+
+def hits_of_heads(model: StudiedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
+    """Count for each relation how often each head attends most to the dependency's other end, [2 halves, L, A, 2].
+
+    Args:
+        model: has room for every word of every tree.
+        trees: of at least two words each.
+        half: 0 or 1 for each tree.
+    """
+    subwords = tokenize_words(model, [tree.sentence for tree in trees])
+    hits: dict[str, np.ndarray] = {}
+    for number, maps in attention_maps(model, subwords.ids):
+        tree = trees[number]
+        words = slice(model.num_leading, model.num_leading + len(tree.heads))
+        attention = merge_tokens(maps, unit_of_tokens(model, subwords.words[number]))[..., words, words].clone()
+        attention.diagonal(0, -2, -1).fill_(-1.0)
+        predicted = torch.stack([attention.argmax(-1), attention.argmax(-2)], -1)  # [L, A, words, 2]
+        correct = (predicted == torch.tensor(tree.heads)[:, None]).numpy()
+        for word, _, relation in tree.dependents():
+            for key in (relation, "all"):
+                of_key = hits.setdefault(key, np.zeros((2, *correct.shape[:2], 2), np.int64))
+                of_key[half[number]] += correct[:, :, word]
+    return hits
+
+
+def hits_of_offsets(trees: Sequence[Tree], half: Sequence[int]) -> dict[str, tuple[list[int], np.ndarray]]:
+    """Count for each relation its words in each half, and the heads at each fixed offset, [2, OFFSETS]."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    found: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((2, len(OFFSETS)), np.int64))
+    hits: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((2, len(OFFSETS)), np.int64))
     for tree, which in zip(trees, half, strict=True):
-        for word, (head, name) in enumerate(zip(tree.heads, tree.relations, strict=True)):
-            if head >= 0 and name != "punct":
-                for key in (name, "all"):
-                    counts[key][which] += 1
-                    found[key][which] += [head - word == offset for offset in OFFSETS]
-    return {name: (counts[name], found[name]) for name in counts}
+        for word, head, relation in tree.dependents():
+            for key in (relation, "all"):
+                counts[key][which] += 1
+                hits[key][which] += [head - word == offset for offset in OFFSETS]
+    return {name: (counts[name], hits[name]) for name in counts}

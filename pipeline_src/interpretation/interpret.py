@@ -1,8 +1,9 @@
-"""Stage ``interpret``: what the pretrained model learnt, beside the same architecture with random weights."""
+"""Stage ``interpret``: measure what the pretrained model learnt, against the same architecture with random weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +13,41 @@ import torch
 from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import INTERPRETATION, PRETRAINED, TASKS
 from pipeline_src.common.progress import log
-from pipeline_src.interpretation.chosen import chosen_sentences, words_of_two_sources
-from pipeline_src.interpretation.completion import completions, filled, loss_by_masks
-from pipeline_src.interpretation.contextuality import self_similarity
+from pipeline_src.config.data import CorpusParams, WikipediaParams
+from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.config.interpretation import InterpretationParams
+from pipeline_src.config.model import ModelParams
+from pipeline_src.interpretation.attention_maps import shown_sentences
+from pipeline_src.interpretation.bootstrap import balancing, interval, intervals
+from pipeline_src.interpretation.data import (
+    InterpretationContext,
+    Skipped,
+    Tagged,
+    chosen_sentences,
+    words_of,
+    words_of_two_sources,
+)  # fmt: skip
+from pipeline_src.interpretation.generation import check_fills_masks, completions, fill_masks, loss_by_masks
 from pipeline_src.interpretation.heads import head_roles, relations
-from pipeline_src.interpretation.layers import probe_capitals, probe_tags, tags_by_layer
-from pipeline_src.interpretation.minimal_pairs import judge, template_pairs, treebank_pairs
-from pipeline_src.interpretation.pair_sets import judge_pair_set, read_pair_set
-from pipeline_src.interpretation.senses import in_two_contexts, told_apart, words_of
-from pipeline_src.interpretation.shown_sentences import shown_sentences
-from pipeline_src.interpretation.skipped import Skipped
+from pipeline_src.interpretation.mdl_probe import online_code
+from pipeline_src.interpretation.minimal_pairs import (
+    WordPair,
+    judge,
+    judge_pair_set,
+    read_pair_set,
+    template_pairs,
+    treebank_pairs,
+)  # fmt: skip
+from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
+from pipeline_src.interpretation.probes import CAPITALS, capitals, labelled_words, probe
+from pipeline_src.interpretation.senses import homograph_accuracy, in_two_contexts, self_similarity
 from pipeline_src.interpretation.structure import structure
-from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.interpretation.study import Study
-from pipeline_src.interpretation.word_vectors import Sentence, cut_words
-from pipeline_src.models.architecture import check_architecture
-from pipeline_src.params.corpus import CorpusParams
-from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.params.interpretation import InterpretationParams
-from pipeline_src.params.model import ModelParams
-from pipeline_src.params.wikipedia import WikipediaParams
+from pipeline_src.models.bert import check_architecture
 
 MASKS = 8  # that a prompt is completed with
+
+Found = tuple[dict[str, Any], dict[str, str]]  # results by name, and the reason why each missing one is missing
+Labels = Sequence[Sequence[int]]  # of each word of each sentence
 
 
 def run(
@@ -46,49 +60,47 @@ def run(
     finetune: FinetuneParams,
     interpretation: InterpretationParams,
 ) -> None:
-    """Write ``results/interpretation/``: a file for each measure, and ``contents.json``, which says what is missing.
+    """Write ``results/interpretation/``: a file for each measure, and ``contents.json`` with what is missing and why.
 
     Args:
-        seed: of the control's weights and of all draws.
-        wikipedia, corpus, model, tasks, finetune, interpretation: blocks of params.yaml.
+        seed: keys the control's weights and all sampling.
+        wikipedia, corpus, model, tasks, finetune, interpretation: sections of params.yaml.
 
     Raises:
-        PipelineError: the model cannot be opened, is not of the study's architecture, or a file cannot be read.
+        PipelineError: the model cannot be opened or has another architecture than the study's, or a file is unreadable.
     """
-    study = Study(
+    context = InterpretationContext(
         seed, interpretation, tuple(wikipedia.parts), corpus.validation, tasks,
-        Path(finetune.model), model.positions_start,
+        Path(finetune.model), model.position_init,
     )  # fmt: skip
-    check_architecture(study.model.config, model.architecture, study.folder)
-    write_measures(study, INTERPRETATION)
+    check_architecture(context.model.config, model.architecture, context.folder)
+    write_measures(context, INTERPRETATION)
 
 
-def write_measures(study: Study, folder: Path) -> None:
-    """Measure a model and write ``folder``; errors as in :func:`run`."""
-    torch.set_num_threads(1)  # sums are in one order, whatever the machine
+def write_measures(context: InterpretationContext, folder: Path) -> None:
+    """Run all measures on a model and write ``folder``; errors as in :func:`run`."""
+    torch.set_num_threads(1)  # the order of sums must not depend on the machine
     skipped: dict[str, str] = {}
     with atomic_directory(folder) as out:
         for name, measure in MEASURES.items():
             log.info("measuring %s", name)
-            found, reasons = measure(study)
+            found, reasons = measure(context)
             skipped |= reasons
             write_json(out / f"{name}.json", found)
-        config = study.model.config
-        sizes = {
-            "layers": len(study.model.states([[]])[0]) - 1,
+        config = context.model.config
+        model = {
+            "title": config.names.title,
+            "layers": len(context.model.hidden_states([[]])[0]) - 1,
             "width": config.hidden_size,
-            "heads": config.num_attention_heads if study.model.attends else 0,
+            "heads": config.num_attention_heads if context.model.attends else 0,
         }
-        write_json(out / "contents.json", {"model": {"title": config.names.title, **sizes}, "skipped": skipped})
+        write_json(out / "contents.json", {"model": model, "skipped": skipped})
     for name, reason in skipped.items():
         log.info("%s left out: %s", name, reason)
 
 
-Found = tuple[dict[str, Any], dict[str, str]]  # what is written, and what is missing with the reason
-
-
-def _together(parts: dict[str, Callable[[], Any]]) -> Found:
-    """What each part gives, by its name; those that are skipped or give None apart."""
+def _collect(parts: dict[str, Callable[[], Any]]) -> Found:
+    """Call each part; those that raise Skipped or return None are listed with their reason."""
     found, reasons = {}, {}
     for name, part in parts.items():
         try:
@@ -103,141 +115,192 @@ def _together(parts: dict[str, Callable[[], Any]]) -> Found:
     return found, reasons
 
 
-def _probes(study: Study) -> Found:
+def _probes(context: InterpretationContext) -> Found:
     def tags(task: str) -> Any:
-        labels, train, test = study.tagged[task]
-        return probe_tags(study.model, study.control, train, test, labels, study.seed)
+        names, *parts = context.tagged[task]
+        sides = [(part.sentences, _tag_numbers(part, names)) for part in parts]
+        return _compare_probes(context, sides, len(names), balance=False)
 
-    def of_capitals() -> Any:
-        normaliser = study.model.tokenizer.normalizer
-        if normaliser is None or normaliser.normalize_str("A") == "A":
+    def capitalisation() -> Any:
+        normalizer = context.model.tokenizer.normalizer
+        if normalizer is None or normalizer.normalize_str("A") == "A":
             raise Skipped("the model sees capitals")
-        return probe_capitals(study.model, study.control, *study.texts, study.seed)
+        sides = [(part.sentences, capitals(part.sentences)) for part in context.texts]
+        return _compare_probes(context, sides, len(CAPITALS), balance=True)
 
-    def alike() -> Any:
-        sentences = study.texts[0].sentences
-        return {
-            "model": self_similarity(study.model, sentences, study.seed),
-            "random": self_similarity(study.control, sentences, study.seed),
-        }
+    def similarity() -> Any:
+        sentences = context.texts[0].sentences
+        models = {"model": context.model, "random": context.control}
+        return {name: self_similarity(model, sentences, context.seed) for name, model in models.items()}
 
-    found, reasons = _together(
-        {task: lambda task=task: tags(task) for task in study.tagged}
-        | {"capitals": of_capitals, "self-similarity": alike}
+    found, reasons = _collect(
+        {task: partial(tags, task) for task in context.tagged}
+        | {"capitals": capitalisation, "self-similarity": similarity}
     )
-    return found, reasons | study.untagged
+    return found, reasons | context.untagged
 
 
-def _senses(study: Study) -> Found:
+def _tag_numbers(part: Tagged, names: Sequence[str]) -> Labels:
+    numbers = {name: number for number, name in enumerate(names)}
+    return [[numbers[tag] for tag in row] for row in part.tags]
+
+
+def _compare_probes(
+    context: InterpretationContext, sides: Sequence[tuple[Sequence[Sentence], Labels]], classes: int, balance: bool
+) -> dict[str, Any]:
+    """Train and test probes on the model and on random weights.
+
+    ``gain`` is the interval of the model's best layer over the best layer of random weights, ``gain_over_types`` over
+    the most frequent label of each type. ``between``, ``control_between`` and ``types_between`` are the intervals of
+    each layer's score, of its control task and of the most frequent labels. ``online`` is the online code of the
+    training labels; its gain is in bits per word, best layer against best layer.
+    """
+    seed = context.seed
+    probes, codes = [], []
+    for model in (context.model, context.control):
+        train, test = (labelled_words(model, *side) for side in sides)
+        probes.append(probe(train, test, classes, seed))
+        codes.append(online_code(train, classes, seed))
+    (bits, code), (random_bits, random_code) = codes
+    shortest, random_shortest = (int(np.argmin(each["code"])) for each in (code, random_code))
+    key = "balanced" if balance else "accuracy"
+    best, random_best = (int(np.argmax(result.figures[key])) for result in probes)
+    correct = [probes[0].correct, probes[1].correct, probes[0].by_type[None]]
+    values = [balancing(each, test.labels) if balance else each.astype(float) for each in correct]
+    between = [intervals(each, test.documents, seed) for each in values]
+    figures = probes[0].figures | {"between": between[0], "types_between": between[2][0]}
+    if probes[0].control is not None:
+        figures["control_between"] = intervals(probes[0].control, test.documents, seed)
+    return {
+        "score": key,
+        "model": figures,
+        "random": probes[1].figures | {"between": between[1]},
+        "best_layer": best,
+        "gain": interval(values[0][best], values[1][random_best], test.documents, seed),
+        "gain_over_types": interval(values[0][best], values[2][0], test.documents, seed),
+        "online": {
+            "model": code,
+            "random": random_code,
+            "best_layer": shortest,
+            "gain": interval(random_bits[random_shortest], bits[shortest], train.documents, seed),
+        },
+    }
+
+
+def _senses(context: InterpretationContext) -> Found:
+    model, control, seed = context.model, context.control, context.seed
+
+    def two_sources() -> Any:
+        return in_two_contexts(model, control, words_of_two_sources(context.texts[0]), seed)
+
     def homographs(task: str) -> Any:
-        test = study.tagged[task][2]
-        found, random = (told_apart(each, test) for each in (study.model, study.control))
+        test = context.tagged[task][2]
+        found, random = (homograph_accuracy(each, test) for each in (model, control))
         return None if found is None or random is None else found | {"random": random["accuracy"]}
 
-    return _together(
-        {
-            "two contexts": lambda: in_two_contexts(study.model, study.control, study.contexts, study.seed),
-            "two sources": lambda: in_two_contexts(
-                study.model, study.control, words_of_two_sources(study.texts[0]), study.seed
-            ),
-        }
-        | {f"homographs of {task}": lambda task=task: homographs(task) for task in study.tagged}
+    return _collect(
+        {"two contexts": lambda: in_two_contexts(model, control, context.contexts, seed), "two sources": two_sources}
+        | {f"homographs of {task}": partial(homographs, task) for task in context.tagged}
     )
 
 
-def _heads(study: Study) -> Found:
+def _heads(context: InterpretationContext) -> Found:
     def roles() -> Any:
-        if not study.params.sentences:
+        if not context.params.sentences:
             raise Skipped("interpretation.sentences is 0")
-        sentences = study.texts[1].sentences[: study.params.sentences]
-        return head_roles(study.model, sentences) | {"random": head_roles(study.control, sentences)["roles"]}
+        sentences = context.texts[1].sentences[: context.params.sentences]
+        return head_roles(context.model, sentences) | {"random": head_roles(context.control, sentences)["roles"]}
 
-    return _together(
+    return _collect(
         {
             "roles": roles,
-            "relations": lambda: relations(study.model, study.control, study.trees, study.seed),
-            "structure": lambda: structure(study.model, study.control, study.trees, study.seed),
+            "relations": lambda: relations(context.model, context.control, context.trees, context.seed),
+            "structure": lambda: structure(context.model, context.control, context.trees, context.seed),
         }
     )
 
 
-def _pairs(study: Study) -> Found:
-    wanted = study.params.minimal_pairs
+def _pairs(context: InterpretationContext) -> Found:
+    wanted = context.params.minimal_pairs
 
-    def judged(pairs: Callable[[], Any], title: str) -> Any:
-        if study.model.lacks:
-            raise Skipped(study.model.lacks)
-        found = judge(study.model, study.control, pairs(), study.seed)
+    def judged(title: str, pairs: Callable[[], Sequence[WordPair]]) -> Any:
+        check_fills_masks(context.model)
+        found = judge(context.model, context.control, pairs(), context.seed)
         return None if found is None else {"title": title, **found}
 
     sets: dict[str, Callable[[], Any]] = {}
     if "templates" in wanted:
         for name, (title, pairs) in template_pairs().items():
-            sets[name] = lambda pairs=pairs, title=title: judged(lambda: pairs, title)
+            sets[name] = partial(judged, title, partial(list, pairs))
     if "treebank" in wanted:
-        sets["treebank"] = lambda: judged(lambda: treebank_pairs(study.trees), "subject and verb in a treebank")
-    found, reasons = _together(sets)
-    for name in study.params.pair_sets:
-        if study.model.lacks:
-            reasons[name] = study.model.lacks
+        sets["treebank"] = partial(judged, "subject and verb in a treebank", lambda: treebank_pairs(context.trees))
+    found, reasons = _collect(sets)
+    for name in context.params.pair_sets:
+        if context.model.lacks:
+            reasons[name] = context.model.lacks
         else:
-            published = read_pair_set(TASKS / name, study.seed)
-            found |= judge_pair_set(study.model, study.control, published, name, study.seed)
+            published = read_pair_set(TASKS / name, context.seed, context.params.pairs_per_set)
+            found |= judge_pair_set(context.model, context.control, published, name)
     return found, reasons if wanted else {"minimal pairs": "interpretation.minimal_pairs is empty"}
 
 
-def _completion(study: Study) -> Found:
+def _completion(context: InterpretationContext) -> Found:
+    model, params = context.model, context.params
+
     def texts() -> Any:
-        if not study.params.prompts:
+        if not params.prompts:
             raise Skipped("interpretation.prompts is empty")
-        return completions(study.model, study.params.prompts, MASKS, study.seed)
+        return completions(model, params.prompts, MASKS, context.seed)
 
     def masks() -> Any:
-        if not study.params.masks:
+        if not params.masks:
             raise Skipped("interpretation.masks is empty")
-        return filled(study.model, study.params.masks)
+        return fill_masks(model, params.masks)
 
     def loss() -> Any:
-        train, test = (cut_words(study.model, part.sentences).ids for part in study.texts)
+        train, test = (tokenize_words(model, part.sentences).ids for part in context.texts)
         flat = np.concatenate([np.asarray(text, np.int64) for text in train])
-        counts = np.bincount(flat, minlength=study.model.tokenizer.get_vocab_size())
-        return loss_by_masks(study.model, test, counts, study.seed)
+        counts = np.bincount(flat, minlength=model.tokenizer.get_vocab_size())
+        return loss_by_masks(model, test, counts, context.seed)
 
-    return _together({"completions": texts, "filled masks": masks, "loss by masks": loss})
+    return _collect({"completions": texts, "filled masks": masks, "loss by masks": loss})
 
 
-def _sentences(study: Study) -> Found:
+def _sentences(context: InterpretationContext) -> Found:
     def shown() -> Any:
-        named = [Sentence(words_of(text), text) for text in study.params.shown]
-        return shown_sentences(study.model, named or chosen_sentences(study.model, study.texts[1].sentences)) or None
+        sentences = [Sentence(words_of(text), text) for text in context.params.shown]
+        sentences = sentences or chosen_sentences(context.model, context.texts[1].sentences)
+        return shown_sentences(context.model, sentences) or None
 
-    return _together({"attention": shown})
+    return _collect({"attention": shown})
 
 
-def _checkpoints(study: Study) -> Found:
+def _checkpoints(context: InterpretationContext) -> Found:
     def by_step() -> Any:
-        ours = PRETRAINED.glob("*/steps/*") if study.folder.parent == PRETRAINED else ()
-        kept = sorted(ours, key=lambda path: int(path.name))
-        if not kept:
-            raise Skipped("pretrain.keep_steps keeps no models of this one")
-        contexts, _ = _together({"given": lambda: study.contexts})
-        if not contexts and not study.tagged:
+        kept = PRETRAINED.glob("*/steps/*") if context.folder.parent == PRETRAINED else ()
+        checkpoints = sorted((int(path.name), path) for path in kept)
+        if not checkpoints:
+            raise Skipped("pretrain.keep_checkpoint_steps keeps no models of this one")
+        contexts, _ = _collect({"given": lambda: context.contexts})
+        if not contexts and not context.tagged:
             raise Skipped("there are no words in two senses, and no tags")
         rows: list[dict[str, Any]] = []
-        for path in kept:
+        for step, path in checkpoints:
             model = StudiedModel.open(path)
-            rows.append({"step": int(path.name)})
+            row: dict[str, Any] = {"step": step}
             if contexts:
-                told = in_two_contexts(model, study.control, contexts["given"], study.seed)
-                rows[-1]["two contexts"] = told["accuracy"]
-            for task, (labels, train, test) in study.tagged.items():
-                rows[-1][task] = tags_by_layer(model, train, test, labels, study.seed)
+                senses = in_two_contexts(model, context.control, contexts["given"], context.seed)
+                row["two contexts"] = senses["accuracy"]
+            for task, (names, *parts) in context.tagged.items():
+                train, test = (labelled_words(model, part.sentences, _tag_numbers(part, names)) for part in parts)
+                row[task] = probe(train, test, len(names), context.seed).figures["accuracy"]
+            rows.append(row)
         return rows
 
-    return _together({"checkpoints": by_step})
+    return _collect({"checkpoints": by_step})
 
 
-MEASURES: dict[str, Callable[[Study], Found]] = {  # by the name of its file
+MEASURES: dict[str, Callable[[InterpretationContext], Found]] = {  # by the name of its file
     "probes": _probes,
     "senses": _senses,
     "heads": _heads,

@@ -1,44 +1,67 @@
-"""Minimal pairs: is the right one of two sentences that differ in one word the likelier (Goldberg 2019)?"""
+"""Minimal pairs: how often the model prefers the grammatical sentence (Goldberg 2019; BLiMP, Warstadt et al. 2020)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from pipeline_src.common.counter_rng import derive_seed, permuted
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import Progress
 from pipeline_src.common.yaml_files import parse_yaml
-from pipeline_src.interpretation.probes import interval, intervals, rounded
-from pipeline_src.interpretation.scoring import at_masks, preferred
-from pipeline_src.interpretation.senses import words_of
-from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.interpretation.trees import Tree
-from pipeline_src.interpretation.word_vectors import Sentence, cut_words
+from pipeline_src.interpretation.bootstrap import interval, intervals, rounded
+from pipeline_src.interpretation.data import Tree, words_of
+from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
+from pipeline_src.models.attention import QueryRows
+from pipeline_src.tasks.readers import json_lines
 
 TEMPLATES = Path(__file__).with_name("minimal_pairs.yaml")
-SUBJECT = "nsubj"
+GOOD, BAD, PHENOMENON, PARADIGM = "sentence_good", "sentence_bad", "linguistics_term", "UID"
+ALL = "all"
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Words with a place at which one of two forms stands; ``cluster`` names what several pairs have in common."""
+class WordPair:
+    """A sentence in which one word has a grammatical and an ungrammatical form.
+
+    Attributes:
+        words: words of the grammatical sentence.
+        position: position of the word with two forms.
+        good, bad: its grammatical and its ungrammatical form.
+        plural: whether the grammatical form is a plural.
+        cluster: label of pairs that are resampled together.
+    """
 
     words: tuple[str, ...]
-    place: int
+    position: int
     good: str
     bad: str
     plural: bool
     cluster: str
 
 
-def template_pairs() -> dict[str, tuple[str, list[Pair]]]:
-    """By name of the set: its title and its pairs."""
-    told = parse_yaml(TEMPLATES.read_text(encoding="utf-8"))
+@dataclass(frozen=True)
+class SentencePair:
+    """Two sentences with the phenomenon and the paradigm they belong to."""
+
+    good: str
+    bad: str
+    phenomenon: str
+    paradigm: str
+
+
+def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
+    """Return the title and the pairs of each set of ``minimal_pairs.yaml``."""
+    content = parse_yaml(TEMPLATES.read_text(encoding="utf-8"))
     found = {}
-    for name, each in told["sets"].items():
-        nouns = told["nouns"][: told["people"]] if each.get("people") else told["nouns"]
+    for name, each in content["sets"].items():
+        nouns = content["nouns"][: content["people"]] if each.get("people") else content["nouns"]
         pairs = []
         for template in each["templates"]:
             for forms in each["choices"]:
@@ -47,81 +70,204 @@ def template_pairs() -> dict[str, tuple[str, list[Pair]]]:
                     for plural in (0, 1):
                         text = template.replace("{noun}", noun[plural]).replace("{other}", other[1 - plural])
                         words = words_of(text.replace("{choice}", "CHOICE"))
-                        place = words.index("CHOICE")
-                        words = (*words[:place], forms[plural], *words[place + 1 :])
-                        pairs.append(Pair(words, place, forms[plural], forms[1 - plural], bool(plural), noun[0]))
+                        at = words.index("CHOICE")
+                        good, bad = forms[plural], forms[1 - plural]
+                        words = (*words[:at], good, *words[at + 1 :])
+                        pairs.append(WordPair(words, at, good, bad, bool(plural), noun[0]))
         found[name] = (each["title"], pairs)
     return found
 
 
-def treebank_pairs(trees: Sequence[Tree]) -> list[Pair]:
-    """Verbs of which singular and plural differ, in sentences that somebody wrote, whose one subject is a noun."""
-    told = parse_yaml(TEMPLATES.read_text(encoding="utf-8"))
-    other = {forms[plural]: (forms[1 - plural], bool(plural)) for forms in told["verbs"] for plural in (0, 1)}
+def treebank_pairs(trees: Sequence[Tree]) -> list[WordPair]:
+    """Return the verbs of natural sentences that have one subject, a noun, and differ in the plural."""
+    verbs = parse_yaml(TEMPLATES.read_text(encoding="utf-8"))["verbs"]
+    other = {forms[plural]: (forms[1 - plural], bool(plural)) for forms in verbs for plural in (0, 1)}
     pairs = []
     for tree in trees:
-        for place, word in enumerate(tree.sentence.words):
-            if word.lower() not in other or tree.tags[place] not in ("AUX", "VERB"):
+        for position, word in enumerate(map(str.lower, tree.sentence.words)):
+            if word not in other or tree.tags[position] not in ("AUX", "VERB"):
                 continue
-            clause = tree.heads[place] if tree.tags[place] == "AUX" and tree.heads[place] >= 0 else place
-            subjects = [
-                child
-                for child, (head, name) in enumerate(zip(tree.heads, tree.relations, strict=True))
-                if head == clause and name == SUBJECT
-            ]
+            head = tree.heads[position]
+            clause = head if tree.tags[position] == "AUX" and head >= 0 else position
+            subjects = [word for word, head, name in tree.dependents() if head == clause and name == "nsubj"]
             if len(subjects) == 1 and tree.tags[subjects[0]] == "NOUN":
-                bad, plural = other[word.lower()]
-                good = word.lower()
-                pairs.append(Pair(tree.sentence.words, place, good, bad, plural, tree.sentence.document))
+                words, document = tree.sentence.words, tree.sentence.document
+                pairs.append(WordPair(words, position, word, *other[word], document))
     return pairs
 
 
-def judge(model: StudiedModel, control: StudiedModel, pairs: Sequence[Pair], seed: int) -> dict[str, Any] | None:
-    """How often the right form is the likelier, beside random weights; None where no pair is left.
+def judge(model: StudiedModel, control: StudiedModel, pairs: Sequence[WordPair], seed: int) -> dict[str, Any] | None:
+    """Compute how often the grammatical form is more likely at the masked position, also with random weights.
 
-    A pair is left out where one of its forms is not one token, or the place is cut off; how many is counted.
-    ``between`` is the interval of ``balanced``, ``commoner`` what always choosing the form that is right more often
-    gives; over templates that is a half.
+    Pairs are left out and counted if a form is not exactly one known token, or is truncated. ``between`` is the
+    interval of ``balanced``; ``commoner`` the accuracy of always choosing the number that is correct more often, a half
+    for templates. Returns None if no pair is left.
     """
-    cut = [
-        cut_words(model, [Sentence((*pair.words[: pair.place], form, *pair.words[pair.place + 1 :]), pair.cluster)
-                          for pair, form in zip(pairs, forms, strict=True)])
+    good, bad = (
+        tokenize_words(model, [_with_form(pair, form) for pair, form in zip(pairs, forms, strict=True)])
         for forms in ([pair.good for pair in pairs], [pair.bad for pair in pairs])
-    ]  # fmt: skip
-    texts, tokens, kept = [], [], []
-    unknown = model.kind.id_of(model.tokenizer, model.kind.unk)
+    )
+    masked, positions, tokens, kept = [], [], [], []
     for number, pair in enumerate(pairs):
-        at = [[token for token, word in enumerate(each.words[number]) if word == pair.place] for each in cut]
-        if at[0] != at[1] or len(at[0]) != 1:
+        at, at_bad = ([t for t, word in enumerate(each.words[number]) if word == pair.position] for each in (good, bad))
+        if at != at_bad or len(at) != 1:
             continue
-        forms = [each.ids[number][at[0][0]] for each in cut]
-        if unknown not in forms:
-            texts.append((cut[0].ids[number], at[0][0]))
+        ids, forms = good.ids[number], (good.ids[number][at[0]], bad.ids[number][at[0]])
+        if model.unknown not in forms:
+            masked.append([*ids[: at[0]], model.mask, *ids[at[0] + 1 :]])
+            positions.append(at)
             tokens.append(forms)
             kept.append(pair)
     if not kept:
         return None
-    plural = np.array([pair.plural for pair in kept])
-    rights = [
-        np.array([preferred(scores, *two) for scores, two in zip(at_masks(each, texts), tokens, strict=True)])
+    ours, theirs = (
+        np.array(
+            [
+                preference(float(log_probs[0, good]), float(log_probs[0, bad]))
+                for log_probs, (good, bad) in zip(each.log_probabilities(masked, positions), tokens, strict=True)
+            ]
+        )
         for each in (model, control)
-    ]
-    both = 0 < plural.sum() < len(plural)
-    weights = (
-        np.where(plural, 0.5 / max(plural.mean(), 1e-9), 0.5 / max(1 - plural.mean(), 1e-9))
-        if both
-        else np.ones(len(plural))
     )
+    plural = np.array([pair.plural for pair in kept])
+    weights = np.ones(len(plural))
+    if 0 < plural.sum() < len(plural):
+        weights = np.where(plural, 0.5 / plural.mean(), 0.5 / (1 - plural.mean()))
     clusters = [pair.cluster for pair in kept]
     return {
         "pairs": len(kept),
         "left_out": len(pairs) - len(kept),
-        "accuracy": rounded(rights[0].mean()),
-        "balanced": rounded((rights[0] * weights).mean()),
-        "singular": rounded(rights[0][~plural].mean()) if not plural.all() else None,
-        "plural": rounded(rights[0][plural].mean()) if plural.any() else None,
-        "random": rounded((rights[1] * weights).mean()),
+        "accuracy": rounded(ours.mean()),
+        "balanced": rounded((ours * weights).mean()),
+        "singular": rounded(ours[~plural].mean()) if not plural.all() else None,
+        "plural": rounded(ours[plural].mean()) if plural.any() else None,
+        "random": rounded((theirs * weights).mean()),
         "commoner": rounded(max(plural.mean(), 1 - plural.mean())),
-        "between": intervals((rights[0] * weights)[None], clusters, seed)[0],
-        "gain": interval(rights[0] * weights, rights[1] * weights, clusters, seed),
+        "between": intervals((ours * weights)[None], clusters, seed)[0],
+        "gain": interval(ours * weights, theirs * weights, clusters, seed),
     }
+
+
+def _with_form(pair: WordPair, form: str) -> Sentence:
+    return Sentence((*pair.words[: pair.position], form, *pair.words[pair.position + 1 :]), pair.cluster)
+
+
+def preference(good: float, bad: float) -> float:
+    """Return 1 if the good score is higher, 0.5 for a tie, else 0."""
+    return float(np.sign(good - bad) + 1) / 2
+
+
+def read_pair_set(folder: Path, seed: int, pairs_per_set: int | None = None) -> list[SentencePair]:
+    """Read the pairs of each paradigm from files in BLiMP's format, JSON Lines.
+
+    Args:
+        folder: of the files.
+        seed: keys the sample.
+        pairs_per_set: most pairs of a paradigm, sampled without replacement; None takes all.
+
+    Raises:
+        PipelineError: there are no files, or a line lacks a value.
+    """
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        raise PipelineError("no minimal pairs here", folder, hint="run the stage download_tasks, which fetches them")
+    by_paradigm: dict[str, list[SentencePair]] = {}
+    for path in files:
+        for number, row in json_lines(path, (GOOD, BAD, PHENOMENON, PARADIGM), False, Counter()):
+            for column in (GOOD, BAD, PHENOMENON, PARADIGM):
+                if column not in row:
+                    hint = f"give each line {GOOD}, {BAD}, {PHENOMENON} and {PARADIGM}"
+                    raise PipelineError("a pair lacks a value", column, where=f"{path}:{number}", hint=hint)
+            pair = SentencePair(row[GOOD], row[BAD], row[PHENOMENON], row[PARADIGM])
+            by_paradigm.setdefault(pair.paradigm, []).append(pair)
+    sampled = []
+    for name, pairs in by_paradigm.items():
+        stream = derive_seed(seed, "pairs of a paradigm", name)
+        numbers = permuted(stream, np.arange(min(len(pairs), pairs_per_set or len(pairs))), len(pairs))
+        sampled += [pairs[number] for number in sorted(numbers.tolist())]
+    return sampled
+
+
+def judge_pair_set(
+    model: StudiedModel, control: StudiedModel | None, pairs: Sequence[SentencePair], title: str
+) -> dict[str, Any]:
+    """Compute how often the grammatical sentence has the higher pseudo-log-likelihood, by phenomenon and in all.
+
+    Each token is masked alone, the way published figures of masked models on BLiMP count (Salazar et al. 2020). Pairs
+    are left out and counted if a sentence is longer than the model's input or both have the same tokens. Intervals are
+    95 % of the normal approximation, over pairs. Without ``control``, ``random`` and ``gain`` are None.
+    """
+    good, bad = (
+        [each.ids for each in model.tokenizer.encode_batch(side, add_special_tokens=False)]
+        for side in ([pair.good for pair in pairs], [pair.bad for pair in pairs])
+    )
+    kept = [
+        number
+        for number, (one, other) in enumerate(zip(good, bad, strict=True))
+        if one != other and 0 < min(len(one), len(other)) and max(len(one), len(other)) <= model.max_tokens
+    ]
+    sides = [good[number] for number in kept], [bad[number] for number in kept]
+    correct, by_chance = (None if each is None else _preferences(each, *sides) for each in (model, control))
+    phenomena = np.array([pairs[number].phenomenon for number in kept])
+    totals = Counter(pair.phenomenon for pair in pairs)
+    found = {}
+    for name in [ALL, *sorted(totals)]:
+        chosen = np.ones(len(kept), bool) if name == ALL else phenomena == name
+        if not chosen.any():
+            continue
+        ours = correct[chosen]
+        theirs = None if by_chance is None else by_chance[chosen]
+        total = len(pairs) if name == ALL else totals[name]
+        found[f"{title} {name}"] = {
+            "title": f"{title}: {name.replace('_', ' ')}",
+            "pairs": len(ours),
+            "left_out": total - len(ours),
+            "accuracy": rounded(ours.mean()),
+            "balanced": rounded(ours.mean()),
+            "between": _normal_interval(ours),
+            "singular": None,
+            "plural": None,
+            "random": None if theirs is None else rounded(theirs.mean()),
+            "commoner": None,
+            "gain": None if theirs is None else _normal_interval(ours - theirs),
+        }
+    return found
+
+
+def _normal_interval(values: np.ndarray) -> list[float]:
+    half = 1.96 * values.std() / len(values) ** 0.5
+    return [rounded(values.mean() - half), rounded(values.mean() + half)]
+
+
+def _preferences(model: StudiedModel, good: list[list[int]], bad: list[list[int]]) -> np.ndarray:
+    scores = masked_likelihoods(model, [*good, *bad])
+    return np.array([preference(*both) for both in zip(scores[: len(good)], scores[len(good) :], strict=True)])
+
+
+@torch.inference_mode()
+def masked_likelihoods(model: StudiedModel, texts: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return for each text the sum of its tokens' log-probabilities (nats), each masked alone, float64 [N].
+
+    Texts of one length are evaluated together: text i of L tokens is L sequences, of which one place each is read.
+    """
+    assert model.head is not None, "check `lacks` first"
+    by_length: dict[int, list[int]] = {}
+    for number, text in enumerate(texts):
+        by_length.setdefault(len(text), []).append(number)
+    scores = np.zeros(len(texts))
+    with Progress("masking each token", sum(map(len, texts)), "tokens") as progress:
+        for length, numbers in sorted(by_length.items()):
+            at_once = max(1, model.batch_tokens // (length * (length + model.template.size)))
+            for first in range(0, len(numbers), at_once):
+                some = numbers[first : first + at_once]
+                tokens = torch.tensor([texts[number] for number in some])  # [n, L]
+                masked = tokens[:, None].repeat(1, length, 1)
+                masked.diagonal(dim1=1, dim2=2).fill_(model.mask)
+                ids, token_type_ids, layout = model.pack(masked.flatten(0, 1).tolist())
+                places = layout.first + model.num_leading + torch.arange(length).repeat(len(some))
+                rows = QueryRows.of(places, torch.arange(len(places) + 1), 1)
+                logits = model.head(model.encoder.decode(ids, token_type_ids, layout, rows))
+                log_probs = logits[:, : model.tokenizer.get_vocab_size()].log_softmax(-1)
+                scores[some] = log_probs.gather(1, tokens.reshape(-1, 1)).view(tokens.shape).double().sum(1).numpy()
+                progress.advance(tokens.numel())
+    return scores

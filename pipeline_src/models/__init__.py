@@ -1,1 +1,1 @@
-"""The encoder, its heads, and the way to and from Hugging Face's file layout."""
+"""The encoders, their heads and losses, and their exchange with Hugging Face's model folders."""

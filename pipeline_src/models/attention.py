@@ -1,88 +1,241 @@
-"""Self-attention over flat, unpadded sequences: one function, and the back ends it runs on."""
+"""Self-attention over packed, unpadded sequences, and the back ends that compute it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.models.dropout import dropout as drop
-from pipeline_src.models.packed_layout import PackedLayout
+
+RATE_STEPS = 1 << 16  # dropout rates are rounded to a multiple of 1 / RATE_STEPS: 0.1 to 0.100006
+
+
+class Dropout(nn.Module):
+    """Dropout with probability ``rate`` in training; see :func:`apply_dropout`."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, inner: Tensor) -> Tensor:
+        return apply_dropout(inner, self.rate) if self.training else inner
+
+
+def apply_dropout(inner: Tensor, rate: float) -> Tensor:
+    """Zero elements of ``inner`` with probability ``rate``, in [0, 1), and scale the others by 1 / (1 - rate).
+
+    Uses torch's default generator. On a CPU, torch samples one Bernoulli variable per element, a tenth of the time of a
+    training step; here one 64-bit random number serves four elements.
+    """
+    if not rate:
+        return inner
+    if inner.device.type != "cpu":
+        return F.dropout(inner, rate)
+    return inner * _kept(inner, round(rate * RATE_STEPS))
+
+
+def _kept(inner: Tensor, dropped: int) -> Tensor:
+    words = torch.randint(-(1 << 63), (1 << 63) - 1, (math.ceil(inner.numel() / 4),))
+    numbers = words.view(torch.int16)[: inner.numel()].view(inner.shape)  # uniform from -RATE_STEPS / 2
+    kept = torch.empty_like(inner, memory_format=torch.contiguous_format, requires_grad=False)
+    return torch.ge(numbers, dropped - RATE_STEPS // 2, out=kept).mul_(RATE_STEPS / (RATE_STEPS - dropped))
+
+
+def always_masked(cu_seqlens: Tensor) -> bool:
+    """Return whether batches without padding get a mask too, to avoid a second compiled graph on a GPU."""
+    return cu_seqlens.is_cuda
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Layout of B sequences concatenated into T tokens; built once per batch and used by every layer.
+
+    Attributes:
+        cu_seqlens: start of each sequence, then T, int64 [B + 1].
+        cu_seqlens_32: the same as int32, for the kernels of unpadded attention.
+        position: position of each token in its sequence, int64 [T].
+        padded: index of each token in the flattened [B, L] rectangle, int64 [T].
+        keep: True for tokens, False for padding, bool [B, L]; on a CPU None if there is no padding.
+        sequences, max_seqlen: B and L.
+        cache: values that an encoder computes once per batch for all its layers, such as a rope cache.
+    """
+
+    cu_seqlens: Tensor
+    cu_seqlens_32: Tensor
+    position: Tensor
+    padded: Tensor
+    keep: Tensor | None
+    sequences: int
+    max_seqlen: int
+    cache: dict[object, tuple[Tensor, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def first(self) -> Tensor:
+        """Index of each sequence's first token, int64 [B]."""
+        return self.cu_seqlens[:-1]
+
+    @property
+    def last(self) -> Tensor:
+        """Index of each sequence's last token, int64 [B]."""
+        return self.cu_seqlens[1:] - 1
+
+    def groups(self, queries: PackedBatch, most: int) -> list[tuple[int, int, int]]:
+        """Group consecutive sequences of equal length and equal number of queries.
+
+        Args:
+            queries: layout of the queries of the same sequences; this layout itself if every token is a query.
+            most: maximum number of (query, token) pairs in a group of several sequences.
+
+        Returns:
+            Number of sequences, and queries and tokens per sequence, of each group.
+        """
+        groups: list[tuple[int, int, int]] = []
+        for num_queries, length in zip(queries.lengths, self.lengths, strict=True):
+            count, *before = groups[-1] if groups else (0, 0, 0)
+            if [num_queries, length] == before and (count + 1) * num_queries * length <= most:
+                groups[-1] = (count + 1, num_queries, length)
+            else:
+                groups.append((1, num_queries, length))
+        return groups
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Length of each sequence; synchronises with a GPU."""
+        return self.cu_seqlens.diff().tolist()
+
+    @classmethod
+    def of(cls, cu_seqlens: Tensor, tokens: int, max_seqlen: int | None = None) -> PackedBatch:
+        """Build the layout from ``cu_seqlens`` and the number of tokens T.
+
+        With ``max_seqlen`` given, nothing here synchronises with a GPU.
+        """
+        lengths = cu_seqlens.diff()
+        sequences = len(lengths)
+        max_seqlen = int(lengths.max()) if max_seqlen is None else max_seqlen
+        sequence = torch.repeat_interleave(
+            torch.arange(sequences, device=cu_seqlens.device), lengths, output_size=tokens
+        )  # a known output_size avoids a synchronisation
+        position = torch.arange(tokens, device=cu_seqlens.device) - cu_seqlens.index_select(0, sequence)
+        full = tokens == sequences * max_seqlen and not always_masked(cu_seqlens)
+        keep = None if full else torch.arange(max_seqlen, device=cu_seqlens.device) < lengths[:, None]
+        return cls(
+            cu_seqlens, cu_seqlens.int(), position, sequence * max_seqlen + position, keep, sequences, max_seqlen
+        )
+
+    def pad(self, flat: Tensor, fill: float = 0.0) -> Tensor:
+        """[T, ...] -> [B, L, ...], with ``fill`` at padding."""
+        if self.keep is None:
+            return flat.view(self.sequences, self.max_seqlen, *flat.shape[1:])
+        rectangle = flat.new_full((self.sequences * self.max_seqlen, *flat.shape[1:]), fill)
+        return rectangle.index_copy(0, self.padded, flat).view(self.sequences, self.max_seqlen, *flat.shape[1:])
+
+    def unpad(self, rectangle: Tensor) -> Tensor:
+        """[B, L, ...] -> [T, ...]."""
+        flat = rectangle.reshape(-1, *rectangle.shape[2:])
+        return flat if self.keep is None else flat.index_select(0, self.padded)
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """The tokens whose output of the last block is read.
+
+    Attributes:
+        index: their indices among the T tokens, ascending, int64 [R]; at least one per sequence.
+        layout: layout of the R rows by sequence.
+    """
+
+    index: Tensor
+    layout: PackedBatch
+
+    @classmethod
+    def of(cls, index: Tensor, starts: Tensor, most: int | None = None) -> QueryRows:
+        """Build from the rows' indices and the start of each sequence's rows, then R, int64 [B + 1].
+
+        ``most`` is the largest number of rows in a sequence; without it this synchronises with a GPU.
+        """
+        return cls(index, PackedBatch.of(starts, len(index), most))
+
+    @classmethod
+    def first(cls, layout: PackedBatch) -> QueryRows:
+        """Select the first token of each sequence."""
+        starts = torch.arange(layout.sequences + 1, device=layout.cu_seqlens.device)
+        return cls.of(layout.first, starts, 1)
 
 
 class Window(NamedTuple):
-    """What a query sees of its sequence (Beltagy et al. 2020, Longformer, section 3.1).
+    """Sliding attention window (Beltagy et al. 2020, Longformer, section 3.1).
 
     Attributes:
-        reach: tokens to each side.
-        places: of the queries, each in its sequence, int64 [R].
+        reach: tokens visible on each side.
+        positions: position of each query in its sequence, int64 [R].
     """
 
     reach: int
-    places: Tensor
+    positions: Tensor
 
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """What a back end computes attention of.
+    """Inputs of an attention back end; see :func:`attention`.
 
     Attributes:
         query: [R, heads, head size].
         key, value: [T, heads, head size].
-        layout: where the sequences lie.
-        queries: where the queries of each sequence lie; ``layout`` itself where every token is one.
-        dropout: on the attention weights; above 0 in training alone.
-        causal: whether a token sees those before it and itself alone; every token is a query then.
-        window: what a query sees, where not the whole sequence; not with ``causal``.
+        layout: layout of the tokens.
+        queries: layout of the queries; ``layout`` itself if every token is a query.
+        dropout: rate on the attention probabilities; 0 in evaluation.
+        causal: use a causal mask; every token is then a query.
+        window: sliding window, or None for the whole sequence; not with ``causal``.
     """
 
     query: Tensor
     key: Tensor
     value: Tensor
-    layout: PackedLayout
-    queries: PackedLayout
+    layout: PackedBatch
+    queries: PackedBatch
     dropout: float = 0.0
     causal: bool = False
     window: Window | None = None
 
 
-BackEnd = Callable[[AttentionInputs], Tensor]  # to [R, heads, head size]
+BackEnd = Callable[[AttentionInputs], Tensor]  # returns [R, heads, head size]
 
 WHERE = "machine.yaml, attention"
-AMPERE = (8, 0)  # compute capability of the first GPUs that have the kernel, and bfloat16
-MOST_WEIGHTS = 1 << 19  # attention weights at once in `runs`: 2 MB
-BANDS = 4  # reaches of a window in a sequence beyond which it is cut
-LEAST_WEIGHTS = 6000  # on average; with fewer, calls take longer than what they compute
+AMPERE = (8, 0)  # lowest compute capability with the flash kernel and bfloat16
+MOST_WEIGHTS = 1 << 19  # attention probabilities of a group in `grouped`: 2 MB
+BANDS = 4  # sequences longer than this many window reaches are computed in bands
+LEAST_WEIGHTS = 6000  # average per group below which call overhead dominates and `padded` is faster
 
 
 def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    layout: PackedLayout,
+    layout: PackedBatch,
     dropout: float = 0.0,
     causal: bool = False,
     back_end: str = "auto",
-    queries: PackedLayout | None = None,
+    queries: PackedBatch | None = None,
     window: Window | None = None,
 ) -> Tensor:
     """Scaled dot-product attention of each sequence with itself (Vaswani et al. 2017, section 3.2.1).
 
     Args:
-        query: [R, heads, head size]; R is T unless ``queries`` says otherwise.
+        query: [R, heads, head size]; R is T unless ``queries`` is given.
         key, value: [T, heads, head size].
-        layout: where the sequences lie.
-        dropout: on the attention weights; above 0 in training alone.
-        causal: whether a token sees those before it and itself alone.
+        layout: layout of the tokens.
+        dropout: rate on the attention probabilities; 0 in evaluation.
+        causal: use a causal mask.
         back_end: a key of ``BACK_ENDS`` that runs on this device, see :func:`choose`; or ``auto``.
-        queries: where the queries of each sequence lie, where not every token is one; not with ``causal``.
-        window: what a query sees, where not the whole sequence; not with ``causal``.
+        queries: layout of the queries, if not every token is one; not with ``causal``.
+        window: sliding window, or None for the whole sequence; not with ``causal``.
 
     Returns:
         [R, heads, head size].
@@ -92,62 +245,58 @@ def attention(
     return BACK_ENDS[back_end](AttentionInputs(query, key, value, layout, queries or layout, dropout, causal, window))
 
 
-def scores_of(query: Tensor, key: Tensor, layout: PackedLayout) -> Tensor:
-    """Scores of every two tokens of a sequence before the softmax, over the root of the heads' width.
-
-    Attention itself keeps none. Where no token is, they mean nothing.
+def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
+    """Return the attention logits of all token pairs of a sequence, query @ key / sqrt(head size).
 
     Args:
         query, key: [T, heads, head size].
-        layout: where the sequences lie.
+        layout: layout of the tokens.
 
     Returns:
-        [B, heads, L, L].
+        [B, heads, L, L]; undefined at padding.
     """
     query, key = (layout.pad(flat).transpose(1, 2) for flat in (query, key))
     return query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
 
 
-def weights_of(scores: Tensor, layout: PackedLayout, causal: bool = False, reach: int | None = None) -> Tensor:
-    """Attention weights [B, heads, L, L] of scores: the softmax over what each token sees, as in :func:`attention`."""
-    places = torch.arange(layout.max_seqlen, device=scores.device)
-    apart = places[:, None] - places
-    seen = torch.ones_like(apart, dtype=torch.bool) if reach is None else apart.abs() <= reach
-    seen = (seen & (apart >= 0) if causal else seen)[None]
+def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False, reach: int | None = None) -> Tensor:
+    """Return the attention probabilities [B, heads, L, L]: the softmax of logits over the visible tokens."""
+    positions = torch.arange(layout.max_seqlen, device=logits.device)
+    distance = positions[:, None] - positions
+    visible = torch.ones_like(distance, dtype=torch.bool) if reach is None else distance.abs() <= reach
+    visible = (visible & (distance >= 0) if causal else visible)[None]
     if layout.keep is not None:
-        seen = seen & layout.keep[:, None, :]
-    return scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
+        visible = visible & layout.keep[:, None, :]
+    return logits.masked_fill(~visible[:, None], -torch.inf).softmax(-1)
 
 
 def choose(wanted: str, device: torch.device, head_size: int) -> str:
-    """The back end that runs: the one wanted, or with ``auto`` the fastest that can.
-
-    Training asks before it begins, so that no step is taken where a later one would be refused.
+    """Return the back end to run: ``wanted``, or with ``auto`` the fastest that supports the device and head size.
 
     Raises:
-        PipelineError: there is no such back end, or it does not run on this device or with heads of this size.
+        PipelineError: the back end is unknown, or does not support this device or head size.
     """
     if wanted == "auto":
         if device.type == "cpu":
-            return "runs"
-        return "flash" if device.type == "cuda" and _has_flash(device) and _fits_flash(head_size) else "padded"
+            return "length_grouped"
+        return "flash_varlen" if device.type == "cuda" and _has_flash(device) and _fits_flash(head_size) else "padded"
     if wanted not in BACK_ENDS:
         known = ", ".join(["auto", *BACK_ENDS])
-        raise PipelineError("unknown attention", wanted, where=WHERE, remedy=f"give one of {known}")
+        raise PipelineError("unknown attention", wanted, where=WHERE, hint=f"give one of {known}")
     needed = RUNS_ON.get(wanted, device.type)
     if device.type != needed:
         raise PipelineError(
             f"this attention needs a {needed.replace('cuda', 'GPU').replace('cpu', 'CPU')}",
             f"{wanted}, on {device.type}",
             where=WHERE,
-            remedy="set attention in machine.yaml to auto or padded",
+            hint="set attention in machine.yaml to auto or padded",
         )
-    if wanted == "flash" and not (_has_flash(device) and _fits_flash(head_size)):
+    if wanted == "flash_varlen" and not (_has_flash(device) and _fits_flash(head_size)):
         raise PipelineError(
             "this attention needs a GPU of the Ampere generation or later, and heads of a multiple of 8 up to 256",
             f"flash, with heads of {head_size} on {torch.cuda.get_device_name(device)}",
             where=WHERE,
-            remedy="set attention in machine.yaml to auto or padded",
+            hint="set attention in machine.yaml to auto or padded",
         )
     return wanted
 
@@ -161,12 +310,12 @@ def _fits_flash(head_size: int) -> bool:
 
 
 def padded(inputs: AttentionInputs) -> Tensor:
-    """Through [B, heads, L, head size] rectangles, on any device."""
+    """Compute attention in padded [B, heads, L, head size] tensors, on any device."""
     layout, queries, window = inputs.layout, inputs.queries, inputs.window
-    # With padding at the end, a causal mask alone already hides it from every token.
+    # padding is at the end, so a causal mask already hides it
     mask = None if layout.keep is None or inputs.causal else layout.keep[:, None, None, :]
     if window is not None and layout.max_seqlen > window.reach + 1:
-        near = _near(queries.pad(window.places), layout.max_seqlen, window.reach)[:, None]
+        near = _near(queries.pad(window.positions), layout.max_seqlen, window.reach)[:, None]
         mask = near if mask is None else near & mask
     query = queries.pad(inputs.query).transpose(1, 2)
     key, value = (layout.pad(flat).transpose(1, 2) for flat in (inputs.key, inputs.value))
@@ -174,23 +323,23 @@ def padded(inputs: AttentionInputs) -> Tensor:
     return queries.unpad(context.transpose(1, 2))
 
 
-def runs(inputs: AttentionInputs) -> Tensor:
-    """Runs of sequences of equal length, one run after another, so that what is computed stays in the CPU's cache.
+def grouped(inputs: AttentionInputs) -> Tensor:
+    """Compute attention in groups of sequences of equal length, which fit the CPU's cache and need no padding.
 
-    Nothing is padded, except where the runs are so short that the calls would take longer than what they compute.
+    Falls back to :func:`padded` for groups so small that call overhead dominates.
     """
-    return in_float32(_of_runs, inputs)
+    return in_float32(_compute_groups, inputs)
 
 
 def in_float32(compute: Callable[[Any], Tensor], inputs: Any) -> Tensor:
-    """``compute(inputs)`` in float32 under autocast too, on a CPU; of the type of ``inputs.query``.
+    """Run ``compute(inputs)`` in float32, even under CPU autocast; the result has the dtype of ``inputs.query``.
 
-    oneDNN makes a kernel for every shape of a product of bfloat16. Runs of sequences have hundreds of shapes a step,
-    and making their kernels takes longer than they run.
+    oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per step,
+    and compiling takes longer than running them.
 
     Args:
-        compute: attention of runs.
-        inputs: a dataclass, of which tensors of a narrower type are widened.
+        compute: the attention function.
+        inputs: a dataclass whose tensors of lower precision are converted to float32.
     """
     parts = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
     wide = {
@@ -202,72 +351,71 @@ def in_float32(compute: Callable[[Any], Tensor], inputs: Any) -> Tensor:
         return compute(replace(inputs, **wide)).to(inputs.query.dtype)
 
 
-def _of_runs(inputs: AttentionInputs) -> Tensor:
+def _compute_groups(inputs: AttentionInputs) -> Tensor:
     layout, queries, window, dropout = inputs.layout, inputs.queries, inputs.window, inputs.dropout
     _, heads, size = inputs.query.shape
-    equal = layout.runs(queries, MOST_WEIGHTS // heads)
-    if heads * sum(count * asked * length for count, asked, length in equal) < LEAST_WEIGHTS * len(equal):
+    groups = layout.groups(queries, MOST_WEIGHTS // heads)
+    if heads * sum(count * num_queries * length for count, num_queries, length in groups) < LEAST_WEIGHTS * len(groups):
         return padded(inputs)
-    asked_of, tokens_of = ([run[0] * run[part] for run in equal] for part in (1, 2))
-    split = (inputs.query.split(asked_of), inputs.key.split(tokens_of), inputs.value.split(tokens_of))
-    places = None if window is None or queries is layout else window.places.split(asked_of)
+    query_counts, token_counts = ([group[0] * group[part] for group in groups] for part in (1, 2))
+    split = (inputs.query.split(query_counts), inputs.key.split(token_counts), inputs.value.split(token_counts))
+    positions = None if window is None or queries is layout else window.positions.split(query_counts)
     contexts = []
-    for number, ((count, asked, length), *flat) in enumerate(zip(equal, *split, strict=True)):
+    for number, ((count, num_queries, length), *flat) in enumerate(zip(groups, *split, strict=True)):
         q, k, v = (part.view(count, -1, heads, size).transpose(1, 2) for part in flat)
         mask = None
         if window is not None and length > window.reach + 1:
-            if places is not None:
-                mask = _near(places[number].view(count, asked), length, window.reach)[:, None]
+            if positions is not None:
+                mask = _near(positions[number].view(count, num_queries), length, window.reach)[:, None]
             elif length > BANDS * window.reach and not dropout:
                 contexts.append(_banded(q, k, v, window.reach).transpose(1, 2).reshape(-1, heads, size))
                 continue
             else:
                 mask = _band(length, window.reach)
-        if dropout:  # torch's own goes this way too, with more passes over the weights and slower dropout
-            scores = (q * size**-0.5) @ k.transpose(2, 3)
+        if dropout:  # torch's own does the same, with more passes over the probabilities and a slower dropout
+            logits = (q * size**-0.5) @ k.transpose(2, 3)
             if inputs.causal:
-                scores = scores + torch.full((length, length), -torch.inf, device=scores.device).triu(1)
+                logits = logits + torch.full((length, length), -torch.inf, device=logits.device).triu(1)
             if mask is not None:
-                scores = scores.masked_fill(~mask, -torch.inf)
-            context = drop(scores.softmax(-1), dropout) @ v
+                logits = logits.masked_fill(~mask, -torch.inf)
+            context = apply_dropout(logits.softmax(-1), dropout) @ v
         else:
             context = F.scaled_dot_product_attention(q, k, v, mask, is_causal=inputs.causal)
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
 
 
-def _near(places: Tensor, length: int, reach: int) -> Tensor:
-    """Places of queries [B, R] -> whether each sees each of ``length`` tokens, bool [B, R, length]."""
-    return (places[..., None] - torch.arange(length, device=places.device)).abs() <= reach
+def _near(positions: Tensor, length: int, reach: int) -> Tensor:
+    """Mask of tokens within ``reach`` of each query; positions [B, R] -> bool [B, R, length]."""
+    return (positions[..., None] - torch.arange(length, device=positions.device)).abs() <= reach
 
 
 @lru_cache(maxsize=256)
 def _band(length: int, reach: int) -> Tensor:
-    """As :func:`_near`, of all tokens of a sequence: bool [length, length]."""
+    """Mask of a whole sequence, bool [length, length]."""
     return _near(torch.arange(length), length, reach)
 
 
 def _banded(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
-    """Local attention of long sequences, [B, heads, L, size], without most of the pairs that see nothing."""
+    """Local attention in bands, [B, heads, L, size], which skips most masked pairs."""
     length, contexts = query.shape[2], []
     for start in range(0, length, 2 * reach):
         end, first = min(length, start + 2 * reach), max(0, start - reach)
-        seen = slice(first, min(length, end + reach))
-        mask = _band(length, reach)[start:end, seen]
-        context = F.scaled_dot_product_attention(query[:, :, start:end], key[:, :, seen], value[:, :, seen], mask)
+        visible = slice(first, min(length, end + reach))
+        mask = _band(length, reach)[start:end, visible]
+        context = F.scaled_dot_product_attention(query[:, :, start:end], key[:, :, visible], value[:, :, visible], mask)
         contexts.append(context)
     return torch.cat(contexts, 2)
 
 
 def flash(inputs: AttentionInputs) -> Tensor:
-    """Through the flash kernel for sequences laid end to end (Dao 2023), which draws dropout as it goes.
+    """Compute attention with the variable-length flash attention kernel (Dao 2023).
 
-    It takes half precision: float32, as outside autocast, becomes bfloat16 on the way. The operator is called as it
-    is, since what torch offers above it either has no dropout (``varlen_attn``) or goes through nested tensors, which
-    take the host four times as long and which the compiler cannot cut into the parts that several processes share.
+    The kernel takes half precision, so float32 inputs are converted to bfloat16. The operator is called directly:
+    ``varlen_attn`` has no dropout, and nested tensors take four times the host time and break ``torch.compile``.
     """
     query, layout, queries, window = inputs.query, inputs.layout, inputs.queries, inputs.window
-    if window is not None and queries is not layout:  # the kernel takes queries for the last of their sequence
+    if window is not None and queries is not layout:  # the kernel assumes that queries are a sequence's last tokens
         return padded(inputs)
     reach = {} if window is None else {"window_size_left": window.reach, "window_size_right": window.reach}
     half = query.dtype if query.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
@@ -281,11 +429,11 @@ def flash(inputs: AttentionInputs) -> Tensor:
         layout.max_seqlen,
         inputs.dropout,
         inputs.causal,
-        False,  # no mask for debugging
+        False,  # return_debug_mask
         **reach,
     )[0]
     return context.to(query.dtype)
 
 
-BACK_ENDS: dict[str, BackEnd] = {"padded": padded, "runs": runs, "flash": flash}
-RUNS_ON = {"runs": "cpu", "flash": "cuda"}  # `padded` runs anywhere
+BACK_ENDS: dict[str, BackEnd] = {"padded": padded, "length_grouped": grouped, "flash_varlen": flash}
+RUNS_ON = {"length_grouped": "cpu", "flash_varlen": "cuda"}  # `padded` runs on any device

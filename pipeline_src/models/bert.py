@@ -1,60 +1,101 @@
 """The BERT encoder (Devlin et al. 2018, section 3) on flat, unpadded tokens.
 
-T is the number of tokens of all sequences of a batch together, B the number of sequences, H the width. Parameters
-bear Hugging Face's names, so a saved model loads there without translation.
+Shapes: T is the total number of tokens in a batch, B the number of sequences, L the longest length, H the hidden size,
+and R the number of query rows (see :class:`QueryRows`). Parameter names match Hugging Face's.
 
-Each part names the classes of the parts it is made of as class attributes (``Encoder.Block``), and each takes a config
-and nothing else. Another encoder of the family is a file in ``architectures/`` that overrides those that differ.
+A module's submodule classes are class attributes (``Encoder.Block``); each is built from a config alone. Another
+architecture is a file in ``models/`` that overrides the ones that differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-from pipeline_src.models.attention import attention, scores_of, weights_of
-from pipeline_src.models.dropout import Dropout
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.registry import ArchitectureSpec, load_member
+from pipeline_src.config.model import ModelParams
+from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.attention import (
+    Dropout,
+    PackedBatch,
+    QueryRows,
+    attention,
+    attention_logits,
+    attention_probs_of,
+)
 from pipeline_src.models.flops import Workload, training_flops
-from pipeline_src.models.layer_norm import LayerNorm
-from pipeline_src.models.names import BERT, Names
-from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
-from pipeline_src.params.model import ModelParams
+from pipeline_src.models.losses import (
+    LazyLogits,
+    aligned_logits,
+    linear_cross_entropy,
+    sampled_cross_entropy,
+)
 
-NEIGHBOUR_STRENGTH = 0.7  # of heads that begin at neighbours; between 0.5 and 1 BERT-Tiny learns alike
-SINUSOID_AMPLITUDE, SINUSOID_BASE = 0.1, 100.0  # found on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017
+SPEC = ArchitectureSpec(
+    flops_by_formula=True,  # `plan` computes its FLOPs from its sizes, without torch
+)
+
+
+class LayerNorm(nn.LayerNorm):
+    """LayerNorm computed in float32 that returns autocast's dtype.
+
+    Under autocast, torch's LayerNorm returns float32, which doubles the memory traffic of the element-wise operations
+    that follow; on a GPU these take longer than anything else in a block. Without autocast it is torch's LayerNorm.
+    """
+
+    def forward(self, inner: Tensor) -> Tensor:
+        normed, kind = super().forward(inner), inner.device.type
+        return normed.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else normed
+
+
+NEIGHBOR_STRENGTH = 0.7  # weight of neighbor heads at initialisation; BERT-Tiny learns the same from 0.5 to 1
+SINUSOID_AMPLITUDE, SINUSOID_BASE = 0.1, 100.0  # tuned on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert
-NOT_SAVED = ("attention", "recompute", "positions_start")  # fields of a config that belong to a run, not to the model
+NOT_SAVED = (
+    "attention",
+    "activation_checkpointing",
+    "position_init",
+)  # config fields that belong to a run, not to the model
 
 
 @dataclass(frozen=True)
 class BertConfig:
-    """One encoder, by Hugging Face's names; see :class:`pipeline_src.params.model.ModelParams`.
+    """Configuration of an encoder, with Hugging Face's names; see :class:`pipeline_src.config.model.ModelParams`.
+
+    Class variables are the same for every config of an architecture.
 
     Attributes:
-        attention_probs_dropout_prob: on the attention weights; None means ``hidden_dropout_prob``.
-        is_decoder: a causal mask: a token sees those before it and itself alone, and the pooler reads the last token.
-        attention: back end, see :func:`pipeline_src.models.attention.attention`; not saved.
-        recompute: compute activations again in the backward pass instead of keeping them; not saved.
-        positions_start: see :class:`pipeline_src.params.model.ModelParams`; not saved.
-        names: what the encoder and its parts are called elsewhere; the same for every config of an architecture.
-        layer_norm_eps: likewise.
-        initial_cut: deviations at which initial weights are cut; None cuts none. Likewise.
-        head_bias: whether the head of masked words has biases below its decoder's. Likewise.
-        judged_with_first: whether a discriminator adds the vector of a sequence's first token to each. Likewise.
+        names: translates parameter names and config keys to and from Hugging Face's.
+        layer_norm_bias: whether the encoder's LayerNorms have a bias.
+        initializer_cutoff_factor: initial weights are truncated at this many standard deviations; None: not truncated.
+        head_bias: whether the MLM head's dense layer and LayerNorm have biases.
+        reads_texts_apart: whether fine-tuning encodes the texts of a pair apart.
+        rtd_adds_cls: whether a discriminator adds the hidden state of [CLS] to every token's.
+        attention_probs_dropout_prob: None means ``hidden_dropout_prob``.
+        layer_norm_eps: epsilon of every LayerNorm.
+        is_decoder: use a causal mask; the pooler then reads the last token.
+        attention: attention back end, see :func:`pipeline_src.models.attention.attention`; not saved.
+        activation_checkpointing: recompute activations in the backward pass; not saved.
+        position_init: see :class:`pipeline_src.config.model.ModelParams`; not saved.
     """
 
-    names: ClassVar[Names] = BERT
-    layer_norm_eps: ClassVar[float] = LAYER_NORM_EPS
-    initial_cut: ClassVar[float | None] = 2.0  # google-research/bert
+    names: ClassVar[StateDictAdapter] = BERT
+    layer_norm_bias: ClassVar[bool] = True
+    initializer_cutoff_factor: ClassVar[float | None] = 2.0  # google-research/bert
     head_bias: ClassVar[bool] = True
-    judged_with_first: ClassVar[bool] = False
+    reads_texts_apart: ClassVar[bool] = False
+    rtd_adds_cls: ClassVar[bool] = False
     vocab_size: int
     hidden_size: int
     num_hidden_layers: int
@@ -65,105 +106,142 @@ class BertConfig:
     hidden_dropout_prob: float = 0.1
     hidden_act: str = "gelu"
     attention_probs_dropout_prob: float | None = None
+    layer_norm_eps: float = LAYER_NORM_EPS
     is_decoder: bool = False
     attention: str = "auto"
-    recompute: bool = False
-    positions_start: str = "learned"
+    activation_checkpointing: bool = False
+    position_init: str = "random"
 
     @classmethod
-    def from_params(cls, params: ModelParams, entries: int, causal: bool = False, **run: Any) -> Self:
-        """The encoder of a study over a vocabulary of ``entries``; ``run`` are ``attention`` and ``recompute``.
+    def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
+        """Build the config from params.yaml; ``run`` takes ``attention`` and ``activation_checkpointing``.
 
-        Heads = H / 64, feed-forward = 4 H, where the study does not say otherwise (paper, section 3).
+        Defaults are H / 64 heads and an intermediate size of 4 H (paper, section 3).
         """
         return cls(
-            vocab_size=entries,
-            hidden_size=params.hidden,
-            num_hidden_layers=params.layers,
-            num_attention_heads=params.heads or max(1, params.hidden // 64),
-            intermediate_size=params.feed_forward or 4 * params.hidden,
-            max_position_embeddings=params.positions,
-            hidden_dropout_prob=params.dropout,
-            hidden_act=params.activation,
-            attention_probs_dropout_prob=params.attention_dropout,
+            vocab_size=vocab_size,
+            hidden_size=params.hidden_size,
+            num_hidden_layers=params.num_hidden_layers,
+            num_attention_heads=params.num_attention_heads or max(1, params.hidden_size // 64),
+            intermediate_size=params.intermediate_size or 4 * params.hidden_size,
+            max_position_embeddings=params.max_position_embeddings,
+            hidden_dropout_prob=params.hidden_dropout_prob,
+            hidden_act=params.hidden_act,
+            attention_probs_dropout_prob=params.attention_probs_dropout_prob,
             is_decoder=causal,
-            positions_start=params.positions_start,
+            position_init=params.position_init,
             **run,
         )
 
     def training_flops(self, work: Workload) -> int:
-        """Floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
+        """Return the floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
         return training_flops(self, work)
 
     @classmethod
-    def understood(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """The values of a ``config.json``, by our names, with those spelt out that transformers says otherwise."""
+    def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Translate values of a ``config.json`` that transformers stores in another form; keys are already ours.
+
+        Raises:
+            ValueError: they describe an unsupported model.
+        """
         return raw
 
     @property
-    def lost_elsewhere(self) -> str:
-        """What transformers lacks of it, in a sentence for the model's card; empty where nothing is."""
+    def export_caveat(self) -> str:
+        """Features lost on export to transformers, as a sentence for the model card; empty if none."""
         return ""
 
     @property
-    def head_scale(self) -> float:
-        """What the initial weights of the head of masked words are multiplied by."""
+    def head_init_scale(self) -> float:
+        """Factor for the initial weights of the MLM head's dense layer."""
         return 1.0
 
     @property
     def embedding_width(self) -> int:
-        """Width of a token's embedding, and of what the head of masked words multiplies by them."""
+        """Width of the token embeddings and of the MLM head's output before the decoder."""
         return self.hidden_size
 
     @property
+    def has_position_embeddings(self) -> bool:
+        """True if the embeddings have learned absolute positions."""
+        return True
+
+    @property
+    def adds_positions(self) -> bool:
+        """True if the embeddings add the absolute positions to the input."""
+        return self.has_position_embeddings
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position embeddings of a sequence's first token."""
+        return 0
+
+    @property
+    def has_mask_decoder(self) -> bool:
+        """True if absolute positions enter only at DeBERTa's enhanced mask decoder."""
+        return False
+
+    @property
     def longest_input(self) -> int:
-        """Tokens, marks included."""
-        return self.max_position_embeddings
+        """Maximum number of tokens, including special tokens."""
+        return self.max_position_embeddings - self.first_position
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @property
     def attention_dropout(self) -> float:
-        """On the attention weights."""
-        own = self.attention_probs_dropout_prob
-        return self.hidden_dropout_prob if own is None else own
+        probability = self.attention_probs_dropout_prob
+        return self.hidden_dropout_prob if probability is None else probability
 
     @property
     def gelu(self) -> str:
-        """How ``torch.nn.functional.gelu`` names this config's form of it."""
+        """``approximate`` of ``torch.nn.functional.gelu``."""
         return "tanh" if self.hidden_act == "gelu_tanh" else "none"
 
+    @property
+    def head_gelu(self) -> str:
+        """``approximate`` of the GELU in the MLM head."""
+        return self.gelu
+
     def as_dict(self) -> dict[str, Any]:
-        """What is saved: plain values, by Hugging Face's names."""
+        """Return the saved fields, with Hugging Face's names."""
         values = {**asdict(self), "attention_probs_dropout_prob": self.attention_dropout}
         return {name: value for name, value in values.items() if name not in NOT_SAVED}
 
 
 class Embeddings(nn.Module):
-    """Sum of token, segment and learned position embeddings (paper, figure 2)."""
+    """Sum of token, position and token type embeddings (paper, figure 2), as far as the config has them."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        if config.has_position_embeddings:
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        if config.type_vocab_size:
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.layer_norm_bias)
         self.dropout = Dropout(config.hidden_dropout_prob)
-        self.positions_start = config.positions_start
+        self.adds_positions, self.first_position = config.adds_positions, config.first_position
+        self.token_types = config.type_vocab_size
+        self.position_init = config.position_init if config.has_position_embeddings else "random"
 
-    def forward(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> Tensor:
-        """[T] ids and segments -> [T, H]."""
-        total = (
-            self.word_embeddings(ids) + self.position_embeddings(layout.position) + self.token_type_embeddings(segments)
-        )
+    def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
+        """Embed ids and token_type_ids, [T] each -> [T, H]."""
+        total = self.word_embeddings(ids)
+        if self.adds_positions:
+            first = self.first_position
+            total = total + self.position_embeddings(layout.position + first if first else layout.position)
+        if self.token_types:
+            # a single row is every token's: transformers' tokenizers give such models no other type
+            rows = self.token_type_embeddings
+            total = total + (rows.weight if self.token_types == 1 else rows(token_type_ids))
         return self.dropout(self.LayerNorm(total))
 
-    def adjust_initial_weights(self) -> None:
-        """After weights are drawn: positions as sinusoids, where they start so."""
-        if self.positions_start != "learned":
+    def custom_init(self) -> None:
+        """Initialise the position embeddings as sinusoids if the config asks for it."""
+        if self.position_init != "random":
             self.position_embeddings.weight.copy_(sinusoids(*self.position_embeddings.weight.shape))
 
 
@@ -173,71 +251,78 @@ class SelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
-        self.dropout, self.causal, self.back_end = config.attention_dropout, config.is_decoder, config.attention
+        self.dropout, self.causal, self.back_end = (
+            config.attention_dropout,
+            config.is_decoder,
+            config.attention,
+        )
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the R rows in use."""
-        asking = hidden if rows is None else hidden.index_select(0, rows.index)
+    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the query rows."""
+        query_hidden = hidden if rows is None else hidden.index_select(0, rows.index)
         if hidden.is_cuda and rows is None:
             projections = (self.query, self.key, self.value)
-            query, key, value = one_product(hidden, projections).view(len(hidden), 3, self.heads, -1).unbind(1)
+            query, key, value = fused_linear(hidden, projections).view(len(hidden), 3, self.heads, -1).unbind(1)
         elif hidden.is_cuda:
-            query = self.query(asking).view(len(asking), self.heads, -1)
-            key, value = one_product(hidden, (self.key, self.value)).view(len(hidden), 2, self.heads, -1).unbind(1)
+            query = self.query(query_hidden).view(len(query_hidden), self.heads, -1)
+            key, value = fused_linear(hidden, (self.key, self.value)).view(len(hidden), 2, self.heads, -1).unbind(1)
         else:
-            query = self.query(asking).view(len(asking), self.heads, -1)
+            query = self.query(query_hidden).view(len(query_hidden), self.heads, -1)
             key, value = (projection(hidden).view(len(hidden), self.heads, -1) for projection in (self.key, self.value))
         dropout, queries = self.dropout if self.training else 0.0, None if rows is None else rows.layout
         context = attention(query, key, value, layout, dropout, self.causal, self.back_end, queries)
-        return context.reshape(len(asking), -1)
+        return context.reshape(len(query_hidden), -1)
 
-    def look_beside(self, offsets: Sequence[int], waves: int) -> None:
-        """Let the first heads begin by looking at neighbours: head n at the token ``offsets[n]`` places further on.
+    def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
+        """Initialise the first heads to attend to neighbors: head n to the token at offset ``offsets[n]``.
 
-        ``waves`` is the width of the vectors that positions begin as, whose columns are the first of those read here.
-        Among vectors as :func:`sinusoids` gives, that of a place further on is the same with each pair of columns
-        turned (Vaswani et al. 2017, section 3.5). The query keeps the pairs of the shortest waves and the key turns
-        them back, so that their product is largest there. Trained encoders have such heads (Clark et al. 2019, section
-        3.1), which random weights find late; to begin from what training would find is mimetic initialisation
+        The encoding of a position at an offset is a rotation of each (sine, cosine) pair of the position's own
+        (Vaswani et al. 2017, section 3.5). The query copies the pairs of the shortest wavelengths and the key rotates
+        them back, so their product is largest at the offset. Trained encoders have such heads (Clark et al. 2019,
+        section 3.1) but learn them late; initialising weights as training would leave them is mimetic initialisation
         (Trockman and Kolter 2023).
+
+        Args:
+            offsets: relative position of each head's target.
+            waves: width of the sinusoidal position embeddings, the first columns of the input.
         """
         size = self.query.out_features // self.heads
         sines = torch.arange(0, min(size, waves) - 1, 2)
         cosines = sines + 1
         for head, offset in enumerate(offsets[: self.heads]):
             query, key = (part.weight[head * size : (head + 1) * size] for part in (self.query, self.key))
-            turned = offset * SINUSOID_BASE ** (-sines / waves)
-            query[sines, sines] += NEIGHBOUR_STRENGTH
-            query[cosines, cosines] += NEIGHBOUR_STRENGTH
-            key[sines, sines] += NEIGHBOUR_STRENGTH * turned.cos()
-            key[sines, cosines] -= NEIGHBOUR_STRENGTH * turned.sin()
-            key[cosines, sines] += NEIGHBOUR_STRENGTH * turned.sin()
-            key[cosines, cosines] += NEIGHBOUR_STRENGTH * turned.cos()
+            rotation = offset * SINUSOID_BASE ** (-sines / waves)
+            query[sines, sines] += NEIGHBOR_STRENGTH
+            query[cosines, cosines] += NEIGHBOR_STRENGTH
+            key[sines, sines] += NEIGHBOR_STRENGTH * rotation.cos()
+            key[sines, cosines] -= NEIGHBOR_STRENGTH * rotation.sin()
+            key[cosines, sines] += NEIGHBOR_STRENGTH * rotation.sin()
+            key[cosines, cosines] += NEIGHBOR_STRENGTH * rotation.cos()
 
-    def scores(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """[T, H] -> scores of each head before the softmax, [B, heads, L, L]."""
+    def attention_logits(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        """Return each head's attention logits, [T, H] -> [B, heads, L, L]."""
         query, key = (part(hidden).view(len(hidden), self.heads, -1) for part in (self.query, self.key))
-        return scores_of(query, key, layout)
+        return attention_logits(query, key, layout)
 
-    def weights(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """[T, H] -> what each head gives each token, [B, heads, L, L]; see :class:`GivesWeights`."""
-        return weights_of(self.scores(hidden, layout), layout, self.causal)
+    def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        """Return the attention probabilities, [T, H] -> [B, heads, L, L]; see :class:`HasAttentionProbs`."""
+        return attention_probs_of(self.attention_logits(hidden, layout), layout, self.causal)
 
 
-def one_product(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
-    """[T, H] -> what each of the projections, all of one width, makes of it, side by side: [T, projections x width].
+def fused_linear(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
+    """Apply projections of equal width as one matmul, [T, H] -> [T, projections x width].
 
-    A GPU takes less time for one wide product than for several narrow ones. A CPU does not, and would round otherwise.
+    One wide matmul is faster on a GPU than several narrow ones. On a CPU it is no faster and rounds differently.
     """
     weight = torch.cat([projection.weight for projection in projections])
     return F.linear(hidden, weight, torch.cat([projection.bias for projection in projections]))
 
 
 class AddAndNorm(nn.Module):
-    """Projection, dropout, residual, LayerNorm: how both halves of a block end (post-LayerNorm)."""
+    """Projection, dropout, residual and LayerNorm at the end of both halves of a block (post-LayerNorm)."""
 
     def __init__(self, config: BertConfig, inner: int) -> None:
         super().__init__()
@@ -246,16 +331,25 @@ class AddAndNorm(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
-        """[T, inner] and [T, H] -> [T, H]."""
         return self.LayerNorm(self.dropout(self.dense(inner)) + residual)
 
 
-class Block(nn.Module):
-    """One Transformer block: attention, then feed-forward."""
+class TransformerBlock(nn.Module):
+    """Base class of the blocks that ``torch.compile`` compiles, one graph for all blocks of a class.
+
+    Attributes:
+        FORWARD_METHODS: methods that, like ``forward``, gather a sharded block's weights.
+    """
+
+    FORWARD_METHODS: ClassVar[Sequence[str]] = ()
+
+
+class Block(TransformerBlock):
+    """Transformer block of self-attention and a feed-forward layer."""
 
     Attention: type[nn.Module] = SelfAttention
     Output: type[nn.Module] = AddAndNorm
-    CALLED: ClassVar[Sequence[str]] = ("scores",)  # methods that gather a sharded block's weights, as ``forward`` does
+    FORWARD_METHODS = ("attention_logits",)
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -266,80 +360,83 @@ class Block(nn.Module):
         self.output = self.Output(config, config.intermediate_size)
         self.approximate = config.gelu
 
-    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the R rows in use: keys and values alone need the others."""
+    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the query rows; the other rows only serve as keys and values."""
         kept = hidden if rows is None else hidden.index_select(0, rows.index)
         hidden = self.attention["output"](self.attention["self"](hidden, layout, rows), kept)
         inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
         return self.output(inner, hidden)
 
-    def scores(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """As :meth:`SelfAttention.scores`, of this block's attention."""
-        scores: Tensor = self.attention["self"].scores(hidden, layout)
-        return scores
+    def attention_logits(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        """Return this block's attention logits; see :meth:`SelfAttention.attention_logits`."""
+        logits: Tensor = self.attention["self"].attention_logits(hidden, layout)
+        return logits
 
 
 class Encoder(nn.Module):
-    """The stack of blocks."""
+    """Stack of blocks."""
 
     Block: type[nn.Module] = Block
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.layer = nn.ModuleList(self.Block(config) for _ in range(config.num_hidden_layers))
-        self.recompute = config.recompute
+        self.layer = nn.ModuleList(self.make_block(config, number) for number in range(config.num_hidden_layers))
+        self.activation_checkpointing = config.activation_checkpointing
 
-    def forward(self, hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the R rows of which what the last block makes is read."""
-        return self.through(self.blocks(), hidden, layout, rows)
+    def make_block(self, config: BertConfig, number: int) -> nn.Module:
+        """Build block ``number``, from 0."""
+        return self.Block(config)
 
-    def through(
-        self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedLayout, rows: RowsInUse | None = None
+    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the query rows of the last block."""
+        return self.run_blocks(self.blocks(), hidden, layout, rows)
+
+    def run_blocks(
+        self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None
     ) -> Tensor:
-        """As :meth:`forward`, by these blocks alone."""
+        """Run ``blocks`` in order; arguments as in :meth:`forward`."""
         for number, block in enumerate(blocks, 1):
             read = rows if number == len(blocks) else None
-            if self.recompute and torch.is_grad_enabled():
-                hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)  # dropout is drawn the same again
+            if self.activation_checkpointing and torch.is_grad_enabled():
+                hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)  # restores the RNG for dropout
             else:
                 hidden = block(hidden, layout, read)
         return hidden
 
-    def states(self, hidden: Tensor, layout: PackedLayout) -> list[Tensor]:
-        """[T, H] -> itself and what each block makes of it, as many [T, H] as blocks and one; nothing is recomputed."""
+    def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
+        """Return the input and every block's output, [T, H] each; without activation checkpointing."""
         states = [hidden]
         for block in self.blocks():
             states.append(block(states[-1], layout))
         return states
 
     def blocks(self) -> Sequence[nn.Module]:
-        """In the order in which they run."""
+        """Return the blocks in the order in which they run."""
         return list(self.layer)
 
-    def look_beside(self, offsets: Sequence[int], waves: int) -> None:
-        """See :meth:`SelfAttention.look_beside`: of the first block, where it has such an attention."""
+    def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
+        """Initialise neighbor heads in the first block if it has :class:`SelfAttention`; arguments as there."""
         for part in self.layer[:1].modules():
             if isinstance(part, SelfAttention):
-                part.look_beside(offsets, waves)
+                part.init_neighbor_heads(offsets, waves)
 
 
 class Pooler(nn.Module):
-    """One vector for a sequence, made of that of one token (google-research/bert, ``pooled_output``)."""
+    """Dense layer with tanh over one token of each sequence (google-research/bert, ``pooled_output``)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, token: Tensor) -> Tensor:
-        """[B, H] -> [B, H]."""
         return torch.tanh(self.dense(token))
 
 
 class Bert(nn.Module):
-    """Embeddings, encoder and the tanh pooler over [CLS].
+    """Embeddings, encoder and pooler.
 
-    With a causal mask [CLS] sees nothing but itself, so the pooler reads the last token of each sequence, its last
-    [SEP], which sees all of it; this is the project's choice, transformers' pooler reads [CLS] there too.
+    The pooler reads [CLS]. With a causal mask it reads the last token, [SEP], since [CLS] attends only to itself;
+    transformers' pooler reads [CLS] in both cases.
     """
 
     Embeddings: type[nn.Module] = Embeddings
@@ -353,88 +450,85 @@ class Bert(nn.Module):
         self.encoder = self.Encoder(config)
         self.pooler = self.Pooler(config)
 
-    def adjust_initial_weights(self) -> None:
-        """After weights are drawn: heads that look at the tokens before and after, where positions start so."""
-        if self.config.positions_start == "neighbours":
+    def custom_init(self) -> None:
+        """Initialise heads that attend to the previous and next token if the config asks for it."""
+        if self.config.position_init == "neighbor_heads":
             offsets = (-1,) if self.config.is_decoder else (-1, 1)
-            self.encoder.look_beside(offsets, self.config.embedding_width)
+            self.encoder.init_neighbor_heads(offsets, self.config.embedding_width)
 
     def forward(
         self,
         ids: Tensor,
-        segments: Tensor,
+        token_type_ids: Tensor,
         cu_seqlens: Tensor,
         max_seqlen: int | None = None,
-        rows: RowsInUse | None = None,
+        rows: QueryRows | None = None,
         decoded: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
         Args:
             ids: int64 [T].
-            segments: int64 [T].
-            cu_seqlens: start of each sequence and T, int64 [B + 1].
-            max_seqlen: tokens of the longest sequence, where known; see :meth:`PackedLayout.of`.
-            rows: of which the last layer's states are read, the first of each sequence among them; None for all. The
-                others' are not computed. Not with a causal mask, whose pooler reads the last.
-            decoded: give what the head of masked words reads, see :meth:`decode`.
+            token_type_ids: int64 [T].
+            cu_seqlens: start of each sequence, then T, int64 [B + 1].
+            max_seqlen: length of the longest sequence, if known; see :meth:`PackedBatch.of`.
+            rows: compute the last layer for these rows only, which must include the first token of each sequence; None
+                computes all. Not supported with a causal mask.
+            decoded: return the MLM head's input, see :meth:`decode`.
 
         Returns:
-            Hidden states of the last layer [T, H], or [R, H] of the rows in use, and pooled vectors [B, H].
+            Hidden states of the last layer, [T, H] or [R, H], and pooled vectors, [B, H].
         """
-        layout = PackedLayout.of(cu_seqlens, len(ids), max_seqlen)
-        hidden = (self.decode if decoded else self.encode)(ids, segments, layout, rows)
+        layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
+        hidden = (self.decode if decoded else self.encode)(ids, token_type_ids, layout, rows)
         return hidden, self.pool(hidden, layout if rows is None else rows.layout)
 
-    def encode(self, ids: Tensor, segments: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
-        """[T] ids and segments -> hidden states of the last layer [T, H], or [R, H] of the rows in use."""
-        return self.encoder(self.embeddings(ids, segments, layout), layout, rows)
+    def encode(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+        """Return the hidden states of the last layer, [T, H], or [R, H] for the query rows."""
+        return self.encoder(self.embeddings(ids, token_type_ids, layout), layout, rows)
 
-    def decode(self, ids: Tensor, segments: Tensor, layout: PackedLayout, rows: RowsInUse | None = None) -> Tensor:
-        """What the head of masked words reads, [T, H] or [R, H]; BERT's is what :meth:`encode` gives."""
-        return self.encode(ids, segments, layout, rows)
+    def decode(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+        """Return the MLM head's input, [T, H] or [R, H]; the same as :meth:`encode` in BERT."""
+        return self.encode(ids, token_type_ids, layout, rows)
 
-    def states(self, ids: Tensor, segments: Tensor, layout: PackedLayout) -> list[Tensor]:
-        """[T] ids and segments -> embeddings and hidden states of each layer, [T, H] each."""
-        return self.encoder.states(self.embeddings(ids, segments, layout), layout)
+    def hidden_states(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> list[Tensor]:
+        """Return the embeddings and the hidden states of each layer, [T, H] each."""
+        return self.encoder.hidden_states(self.embeddings(ids, token_type_ids, layout), layout)
 
-    def pool(self, hidden: Tensor, layout: PackedLayout) -> Tensor:
-        """Hidden states [T, H] -> one vector per sequence [B, H]."""
+    def pool(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        """Return one vector per sequence, [T, H] -> [B, H]."""
         return self.pooler(hidden.index_select(0, self.pooled(layout)))
 
     def task_tokens(self, hidden: Tensor) -> Tensor:
-        """Hidden states [T, H] -> what the output layer of a task reads of each token [T, H]."""
+        """Return the input of a token-level task head, [T, H] -> [T, H]."""
         return hidden
 
-    def pooled(self, layout: PackedLayout) -> Tensor:
-        """The token that stands for each sequence, int64 [B]."""
+    def pooled(self, layout: PackedBatch) -> Tensor:
+        """Return the index of the token that the pooler reads in each sequence, int64 [B]."""
         return layout.last if self.config.is_decoder else layout.first
 
 
 @runtime_checkable
-class GivesWeights(Protocol):
-    """An attention that says what it gives to each token, made again of what it read, since it keeps none.
+class HasAttentionProbs(Protocol):
+    """Attention module that can recompute its probabilities, [B, heads, L, L]; each token's row sums to 1."""
 
-    The weights lie in rectangles [B, heads, L, L], from row to column, and rows of tokens sum to 1.
-    """
-
-    def weights(self, hidden: Tensor, layout: PackedLayout) -> Tensor: ...  # noqa: D102
+    def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor: ...  # noqa: D102
 
 
 @runtime_checkable
-class StartsOtherwise(Protocol):
-    """A part whose initial weights are not all as :func:`initialise` draws them."""
+class HasCustomInit(Protocol):
+    """Module that adjusts its weights after :func:`initialise`'s random values."""
 
-    def adjust_initial_weights(self) -> None: ...  # noqa: D102
+    def custom_init(self) -> None: ...  # noqa: D102
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
-    """Sines and cosines of each position at wavelengths that grow with the column (Vaswani et al. 2017, section 3.5).
+    """Return sinusoidal position encodings (Vaswani et al. 2017, section 3.5).
 
-    Neighbours have similar vectors from the start, which attention would else have to learn one position at a time.
+    Nearby positions are similar from the start, which attention would otherwise learn one position at a time.
 
     Returns:
-        [positions, width]: sines in the even columns, cosines in the odd ones.
+        [positions, width], sines in the even columns and cosines in the odd ones.
     """
     pairs = torch.arange(-(-width // 2))
     angles = torch.arange(positions)[:, None] * SINUSOID_BASE ** (-2 * pairs / width)
@@ -442,12 +536,15 @@ def sinusoids(positions: int, width: int) -> Tensor:
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Weights from a normal distribution, cut at two deviations in BERT, biases 0, LayerNorm 1 (google-research/bert).
+    """Initialise all parameters as google-research/bert does.
 
-    Those of an LSTM, which google-research/bert has none of, from a uniform one. A part with a method
-    ``adjust_initial_weights`` changes its own at the end.
+    Weights are normal with standard deviation ``INITIAL_STD``, truncated at ``initializer_cutoff_factor``; biases are
+    0 and LayerNorm weights 1. LSTMs follow torch's uniform initialisation. Finally each module's ``custom_init`` runs.
     """
-    cut = next((part.config.initial_cut for part in module.modules() if isinstance(part, Bert)), BertConfig.initial_cut)
+    cut = next(
+        (part.config.initializer_cutoff_factor for part in module.modules() if isinstance(part, Bert)),
+        BertConfig.initializer_cutoff_factor,
+    )
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d):
             if cut is None:
@@ -460,9 +557,214 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         if isinstance(part, nn.LayerNorm):
             part.reset_parameters()
         if isinstance(part, nn.LSTM):
-            for weight in part.parameters():  # as torch does it
+            for weight in part.parameters():  # as in torch.nn.LSTM.reset_parameters
                 nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)
     with torch.no_grad():
         for part in module.modules():
-            if isinstance(part, StartsOtherwise):
-                part.adjust_initial_weights()
+            if isinstance(part, HasCustomInit):
+                part.custom_init()
+
+
+SAMPLERS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)  # of torch's modules
+
+
+class _SkipInit(TorchFunctionMode):
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        if function in SAMPLERS:
+            return args[0] if args else named["tensor"]
+        return function(*args, **named)
+
+
+@contextmanager
+def uninitialised() -> Iterator[None]:
+    """Context in which modules are built on the meta device, without random numbers.
+
+    Skipping the samplers avoids an import of torch's compiler, which takes a second.
+    """
+    with torch.device("meta"), _SkipInit():
+        yield
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Classes of an architecture, exported as ``ARCHITECTURE`` by its file in ``models/``."""
+
+    config: type[BertConfig]
+    encoder: type[Bert]
+
+    @property
+    def names(self) -> StateDictAdapter:
+        return self.config.names
+
+    def parameters(self, config: BertConfig) -> int:
+        """Return the number of parameters of embeddings, blocks and pooler; allocates no memory."""
+        with uninitialised():
+            return sum(parameter.numel() for parameter in self.encoder(config).parameters())
+
+
+def load_architecture(name: str) -> Architecture:
+    """Import ``models/<name>.py`` and return its architecture.
+
+    Raises:
+        PipelineError: there is no such architecture.
+    """
+    architecture: Architecture = load_member("models", name)
+    return architecture
+
+
+def architecture_name(model_type: str) -> str:
+    """Return the architecture's name for Hugging Face's ``model_type``."""
+    return model_type.replace("-", "_")
+
+
+def check_architecture(config: BertConfig, wanted: str, folder: Path, key: str = "finetune.model") -> None:
+    """Check that an encoder has the study's architecture, the only one whose code a stage depends on.
+
+    Args:
+        config: the encoder's config.
+        wanted: ``model.architecture``.
+        folder: the encoder's folder, for the error.
+        key: of params.yaml that names the folder.
+
+    Raises:
+        PipelineError: the architectures differ.
+    """
+    found = architecture_name(config.names.model_type)
+    if found != wanted:
+        raise PipelineError(
+            "the encoder is of another architecture than the study's", f"{found}, not {wanted}",
+            where=folder, hint=f"set model.architecture to {found}, or {key} to another folder",
+        )  # fmt: skip
+
+
+def make_encoder(config: BertConfig) -> Bert:
+    """Build the encoder of ``config``'s architecture."""
+    return load_architecture(architecture_name(config.names.model_type)).encoder(config)
+
+
+class MaskedLMHead(nn.Module):
+    """MLM head whose decoder weight is the token embedding matrix (google-research/bert).
+
+    Its dense layer projects to the width of the embeddings.
+    """
+
+    def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.transform = nn.ModuleDict(
+            {
+                "dense": nn.Linear(config.hidden_size, config.embedding_width, bias=config.head_bias),
+                "LayerNorm": nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps, bias=config.head_bias),
+            }
+        )
+        self.decoder = nn.Linear(config.embedding_width, config.vocab_size)
+        self.tie(embedding)
+        self.approximate, self.scale = config.head_gelu, config.head_init_scale
+
+    def custom_init(self) -> None:
+        """Scale the dense layer's initial weights by ``head_init_scale``."""
+        self.transform["dense"].weight.mul_(self.scale)
+
+    def tie(self, embedding: nn.Embedding) -> None:
+        self.decoder.weight = embedding.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return logits [P, vocab_size] of the hidden states [P, H] at the predicted positions."""
+        inner = self._transformed(hidden)
+        if not hidden.is_cuda:
+            return self.decoder(inner)
+        return aligned_logits(inner, self.decoder.weight, self.decoder.bias)[:, : self.decoder.out_features]
+
+    def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropy and the number of correct predictions; hidden [P, H], labels int64 [P]."""
+        return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
+
+    def sample(self, hidden: Tensor, labels: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return :meth:`loss` and sampled tokens, int64 [P]; see :func:`sampled_cross_entropy`."""
+        decoder = self.decoder
+        return sampled_cross_entropy(self._transformed(hidden), decoder.weight, decoder.bias, labels, uniform)
+
+    def lazy_logits(self, hidden: Tensor) -> LazyLogits:
+        """Return the factors of the logits of hidden states [P, H]."""
+        return LazyLogits(self._transformed(hidden), self.decoder.weight, self.decoder.bias)
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
+        inner = F.gelu(self.transform["dense"](hidden), approximate=self.approximate)
+        return self.transform["LayerNorm"](inner)
+
+
+class BertForPretraining(nn.Module):
+    """Encoder with the MLM and sentence pair heads (paper, section 3.1)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.bert = make_encoder(config)
+        self.cls = nn.ModuleDict(
+            {
+                "predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings),
+                "seq_relationship": nn.Linear(config.hidden_size, 2),
+            }
+        )
+
+    def tie(self) -> None:
+        """Tie the decoder and the embedding again after a move between devices has separated them."""
+        self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
+
+    def forward(
+        self, ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits at the positions ``predicted``, [P, vocab_size], and of the pair label, [B, 2]."""
+        hidden, pooled = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
+        return self.cls["predictions"](hidden.index_select(0, predicted)), self.cls["seq_relationship"](pooled)
+
+
+class BertForMaskedLM(nn.Module):
+    """Encoder with the MLM head only, without a pooler."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.bert = make_encoder(config)
+        self.bert.pooler = nn.Identity()
+        self.cls = nn.ModuleDict({"predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings)})
+
+    def tie(self) -> None:
+        """Tie the decoder and the embedding again; see :meth:`BertForPretraining.tie`."""
+        self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
+
+    def forward(
+        self, ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
+    ) -> tuple[Tensor, None]:
+        """Return logits at the positions ``predicted``, [P, vocab_size], and None for the pair label."""
+        hidden, _ = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
+        return self.cls["predictions"](hidden.index_select(0, predicted)), None
+
+
+# Maximum compiled graphs per function, beyond which it runs uncompiled. torch's default of 8 is too low for ModernBERT:
+# its blocks are of four kinds, each with a graph for training and one for validation.
+MOST_GRAPHS = 32
+
+
+def compile_parts(module: nn.Module) -> None:
+    """Compile embeddings, blocks and MLM loss of the models in ``module`` at their first call.
+
+    All blocks share one graph, so the compile time does not depend on the number of layers, and DDP can reduce
+    gradients between graphs during the backward pass. The pooler and the pair head read one token per sequence and are
+    not compiled.
+    """
+    from torch._dynamo import config  # takes a second to import
+
+    config.recompile_limit = max(MOST_GRAPHS, config.recompile_limit)
+    for part in module.modules():
+        if isinstance(part, TransformerBlock | Embeddings):
+            part.compile(dynamic=True)
+        elif isinstance(part, MaskedLMHead):
+            part.loss = torch.compile(part.loss, dynamic=True)  # type: ignore[method-assign]
+
+
+ARCHITECTURE = Architecture(config=BertConfig, encoder=Bert)

@@ -1,4 +1,4 @@
-"""The arithmetic of training, by formula."""
+"""Floating-point operations of training, by formula."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class Sizes(Protocol):
-    """What the arithmetic of a Transformer encoder depends on."""
+    """Sizes of a Transformer encoder."""
 
     @property
     def hidden_size(self) -> int: ...  # noqa: D102
@@ -25,15 +25,15 @@ class Sizes(Protocol):
 
 
 class Workload(NamedTuple):
-    """What the arithmetic of training depends on, over any number of sequences.
+    """Counts over any number of sequences that determine the FLOPs of training.
 
     Attributes:
-        sequences: how many.
-        tokens: real tokens.
+        sequences: number of sequences.
+        tokens: tokens without padding.
         squares: sum of squared lengths.
         predictions: predicted tokens.
-        rows: tokens of which what the last block makes is read.
-        row_pairs: sum over sequences of these rows times the length.
+        rows: query rows of the last block.
+        row_pairs: sum over sequences of query rows times length.
     """
 
     sequences: int = 0
@@ -51,53 +51,51 @@ class Workload(NamedTuple):
 
 
 def training_flops(sizes: Sizes, work: Workload) -> int:
-    """Floating-point operations of the matrix products of training: forward, and twice that backward.
+    """Return the floating-point operations of the matrix products of training: forward, and twice that backward.
 
-    With width H, embeddings of width E, L layers, feed-forward width F and V entries::
+    With hidden size H, embedding size E, L layers, intermediate size F and vocabulary size V::
 
         projection 6 E H                      per token, where E is not H
         encoder    6 (L - 1) (4 H^2 + 2 H F)  per token, which is 6 * 12 (L - 1) H^2 with F = 4 H
         attention  12 (L - 1) H s             per token of a sequence of s, so 12 (L - 1) H * (sum of squared lengths)
         last block 6 * 2 H^2                  per token: keys and values
-                   6 (2 H^2 + 2 H F) + 12 H s per row in use: query, output, feed-forward and attention
+                   6 (2 H^2 + 2 H F) + 12 H s per query row: query, output, feed-forward and attention
         head       6 (H E + E V)              per predicted token
 
-    A multiplication and an addition are two operations. Real tokens alone count, whatever is padded on the way, and
-    predicted tokens alone at the head, whatever logits are computed beside. Where every row of the last block is read,
-    it counts as the others do. Computing activations again is not credited, so that a ratio to the hardware's peak is
-    model FLOPs utilisation, not hardware's (Chowdhery et al. 2022, appendix B); as there, left-to-right attention
-    counts in full, its masked half too. Left out are element-wise work, embeddings, the optimiser, and the pooler with
-    its next-sentence scores (6 (H^2 + 2 H) per sequence: less than a hundredth of the whole for sequences of 64 tokens
-    and two layers). An encoder of other blocks adds up the same parts with its own.
+    A multiply-add is two operations. Padding does not count, and the head counts predicted tokens only. Activation
+    checkpointing's recomputation does not count, so the ratio to the hardware's peak is model FLOPs utilisation
+    (Chowdhery et al. 2022, appendix B); as there, causal attention counts its masked half too. Not counted are
+    element-wise operations, embeddings, the optimizer, and the pooler with the pair head (6 (H^2 + 2 H) per sequence,
+    less than 1 % for sequences of 64 tokens and two layers).
     """
     blocks = (sizes.num_hidden_layers - 1) * block_flops(sizes, work.tokens, work.squares)
-    last = block_flops(sizes, work.rows, work.row_pairs, asked_of=work.tokens)
+    last = block_flops(sizes, work.rows, work.row_pairs, key_tokens=work.tokens)
     return projection_flops(sizes, work.tokens) + blocks + last + head_flops(sizes, work.predictions)
 
 
 def block_flops(
-    sizes: Sizes, rows: int, pairs: int, matrices: int = 2, products: int = 2, asked_of: int | None = None
+    sizes: Sizes, rows: int, pairs: int, matrices: int = 2, products: int = 2, key_tokens: int | None = None
 ) -> int:
-    """Of one block over some rows.
+    """Return the FLOPs of one block.
 
     Args:
-        sizes: of the encoder.
-        rows: tokens of which it computes the output.
-        pairs: of such a token and one that it sees.
-        matrices: of the feed-forward layer, each H x F.
-        products: of vectors of width H for a pair, over all heads: score and value.
-        asked_of: tokens that have a key and a value; None where all rows have, and no others.
+        sizes: the encoder's sizes.
+        rows: tokens whose output is computed.
+        pairs: pairs of such a token and a token visible to it.
+        matrices: number of H x F matrices in the feed-forward layer.
+        products: dot products of width H per pair, over all heads: logit and value.
+        key_tokens: tokens that have a key and a value; None means ``rows``.
     """
-    hidden, keys = sizes.hidden_size, rows if asked_of is None else asked_of
+    hidden, keys = sizes.hidden_size, rows if key_tokens is None else key_tokens
     ours = 2 * hidden**2 + matrices * hidden * sizes.intermediate_size
     return 6 * (2 * hidden**2 * keys + ours * rows) + 6 * products * hidden * pairs
 
 
 def projection_flops(sizes: Sizes, tokens: int) -> int:
-    """Of making embeddings as wide as the encoder."""
+    """Return the FLOPs of projecting factorized embeddings to the hidden size."""
     return 0 if sizes.embedding_width == sizes.hidden_size else 6 * sizes.embedding_width * sizes.hidden_size * tokens
 
 
 def head_flops(sizes: Sizes, predictions: int) -> int:
-    """Of the head of masked words."""
+    """Return the FLOPs of the MLM head."""
     return 6 * sizes.embedding_width * (sizes.hidden_size + sizes.vocab_size) * predictions

@@ -1,32 +1,187 @@
-"""Model folders in Hugging Face's layout: ``config.json``, ``model.safetensors`` and the tokenizer's files."""
+"""Read and write model folders in Hugging Face's layout: config.json, model.safetensors and tokenizer files."""
 
 from __future__ import annotations
 
 import math
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_file, read_json, write_json
-from pipeline_src.common.members import member_names
+from pipeline_src.common.files import atomic_file, read_json, system_errors, write_json
 from pipeline_src.common.names import shown
-from pipeline_src.models.architecture import file_of, load_architecture
-from pipeline_src.models.bert import INITIAL_STD, NOT_SAVED, Bert, BertConfig
-from pipeline_src.models.names import ACTIVATIONS, BERT, SAVED_ACTIVATIONS
-from pipeline_src.models.tensors import check_fits, read_tensors, refuse_unbounded, write_tensors
-from pipeline_src.models.undrawn import undrawn
+from pipeline_src.common.registry import member_names
+from pipeline_src.models.adapter import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, StateDictAdapter
+from pipeline_src.models.bert import (
+    INITIAL_STD,
+    NOT_SAVED,
+    Bert,
+    BertConfig,
+    architecture_name,
+    load_architecture,
+    uninitialised,
+)
+
+
+def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
+    """Return all tensors of a model folder by our names, memory-mapped if the format allows it.
+
+    Args:
+        folder: the model folder.
+        names: names of its architecture.
+
+    Raises:
+        PipelineError: there are no weights, a file is missing or damaged, or the decoder is not tied.
+    """
+    stored, huggingface_class = _read_files(folder), _class_of(folder / "config.json")
+    tensors = {
+        names.from_hf_name(name, huggingface_class): tensor
+        for name, tensor in stored.items()
+        if not re.search(names.buffers, name)
+    }
+    copy, kept = names.tied
+    decoder, words = tensors.pop(copy, None), tensors.get(kept)
+    if decoder is not None and words is not None and not torch.equal(decoder, words):
+        raise PipelineError(
+            "the decoder is not the embedding matrix", copy, where=folder,
+            hint="give a model with tied embeddings; BERT's decoder is its embedding matrix (google-research/bert)",
+        )  # fmt: skip
+    return tensors
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file; raises OSError for errors of the operating system, such as a full disk."""
+    with system_errors(path):
+        save_file(tensors, path, metadata)
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the config and weight files of a model folder, sorted."""
+    wanted = ("config.json", *FORMATS, *(f"{name}.index.json" for name in FORMATS))
+    ends = tuple(Path(name).suffix for name in FORMATS)
+    return sorted(path for path in folder.glob("*") if path.name in wanted or path.name.endswith(ends))
+
+
+def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: object) -> Tensor:
+    """Return a stored tensor if it fits a parameter of ``shape``.
+
+    Raises:
+        PipelineError: it is missing, has another shape, or is not floating-point.
+    """
+    has = "missing" if tensor is None else f"shape {tuple(tensor.shape)}"
+    if tensor is not None and tensor.shape == shape:
+        if tensor.is_floating_point():
+            return tensor
+        has = f"numbers of type {str(tensor.dtype).removeprefix('torch.')}"
+    raise PipelineError(
+        "weights do not fit the config", f"{name}: {has}, {tuple(shape)} expected", where=where,
+        hint="use the config.json that was saved with them, and a model that has this part",
+    )  # fmt: skip
+
+
+def check_finite(name: str, tensor: Tensor, where: object) -> None:
+    """Check that all weights are finite.
+
+    Raises:
+        PipelineError: a weight is NaN or infinite.
+    """
+    if not bool(torch.isfinite(tensor).all()):
+        raise PipelineError("weights that are NaN or infinite", name, where=where, hint="fetch or train it again")
+
+
+def _class_of(config: Path) -> str | None:
+    said = read_json(config) if config.exists() else None
+    classes = said.get("architectures") if isinstance(said, dict) else None
+    return classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else None
+
+
+def _read_files(folder: Path) -> dict[str, Tensor]:
+    for name, read in FORMATS.items():
+        if (folder / name).exists():
+            return _read([folder / name], read)
+        index = folder / f"{name}.index.json"
+        if index.exists():
+            return _read([folder / shard for shard in _shards(index)], read)
+    raise PipelineError(
+        "no weights to read", " or ".join(FORMATS), where=folder,
+        hint="run the stage that makes it again, or `dvc pull` it; a checkpoint of TensorFlow: see the tool `import`",
+    )  # fmt: skip
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        names = sorted(set(read_json(index)["weight_map"].values()))
+        if all(Path(name).name == name for name in names):
+            return names
+    except (TypeError, KeyError, AttributeError):
+        pass
+    raise PipelineError("not an index of weights", index, hint="fetch the model again")
+
+
+def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
+    tensors = {}
+    for path in paths:
+        try:
+            tensors.update(read(path))
+        except (SafetensorError, OSError, RuntimeError, TypeError) as error:
+            raise PipelineError(
+                "no weights to read", str(error).partition("\n")[0], where=path,
+                hint="run the stage that makes it again, or `dvc pull` or fetch it again",
+            ) from None  # fmt: skip
+    return tensors
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    # torch before 1.6 wrote a format that cannot be mapped
+    mapped = zipfile.is_zipfile(path)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # torch warns of pickles that it did not write
+            stored = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)  # runs no code of the file
+    except OSError:
+        raise
+    except Exception:  # damaged bytes can raise anything in torch's reader
+        raise TypeError("not a file of torch.save that holds tensors alone, or a damaged one") from None
+    if not (isinstance(stored, dict) and all(map(_is_named_tensor, stored.items()))):
+        raise TypeError("not a state dict of plain tensors")
+    return stored
+
+
+def _is_named_tensor(item: tuple[object, object]) -> bool:
+    """Return whether an item is a name and a dense tensor, not a sparse, quantised, nested or meta one."""
+    name, tensor = item
+    return (
+        isinstance(name, str)
+        and isinstance(tensor, Tensor)
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not (tensor.is_quantized or tensor.is_nested)
+    )
+
+
+FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
+    "model.safetensors": load_file,
+    "pytorch_model.bin": _read_pickle,
+}
+
 
 Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-LISTED = "vocab.txt"  # of a WordPiece vocabulary alone
-MAY_BE_ZERO = ("pad_token_id", "type_vocab_size", "conv_kernel_size")  # of the whole numbers in a config
-LARGEST = 1 << 24  # of the whole numbers in a config; some have a bound of their own
+LISTED = "vocab.txt"  # WordPiece only
+LEAST = {  # minimum of a config's integers; 1 by default
+    **dict.fromkeys(("pad_token_id", "type_vocab_size", "conv_kernel_size"), 0),
+    **dict.fromkeys(("max_relative_positions", "position_buckets"), -1),
+}
+LARGEST = 1 << 24  # maximum of a config's integers, except those in MOST
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 MOST = {"num_hidden_layers": 1_000}
 PLAIN: dict[str, Any] = {
@@ -34,8 +189,8 @@ PLAIN: dict[str, Any] = {
     "str": str,
     "float": (int, float),
     "float | None": (int, float, type(None)),
-}  # a field's type
-CARD = "README.md"  # where people and Hugging Face's hub look for it
+}  # annotation -> accepted types
+CARD = "README.md"  # model card, as on Hugging Face's hub
 
 
 def save_model(
@@ -50,11 +205,11 @@ def save_model(
 
     Args:
         folder: an existing, empty folder.
-        model: what is saved, or its ``state_dict``.
-        config: its sizes, and what its parts are called there.
-        huggingface_class: with which transformers loads it ("BertForPreTraining").
-        vocabulary: folder the tokenizer's files are copied from.
-        card: text of its README.md (``models.card``).
+        model: the model or its ``state_dict``.
+        config: its config.
+        huggingface_class: the transformers class that loads it ("BertForPreTraining").
+        vocabulary: folder to copy the tokenizer's files from.
+        card: text of README.md, see ``models.model_card``.
     """
     tensors = model.state_dict() if isinstance(model, nn.Module) else model
     save_tensors(folder, tensors, config, huggingface_class)
@@ -66,13 +221,12 @@ def save_model(
 
 
 def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, huggingface_class: str) -> None:
-    """Write ``config.json`` and ``model.safetensors``, arguments as in :func:`save_model`."""
+    """Write ``config.json`` and ``model.safetensors``; arguments as in :func:`save_model`."""
     names = config.names
     values = {
         "pad_token_id": 0,
         **config.as_dict(),
         "hidden_act": SAVED_ACTIVATIONS[config.hidden_act],
-        "layer_norm_eps": config.layer_norm_eps,
         "initializer_range": INITIAL_STD,
         "model_type": names.model_type,
         "architectures": [huggingface_class],
@@ -80,7 +234,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
     }
     write_json(folder / "config.json", {names.keys.get(key, key): value for key, value in values.items()})
     kept = {
-        names.in_folder(name, huggingface_class): tensor.contiguous()
+        names.to_hf_name(name, huggingface_class): tensor.contiguous()
         for name, tensor in tensors.items()
         if name != names.tied[0]
     }
@@ -88,26 +242,31 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
 
 
 def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
-    """Read ``config.json``, whose ``model_type`` says of which architecture it is; BERT's where it says nothing.
+    """Read ``config.json``; its ``model_type`` selects the architecture, BERT by default.
 
-    ``dropout`` overrides both that are written there.
+    Args:
+        folder: the model folder.
+        dropout: replaces both dropout rates of the file.
 
     Raises:
-        PipelineError: there is none, or it is that of another kind of model.
+        PipelineError: the file is missing, or describes an unsupported model.
     """
     raw = read_json(folder / "config.json")
     if not isinstance(raw, dict):
         raise _not_bert(f"a {type(raw).__name__} in config.json", folder)
     model_type = str(raw.get("model_type", BERT.model_type))
-    if file_of(model_type) not in member_names("architectures"):
-        raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('architectures'))}", folder)
-    kind = load_architecture(file_of(model_type)).config
+    if architecture_name(model_type) not in member_names("models"):
+        raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('models'))}", folder)
+    kind = load_architecture(architecture_name(model_type)).config
     ours = {theirs: key for key, theirs in kind.names.keys.items()}
-    raw = kind.understood({ours.get(str(key), str(key)): value for key, value in raw.items()})
-    fixed = {**kind.names.fixed, "layer_norm_eps": (kind.layer_norm_eps,), "hidden_act": tuple(ACTIVATIONS)}
-    for key, allowed in fixed.items():
+    raw = {**kind.names.absent, **{ours.get(str(key), str(key)): value for key, value in raw.items()}}
+    try:
+        raw = kind.from_hf_config(raw)
+    except ValueError as error:
+        raise _not_bert(str(error), folder) from None
+    for key, allowed in {**kind.names.fixed, "hidden_act": tuple(ACTIVATIONS)}.items():
         if raw.get(key, allowed[0]) not in allowed:
-            raise _not_bert(f"{key} is {raw[key]}, not {allowed[0]}", folder)
+            raise _not_bert(f"{kind.names.keys.get(key, key)} is {raw[key]}, not {allowed[0]}", folder)
     own = [field.name for field in fields(kind) if field.name not in NOT_SAVED]
     known = {name: raw[name] for name in own if name in raw}
     if "hidden_act" in known:
@@ -118,14 +277,13 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
 
 
 def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: object) -> BertConfig:
-    """A config of ``values``, checked.
+    """Build a config from ``values`` and validate it.
 
     Raises:
-        PipelineError: a size is missing or impossible.
+        PipelineError: a size is missing or out of range.
     """
     for name in (field.name for field in fields(kind) if field.type == "int"):
-        least = 0 if name in MAY_BE_ZERO else 1
-        most = MOST.get(name, LARGEST)
+        least, most = LEAST.get(name, 1), MOST.get(name, LARGEST)
         if name in values and not (type(values[name]) is int and least <= values[name] <= most):
             raise _not_bert(f"{name} is {shown(values[name])}, not a whole number of {least:,} up to {most:,}", where)
     for field in fields(kind):
@@ -134,7 +292,7 @@ def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: obj
             raise _not_bert(f"{field.name} is {shown(value)}", where)
     try:
         config = kind(**values)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise _not_bert(str(error).partition(") ")[2] or str(error), where) from None
     if config.hidden_size % config.num_attention_heads:
         raise _not_bert(f"hidden_size {config.hidden_size} over {config.num_attention_heads} heads", where)
@@ -142,24 +300,26 @@ def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: obj
 
 
 def _is_bounded(name: str, value: object) -> bool:
-    """Whether a number is finite and, where it is a rate of dropout, one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return True
     return 0 <= value <= 1 if name in DROPOUTS else math.isfinite(value)
 
 
 def _not_bert(why: str, where: object) -> PipelineError:
-    return PipelineError("not a BERT model", why, where=where, remedy="give a folder with a BERT config")
+    hint = "give a member of the family (docs/family.md) with options that it has here"
+    return PipelineError("not a BERT model", why, where=where, hint=hint)
 
 
 def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "") -> None:
-    """Fill ``model`` from a folder of any class; with ``only`` the parameters whose names start with it.
+    """Load weights from a model folder of any class; extra tensors in the folder are ignored.
 
-    A :class:`bert.Bert` is filled like the encoder of a model with heads, and named like it: ``bert.pooler.``. What the
-    folder has beyond that is left.
+    Args:
+        model: a model with heads, or a :class:`bert.Bert`, whose parameters are then named ``bert....``.
+        folder: the model folder.
+        only: load only parameters whose names start with this.
 
     Raises:
-        PipelineError: the file is missing, damaged, or lacks a parameter or has one of another shape.
+        PipelineError: the weights are missing or damaged, or a parameter is missing or has another shape.
     """
     fill(model, read_tensors(folder, load_config(folder).names), folder, only)
 
@@ -171,11 +331,11 @@ def filled(
     where: object,
     only: str | tuple[str, ...] = "",
 ) -> Model:
-    """The model that ``make`` makes of a config, filled; made only when all of it is known to be there and to fit.
+    """Build a model with ``make(config)`` and fill it with ``tensors``; errors as in :func:`load_weights`.
 
-    A config that says more than the tensors hold would take memory without end. Errors as :func:`load_weights`.
+    Shapes are checked before any memory is allocated, since a wrong config could ask for any amount.
     """
-    with undrawn():
+    with uninitialised():
         for name, parameter in _stored_parameters(make(config), only):
             check_fits(name, tensors.get(name), parameter.shape, where)
     model = make(config)
@@ -184,15 +344,15 @@ def filled(
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: str | tuple[str, ...] = "") -> None:
-    """Fill ``model``, which may be an encoder alone, with tensors by our names; errors as :func:`load_weights`."""
+    """Copy tensors, by our names, into a model or encoder; errors as in :func:`load_weights`."""
     with torch.no_grad():
         for name, parameter in _stored_parameters(model, only):
             parameter.copy_(check_fits(name, tensors.get(name), parameter.shape, where))
-            refuse_unbounded(name, parameter, where)
+            check_finite(name, parameter, where)
 
 
 def _stored_parameters(model: nn.Module, only: str | tuple[str, ...]) -> Iterator[tuple[str, nn.Parameter]]:
-    """Parameters by the names that they have in a folder, those whose names start with ``only``."""
+    """Yield parameters with the names that a model with heads would give them."""
     prefix = "bert." if isinstance(model, Bert) else ""
     for own_name, parameter in model.named_parameters():
         if f"{prefix}{own_name}".startswith(only):

@@ -1,1 +1,1 @@
-"""One phase of pretraining: prepare, run, finish, and what it reads and measures."""
+"""Pretraining: the data, the masks, a phase of training, and its validation."""

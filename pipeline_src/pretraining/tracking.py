@@ -1,7 +1,7 @@
-"""Curves while training runs, in DVCLive's files, and in TensorBoard's where it is asked for.
+"""Write curves while training runs, in DVCLive's layout, and for TensorBoard if requested.
 
-The files are written here rather than by `dvclive` (3.49): a run that goes on from a checkpoint must drop the rows that
-a killed run wrote past it, whereas `Live(resume=True)` appends, so that steps stand twice; and it takes 0.8 s to start.
+`dvclive` (3.49) is not used: a run that continues from a checkpoint must drop the rows that a killed run wrote after
+it, whereas `Live(resume=True)` appends them a second time; and it takes 0.8 s to start.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import IO, Any
 from pipeline_src.common.files import atomic_file, write_json
 from pipeline_src.common.progress import log
 
-TENSORBOARD = "PIPELINE_TENSORBOARD"  # set to 1, it asks for TensorBoard's files too, where `tensorboard` is installed
+TENSORBOARD = "PIPELINE_TENSORBOARD"  # 1 writes TensorBoard's files too, if `tensorboard` is installed
 
 
 class Tracker:
-    """Rows of numbers by step, as ``plots/metrics/<name>.tsv`` each, and the latest of each in ``metrics.json``.
+    """Numbers by step in ``plots/metrics/<name>.tsv``, and the latest of each in ``metrics.json``.
 
-    ``dvc plots show -x step <folder>/plots/metrics`` draws them, and so does whatever reads DVCLive's layout. Every row
-    is on disk when :meth:`row` returns.
+    ``dvc plots show -x step <folder>/plots/metrics`` draws them, as do other readers of DVCLive's layout. A row is on
+    disk when :meth:`row` returns.
 
     Args:
-        folder: such as ``logs/dvclive/short``; TensorBoard's is ``tensorboard/short`` beside ``dvclive``.
-        first_step: steps taken so far. Later rows that are there already, of a run that was killed or of another one,
-            are dropped, and so is half a row.
+        folder: such as ``logs/dvclive/phase1``; TensorBoard's is then ``logs/tensorboard/phase1``.
+        first_step: steps taken so far. Existing later rows, of a killed run or another one, are dropped, and so are
+            incomplete rows.
     """
 
     def __init__(self, folder: Path, first_step: int) -> None:
@@ -40,12 +40,12 @@ class Tracker:
         self._tensorboard = _tensorboard(folder.parent.parent / "tensorboard" / folder.name, first_step)
 
     def row(self, step: int, numbers: dict[str, float]) -> None:
-        """Add ``numbers`` as they stand after ``step`` steps."""
+        """Add ``numbers`` after ``step`` steps."""
         for name, value in numbers.items():
             file = self._file(name)
             file.write(f"{step}\t{float(value)!r}\n")
             file.flush()
-            if math.isfinite(value):  # JSON knows no others
+            if math.isfinite(value):  # JSON has no infinity
                 self._latest[name] = float(value)
             if self._tensorboard is not None:
                 self._tensorboard.add_scalar(name, value, step)
@@ -65,7 +65,7 @@ class Tracker:
 
 
 def _drop_rows_after(path: Path, step: int) -> None:
-    """Keep the whole rows of ``path`` up to ``step``; without any, nothing of it."""
+    """Keep the complete rows of ``path`` up to ``step``; delete it if there are none."""
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
         rows = list(csv.reader((line for line in file if line.endswith("\n")), delimiter="\t"))
     kept = [row for row in rows[1:] if len(row) == 2 and row[0].isdigit() and int(row[0]) <= step]
@@ -77,7 +77,7 @@ def _drop_rows_after(path: Path, step: int) -> None:
 
 
 def _tensorboard(folder: Path, first_step: int) -> Any:
-    """A TensorBoard writer that hides steps after ``first_step`` written before; None unless asked for and at hand."""
+    """Return a TensorBoard writer that hides earlier runs' steps after ``first_step``; None if not requested."""
     if os.environ.get(TENSORBOARD) != "1":
         return None
     try:

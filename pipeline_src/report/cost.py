@@ -1,4 +1,4 @@
-"""What pretraining took: by formula beside the paper, as measured here, and what it would cost at a rate."""
+"""Cost of pretraining: by formula, next to the paper's; as measured here; and at a price per hour."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import LOGS
-from pipeline_src.report.published import read_paper
+from pipeline_src.report.headline import read_paper
 from pipeline_src.report.results import PHASES, Curve, Results, read_curve
 from pipeline_src.report.traced import JsonRef, Traced, TracedValue, computed
 
-PRICE = 1.0  # of an hour of one device, where --price says nothing
-# logs: of a phase of pretraining, and of one run of a stage
+PRICE = 1.0  # default price of an hour of one device
+# schemas of the logs of a pretraining phase and of one run of a stage
 COST = {"flops": float, "seconds": float, "processes": int}
 RUN = {"seconds": float, "cpu_seconds": float, "max_rss_mb": float, "started": str}
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Parameters, steps, tokens, FLOPs and normalised computation of a phase, of both, or as published."""
+    """Parameters, steps, tokens, FLOPs and normalised computation of one phase, of both, or as published."""
 
     name: str
     parameters: Traced
@@ -33,7 +33,7 @@ class Arithmetic:
 
 
 def arithmetic(results: Results) -> list[Arithmetic]:
-    """What training takes by formula, and the paper's beside it; empty for results that did not count it."""
+    """Return the cost of training by formula, then the paper's; empty for results without it."""
     phases = [results.ref(f"pretrain/{phase}.json") for phase in PHASES]
     counted = [phase for phase in phases if "cost" in phase]
     if not counted:
@@ -41,7 +41,7 @@ def arithmetic(results: Results) -> list[Arithmetic]:
     parameters = phases[-1]["parameters"]
     rows = [
         Arithmetic(
-            f"{phase.value['phase']} phase",
+            phase.value["phase"],
             parameters,
             phase["cost"]["steps"],
             phase["cost"]["normalised_computation"],
@@ -68,7 +68,7 @@ def arithmetic(results: Results) -> list[Arithmetic]:
 
 
 def measured(results: Results) -> list[JsonRef]:
-    """``logs/pretrain/<phase>.cost.json`` by phase, where they are of the very run shown."""
+    """Return ``logs/pretrain/<phase>.cost.json`` of each phase, if they belong to the results shown."""
     logs = []
     for phase in PHASES:
         path = LOGS / "pretrain" / f"{phase}.cost.json"
@@ -78,17 +78,21 @@ def measured(results: Results) -> list[JsonRef]:
 
 
 def _same_run(ref: JsonRef, pretrain: dict[str, Any]) -> bool:
-    """Whether a log is of these results, which may have come by `dvc pull`."""
     return ref.value["flops"] == pretrain.get("cost", {}).get("flops")
 
 
+def on_gpu(log: JsonRef) -> bool:
+    """Return whether a phase trained on a GPU; a CPU's measured peak varies with the load, so MFU is unreliable."""
+    return "peak_source" in log and not log.value["peak_source"].endswith("this machine")
+
+
 def phase_of(ref: JsonRef) -> str:
-    """The phase that a log is of, by its name."""
+    """Return the phase of a log, from its name."""
     return Path(ref.document).name.split(".")[0]
 
 
 def throughput(logs: list[JsonRef]) -> dict[str, Curve]:
-    """Step and tokens per second of the phases in ``logs``, as tracked while they trained."""
+    """Return step and tokens per second of the phases in ``logs/``, as tracked during training."""
     paths = {
         phase_of(ref): LOGS / "dvclive" / phase_of(ref) / "plots" / "metrics" / "tokens_per_second.tsv" for ref in logs
     }
@@ -96,20 +100,20 @@ def throughput(logs: list[JsonRef]) -> dict[str, Curve]:
 
 
 def check_price(price: float, option: str) -> None:
-    """Raise a PipelineError where ``price``, given by an option of the command line, is none."""
+    """Raise a PipelineError if ``price``, from a command line option, is not a price."""
     if not 0 <= price < float("inf"):  # nor NaN
-        raise PipelineError("not a price", price, where=option, remedy="give a number of 0 or more")
+        raise PipelineError("not a price", price, where=option, hint="give a number of 0 or more")
 
 
 def price(rate: JsonRef, logs: list[JsonRef]) -> TracedValue | None:
-    """Rate x hours x processes, over the phases measured; None where none was."""
+    """Return rate x hours x processes over the measured phases; None if there are none."""
     parts = [part for ref in logs for part in (ref["seconds"], ref["processes"])]
     return computed("price", rate, *parts) if parts else None
 
 
 @dataclass(frozen=True)
 class StageCost:
-    """What the last runs of one stage took on this machine."""
+    """Cost of the last runs of one stage on this machine."""
 
     name: str
     runs: TracedValue
@@ -119,7 +123,7 @@ class StageCost:
 
 
 def stage_costs() -> list[StageCost]:
-    """From ``logs/<stage>/*.run.json``, in the order in which the stages began."""
+    """Read ``logs/<stage>/*.run.json``, in the order in which the stages began."""
     costs = []
     for folder in sorted(LOGS.glob("*")):
         runs = [JsonRef(read_json(path, RUN), path.as_posix()) for path in sorted(folder.glob("*.run.json"))]

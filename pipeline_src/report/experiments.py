@@ -1,10 +1,11 @@
-"""What other experiments found, read from git and from DVC's cache without checking them out."""
+"""Results of other experiments, read from git and from DVC's cache without checking them out."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 import yaml
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.report.result_files import parse_result, read_result
-from pipeline_src.report.results import RESULTS
+from pipeline_src.common.paths import TASKS, task_predictions
+from pipeline_src.report.results import RESULTS, parse_result, read_result
 from pipeline_src.report.traced import JsonRef
 
 WORKSPACE = "workspace"
@@ -26,10 +27,10 @@ class Experiment:
     """One study among several.
 
     Attributes:
-        name: as it was asked for.
+        name: name given by the user.
         summary, scores: its ``results/summary.json`` and ``results/scores.json``.
-        params: its ``params.yaml``, a value for each dotted key.
-        commit: where it lies; None for the workspace.
+        params: its ``params.yaml``, with dotted keys.
+        commit: its commit; None for the workspace.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Experiment:
     commit: str | None = None
 
     def row(self, name: str, metric: str) -> JsonRef | None:
-        """A row of its scores, None where it has none."""
+        """Return a row of its scores, or None if it has none."""
         for row in self.scores["rows"]:
             if (row.value["eval_set"], row.value["metric"]) == (name, metric):
                 return row
@@ -47,16 +48,16 @@ class Experiment:
 
 
 class Folders:
-    """Folders that an experiment's stages left, fetched from DVC's cache where they do not lie in the workspace.
+    """Output folders of an experiment, fetched from DVC's cache if they are not in the workspace.
 
     Args:
-        experiment: whose.
-        target: an own folder, which may be filled.
+        experiment: the experiment.
+        target: folder to fetch into.
     """
 
     def __init__(self, experiment: Experiment, target: Path) -> None:
         self.experiment, self._target = experiment, target
-        self.restarts: list[int] = experiment.params.get("finetune.restarts", [])
+        self.restarts: list[int] = experiment.params.get("finetune.seeds", [])
 
     @cached_property
     def _cache(self) -> Any:
@@ -65,10 +66,10 @@ class Folders:
         return dvc.api.DVCFileSystem(rev=self.experiment.commit)
 
     def folder(self, path: Path) -> Path:
-        """Where an output lies now.
+        """Return the path of an output.
 
         Raises:
-            PipelineError: neither here nor in the cache.
+            PipelineError: it is neither here nor in the cache.
         """
         place = path if self.experiment.commit is None else self._target / path
         if not place.exists() and self.experiment.commit is not None:
@@ -77,15 +78,15 @@ class Folders:
             try:
                 self._cache.get(path.as_posix(), str(place), recursive=True)
             except (DvcException, OSError):
-                shutil.rmtree(place, ignore_errors=True)  # half of it
+                shutil.rmtree(place, ignore_errors=True)  # incomplete
         if not place.is_dir():
-            remedy = f"fetch it: `dvc exp apply {self.experiment.name} && dvc pull`"
-            raise PipelineError("not at hand", path, where=self.experiment.name, remedy=remedy)
+            hint = f"fetch it: `dvc exp apply {self.experiment.name} && dvc pull`"
+            raise PipelineError("not at hand", path, where=self.experiment.name, hint=hint)
         return place
 
 
 def read_experiment(name: str) -> Experiment:
-    """An experiment of DVC by its name, a git revision, or ``workspace``.
+    """Read an experiment, given its DVC name, a git revision, or ``workspace``.
 
     Raises:
         PipelineError: there is no such experiment, or it has no results here or in DVC's remote.
@@ -111,7 +112,7 @@ def read_experiment(name: str) -> Experiment:
 
 
 def resolve(name: str) -> str:
-    """The commit of an experiment or revision.
+    """Return the commit of an experiment or revision.
 
     Raises:
         PipelineError: there is none, several experiments have the name, or this is no git repository.
@@ -119,26 +120,26 @@ def resolve(name: str) -> str:
     try:
         _git("rev-parse", "--git-dir")
     except (OSError, subprocess.CalledProcessError):
-        remedy = "run it in the repository that holds the experiments"
-        raise PipelineError("not a git repository", Path.cwd(), remedy=remedy) from None
+        hint = "run it in the repository that holds the experiments"
+        raise PipelineError("not a git repository", Path.cwd(), hint=hint) from None
     refs = [
         line.split(" ") for line in _git("for-each-ref", "--format=%(objectname) %(refname)", "refs/exps/").splitlines()
     ]
     commits = {commit for commit, ref in refs if ref.rsplit("/", 1)[1] == name and "/exec/" not in ref}
     if len(commits) > 1:
-        remedy = f"give its commit: {', '.join(sorted(commit[:10] for commit in commits))}"
-        raise PipelineError("several experiments of one name", name, where="--experiments", remedy=remedy)
+        hint = f"give its commit: {', '.join(sorted(commit[:10] for commit in commits))}"
+        raise PipelineError("several experiments of one name", name, where="--experiments", hint=hint)
     if commits:
         return commits.pop()
     try:
         return _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
     except subprocess.CalledProcessError:
-        remedy = "`dvc exp show` lists the experiments; `dvc exp pull` fetches those of others"
-        raise PipelineError("no such experiment", name, where="--experiments", remedy=remedy) from None
+        hint = "`dvc exp show` lists the experiments; `dvc exp pull` fetches those of others"
+        raise PipelineError("no such experiment", name, where="--experiments", hint=hint) from None
 
 
 def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested blocks as one, ``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    """Flatten nested blocks: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
     flat: dict[str, Any] = {}
     for name, value in block.items():
         if isinstance(value, dict) and value:
@@ -152,12 +153,12 @@ def _read(name: str, path: str, read: Callable[[], str]) -> str:
     try:
         return read()
     except (subprocess.CalledProcessError, OSError) as error:
-        remedy = f"run it, or fetch its results: `dvc exp apply {name} && dvc pull`"
-        raise PipelineError(f"no {path} of the experiment", name, where=error, remedy=remedy) from None
+        hint = f"run it, or fetch its results: `dvc exp apply {name} && dvc pull`"
+        raise PipelineError(f"no {path} of the experiment", name, where=error, hint=hint) from None
 
 
 def _from_cache(path: str, commit: str) -> str:
-    import dvc.api  # a second to import
+    import dvc.api  # takes a second to import
     from dvc.exceptions import DvcException
 
     try:
@@ -168,3 +169,64 @@ def _from_cache(path: str, commit: str) -> str:
 
 def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+OURS, FIRST = "ours", "first"
+
+
+def compared_with(first: Experiment, other: Experiment) -> JsonRef:
+    """Compare ``other`` with ``first`` on each evaluation set and metric that both have.
+
+    Predictions and data of both are read from the workspace or DVC's cache. A set is left out if one experiment's
+    predictions are missing or the examples differ.
+
+    Returns:
+        ``<evaluation set>/<metric>`` -> :class:`pipeline_src.evaluation.significance.Comparison` of ``other`` minus
+        ``first``, as a dictionary.
+    """
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        sides = [Folders(experiment, Path(folder) / name) for experiment, name in ((other, OURS), (first, FIRST))]
+        for task, eval_set, file in rows_of(first, other):
+            try:
+                found |= _tests(task, eval_set, file, sides)
+            except PipelineError:  # missing: the page shows a dash
+                continue
+    return JsonRef(found, f"{other.name} against {first.name}")
+
+
+def rows_of(first: Experiment, other: Experiment) -> list[tuple[str, str, str]]:
+    """Return task, evaluation set and file of the sets that both have scores for."""
+    keys = [
+        dict.fromkeys((row["task"], row["eval_set"], row["file"]) for row in experiment.scores.value["rows"])
+        for experiment in (first, other)
+    ]
+    return [key for key in keys[0] if key in keys[1]]
+
+
+def _tests(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[str, Any]:
+    """Compare each metric of one evaluation set.
+
+    Raises:
+        PipelineError: predictions or data of one side are missing or damaged.
+    """
+    from pipeline_src.evaluation.scores import uncertainty_of
+    from pipeline_src.tasks.kinds import make_task
+    from pipeline_src.tasks.spec import load_spec
+
+    files = [side.folder(TASKS / task) / file for side in sides]
+    if files[0].read_bytes() != files[1].read_bytes():
+        return {}
+    spec = load_spec(task)
+    examples = make_task(spec).read(files[0], eval_set)
+    ours, first = ([_predicted(side, task, restart, eval_set) for restart in side.restarts] for side in sides)
+    sure = uncertainty_of(spec, eval_set, examples, ours, {FIRST: first})
+    return {f"{eval_set}/{metric}": of["baselines"][FIRST]["against"] for metric, of in sure.items()}
+
+
+def _predicted(side: Folders, task: str, restart: int, eval_set: str) -> list[dict[str, Any]]:
+    from pipeline_src.evaluation.scores import predictions_path, read_predictions
+
+    kept = task_predictions(task, restart)
+    path = predictions_path(task, restart, "pretrained", eval_set)
+    return read_predictions(side.folder(kept) / path.relative_to(kept))

@@ -1,26 +1,88 @@
-"""The report's pictures: pretraining by step, lengths of examples, scores beside the majority baseline."""
+"""The report's plots: pretraining curves, lengths of examples, and scores next to the majority baseline."""
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
-from pipeline_src.report.drawing import BLUE, GREY, INK, ORANGE, new_axes, svg
-from pipeline_src.report.results import PHASES, Curve, Results, is_synthetic
-from pipeline_src.report.table import METRICS, mark_of
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
-BELOW = {"loc": "outside lower center", "ncols": 2}  # where legends are, off the curves
+from pipeline_src.report.results import METRICS, PHASES, Curve, Results, is_synthetic
+
+INK = "#010203"  # replaced by the page's text colour in the SVG
+BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"  # legible on white and on near-black
+WIDTH, HEIGHT = 4.3, 3.0  # inches of a panel, which fills a phone's screen
+TITLE = 30  # characters of a task's title next to its bar
+
+matplotlib.rcParams.update(
+    {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "report",
+        "font.family": "sans-serif",
+        "font.size": 9.5,
+        "text.parse_math": False,  # print dollars in titles
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 10.5,
+        "legend.frameon": False,
+        "legend.fontsize": 8.5,
+    }
+)
+
+
+def new_axes(width: float = WIDTH, height: float = HEIGHT) -> Axes:
+    """Return the axes of a new figure."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasSVG(figure)
+    return figure.add_subplot()
+
+
+def svg(axes: Axes, name: str, description: str) -> str:
+    """Return the figure as an ``<svg>`` element.
+
+    Args:
+        axes: any axes of the figure.
+        name: unique on the page; ids within begin with it.
+        description: alternative text.
+    """
+    buffer = io.StringIO()
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    name = re.sub(r"\W+", "-", name)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(url\(|href=")#', rf"\1#{name}-", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
+
+
+BELOW = {"loc": "outside lower center", "ncols": 2}  # position of legends
 COLOURS = dict(zip(PHASES, (BLUE, ORANGE), strict=True))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One figure of pretraining by step.
+    """One plot of pretraining by step.
 
     Attributes:
-        title, label: of the picture and of its upright axis.
-        factor: what values are multiplied by, 100 for percent.
-        simplest, simplest_label: what the simplest predictor reaches on validation text, where that is known.
+        title, label: title of the plot and label of its y axis.
+        factor: factor of the values, 100 for percent.
+        simplest, simplest_label: figure of the simplest predictor on the validation set, if known.
     """
 
     title: str
@@ -46,13 +108,13 @@ PANELS = {  # by column of the curve
 
 
 def pretraining_panels(results: Results) -> list[str]:
-    """Training and validation curves over both phases, one picture a quantity; without those that were not measured."""
+    """Plot training and validation curves over both phases, one plot per quantity that was measured."""
     measured = [name for name in PANELS if any(_known(curve, name) for curve in results.curves.values())]
     return [_panel(results, name) for name in measured]
 
 
 def story_panel(results: Results) -> str:
-    """The one curve of the first screen: the loss of masked words, beside what counting words gets."""
+    """Plot the MLM loss next to the unigram baseline, for the page's first screen."""
     return _panel(results, "mlm_loss", "story")
 
 
@@ -66,7 +128,7 @@ def _panel(results: Results, name: str, element: str | None = None) -> str:
         curve, validation = results.curves[phase], validation_curve(results, phase, name)
         last = phase == PHASES[-1]  # once in the legend
         points = [(step, panel.factor * value) for step, value in _points(curve, name)]
-        label = f"training, {phase} phase"
+        label = f"training, {phase}"
         axes.plot(*_columns(points), color=colour, linewidth=1.4, linestyle="-" if not last else "-.", label=label)
         values = [panel.factor * value for value in validation.values()]
         if values:
@@ -105,7 +167,7 @@ def _columns(points: list[tuple[float, float]]) -> tuple[list[float], list[float
 
 
 def validation_curve(results: Results, phase: str, name: str) -> dict[int, float]:
-    """Step -> validation figure: those measured on the way, where they were, and that at the phase's end."""
+    """Return step -> validation figure: those measured during training, and the one at the phase's end."""
     pretrain = results.pretrain[phase]
     points = {int(step): value for step, value in _points(results.curves[phase], f"validation_{name}")}
     if name in pretrain["validation"]:
@@ -114,20 +176,20 @@ def validation_curve(results: Results, phase: str, name: str) -> dict[int, float
 
 
 def throughput_panel(curves: dict[str, Curve]) -> str | None:
-    """Tokens per second by step, where ``logs/`` tracked them."""
+    """Plot tokens per second by step, if ``logs/`` has them."""
     if not curves:
         return None
     axes = new_axes()
     for phase, curve in curves.items():
         points = _columns(_points(curve, "tokens_per_second"))
-        axes.plot(*points, color=COLOURS[phase], linewidth=1.4, label=f"{phase} phase")
+        axes.plot(*points, color=COLOURS[phase], linewidth=1.4, label=phase)
     axes.set(title="Throughput", xlabel="step", ylabel="tokens per second", ylim=(0, None))
     axes.figure.legend(**BELOW)
     return svg(axes, "throughput", "Tokens per second by training step")
 
 
 def length_bars(results: Results) -> list[str]:
-    """How long the training examples are, a picture for each phase."""
+    """Plot the lengths of the training examples, one plot per phase."""
     pictures = []
     for phase, colour in COLOURS.items():
         axes = new_axes(height=2.2)
@@ -135,23 +197,30 @@ def length_bars(results: Results) -> list[str]:
         width = lengths["up_to"][0]
         shares = [100 * count / sum(lengths["examples"]) for count in lengths["examples"]]
         axes.bar([end - width / 2 for end in lengths["up_to"]], shares, 0.92 * width, color=colour)
-        axes.set(title=f"Examples of the {phase} phase", xlabel="length (tokens)", ylabel="share (percent)")
-        pictures.append(svg(axes, f"lengths-{phase}", f"Lengths of the training examples of the {phase} phase"))
+        axes.set(title=f"Examples of {phase}", xlabel="length (tokens)", ylabel="share (percent)")
+        pictures.append(svg(axes, f"lengths-{phase}", f"Lengths of the training examples of {phase}"))
     return pictures
 
 
 def _reach(row: dict[str, Any]) -> tuple[float, float]:
-    """How far the interval goes below and above the mean; the deviation over restarts in studies without intervals."""
+    """Distance from the mean to both ends of the interval; the deviation over restarts in studies without intervals."""
     if ends := row.get("interval"):
         return max(0.0, row["mean"] - ends[0]), max(0.0, ends[1] - row["mean"])
     return (row["deviation"] or 0.0,) * 2
 
 
-def score_bars(results: Results) -> str:
-    """Each main score as a bar with its deviation; the majority baseline and the score from random weights as marks."""
-    rows = [row for row in results.scores["rows"] if row["main"]]
-    made = [is_synthetic(results.scores, row["task"]) for row in rows]
+def score_bars(results: Results, synthetic: bool) -> str:
+    """Plot each main score with its interval and its baselines, for synthetic tasks or for the others.
+
+    Empty without such scores.
+    """
+    rows = [
+        row for row in results.scores["rows"] if row["main"] and is_synthetic(results.scores, row["task"]) == synthetic
+    ]
+    if not rows:
+        return ""
     axes = new_axes(4.7, 0.27 * len(rows) + 1.1)
+    marker: dict[str, Any] = {"zorder": 3, "edgecolors": "white", "linewidths": 0.8}  # edges: they lie on the bars
     places = list(range(len(rows)))[::-1]
     means = [row["mean"] for row in rows]
     spreads = [_reach(row) for row in rows]
@@ -163,7 +232,7 @@ def score_bars(results: Results) -> str:
     known = [(value, place) for value, place in known if value is not None]
     if known:
         values, at = zip(*known, strict=True)
-        axes.scatter(values, at, marker="D", s=22, color=ORANGE, label="random weights", zorder=3)
+        axes.scatter(values, at, marker="D", s=28, color=ORANGE, label="random weights", **marker)
     words = [
         (found["score"], place)
         for row, place in zip(rows, places, strict=True)
@@ -171,19 +240,15 @@ def score_bars(results: Results) -> str:
     ]
     if words:
         values, at = zip(*words, strict=True)
-        axes.scatter(values, at, marker="o", s=20, color=GREY, label="bag of words", zorder=3)
-    some = any(made) and not all(made)
-    kind = "synthetic " if made and all(made) else ""
-    marks = [mark_of(results.scores, row["task"]) if some else "" for row in rows]
-    names = [
-        f"{row['title']}{mark}, {METRICS.get(row['metric'], row['metric'])}"
-        for row, mark in zip(rows, marks, strict=True)
-    ]
-    axes.set_yticks(places, names)
-    axes.set(xlabel=f"score on the {kind}tasks (percent)", xlim=(min(0, *(row["mean"] for row in rows)), 102))
-    axes.figure.legend(
-        loc="outside upper center", ncols=2 + bool(known) + bool(words), columnspacing=1, handletextpad=0.4
-    )
+        axes.scatter(values, at, marker="o", s=34, color=GREY, label="bag of words", **marker)
+    kind = "synthetic " if synthetic else ""
+    titles = [title if len(title := row["title"]) <= TITLE else f"{title[: TITLE - 1]}…" for row in rows]
+    metrics = [METRICS.get(row["metric"], row["metric"]) for row in rows]
+    axes.set_yticks(places, [f"{title}, {metric}" for title, metric in zip(titles, metrics, strict=True)])
+    axes.set(xlabel=f"score on the {kind}tasks (percent)", xlim=(min(0, *means), 102))
+    axes.figure.legend(loc="outside upper center", ncols=2, columnspacing=1, handletextpad=0.4)
     return svg(
-        axes, "scores", f"Main score of every {kind}task beside the majority baseline and the score from random weights"
+        axes,
+        "scores-synthetic" if synthetic else "scores",
+        f"Main score of every {kind}task next to the majority baseline and the score from random weights",
     )

@@ -1,22 +1,16 @@
-"""The headline table: every score of the study beside what was published of a model of its size."""
+"""The headline table: every score of the study next to the published scores of a model of its size."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
-from pipeline_src.report.published import (
-    TEST_SERVER,
-    NotComparable,
-    Score,
-    difference,
-    model_of,
-    published_scores,
-    read_paper,
-    split_of,
-)
 from pipeline_src.report.results import (
     GLUE_AVERAGE,
+    METRICS,
     Results,
     against,
     glue_average,
@@ -24,30 +18,88 @@ from pipeline_src.report.results import (
     is_from_corpus,
     is_synthetic,
 )
-from pipeline_src.report.table import METRICS
-from pipeline_src.report.traced import JsonRef, Traced, TracedValue
+from pipeline_src.report.traced import JsonRef, Traced, TracedValue, computed, load_yaml
+
+PAPER = Path(__file__).with_name("paper.yaml")
+DOCUMENT = "pipeline_src/report/paper.yaml"
+TEST_SERVER = "test server"
+SPLITS = dict.fromkeys(("dev", "val", "valid", "dev_matched", "dev_mismatched"), "dev")
+SPLITS |= {"test": "test", "diagnostic": "diagnostic"}
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score with the attributes that must agree for a comparison.
+
+    Attributes:
+        eval_set, metric: names of catalogue/tasks.
+        split: ``dev``, ``test``, ``test server``, or the name of another file.
+        synthetic: whether the data are synthetic.
+        value: the score.
+        source: source of a published score; None for the study's own.
+    """
+
+    eval_set: str
+    metric: str
+    split: str
+    synthetic: bool
+    value: Traced
+    source: JsonRef | None = None
+
+
+def read_paper() -> JsonRef:
+    """Return the committed file of published figures."""
+    return JsonRef(load_yaml(PAPER), DOCUMENT)
+
+
+def split_of(file: str) -> str:
+    """Return the split that a file's name indicates, or the name itself."""
+    words = re.findall(r"[a-z_]+", file.lower().rsplit(".", 1)[0])
+    return next((SPLITS[word] for word in words if word in SPLITS), file)
+
+
+def difference(ours: Score, published: Score | None) -> TracedValue | None:
+    """Return ours minus published, or None unless evaluation set, metric and split agree and the data are real."""
+    if published is None or ours.synthetic or published.synthetic:
+        return None
+    same = all(getattr(ours, name) == getattr(published, name) for name in ("eval_set", "metric", "split"))
+    return computed("difference", ours.value, published.value) if same else None
+
+
+def model_of(paper: JsonRef, config: dict[str, Any]) -> JsonRef | None:
+    """Return the published model of these sizes."""
+    sizes = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
+    for model in paper["models"]:
+        if all(model.value[name] == config.get(key, model.value[name]) for name, key in sizes.items()):
+            return model
+    return None
+
+
+def published_scores(paper: JsonRef, model: str | None) -> dict[tuple[str, str, str], Score]:
+    """Return a model's published scores by (evaluation set, metric, split); the first of several reports counts."""
+    scores: dict[tuple[str, str, str], Score] = {}
+    for report in paper["reports"]:
+        if report.value["model"] != model:
+            continue
+        for name, value in report["scores"].items():
+            eval_set, metric = name.split(" ")
+            split = report.value["split"]
+            scores.setdefault((eval_set, metric, split), Score(eval_set, metric, split, False, value, report["source"]))
+    return scores
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the table.
+    """One row of the table; an average has no examples, file, interval or baselines.
 
     Attributes:
-        title, metric, split: as people read them.
-        synthetic: whether the data were made up.
+        title, metric, split: texts for people.
+        synthetic, from_corpus: whether the data were generated, and whether from the study's own text.
         mean, deviation, best: over restarts.
-        majority_baseline, random_weights: of the best constant answer, and of the same training from random weights;
-            None where there is none.
-        examples: how many; None for an average.
-        file: their file; None for an average.
-        published: on the same split, with its source; None where nothing was.
-        difference: ours less that; None where they are not comparable.
-        test_server: published on hidden labels.
-        main: whether this is the task's main metric.
-        interval: 95 %, of the mean.
-        bag_of_words: what words alone get.
-        against_random: how far from random weights, and whether by more than noise (evaluation/uncertainty.py).
-        from_corpus: whether the data were made from the study's own text.
+        published: published score on the same split, with its source.
+        difference: ours minus published.
+        test_server: published score on hidden labels.
+        against_random: the difference from random weights and its significance (evaluation/significance.py).
     """
 
     title: Traced | str
@@ -64,7 +116,6 @@ class Line:
     published: Score | None = None
     difference: TracedValue | None = None
     test_server: Score | None = None
-    main: bool = True
     interval: Traced | None = None
     bag_of_words: Traced | None = None
     against_random: JsonRef | None = None
@@ -73,7 +124,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Headline:
-    """The table, the published model that stands beside, and the sources by the letter that marks them."""
+    """The table, the published model, and its sources by letter."""
 
     lines: list[Line]
     model: JsonRef | None
@@ -82,31 +133,43 @@ class Headline:
 
     @property
     def sources(self) -> list[tuple[str, JsonRef]]:
-        """A letter for each source that the table names, in the order in which it does."""
-        lines = [*self.lines, *([self.average] if self.average else [])]
-        scores = [score for line in lines for score in (line.published, line.test_server) if score and score.source]
+        """Assign a letter to each source, in the order in which the table names them."""
+        scores = [score for line in self._all for score in (line.published, line.test_server) if score and score.source]
         refs = {score.source.value: score.source for score in scores if score.source}
         return list(zip(ascii_lowercase, refs.values(), strict=False))
 
     def letter(self, score: Score) -> str:
-        """The letter of a score's source."""
         return next(letter for letter, source in self.sources if score.source and source.value == score.source.value)
 
     @property
+    def real(self) -> list[Line]:
+        """Lines of real data, with their average."""
+        return [line for line in self._all if not line.synthetic]
+
+    @property
+    def synthetic(self) -> list[Line]:
+        """Lines of synthetic data, with their average."""
+        return [line for line in self._all if line.synthetic]
+
+    @property
+    def _all(self) -> list[Line]:
+        return [*self.lines, *([self.average] if self.average else [])]
+
+    @property
     def published(self) -> bool:
-        """Whether any line has a published score beside it."""
+        """True if any line has a published score."""
         return any(line.published or line.test_server for line in self.lines)
 
     @property
     def whole(self) -> bool:
-        """Whether the average is of all scores that the paper averages."""
+        """True if the average is over all scores that the paper averages."""
         return len(self.averaged) == len(GLUE_AVERAGE)
 
 
 def headline(results: Results) -> Headline:
-    """Every row of ``scores.json``, and the GLUE average as the paper counts it."""
+    """Return every row of ``scores.json``, and the GLUE average of the paper's tasks."""
     scores, paper = results.ref("scores.json"), read_paper()
-    model = model_of(paper, results.pretrain["long"]["config"])
+    model = model_of(paper, results.pretrain["phase2"]["config"])
     published = published_scores(paper, model.value["name"] if model else None)
     lines = [
         _line(row, is_synthetic(scores.value, task := row.value["task"]), is_from_corpus(scores.value, task), published)
@@ -120,7 +183,7 @@ def _line(row: JsonRef, synthetic: bool, from_corpus: bool, published: dict[tupl
     values = row.value
     split = split_of(values["file"])
     ours = Score(values["eval_set"], values["metric"], split, synthetic, row["mean"])
-    beside = published.get((ours.eval_set, ours.metric, ours.split))
+    same_split = published.get((ours.eval_set, ours.metric, ours.split))
     return Line(
         title=row["title"],
         metric=METRICS.get(values["metric"], values["metric"]),
@@ -133,10 +196,9 @@ def _line(row: JsonRef, synthetic: bool, from_corpus: bool, published: dict[tupl
         random_weights=row["random_weights"],
         examples=row["examples"],
         file=row["file"],
-        published=beside,
-        difference=_difference(ours, beside),
+        published=same_split,
+        difference=difference(ours, same_split),
         test_server=published.get((ours.eval_set, ours.metric, TEST_SERVER)),
-        main=values["main"],
         interval=row["interval"] if values.get("interval") else None,
         bag_of_words=row["baselines"]["bag_of_words"]["score"] if against(values, "bag_of_words") else None,
         against_random=row["baselines"]["random_weights"]["against"] if against(values, "random_weights") else None,
@@ -144,31 +206,11 @@ def _line(row: JsonRef, synthetic: bool, from_corpus: bool, published: dict[tupl
     )
 
 
-def _difference(ours: Score, beside: Score | None) -> TracedValue | None:
-    if beside is None:
-        return None
-    try:
-        return difference(ours, beside)
-    except NotComparable:
-        return None
-
-
 def _average(scores: JsonRef, rows: list[JsonRef], published: dict[tuple[str, str, str], Score]) -> Line | None:
-    if not rows:
+    formulas = ("mean over restarts", "deviation over restarts", "best of restarts")
+    mean, deviation, best = (glue_average(scores, formula) for formula in formulas)
+    if not (mean and deviation and best):
         return None
-    mean, deviation, best = (
-        glue_average(scores, formula)
-        for formula in ("mean over restarts", "deviation over restarts", "best of restarts")
-    )
-    assert mean and deviation and best
-    whole = len(rows) == len(GLUE_AVERAGE)
-    return Line(
-        title="GLUE average",
-        metric="mean",
-        split="dev",
-        synthetic=any(is_synthetic(scores.value, row.value["task"]) for row in rows),
-        mean=mean,
-        deviation=deviation,
-        best=best,
-        test_server=published.get(("glue", "average", TEST_SERVER)) if whole else None,
-    )
+    synthetic = any(is_synthetic(scores.value, row.value["task"]) for row in rows)
+    server = published.get(("glue", "average", TEST_SERVER)) if len(rows) == len(GLUE_AVERAGE) else None
+    return Line("GLUE average", "mean", "dev", synthetic, mean, deviation, best, test_server=server)

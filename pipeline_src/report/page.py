@@ -1,23 +1,35 @@
-"""The page: templates filled with what the other modules compute."""
+"""Render the report page from its templates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-import jinja2
+import yaml
 from markupsafe import Markup, escape
 
-from pipeline_src.report import cost, figures, provenance
-from pipeline_src.report.headline import headline
+from pipeline_src.common.parallel import usable_cores
+from pipeline_src.common.paths import CORPUS, SCORES
+from pipeline_src.report import cost, figures
+from pipeline_src.report.going_on import going_on
+from pipeline_src.report.headline import headline, read_paper
 from pipeline_src.report.interpretation import interpretation
-from pipeline_src.report.published import read_paper
-from pipeline_src.report.results import PHASES, Results, against, from_corpus, told_better
+from pipeline_src.report.results import PHASES, SUMMARY, Results, against, from_corpus, own_rows
 from pipeline_src.report.table import own_titles
-from pipeline_src.report.traced import JsonRef, Traced, computed, show
+from pipeline_src.report.traced import JsonRef, computed, environment, load_yaml, show
 
-TEMPLATES = Path(__file__).with_name("templates")
+PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
+PARAMS, LOCK = Path("params.yaml"), Path("dvc.lock")
+SHOWN_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_posix())
+
+
 SECTIONS = {
     "scores": "Scores",
     "pretraining": "Pretraining",
@@ -27,69 +39,32 @@ SECTIONS = {
     "errors": "Errors",
     "provenance": "Where this comes from",
 }
-STEPS_SHOWN = 5  # of the masks filled in one phase, the first and the last among them
-BOXES = {  # of the summary: the text under the value, and its format
-    "mlm_loss": ("validation MLM loss (nats)", "three"),
-    "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
-    "nsp_accuracy": ("validation NSP accuracy", "percent"),
-    "rtd_auc": ("validation AUC of replaced tokens", "three"),
-    "from_corpus": ("average of the tasks made from this corpus", "one"),
-    "from_corpus_error": ("half its interval", "one"),
-    "glue": ("GLUE average", "one"),
-    "glue_error": ("half its interval", "one"),
-    "squad1": ("SQuAD, all answerable: F1", "one"),
-    "squad2": ("SQuAD with unanswerable: F1", "one"),
-    "swag": ("SWAG accuracy", "one"),
-    "ner": ("NER entity F1", "one"),
-}
+STEPS_SHOWN = 5  # steps of a phase for which filled masks are shown, including the first and the last
 
 
 @dataclass(frozen=True)
 class Box:
-    """One of the values at the top, with half its interval where it has one."""
+    """One of the values at the top of the page, with half its interval if it has one."""
 
-    label: str
+    label: str | JsonRef
     value: JsonRef
     format: str
     synthetic: bool
     error: JsonRef | None = None
 
 
-def environment() -> jinja2.Environment:
-    """The templates, with filters that show values and name their sources."""
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    templates.filters |= {
-        "show": show,
-        "show_title": lambda title: show(title) if isinstance(title, Traced) else title,
-        "name": name_of,
-        "piece": piece,
-        "phase_of": cost.phase_of,
-    }
-    templates.globals |= {"shade": shade, "first": first}
-    return templates
-
-
-def name_of(ref: JsonRef) -> Markup:
-    """The name that a block of JSON stands under: a file, say, whose digits are not a result."""
-    return Markup('<span data-key="{}">{}</span>').format(
-        ref.traced.sources[0], ref.pointer.rsplit("/", 1)[1].replace("~1", "/").replace("~0", "~")
-    )
-
-
 def first(refs: JsonRef, count: int) -> list[JsonRef]:
-    """The first places of a list."""
+    """Return the first items of a list."""
     return [refs[place] for place in range(min(count, len(refs)))]
 
 
 def shade(count: int, row: Sequence[int]) -> str:
-    """How much of a row of a confusion matrix a count is, for its colour."""
+    """Return a count's share of its row in a confusion matrix, for the cell's colour."""
     return f"{count / (sum(row) or 1):.2f}"
 
 
 def piece(ref: JsonRef) -> Markup:
-    """A piece of a masked example; what is to predict is marked, with the word that belongs there."""
+    """Render a token of a masked example; predicted tokens are marked and followed by the original word."""
     text = show(ref["text"])
     fate = ref["fate"].value
     if fate in (None, "next"):
@@ -99,27 +74,31 @@ def piece(ref: JsonRef) -> Markup:
 
 
 def title_of(results: Results) -> str:
-    """The report's title: the published model of this size, where there is one."""
+    """Return the report's title, with the published model of this size if there is one."""
     model = headline(results).model
     return f"{model.value['name'] if model else 'BERT'}, from raw text to scores"
 
 
 def render_page(results: Results, summary: dict[str, float], price: float) -> str:
-    """The self-contained page.
+    """Render the self-contained page.
 
     Args:
-        results: of the study.
-        summary: as ``results/summary.json`` holds it.
-        price: of an hour of one process.
+        results: results of the study.
+        summary: content of ``results/summary.json``.
+        price: price of an hour of one process.
     """
     scores, corpus = results.ref("scores.json"), results.ref("corpus.json")
     logs = cost.measured(results)
+    overlaps = corpus["overlap"].items() if "overlap" in corpus else []
     rate = JsonRef(price, "--price")
     titles = {row.value["task"]: row["title"] for row in reversed(list(scores["rows"]))}
     template_environment = environment()
     template_environment.filters |= {
+        "piece": piece,
+        "phase_of": cost.phase_of,
         "task_title": lambda task: show(titles[task]) if task in titles else escape(task),
     }
+    template_environment.globals |= {"shade": shade, "first": first}
     table = headline(results)
     tasks, throughput = results.tasks, figures.throughput_panel(cost.throughput(logs))
     return template_environment.get_template("report.html.j2").render(
@@ -132,23 +111,32 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         steps=computed("sum", *(results.ref(f"pretrain/{phase}.json")["steps"] for phase in PHASES)),
         took=computed("sum", *(log["seconds"] for log in logs)) if len(logs) == len(PHASES) else None,
         story_panel=figures.story_panel(results),
+        own_masks=results.filled_masks,
         last_filled=_last_filled(results.ref(f"pretrain/{PHASES[-1]}.json")),
-        told=_told(scores),
-        boxes=_boxes(JsonRef(summary, "results/summary.json")),
+        verdicts=_verdicts(scores),
+        boxes=_boxes(JsonRef(summary, "results/summary.json"), own_rows(scores)),
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
-        short=results.ref("pretrain/short.json"),
-        long=results.ref("pretrain/long.json"),
+        short=results.ref("pretrain/phase1.json"),
+        long=results.ref("pretrain/phase2.json"),
         learnt=interpretation(results),
         phases=[results.ref(f"pretrain/{phase}.json") for phase in PHASES],
+        going_on=[(phase, losses) for phase in PHASES if (losses := going_on(results.ref(f"pretrain/{phase}.json")))],
         filled=[(phase, texts) for phase in PHASES if (texts := _filled_masks(results.ref(f"pretrain/{phase}.json")))],
         paper=read_paper(),
         headline=table,
         restarts=max((len(row["values"]) for row in results.scores["rows"]), default=0),
         rules=scores["rules"],
-        score_bars=figures.score_bars(results),
+        score_bars=figures.score_bars(results, synthetic=False),
+        synthetic_bars=figures.score_bars(results, synthetic=True),
+        how_many=lambda refs: computed("how many", *refs),
+        synthetic_titles=[line.title for line in table.synthetic if isinstance(line.title, JsonRef)],
         panels=[*figures.pretraining_panels(results), *([throughput] if throughput else [])],
         throughput=throughput,
         corpus=corpus,
+        overlaps=[
+            [found for name, found in overlaps if (name.split("/")[0] in results.scores["rules"]) == synthetic]
+            for synthetic in (False, True)
+        ],
         length_bars=figures.length_bars(results),
         arithmetic=cost.arithmetic(results),
         measured=logs,
@@ -162,14 +150,16 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
             for file, counts in details["counts"].items()
             if counts.value
         ],
-        provenance=provenance.provenance(),
-        parameters=provenance.parameters(),
-        hashes=provenance.data_hashes(),
+        provenance=provenance(),
+        parameters=parameters(),
+        hashes=data_hashes(),
+        dropout=any(results.pretrain[phase]["config"].get("hidden_dropout_prob", 0.1) for phase in PHASES),
+        on_gpu=cost.on_gpu,
     )
 
 
 def _filled_masks(phase: JsonRef) -> list[list[JsonRef]]:
-    """For each text that the model was asked about its answers as training went on, evenly over what is there."""
+    """For each text with masks, the model's predictions at some steps, evenly spaced over training."""
     texts: dict[str, list[JsonRef]] = {}
     for answer in phase["fill_mask"] if "fill_mask" in phase else ():
         texts.setdefault(answer.value["text"], []).append(answer)
@@ -182,46 +172,134 @@ def _filled_masks(phase: JsonRef) -> list[list[JsonRef]]:
 
 
 def _last_filled(phase: JsonRef) -> list[JsonRef]:
-    """What the model answers to each text at the end of its training."""
+    """The model's predictions for each text at the end of training."""
     return [answers[-1] for answers in _filled_masks(phase)]
 
 
 BASELINES = {"random_weights": "random weights", "bag_of_words": "counting words"}
 
 
-def _told(scores: JsonRef) -> list[tuple[str, list[JsonRef], list[JsonRef]]]:
-    """For each baseline the titles of the tasks in which we are better by more than noise, and of those where not.
+def _verdicts(scores: JsonRef) -> list[tuple[str, dict[str, list[JsonRef]]]]:
+    """For each baseline, the titles of the tasks in which the model is better, worse, or not significantly different.
 
-    Of the tasks made from the corpus, or of all where there are none; by their main score.
+    Only the main scores of the user's own tasks and those made from the corpus count, or of all tasks without any of
+    these.
     """
-    rows = from_corpus(scores) or [row for row in scores["rows"] if row.value["main"]]
-    found = []
+    real = [*own_rows(scores).values(), *from_corpus(scores)]
+    verdicts = []
     for key, name in BASELINES.items():
-        parted: dict[bool, list[JsonRef]] = {True: [], False: []}
-        for row in rows:
-            if against(row.value, key):
-                parted[told_better(row.value, key)].append(row["title"])
-        found.append((name, parted[True], parted[False]))
-    return found
+        titles: dict[str, list[JsonRef]] = {"better": [], "worse": [], "not_significant": []}
+        for row in real or [row for row in scores["rows"] if row.value["main"]]:
+            if found := against(row.value, key):
+                kind = ("better" if found["difference"] > 0 else "worse") if found["significant"] else "not_significant"
+                titles[kind].append(row["title"])
+        if any(titles.values()):
+            verdicts.append((name, titles))
+    return verdicts
 
 
-def _boxes(summary: JsonRef) -> list[Box]:
+def summary_label(name: str, own: Mapping[str, JsonRef]) -> tuple[JsonRef | str, str, bool] | None:
+    """Return label and format of a figure of the summary, and whether it is synthetic; None for an unknown one.
+
+    Args:
+        name: name of the figure.
+        own: rows of the user's own tasks, see :func:`pipeline_src.report.results.own_rows`.
+    """
+    if name in own:
+        return own[name]["title"], "one", False
+    plain = name.removeprefix("synthetic_")
+    return (*SUMMARY[plain], plain != name) if plain in SUMMARY else None
+
+
+def _boxes(summary: JsonRef, own: Mapping[str, JsonRef]) -> list[Box]:
     boxes = []
     for name, value in summary.items():
-        plain = name.removeprefix("synthetic_")
-        if plain.endswith("_error"):  # stands beside its value
-            continue
-        error = summary[f"{name}_error"] if f"{name}_error" in summary else None
-        label, format = BOXES[plain]
-        boxes.append(Box(label, value, format, plain != name, error))
+        if (found := summary_label(name, own)) and (name in own or not name.endswith("_error")):
+            label, format, synthetic = found
+            error = summary[f"{name}_error"] if f"{name}_error" in summary and name not in own else None
+            boxes.append(Box(label, value, format, synthetic, error))
     return boxes
 
 
-def _error_rows(scores: JsonRef, tasks: dict[str, JsonRef]) -> list[tuple[JsonRef, bool, JsonRef]]:
-    """For each evaluation set a row of scores, whether its data are synthetic, and what is known of its errors."""
+ErrorRows = list[tuple[JsonRef, bool, JsonRef]]
+
+
+def _error_rows(scores: JsonRef, tasks: dict[str, JsonRef]) -> tuple[ErrorRows, ErrorRows]:
+    """For each evaluation set, real data first: a row of scores, whether it is synthetic, and its errors."""
     rows = {row.value["eval_set"]: row for row in reversed(list(scores["rows"]))}
-    return [
-        (row, tasks[task]["synthetic"].value, tasks[task]["errors"][name])
+    found = [
+        (row, bool(tasks[task]["synthetic"].value), tasks[task]["errors"][name])
         for name, row in reversed(rows.items())
         if (task := row.value["task"]) in tasks and name in tasks[task]["errors"]
     ]
+    return [each for each in found if not each[1]], [each for each in found if each[1]]
+
+
+def provenance() -> dict[str, str]:
+    """Return commit, command to reproduce, versions and machine."""
+    commit, changed = _commit()
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:  # a package of another stage
+            continue
+    return {
+        "Commit": (f"{commit} with uncommitted changes" if changed else commit) or "not in a git repository",
+        "To reproduce": f"git checkout {commit} && make study" if commit else "make study",
+        "Versions": ", ".join([f"Python {platform.python_version()}", *versions]),
+        "Made on": f"{platform.system()} {platform.machine()}, {_processor()}, {usable_cores()} cores, "
+        f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB of memory",
+    }
+
+
+def parameters() -> list[tuple[str, str]]:
+    """Return the top-level blocks of params.yaml as text; empty without the file."""
+    if not PARAMS.exists():
+        return []
+    return [(name, _flow(value)) for name, value in load_yaml(PARAMS).items()]
+
+
+def data_hashes() -> list[JsonRef] | None:
+    """Return the hashes in dvc.lock of data, pretrained models, scores and corpus counts.
+
+    None if the lock does not belong to these results, as the hashes of scores and counts show.
+    """
+    if not LOCK.exists():
+        return None
+    lock = JsonRef(load_yaml(LOCK), LOCK.as_posix())
+    outputs = [output for stage in lock["stages"] if "outs" in stage for output in stage["outs"]]
+    hashes = {output.value["path"]: output.value.get("md5") for output in outputs}
+    if any(hashes.get(path.as_posix()) != _md5(path) for path in (SCORES, CORPUS)):
+        return None
+    return [output for output in outputs if output.value["path"].startswith(SHOWN_OUTPUTS) and "md5" in output]
+
+
+def _md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown processor"
+
+
+def _commit() -> tuple[str, bool]:
+    """The commit, and whether tracked files differ from it."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "-uno"], capture_output=True, text=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "", False
+    return head, bool(changed)

@@ -1,4 +1,4 @@
-"""The results table as text, for a terminal and for ``report.md``; the tool ``table`` prints it."""
+"""The results table as text, for a terminal; printed by the tool ``table``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.names import as_text
-from pipeline_src.report.result_files import fitting_results, read_result
 from pipeline_src.report.results import (
     GLUE_AVERAGE,
+    METRICS,
     RESULTS,
     against,
+    fitting_results,
     glue_average,
     in_average,
     is_from_corpus,
     is_synthetic,
+    own_tasks,
+    read_result,
 )
 from pipeline_src.report.traced import FORMATS, JsonRef
 
@@ -30,14 +33,6 @@ HEADER = (
     "random weights",
     "better than random?",
 )
-METRICS = {
-    "em": "EM",
-    "f1": "F1",
-    "matthews": "Matthews",
-    "pearson": "Pearson",
-    "spearman": "Spearman",
-    "entity_f1": "entity F1",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the table and where the report lies."""
+    """Print the table and the path of the report."""
     scores = read_result(RESULTS, "scores.json")
-    validation = read_result(RESULTS, "pretrain/long.json")["validation"]
+    validation = read_result(RESULTS, "pretrain/phase2.json")["validation"]
     with fitting_results("table"):
         table = f"{text_table(HEADER, score_cells(scores))}\n\n{average_line(scores)}"
         text = f"\n{validation_line(validation)}\n\n{heading(scores)}\n\n{table}"
@@ -56,19 +51,19 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def heading(scores: dict[str, Any]) -> str:
-    """One line that says what the scores are of."""
+    """Return one line that names the data of the scores."""
     first = "Tasks MADE FROM THIS CORPUS (held-out sentences) first; " if scores.get("from_corpus") else ""
     if scores["synthetic"]:
-        but = f" but for {', '.join(own)}" if (own := own_titles(scores)) else ""
+        but = f", but for {as_text(', '.join(own))}" if (own := own_titles(scores)) else ""
         then = f"{first}then SYNTHETIC tasks" if first else "Scores on SYNTHETIC tasks"
         return f"{then} (made by this project in the official file layouts){but}, in percent"
     return f"{first or 'Scores '}on the development sets, in percent"
 
 
 def validation_line(validation: dict[str, Any]) -> str:
-    """What pretraining learnt, in one line."""
+    """Return the validation figures of pretraining as one line."""
     if "mask_loss" not in validation:
-        return "Validation text: " + ", ".join(f"{name} {value:.4g}" for name, value in validation.items())
+        return "Validation text: " + ", ".join(f"{as_text(name)} {value:.4g}" for name, value in validation.items())
     words = (
         f"Validation text: MLM loss {validation['mask_loss']:.3f} at [MASK] against "
         f"{validation['unigram_loss']:.3f} of unigram counts (gap {validation['gap']:+.3f} nats)"
@@ -80,7 +75,7 @@ def validation_line(validation: dict[str, Any]) -> str:
 
 
 def average_line(scores: dict[str, Any]) -> str:
-    """The GLUE average, as the paper counts it, in one line."""
+    """Return the paper's GLUE average as one line."""
     ref = JsonRef(scores, "results/scores.json")
     average, rows = glue_average(ref), in_average(ref)
     kind = "Synthetic GLUE" if any(is_synthetic(scores, row.value["task"]) for row in rows) else "GLUE"
@@ -90,7 +85,7 @@ def average_line(scores: dict[str, Any]) -> str:
 
 
 def row_texts(row: dict[str, Any]) -> dict[str, str]:
-    """The cells of one row of ``results/scores.json`` as every report writes them."""
+    """Return the cells of one row of ``results/scores.json``, as in every report."""
     spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
     words = row.get("baselines", {}).get("bag_of_words")
     return {
@@ -105,37 +100,37 @@ def row_texts(row: dict[str, Any]) -> dict[str, str]:
 
 
 def verdict(found: dict[str, Any] | None, better: str = "yes") -> str:
-    """What a difference says, in a word: a difference inside the noise is called so, with what would have told it."""
+    """Return a difference as a word: better, worse, same, or not significant with the number of examples needed."""
     if found is None:
         return "–"
-    if found["told"]:
+    if found["significant"]:
         return better if found["difference"] > 0 else "worse"
-    if found["examples_to_tell"] is None:
+    if found["examples_needed"] is None:
         return "same"
-    return f"noise ({found['examples_to_tell']:,} would tell)"
+    return f"not significant ({found['examples_needed']:,} examples needed)"
 
 
 def score_cells(scores: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The table's rows as text, in the order of :data:`HEADER`."""
-    return [(row["title"] + mark_of(scores, row["task"]), *row_texts(row).values()) for row in scores["rows"]]
+    """Return the table's rows as text, with the columns of :data:`HEADER`; synthetic tasks come last."""
+    rows = sorted(scores["rows"], key=lambda row: is_synthetic(scores, row["task"]))
+    return [(row["title"] + mark_of(scores, row["task"]), *row_texts(row).values()) for row in rows]
 
 
 def mark_of(scores: dict[str, Any], task: str) -> str:
-    """What a task's title is followed by, where it is not of real labelled data."""
+    """Return the mark that follows the title of a task without real labelled data."""
     if is_from_corpus(scores, task):
         return " (from this corpus)"
     return " (synthetic)" if is_synthetic(scores, task) else ""
 
 
 def own_titles(scores: dict[str, Any]) -> list[str]:
-    """Titles of the rows of a synthetic study that are of a task of one's own, which no rule has made."""
-    made = scores["rules"].keys() | scores.get("from_corpus", {}).keys()
-    titles = [row["title"] for row in scores["rows"] if row["task"] not in made]
-    return list(dict.fromkeys(titles)) if scores["synthetic"] else []
+    """Return the titles of the user's own tasks."""
+    own = own_tasks(scores)
+    return list(dict.fromkeys(row["title"] for row in scores["rows"] if row["task"] in own))
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns also line up in a terminal; numbers to the right."""
+    """Return a Markdown table whose columns line up in a terminal, with numbers aligned right."""
     rows = [[as_text(cell) for cell in row] for row in rows]
     widths = [max(len(str(row[column])) for row in [header, *rows]) for column in range(len(header))]
     numeric = [

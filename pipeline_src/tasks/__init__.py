@@ -1,1 +1,1 @@
-"""The tasks of the paper: declared in catalogue/tasks, read, learnt and scored by one handler per kind."""
+"""The tasks of the paper: their specifications, files, model inputs, predictions and scores."""

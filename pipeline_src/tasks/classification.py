@@ -1,46 +1,84 @@
-"""Handler of classification and regression over one or two segments: the GLUE tasks."""
+"""Tasks with one label per example: classification and regression (GLUE), and multiple choice (SWAG)."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tasks.example_result import ExampleResult
-from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.files.reading import FETCH_AGAIN, read_columns
-from pipeline_src.tasks.files.spec import TaskSpec
-from pipeline_src.tasks.labelled import (
-    constant_scores,
-    gold_labels,
-    label_array,
-    label_index,
-    label_scores,
-    label_sums,
-    most_probable,
-    numbered_table,
-)
-from pipeline_src.tasks.labelled import group as group  # a handler has one
-from pipeline_src.tasks.predictions import align, align_rows, certainty, check_outputs, not_a_prediction
-from pipeline_src.tasks.sequences import encode, pair_features
-from pipeline_src.tasks.sums import Sums
-from pipeline_src.tokenizer.frame import read_frames
+from pipeline_src.tasks.features import Features, encode, pair_features
+from pipeline_src.tasks.metrics import STATISTICS, BootstrapStatistics, compute_metrics, majority_score
+from pipeline_src.tasks.readers import FETCH_AGAIN, read_columns
+from pipeline_src.tasks.task import ExampleResult, HasId, Rows, Task
+from pipeline_src.tokenizer.special_tokens import read_templates
 
-head = "sequence"
+UNLABELLED = -1  # label of an example of a test file, which is never trained on
+
+
+class Labelled(HasId, Protocol):
+    """An example with one label."""
+
+    @property
+    def label(self) -> float | None:
+        """The class's number or the regression's value; None in a test file."""
+
+    @property
+    def group(self) -> str | None:
+        """The row's value in the task's group column, if it has one."""
+
+
+L = TypeVar("L", bound=Labelled)
+
+
+def gold_labels(examples: Sequence[Labelled]) -> list[float]:
+    """Return the labels of a labelled file."""
+    labels = [example.label for example in examples if example.label is not None]
+    assert len(labels) == len(examples)  # predictions for a test file are submitted, never scored here
+    return labels
+
+
+class LabelledTask(Task[L]):
+    """A task with one label per example, and predictions that are compared with it as numbers."""
+
+    @abstractmethod
+    def label_numbers(self, examples: Sequence[L], predictions: Rows) -> Sequence[float]:
+        """Return the predicted class numbers or values, in the examples' order."""
+
+    def score(self, eval_set: str, examples: Sequence[L], predictions: Rows) -> dict[str, float]:
+        predicted = self.label_numbers(examples, predictions)
+        return compute_metrics(self.spec.eval_set(eval_set).metrics, gold_labels(examples), predicted)
+
+    def statistics(
+        self, eval_set: str, examples: Sequence[L], systems: Sequence[Rows]
+    ) -> dict[str, BootstrapStatistics]:
+        gold, predicted = gold_labels(examples), [self.label_numbers(examples, rows) for rows in systems]
+        return {metric: STATISTICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
+
+    def majority_baseline(self, eval_set: str, examples: Sequence[L]) -> dict[str, float]:
+        gold = gold_labels(examples)
+        return {metric: majority_score(metric, gold) for metric in self.spec.eval_set(eval_set).metrics}
+
+    def group(self, example: L) -> str | None:
+        return example.group
 
 
 @dataclass(frozen=True)
-class Example:
-    """One row: its number (counted from 0), one or two texts, the class's number or the regression's value, its group.
+class TextExample:
+    """A row of a classification or regression file.
 
-    Examples of a test file have no label.
+    Attributes:
+        id: the row's number, counted from 0.
+        texts: one or two segments.
+        label: the class's number or the regression's value; None in a test file.
+        group: value of the group column, if the task has one.
     """
 
     id: str
@@ -49,162 +87,255 @@ class Example:
     group: str | None = None
 
 
-def outputs(spec: TaskSpec) -> int:
-    """Width of the head: the classes, or 1 for a regression."""
-    return len(spec.labels) or 1
+class Classification(LabelledTask[TextExample]):
+    """Classification or regression of one or two segments (GLUE)."""
 
+    head = "sequence"
 
-def read(
-    spec: TaskSpec,
-    path: str | Path,
-    eval_set: str | None = None,
-    test: bool = False,
-    counts: Counter[str] | None = None,
-) -> list[Example]:
-    """Read a table in the task's layout, or in that of an evaluation set or of its test file where these differ.
+    @property
+    def num_outputs(self) -> int:
+        """The number of classes, or 1 for a regression."""
+        return len(self.spec.labels) or 1
 
-    Args:
-        spec: the task.
-        path: the file; its suffix tells the format, see :mod:`reading`.
-        eval_set: the evaluation set it belongs to; None for the training file.
-        test: whether it is the set's file without labels.
-        counts: filled with what was dropped, by reason.
+    def read(
+        self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
+    ) -> list[TextExample]:
+        path = Path(path)
+        layout = self.spec.layout(eval_set, test)
+        columns = layout.columns
+        return [
+            TextExample(
+                id=str(index),
+                texts=tuple(fields[column] for column in columns.texts),
+                label=None
+                if columns.label is None
+                else self._label(layout.labels, fields[columns.label], f"{path}:{number}"),
+                group=fields[columns.group] or None if columns.group else None,
+            )
+            for index, (number, fields) in enumerate(read_columns(self.spec.name, path, layout, counts))
+        ]
 
-    Raises:
-        PipelineError: an empty file, a missing column, a short row or an unknown label; file and line are named.
-    """
-    path = Path(path)
-    layout = spec.layout(eval_set, test)
-    label = layout.columns.label
-    return [
-        Example(
-            id=str(index),
-            texts=tuple(fields[column] for column in layout.columns.texts),
-            label=None if label is None else _label(spec, layout.labels, fields[label], f"{path}:{number}"),
-            group=fields[layout.columns.group] or None if layout.columns.group else None,
-        )
-        for index, (number, fields) in enumerate(read_columns(spec.name, path, layout, counts))
-    ]
-
-
-def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> float:
-    if spec.range is None:
-        return label_index(text, labels, where)
-    low, high = spec.range
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not low <= value <= high:
-        remedy = f"scores lie between {low:g} and {high:g}; {FETCH_AGAIN}"
-        raise PipelineError("unknown label", repr(text), where=where, remedy=remedy)
-    return value
-
-
-def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> Features:
-    """One sequence per example, the longer segment cut first; see :func:`sequences.pair_features`.
-
-    Examples of a test file get the label -1, which nobody may learn from.
-    """
-    segments = [
-        encode(tokenizer, [example.texts[place] for example in examples]) for place in range(len(examples[0].texts))
-    ]
-    pairs = zip(segments[0], segments[1] if len(segments) == 2 else [None] * len(examples), strict=True)
-    labels = label_array(examples, np.float32 if spec.range else np.int64)
-    return pair_features(spec.name, pairs, labels, read_frames(tokenizer), max_length)
-
-
-def predict(
-    spec: TaskSpec, examples: Sequence[Example], features: Features, outputs: np.ndarray
-) -> list[dict[str, Any]]:
-    """Prediction rows from outputs, float [items, classes] or [items, 1].
-
-    A row holds ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, for classes,
-    ``outputs`` (one per class, before softmax).
-
-    Raises:
-        PipelineError: an output is NaN or infinite.
-    """
-    check_outputs(spec.name, outputs, (features.items, len(spec.labels) or 1))
-    if spec.range is not None:
-        values = np.clip(outputs[:, 0].astype(float), *spec.range)
-        return [{"id": example.id, "prediction": float(value)} for example, value in zip(examples, values, strict=True)]
-    return most_probable(examples, outputs, spec.labels)
-
-
-def score(
-    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> dict[str, float]:
-    """Each metric of an evaluation set, in percent.
-
-    Raises:
-        PipelineError: predictions and examples do not belong together, or a prediction is not a label.
-    """
-    return label_scores(spec, eval_set, examples, _numbers(spec, examples, predictions))
-
-
-def _numbers(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> list[float]:
-    return [_number(spec, value) for value in align(spec.name, examples, predictions)]
-
-
-def _number(spec: TaskSpec, value: Any) -> float:
-    if spec.range is None and value in spec.labels:
-        return spec.labels.index(value)
-    if spec.range is not None and isinstance(value, int | float) and math.isfinite(value):
+    def _label(self, labels: tuple[str, ...], text: str, where: str) -> float:
+        if self.spec.range is None:
+            return _label_index(text, labels, where)
+        low, high = self.spec.range
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            hint = f"scores lie between {low:g} and {high:g}; {FETCH_AGAIN}"
+            raise PipelineError("unknown label", repr(text), where=where, hint=hint)
         return value
-    allowed = ", ".join(spec.labels) or "finite numbers"
-    raise not_a_prediction(spec.name, value, f"allowed: {allowed}")
 
+    def features(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int) -> Features:
+        """Make one sequence per example, truncating the longer segment first; see :func:`pair_features`."""
+        segments = self._segments(examples, tokenizer)
+        pairs = zip(segments[0], segments[1] if len(segments) == 2 else [None] * len(examples), strict=True)
+        return pair_features(self.spec.name, pairs, self._labels(examples), read_templates(tokenizer), max_length)
 
-def sums(
-    spec: TaskSpec, eval_set: str, examples: Sequence[Example], systems: Sequence[Sequence[dict[str, Any]]]
-) -> dict[str, Sums]:
-    """What each example adds to each metric; errors as :func:`score`."""
-    return label_sums(spec, eval_set, examples, [_numbers(spec, examples, predictions) for predictions in systems])
+    def features_apart(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int) -> Features:
+        """Make two sequences per example of a pair task, one for each text."""
+        apart = zip(*self._segments(examples, tokenizer), strict=True)
+        texts = ((text, None) for pair in apart for text in pair)
+        return pair_features(self.spec.name, texts, self._labels(examples), read_templates(tokenizer), max_length, 2)
 
+    def _segments(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[list[int]]]:
+        texts = zip(*(example.texts for example in examples), strict=True)
+        return [encode(tokenizer, segment) for segment in texts]
 
-def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:
-    """What the best constant prediction gets, per metric, in percent."""
-    return constant_scores(spec, eval_set, examples)
+    def _labels(self, examples: Sequence[TextExample]) -> np.ndarray:
+        return _label_array(examples, np.float32 if self.spec.range else np.int64)
 
+    def predict(self, examples: Sequence[TextExample], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
+        """Make prediction rows from outputs, float [items, classes] or [items, 1].
 
-def example_results(
-    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> list[ExampleResult]:
-    """One per example: right or wrong for a class, the share of the range that was not missed for a number.
+        A row has ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, for classes,
+        ``outputs`` (one per class, before softmax).
+        """
+        self.check_outputs(outputs, (features.items, self.num_outputs))
+        if self.spec.range is None:
+            return _most_probable(examples, outputs, self.spec.labels)
+        values = np.clip(outputs[:, 0].astype(float), *self.spec.range)
+        return [{"id": example.id, "prediction": float(value)} for example, value in zip(examples, values, strict=True)]
 
-    Raises:
-        PipelineError: as :func:`score`.
-    """
-    results = []
-    rows = align_rows(spec.name, examples, predictions)
-    for example, gold, given in zip(examples, gold_labels(examples), rows, strict=True):
-        value = _number(spec, given["prediction"])
-        if spec.range is None:
-            right, spelt = float(value == gold), (spec.labels[int(gold)], given["prediction"])
+    def label_numbers(self, examples: Sequence[TextExample], predictions: Rows) -> list[float]:
+        return [self._number(row["prediction"]) for row in self.align(examples, predictions)]
+
+    def _number(self, value: Any) -> float:
+        if self.spec.range is None:
+            if value in self.spec.labels:
+                return self.spec.labels.index(value)
+            allowed = ", ".join(self.spec.labels)
         else:
-            right = 1 - abs(value - gold) / (spec.range[1] - spec.range[0])
-            spelt = f"{gold:.3f}", f"{value:.3f}"
-        text = "\n".join(example.texts)
-        results.append(ExampleResult(example.id, text, len(text.split()), *spelt, right, certainty(given)))
-    return results
+            low, high = self.spec.range
+            if isinstance(value, int | float) and low <= value <= high:
+                return value
+            allowed = f"numbers from {low:g} to {high:g}"
+        raise self.not_a_prediction(value, f"allowed: {allowed}")
+
+    def example_results(self, eval_set: str, examples: Sequence[TextExample], predictions: Rows) -> list[ExampleResult]:
+        results = []
+        rows = self.align(examples, predictions)
+        for example, gold, row in zip(examples, gold_labels(examples), rows, strict=True):
+            value = self._number(row["prediction"])
+            if self.spec.range is None:
+                right, shown = float(value == gold), (self.spec.labels[int(gold)], row["prediction"])
+            else:
+                right = 1 - abs(value - gold) / (self.spec.range[1] - self.spec.range[0])
+                shown = f"{gold:.3f}", f"{value:.3f}"
+            text = "\n".join(example.texts)
+            results.append(ExampleResult(example.id, text, len(text.split()), *shown, right, _confidence(row)))
+        return results
+
+    def submission(
+        self, eval_set: str, examples: Sequence[TextExample], predictions: Rows, threshold: float | None = None
+    ) -> dict[str, str]:
+        """Return the test file's predictions in GLUE's layout: a header, then ``index`` and ``prediction``.
+
+        Labels are written as the task spells them, scores with three digits, as in nyu-mll/GLUE-baselines
+        (``src/main.py``). Empty for a set without a test file.
+        """
+        test = self.spec.eval_set(eval_set).test
+        if test is None:
+            return {}
+        numbers = self.label_numbers(examples, predictions)
+        if self.spec.range is None:
+            return {
+                test.submit: _numbered_table("index\tprediction", "\t", [self.spec.labels[int(n)] for n in numbers])
+            }
+        return {test.submit: _numbered_table("index\tprediction", "\t", [f"{value:.3f}" for value in numbers])}
 
 
-def submission(
-    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> dict[str, str]:
-    """The file that a leaderboard wants, by name, in GLUE's layout: a header and ``index``, ``prediction`` per row.
+@dataclass(frozen=True)
+class ChoiceExample:
+    """A row of a multiple-choice file.
 
-    Labels as the task spells them, scores with three digits and within the range: as nyu-mll/GLUE-baselines writes
-    them (``src/main.py``). Nothing for a set that has no test file.
-
-    Raises:
-        PipelineError: as :func:`score`.
+    Attributes:
+        id: the row's number, counted from 0.
+        context: the first segment.
+        endings: the second segment of each choice.
+        label: number of the correct choice; None in a test file.
+        group: value of the group column, if the task has one.
     """
-    test = spec.eval_set(eval_set).test
-    if test is None:
-        return {}
-    values = align(spec.name, examples, predictions)
-    numbers = [_number(spec, value) for value in values]
-    shown = values if spec.range is None else [f"{value:.3f}" for value in np.clip(numbers, *spec.range)]
-    return {test.submit: numbered_table("index\tprediction", "\t", shown)}
+
+    id: str
+    context: str
+    endings: tuple[str, ...]
+    label: int | None
+    group: str | None = None
+
+
+class MultipleChoice(LabelledTask[ChoiceExample]):
+    """Multiple choice: which ending follows the context (SWAG; paper, section 4.4)."""
+
+    head = "choice"
+
+    @property
+    def num_outputs(self) -> int:
+        """One logit per choice, from the choice's pooled vector (paper, section 4.4)."""
+        return 1
+
+    def read(
+        self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
+    ) -> list[ChoiceExample]:
+        """Read a table; the second text column is the beginning that each ending completes."""
+        path = Path(path)
+        layout = self.spec.layout(eval_set, test)
+        columns = layout.columns
+        numbers = [str(number) for number in range(len(columns.choices))]
+        examples = []
+        for index, (number, fields) in enumerate(read_columns(self.spec.name, path, layout, counts)):
+            label = None if columns.label is None else _label_index(fields[columns.label], numbers, f"{path}:{number}")
+            context, *beginning = (fields[column] for column in columns.texts)
+            endings = tuple(" ".join([*beginning, fields[column]]).strip() for column in columns.choices)
+            group = fields[columns.group] or None if columns.group else None
+            examples.append(ChoiceExample(str(index), context, endings, label, group))
+        return examples
+
+    def features(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> Features:
+        """Make one sequence per choice, those of an example in a row: [CLS] context [SEP] ending [SEP]."""
+        contexts = encode(tokenizer, [example.context for example in examples])
+        endings = encode(tokenizer, [ending for example in examples for ending in example.endings])
+        choices = len(examples[0].endings)
+        pairs = ((contexts[index // choices], ending) for index, ending in enumerate(endings))
+        templates = read_templates(tokenizer)
+        return pair_features(self.spec.name, pairs, _label_array(examples), templates, max_length, per_item=choices)
+
+    def predict(
+        self, examples: Sequence[ChoiceExample], features: Features, outputs: np.ndarray
+    ) -> list[dict[str, Any]]:
+        """Make rows of ``id``, ``prediction`` (a choice, from 0) and ``outputs`` from outputs, [items, choices]."""
+        self.check_outputs(outputs, (features.items, features.per_item))
+        return _most_probable(examples, outputs, range(features.per_item))
+
+    def label_numbers(self, examples: Sequence[ChoiceExample], predictions: Rows) -> list[int]:
+        values = [row["prediction"] for row in self.align(examples, predictions)]
+        for example, value in zip(examples, values, strict=True):
+            if type(value) is not int or not 0 <= value < len(example.endings):
+                raise self.not_a_prediction(value, f"choices are 0 to {len(example.endings) - 1}")
+        return values
+
+    def example_results(
+        self, eval_set: str, examples: Sequence[ChoiceExample], predictions: Rows
+    ) -> list[ExampleResult]:
+        """Describe each prediction; answers are the endings' texts, words those of context and correct ending."""
+        choices = self.label_numbers(examples, predictions)
+        confidence = {row["id"]: _confidence(row) for row in predictions}
+        return [
+            ExampleResult(
+                example.id,
+                example.context,
+                len(example.context.split()) + len(example.endings[gold].split()),
+                example.endings[gold],
+                example.endings[choice],
+                float(choice == gold),
+                confidence[example.id],
+            )
+            for example, gold, choice in zip(examples, map(int, gold_labels(examples)), choices, strict=True)
+        ]
+
+    def submission(
+        self, eval_set: str, examples: Sequence[ChoiceExample], predictions: Rows, threshold: float | None = None
+    ) -> dict[str, str]:
+        """Return the test file's predictions as CSV whose first, unnamed column counts rows from 0.
+
+        This is how rowanz/swagaf writes its own predictions (``csv_predict.py``). Empty for a set without a test file.
+        """
+        test = self.spec.eval_set(eval_set).test
+        if test is None:
+            return {}
+        return {test.submit: _numbered_table(",pred", ",", self.label_numbers(examples, predictions))}
+
+
+def _label_index(text: str, labels: Sequence[str], where: str) -> int:
+    """Return the number of a class from its spelling in a file."""
+    if text not in labels:
+        hint = f"labels are {', '.join(labels)}; {FETCH_AGAIN}"
+        raise PipelineError("unknown label", repr(text), where=where, hint=hint)
+    return list(labels).index(text)
+
+
+def _label_array(examples: Sequence[Labelled], dtype: type[np.generic] = np.int64) -> np.ndarray:
+    return np.array([UNLABELLED if example.label is None else example.label for example in examples], dtype)
+
+
+def _most_probable(examples: Sequence[HasId], outputs: np.ndarray, classes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Make prediction rows from outputs, float [examples, classes]."""
+    return [
+        {"id": example.id, "prediction": classes[int(np.argmax(logits))], "outputs": [float(x) for x in logits]}
+        for example, logits in zip(examples, outputs, strict=True)
+    ]
+
+
+def _confidence(row: dict[str, Any]) -> float | None:
+    """Return the probability of a row's most probable class."""
+    if not row.get("outputs"):
+        return None
+    logits = np.asarray(row["outputs"], float)
+    return float(1 / np.exp(logits - logits.max()).sum())
+
+
+def _numbered_table(header: str, separator: str, values: Sequence[Any]) -> str:
+    """A header, then the number of each row, counted from 0, and its prediction."""
+    return "".join([f"{header}\n", *(f"{index}{separator}{value}\n" for index, value in enumerate(values))])

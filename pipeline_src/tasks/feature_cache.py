@@ -1,6 +1,6 @@
-"""Features kept on disk and mapped into memory, so that every restart and learning rate shares one tokenisation.
+"""Features cached on disk and memory-mapped, so that all seeds and learning rates share one tokenisation.
 
-``data/features/<task>/<key>/`` is no stage's output: its key stands for all that decides its bytes, and what lies there
+``data/features/<task>/<key>/`` is not a stage's output: the key covers everything that determines its content, and it
 may be deleted at any time.
 """
 
@@ -19,32 +19,30 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.common.files import checksum, read_json, write_json
 from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import FEATURES
-from pipeline_src.tasks.features import Features, TokenFeatures
-from pipeline_src.tasks.windows import SpanFeatures
+from pipeline_src.tasks.features import Features, SpanFeatures, TokenFeatures
 
 ABOUT = "about.json"
-KEPT = 24  # of one task, the newest
+KEPT = 24  # newest entries of a task
 LAYOUTS: dict[str, type[Features]] = {layout.__name__: layout for layout in (Features, SpanFeatures, TokenFeatures)}
-CODE = "pipeline_src.tasks.handlers"  # the module whose code makes features
+CODE = "pipeline_src.tasks.kinds"  # the module whose code makes features
 
 
 def cached(task: str, decides: dict[str, Any], make: Callable[[Counter[str]], Features]) -> Features:
-    """Features of one file, made by ``make`` unless they lie here already.
+    """Return the features of one file from the cache, or make and cache them.
 
     Args:
         task: name of the task.
-        decides: JSON values that decide the features, such as sums of the file and of the tokenizer; the code of this
-            package counts besides.
-        make: gives the features; it is handed a counter for what reading drops, which is kept with their ``counts``.
+        decides: JSON values that determine the features, such as checksums of the file and of the tokenizer; the code
+            of this package is part of the key too.
+        make: makes the features; it fills a counter with the rows dropped in reading, which is added to ``counts``.
     """
     identity = json.dumps([decides, fingerprint(CODE)], sort_keys=True)
     folder = FEATURES / task / hashlib.sha256(identity.encode()).hexdigest()[:16]
-    if not _is_whole(folder):
+    if not _is_complete(folder):
         shutil.rmtree(folder, ignore_errors=True)
         dropped: Counter[str] = Counter()
         write(folder, make(dropped), dropped)
@@ -55,7 +53,7 @@ def cached(task: str, decides: dict[str, Any], make: Callable[[Counter[str]], Fe
 
 
 def write(folder: Path, features: Features, dropped: Counter[str]) -> None:
-    """Write features to a folder, whole or not at all; of two processes that do so at once the first one counts."""
+    """Write features to a folder atomically; of two concurrent processes, the first one wins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     about: dict[str, Any] = {"layout": type(features).__name__}
@@ -72,22 +70,22 @@ def write(folder: Path, features: Features, dropped: Counter[str]) -> None:
         write_json(partial / ABOUT, about | {"counts": counts, "sums": sums})
         os.rename(partial, folder)
     except OSError:
-        if not folder.is_dir():  # nor has another process made it
+        if not folder.is_dir():  # no other process has made it
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def load(folder: Path) -> Features:
-    """Features of a folder; their arrays are mapped, not read."""
+    """Load the features of a folder with memory-mapped arrays."""
     about = read_json(folder / ABOUT)
     layout = LAYOUTS[about.pop("layout")]
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about.pop("sums")}
     return layout(**arrays, **about)
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether features lie here as they were written."""
+def _is_complete(folder: Path) -> bool:
+    """Whether a folder has features whose checksums match."""
     try:
         sums = read_json(folder / ABOUT)["sums"]
         return all(checksum(folder / f"{name}.npy") == value for name, value in sums.items())

@@ -1,10 +1,17 @@
-"""What a model is fed for a task: token sequences laid end to end, without padding."""
+"""Model inputs of a task: token sequences laid end to end, without padding."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.common.progress import log
+from pipeline_src.tokenizer.special_tokens import Templates
+
+NO_TAG = -100  # label of a token that is not scored; torch's cross-entropy ignores it
 
 
 @dataclass(frozen=True)
@@ -13,13 +20,13 @@ class Features:
 
     Attributes:
         ids: token ids of all sequences end to end, int32 [tokens].
-        segments: 0 for the first segment with [CLS] and its [SEP], 1 for the second, int8 [tokens].
-        cu_seqlens: where each sequence starts, and the end of the last one, int64 [sequences + 1].
-        per_item: sequences that make one item, which gets one answer (1; the number of choices in SWAG).
+        segments: token type ids: 0 for the first segment with [CLS] and its [SEP], 1 for the second, int8 [tokens].
+        cu_seqlens: start of each sequence, and the end of the last one, int64 [sequences + 1].
         labels: one row per item: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for
-            the first and last token of a span, counted from the start of its sequence (0, 0: no answer here).
-        example: which example each item came from, int64 [items] (a long context makes several items).
-        counts: how many sequences were cut, answers not found and the like, by reason.
+            the first and last token of a span, counted from the start of its sequence (0, 0: no answer).
+        example: number of the example of each item, int64 [items] (a long context makes several items).
+        per_item: sequences per item, which gets one answer (1; the number of choices in SWAG).
+        counts: number of truncated sequences, answers that were not found and so on, by reason.
     """
 
     ids: np.ndarray
@@ -32,19 +39,18 @@ class Features:
 
     @property
     def items(self) -> int:
-        """How many items there are."""
         return (len(self.cu_seqlens) - 1) // self.per_item
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each item, all its sequences together, int64 [items]."""
+        """Number of tokens of each item, all its sequences together, int64 [items]."""
         return np.diff(self.cu_seqlens[:: self.per_item])
 
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the tokens of ``items`` (numbers, int64) lie, item by item, and where each of their sequences starts.
+        """Return the positions of the tokens of ``items`` (numbers, int64), item by item, and their boundaries.
 
         Returns:
-            Places in ``ids``, int64 [tokens]; starts among these and their end, int64 [sequences + 1].
+            Positions in ``ids``, int64 [tokens]; the ``cu_seqlens`` of these tokens, int64 [sequences + 1].
         """
         sequences = (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
         first, lengths = self.cu_seqlens[sequences], self.cu_seqlens[sequences + 1] - self.cu_seqlens[sequences]
@@ -52,31 +58,105 @@ class Features:
         return np.arange(cu_seqlens[-1]) + np.repeat(first - cu_seqlens[:-1], lengths), cu_seqlens
 
     def labels_of(self, items: np.ndarray) -> np.ndarray:
-        """Labels of ``items``, in that order."""
+        """Return the labels of ``items``, in that order."""
         return self.labels[items]
 
     def loss_count(self, labels: np.ndarray) -> int:
-        """How many losses the mean over these labels is taken of."""
+        """Return the number of losses of these labels, of which the loss is the mean."""
         return len(labels)
 
 
-NO_TAG = -100  # label of a token that is not scored; torch's cross-entropy passes it over
+@dataclass(frozen=True, kw_only=True)
+class SpanFeatures(Features):
+    """Features of questions about a context, with the offsets of its tokens.
+
+    Attributes:
+        offsets: first character of each token in its context and the one after its last, int32 [tokens, 2];
+            (0, 0) outside the context.
+        may_start: whether an answer may begin at the token in this window, bool [tokens].
+    """
+
+    offsets: np.ndarray
+    may_start: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFeatures(Features):
-    """Features whose labels stand at tokens: ``labels`` is int64 [tokens], ``NO_TAG`` where a token has none.
+    """Features with token labels: ``labels`` is int64 [tokens], ``NO_TAG`` for a token without a label.
 
     Attributes:
-        word: which word's tag is read at the token, counted over all examples from 0, int64 [tokens]; -1 for none.
+        word: number of the word whose tag is predicted at the token, counted over all examples, int64 [tokens]; -1 for
+            none.
     """
 
     word: np.ndarray
 
     def labels_of(self, items: np.ndarray) -> np.ndarray:
-        """Labels of the tokens of ``items``, int64 [tokens]."""
+        """Return the labels of the tokens of ``items``, int64 [tokens]."""
         return self.labels[self.tokens_of(items)[0]]
 
     def loss_count(self, labels: np.ndarray) -> int:
-        """The tokens that have a label."""
         return int(np.count_nonzero(labels != NO_TAG))
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Return the token ids of each text, without special tokens."""
+    return [encoding.ids for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+
+
+def truncate_pair(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return the lengths that remain if the longer segment loses one token at a time until both fit into ``room``.
+
+    Of two equally long segments the second loses it, as in google-research/bert (``_truncate_seq_pair``).
+    """
+    while first + second > room:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second
+
+
+def pair_features(
+    task: str,
+    pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]],
+    labels: np.ndarray,
+    templates: Templates,
+    max_length: int,
+    per_item: int = 1,
+) -> Features:
+    """Make the features of token pairs, or of single segments if the second is None.
+
+    Args:
+        task: name for the log line with the number of truncated sequences, which is in ``counts`` too.
+        pairs: one per sequence; ``per_item`` consecutive ones make an item.
+        labels: one per item.
+        templates: the tokenizer's templates of special tokens.
+        max_length: greatest number of tokens of a sequence, special tokens included.
+        per_item: see :class:`Features`.
+    """
+    ids: list[int] = []
+    segments: list[int] = []
+    cu_seqlens = [0]
+    truncated = 0
+    for first, second in pairs:
+        template = templates.single if second is None else templates.pair
+        room = max_length - template.size
+        keep_first, keep_second = truncate_pair(len(first), len(second or ()), room)
+        truncated += keep_first + keep_second < len(first) + len(second or ())
+        texts = (first[:keep_first],) if second is None else (first[:keep_first], second[:keep_second])
+        framed = template.apply(*texts)
+        ids += framed[0]
+        segments += framed[1]
+        cu_seqlens.append(len(ids))
+    if truncated:
+        log.info("%s: %d of %d sequences cut to %d tokens", task, truncated, len(cu_seqlens) - 1, max_length)
+    return Features(
+        ids=np.array(ids, np.int32),
+        segments=np.array(segments, np.int8),
+        cu_seqlens=np.array(cu_seqlens, np.int64),
+        labels=labels,
+        example=np.arange(len(labels), dtype=np.int64),
+        per_item=per_item,
+        counts={f"sequences cut to {max_length} tokens": truncated} if truncated else {},
+    )

@@ -1,30 +1,39 @@
-"""Metrics in percent (0 to 100) and what a model that learnt nothing would get, metric by metric.
+"""Metrics in percent (0 to 100), their majority baselines, and their statistics for the bootstrap.
 
-scipy, scikit-learn and seqeval are imported where they count: together they take a second, and few tasks need any.
+A metric of a set depends on its examples through a few sums: of correct answers, of a confusion matrix's cells, of
+powers. :class:`BootstrapStatistics` holds the contribution of each example, for several systems on the same examples,
+and the function from sums to percent, so that thousands of resampled sets cost one matrix product. A rank correlation
+depends on how often each pair of values occurs, which is a sum too, of sparse rows.
+
+scipy, scikit-learn and seqeval are imported where they are used: together they take a second, and few tasks need any.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+Array = Any  # np.ndarray, or a sparse array of scipy if rows are long and nearly empty
+
 
 def accuracy(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    """Share of equal labels."""
+    """Return the percentage of equal labels."""
     return 100.0 * float(np.mean(np.asarray(gold) == np.asarray(predicted)))
 
 
 def f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    """F1 of class 1 against class 0; 0 where neither holds a 1."""
+    """Return the F1 of class 1 against class 0; 0 if neither side has a 1."""
     from sklearn.metrics import f1_score
 
     return 100.0 * float(f1_score(gold, predicted, zero_division=0.0))
 
 
 def matthews(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    """Matthews correlation, in Gorodkin's form for more than two classes; 0 for a constant prediction."""
+    """Return the Matthews correlation, in Gorodkin's form for several classes; 0 for a constant prediction."""
     if len(set(predicted)) == 1:
         return 0.0
     from sklearn.metrics import matthews_corrcoef
@@ -33,14 +42,14 @@ def matthews(gold: Sequence[int], predicted: Sequence[int]) -> float:
 
 
 def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Pearson correlation; 0 for a constant side, where it is not defined."""
+    """Return the Pearson correlation; 0 for a constant side, where it is not defined."""
     from scipy.stats import pearsonr
 
     return _correlation(pearsonr, gold, predicted)
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Spearman rank correlation; 0 for a constant side, where it is not defined."""
+    """Return the Spearman rank correlation; 0 for a constant side, where it is not defined."""
     from scipy.stats import spearmanr
 
     return _correlation(spearmanr, gold, predicted)
@@ -55,11 +64,11 @@ def _correlation(
 
 
 def entity_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    """F1 over entities of all types together, as conlleval counts them: the same words and the same type.
+    """Return the micro-averaged F1 over entities, as conlleval counts them: the same words and the same type.
 
     Args:
         gold: IOB tags of each sentence; an I- that continues nothing begins an entity.
-        predicted: as many of each.
+        predicted: the same number of tags for each sentence.
     """
     from seqeval.metrics import f1_score
 
@@ -76,14 +85,153 @@ METRICS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 
 
 def compute_metrics(names: Sequence[str], gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
-    """Each named metric, in percent."""
+    """Compute each named metric, in percent."""
     return {name: METRICS[name](gold, predicted) for name in names}
 
 
 def majority_score(metric: str, gold: Sequence[float]) -> float:
-    """The best that one constant prediction gets: majority class, the better constant's F1, 0 for correlations."""
+    """Return the score of the best constant prediction: majority class, the better one's F1, or 0 for correlations."""
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
     if metric == "f1":
         return f1([int(label) for label in gold], [1] * len(gold))  # always 0 gets 0
     return 0.0
+
+
+@dataclass(frozen=True)
+class BootstrapStatistics:
+    """One metric of several systems on the same examples.
+
+    Attributes:
+        rows: contribution of each example, [examples, sums], system by system.
+        value: converts sums, float [sets, sums], to percent, [sets].
+        yes_no: whether each example is right or wrong and the metric is the fraction of right ones.
+        share: whether the metric is a ratio of two sums, of what examples earned and what they could earn.
+        mistakes: change of the sums if a correct example becomes wrong, for each way to be wrong, [ways, sums]; None if
+            it depends on more than that.
+    """
+
+    rows: list[Array]
+    value: Callable[[np.ndarray], np.ndarray]
+    yes_no: bool = False
+    share: bool = False
+    mistakes: np.ndarray | None = None
+
+
+def ratio_statistics(
+    parts: Sequence[np.ndarray], wholes: np.ndarray | None = None, yes_no: bool = False
+) -> BootstrapStatistics:
+    """Return the statistics of accuracy, exact match, or F1 averaged over questions.
+
+    Args:
+        parts: of each system, what each example earned, [examples].
+        wholes: what each example could earn, [examples]; 1 by default.
+        yes_no: see :class:`BootstrapStatistics`.
+    """
+    wholes = np.ones(len(parts[0])) if wholes is None else wholes
+    rows = [np.column_stack([np.asarray(part, float), wholes]) for part in parts]
+    return BootstrapStatistics(rows, lambda sums: 100.0 * sums[:, 0] / sums[:, 1], yes_no, share=True)
+
+
+def _accuracy_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
+    return ratio_statistics([np.equal(gold, predicted) for predicted in systems], yes_no=True)
+
+
+def overlap_f1_statistics(rows: list[np.ndarray]) -> BootstrapStatistics:
+    """Return the statistics of F1 from each system's counts of true positives, predictions and gold, [examples, 3]."""
+    return BootstrapStatistics(rows, lambda sums: 100.0 * 2 * sums[:, 0] / np.maximum(sums[:, 1] + sums[:, 2], 1e-9))
+
+
+def _f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
+    positive = np.asarray(gold) == 1
+    predicted_positive = [np.asarray(predicted) == 1 for predicted in systems]
+    rows = [np.column_stack([positive & each, each, positive]).astype(float) for each in predicted_positive]
+    # one more false negative, or one more false positive
+    return replace(overlap_f1_statistics(rows), mistakes=np.array([[-1, -1, 0], [0, 1, 0]]))
+
+
+def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
+    """Statistics of the Matthews correlation in Gorodkin's form (2004, equation 8): the confusion matrix's cells."""
+    classes = 1 + int(max(*gold, *(max(predicted) for predicted in systems)))
+    cells = [np.asarray(gold, int) * classes + np.asarray(predicted, int) for predicted in systems]
+
+    def value(sums: np.ndarray) -> np.ndarray:
+        matrix = sums.reshape(-1, classes, classes)
+        total, gold_of, given = matrix.sum((1, 2)), matrix.sum(2), matrix.sum(1)
+        top = np.trace(matrix, axis1=1, axis2=2) * total - (gold_of * given).sum(1)
+        below = (total**2 - (gold_of**2).sum(1)) * (total**2 - (given**2).sum(1))
+        return 100.0 * np.where(below > 0, top / np.sqrt(np.where(below > 0, below, 1)), 0.0)
+
+    one = np.eye(classes**2)
+    ways = [
+        one[gold_is * classes + given] - one[gold_is * classes + gold_is]
+        for gold_is in range(classes)
+        for given in range(classes)
+        if given != gold_is
+    ]
+    return BootstrapStatistics([one[cell] for cell in cells], value, mistakes=np.array(ways) if ways else None)
+
+
+def _correlation_of_moments(moments: np.ndarray) -> np.ndarray:
+    """Pearson correlation in percent from sums of 1, x, y, xx, yy and xy, [6, sets]; 0 for a constant side."""
+    total, x, y, xx, yy, xy = moments
+    spread = (xx / total - (x / total) ** 2) * (yy / total - (y / total) ** 2)
+    known = spread > 1e-18
+    return 100.0 * np.where(known, (xy / total - x * y / total**2) / np.sqrt(np.where(known, spread, 1)), 0.0)
+
+
+def _pearson_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
+    x = np.asarray(gold, float) - np.mean(gold)  # centred, so that no digits are lost
+    shifted = [np.asarray(predicted, float) - np.mean(predicted) for predicted in systems]
+    rows = [np.column_stack([np.ones(len(x)), x, y, x * x, y * y, x * y]) for y in shifted]
+    return BootstrapStatistics(rows, lambda sums: _correlation_of_moments(sums.T))
+
+
+MAX_DENSE_PAIRS = 256  # distinct pairs up to which rows are dense
+
+
+def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
+    """Statistics of Spearman's correlation: the number of times that each distinct pair (gold, predicted) occurs.
+
+    It is Pearson's correlation of the ranks, which differ in each resampled set; equal values share their mean rank.
+    """
+    from scipy.sparse import csr_array
+
+    pairs = np.array([point for predicted in systems for point in zip(gold, predicted, strict=True)], float)
+    points, place = np.unique(pairs, axis=0, return_inverse=True)
+    count = len(gold)
+    places = np.asarray(place).reshape(len(systems), count)
+    if len(points) <= MAX_DENSE_PAIRS:
+        rows = [np.eye(len(points))[of] for of in places]
+    else:
+        rows = [csr_array((np.ones(count), (np.arange(count), of)), shape=(count, len(points))) for of in places]
+    columns = [np.unique(column, return_inverse=True)[1] for column in points.T]
+
+    def value(weights: np.ndarray) -> np.ndarray:
+        x, y = (_ranks(weights, column) for column in columns)
+        return _correlation_of_moments(
+            np.array([(weights * power).sum(1) for power in (np.ones_like(x), x, y, x * x, y * y, x * y)])
+        )
+
+    return BootstrapStatistics(rows, value)
+
+
+def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Centred ranks, as fractions of the set's size, of values that occur ``weights`` times, [sets, points].
+
+    Args:
+        order: number of each point's value among the sorted distinct ones, [points].
+    """
+    sort = np.argsort(order, kind="stable")
+    times = np.add.reduceat(weights[:, sort], np.searchsorted(order[sort], np.arange(order.max() + 1)), axis=1)
+    ranks = np.cumsum(times, 1) - times / 2
+    return (ranks / weights.sum(1, keepdims=True) - 0.5)[:, order]
+
+
+STATISTICS: dict[str, Callable[[Sequence[float], Sequence[Sequence[float]]], BootstrapStatistics]] = {
+    "accuracy": _accuracy_statistics,
+    "f1": _f1_statistics,
+    "matthews": _matthews_statistics,
+    "pearson": _pearson_statistics,
+    "spearman": _spearman_statistics,
+}

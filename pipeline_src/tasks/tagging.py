@@ -1,26 +1,33 @@
-"""Handler of tagging: a label for every word (CoNLL-2003, paper, section 5.3; Universal Dependencies)."""
+"""Tagging: a label for every word (CoNLL-2003, paper, section 5.3; Universal Dependencies)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.tasks.document_windows import window_features
-from pipeline_src.tasks.example_result import ExampleResult
-from pipeline_src.tasks.features import Features, TokenFeatures
-from pipeline_src.tasks.files.conll import Example, read_sentences
-from pipeline_src.tasks.files.spec import TaskSpec
-from pipeline_src.tasks.metrics import accuracy, entity_f1, majority_score
-from pipeline_src.tasks.predictions import align, check_outputs, not_a_prediction
-from pipeline_src.tasks.sums import Sums, overlaps, shares
+from pipeline_src.common.progress import log
+from pipeline_src.tasks.features import NO_TAG, Features, TokenFeatures, encode
+from pipeline_src.tasks.metrics import (
+    BootstrapStatistics,
+    accuracy,
+    entity_f1,
+    majority_score,
+    overlap_f1_statistics,
+    ratio_statistics,
+)
+from pipeline_src.tasks.readers import TaggedSentence, read_sentences
+from pipeline_src.tasks.task import ExampleResult, Rows, Task
+from pipeline_src.tokenizer.load import kind_of
+from pipeline_src.tokenizer.special_tokens import read_templates
 
-head = "token"
+CONTEXT = 4  # a document's later windows begin with up to a fourth of earlier sentences
 
 Tags = Sequence[Sequence[str]]  # of each sentence
 
@@ -32,126 +39,231 @@ def _word_accuracy(gold: Tags, predicted: Tags) -> float:
 METRICS: dict[str, Callable[[Tags, Tags], float]] = {"entity_f1": entity_f1, "accuracy": _word_accuracy}
 
 
-def outputs(spec: TaskSpec) -> int:
-    """Width of the head: one score per tag."""
-    return len(spec.labels)
+def _word_accuracy_statistics(gold: Tags, systems: Sequence[Tags]) -> BootstrapStatistics:
+    correct = [np.array([sum(map(str.__eq__, *pair)) for pair in zip(gold, tags, strict=True)]) for tags in systems]
+    return ratio_statistics(correct, np.array([float(len(tags)) for tags in gold]))
 
 
-def read(
-    spec: TaskSpec,
-    path: str | Path,
-    eval_set: str | None = None,
-    test: bool = False,
-    counts: Counter[str] | None = None,
-) -> list[Example]:
-    """Read the sentences of a file; errors as in :func:`conll.read_sentences`. No set of this kind has a test file."""
-    return read_sentences(spec, path, eval_set, counts)
-
-
-def features(spec: TaskSpec, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> Features:
-    """One item per window of a document; see :func:`document_windows.window_features`."""
-    return window_features(spec.name, spec.labels, examples, tokenizer, max_length)
-
-
-def predict(
-    spec: TaskSpec, examples: Sequence[Example], features: Features, outputs: np.ndarray
-) -> list[dict[str, Any]]:
-    """Prediction rows from outputs, float [tokens, tags].
-
-    A row holds ``id``, ``prediction`` (a tag for every word) and ``confidence`` (the mean probability of those tags).
-
-    Raises:
-        PipelineError: an output is NaN or infinite.
-    """
-    assert isinstance(features, TokenFeatures)  # what features() above returns
-    check_outputs(spec.name, outputs, (len(features.ids), len(spec.labels)))
-    tagged = features.word >= 0
-    scores = outputs[tagged][np.argsort(features.word[tagged])].astype(float)  # a row for every word, in their order
-    best = scores.argmax(axis=1)
-    probability = 1 / np.exp(scores - scores.max(axis=1, keepdims=True)).sum(axis=1)
-    ends = np.cumsum([len(example.words) for example in examples])[:-1]
-    return [
-        {"id": example.id, "prediction": [spec.labels[tag] for tag in tags], "confidence": float(sure.mean())}
-        for example, tags, sure in zip(examples, np.split(best, ends), np.split(probability, ends), strict=True)
-    ]
-
-
-def score(
-    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> dict[str, float]:
-    """Each metric of an evaluation set, in percent.
-
-    Raises:
-        PipelineError: predictions and examples do not belong together, or a prediction is not a tag for every word.
-    """
-    predicted = _tags(spec, examples, predictions)
-    gold = [example.tags for example in examples]
-    return {metric: METRICS[metric](gold, predicted) for metric in spec.eval_set(eval_set).metrics}
-
-
-def _tags(spec: TaskSpec, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> list[list[str]]:
-    values = align(spec.name, examples, predictions)
-    for example, value in zip(examples, values, strict=True):
-        if (
-            not isinstance(value, list)
-            or len(value) != len(example.words)
-            or not all(tag in spec.labels for tag in value)
-        ):
-            raise not_a_prediction(spec.name, value, f"a tag for each of the {len(example.words)} words")
-    return values
-
-
-def sums(
-    spec: TaskSpec, eval_set: str, examples: Sequence[Example], systems: Sequence[Sequence[dict[str, Any]]]
-) -> dict[str, Sums]:
-    """What each sentence adds to each metric; errors as :func:`score`."""
-    gold, given = [example.tags for example in examples], [_tags(spec, examples, rows) for rows in systems]
-    return {metric: SUMS[metric](gold, given) for metric in spec.eval_set(eval_set).metrics}
-
-
-def _right_words(gold: Tags, systems: Sequence[Tags]) -> Sums:
-    right = [np.array([sum(map(str.__eq__, *pair)) for pair in zip(gold, tags, strict=True)]) for tags in systems]
-    return shares(right, np.array([float(len(tags)) for tags in gold]))
-
-
-def _entities(gold: Tags, systems: Sequence[Tags]) -> Sums:
+def _entity_statistics(gold: Tags, systems: Sequence[Tags]) -> BootstrapStatistics:
     from seqeval.metrics.sequence_labeling import get_entities
 
     true = [set(get_entities(list(tags))) for tags in gold]
-    found = [[set(get_entities(list(tags))) for tags in given] for given in systems]
-    return overlaps(
-        [np.array([(len(a & b), len(b), len(a)) for a, b in zip(true, given, strict=True)], float) for given in found]
+    predicted = [[set(get_entities(list(tags))) for tags in sentences] for sentences in systems]
+    return overlap_f1_statistics(
+        [np.array([(len(a & b), len(b), len(a)) for a, b in zip(true, each, strict=True)], float) for each in predicted]
     )
 
 
-SUMS: dict[str, Callable[[Tags, Sequence[Tags]], Sums]] = {"entity_f1": _entities, "accuracy": _right_words}
+STATISTICS: dict[str, Callable[[Tags, Sequence[Tags]], BootstrapStatistics]] = {
+    "entity_f1": _entity_statistics,
+    "accuracy": _word_accuracy_statistics,
+}
 
 
-def group(example: Example) -> int:
-    """Its document."""
-    return example.document
+class Tagging(Task[TaggedSentence]):
+    """A label for every word. No evaluation set of this kind has a test file."""
+
+    head = "token"
+
+    @property
+    def num_outputs(self) -> int:
+        """One logit per tag."""
+        return len(self.spec.labels)
+
+    def read(
+        self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
+    ) -> list[TaggedSentence]:
+        """Read the sentences of a file; see :func:`read_sentences`."""
+        return read_sentences(self.spec, path, eval_set, counts)
+
+    def features(self, examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> Features:
+        """Make one item per window of a document; see :func:`window_features`."""
+        return window_features(self.spec.name, self.spec.labels, examples, tokenizer, max_length)
+
+    def predict(
+        self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray
+    ) -> list[dict[str, Any]]:
+        """Make prediction rows from outputs, float [tokens, tags].
+
+        A row has ``id``, ``prediction`` (a tag for every word) and ``confidence`` (mean probability of those tags).
+        """
+        assert isinstance(features, TokenFeatures)  # made by features() above
+        self.check_outputs(outputs, (len(features.ids), self.num_outputs))
+        tagged = features.word >= 0
+        logits = outputs[tagged][np.argsort(features.word[tagged])].astype(float)  # [words, tags], in the words' order
+        best = logits.argmax(axis=1)
+        probability = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+        ends = np.cumsum([len(example.words) for example in examples])[:-1]
+        return [
+            {"id": example.id, "prediction": [self.spec.labels[tag] for tag in tags], "confidence": float(sure.mean())}
+            for example, tags, sure in zip(examples, np.split(best, ends), np.split(probability, ends), strict=True)
+        ]
+
+    def score(self, eval_set: str, examples: Sequence[TaggedSentence], predictions: Rows) -> dict[str, float]:
+        predicted = self._tags(examples, predictions)
+        gold = [example.tags for example in examples]
+        return {metric: METRICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
+
+    def _tags(self, examples: Sequence[TaggedSentence], predictions: Rows) -> list[list[str]]:
+        values = [row["prediction"] for row in self.align(examples, predictions)]
+        for example, value in zip(examples, values, strict=True):
+            if (
+                not isinstance(value, list)
+                or len(value) != len(example.words)
+                or not all(tag in self.spec.labels for tag in value)
+            ):
+                raise self.not_a_prediction(value, f"a tag for each of the {len(example.words)} words")
+        return values
+
+    def statistics(
+        self, eval_set: str, examples: Sequence[TaggedSentence], systems: Sequence[Rows]
+    ) -> dict[str, BootstrapStatistics]:
+        gold, predicted = [example.tags for example in examples], [self._tags(examples, rows) for rows in systems]
+        return {metric: STATISTICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
+
+    def group(self, example: TaggedSentence) -> int:
+        """Return the number of the sentence's document."""
+        return example.document
+
+    def majority_baseline(self, eval_set: str, examples: Sequence[TaggedSentence]) -> dict[str, float]:
+        """Compute the metrics of the most frequent tag at every word: no entity if it is O."""
+        words = list(chain(*(example.tags for example in examples)))
+        metrics = self.spec.eval_set(eval_set).metrics
+        return {metric: majority_score(metric, words) for metric in metrics}  # type: ignore[arg-type]
+
+    def example_results(
+        self, eval_set: str, examples: Sequence[TaggedSentence], predictions: Rows
+    ) -> list[ExampleResult]:
+        """Describe each sentence; ``right`` is the fraction of words with the correct tag."""
+        confidence = {row["id"]: row.get("confidence") for row in predictions}
+        return [
+            ExampleResult(
+                id=example.id,
+                text=" ".join(example.words),
+                words=len(example.words),
+                gold=" ".join(example.tags),
+                predicted=" ".join(tags),
+                right=sum(map(str.__eq__, example.tags, tags)) / len(tags),
+                confidence=confidence[example.id],
+            )
+            for example, tags in zip(examples, self._tags(examples, predictions), strict=True)
+        ]
 
 
-def majority_baseline(spec: TaskSpec, eval_set: str, examples: Sequence[Example]) -> dict[str, float]:
-    """What the most frequent tag at every word gets, per metric, in percent: no entity where it is O."""
-    words = list(chain(*(example.tags for example in examples)))
-    return {metric: majority_score(metric, words) for metric in spec.eval_set(eval_set).metrics}  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class SentencePart:
+    """A sentence, or a part of one that is longer than a window.
+
+    Attributes:
+        example: number of the sentence.
+        first: number of its first word, counted over all sentences.
+        words: token ids of each word, at least one.
+    """
+
+    example: int
+    first: int
+    words: list[list[int]]
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.words))
 
 
-def example_results(
-    spec: TaskSpec, eval_set: str, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]
-) -> list[ExampleResult]:
-    """What to say of each sentence; ``right`` is the share of its words whose tag is right. Errors as :func:`score`."""
-    confidence = {line["id"]: line.get("confidence") for line in predictions}
-    return [
-        ExampleResult(
-            id=example.id,
-            text=" ".join(example.words),
-            words=len(example.words),
-            gold=" ".join(example.tags),
-            predicted=" ".join(tags),
-            right=sum(map(str.__eq__, example.tags, tags)) / len(tags),
-            confidence=confidence[example.id],
-        )
-        for example, tags in zip(examples, _tags(spec, examples, predictions), strict=True)
-    ]
+def window_features(
+    task: str, labels: Sequence[str], examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int
+) -> TokenFeatures:
+    """Make windows of at most ``max_length`` tokens: [CLS] earlier sentences, without tags; sentences with tags [SEP].
+
+    Windows provide "the maximal document context" (paper, section 5.3): each is filled with complete sentences of one
+    document. The tag is predicted at a word's first token, exactly once for every word: a word without tokens is read
+    as [UNK], a word longer than a window is truncated, and a sentence longer than a window is split between words.
+    """
+    template, kind = read_templates(tokenizer).single, kind_of(tokenizer)
+    unknown = kind.id_of(tokenizer, kind.unk)
+    room = max_length - template.size
+    counts: Counter[str] = Counter()
+    parts = _sentence_parts(examples, _word_tokens(examples, tokenizer, unknown, room, counts), room, counts)
+    ids: list[int] = []
+    word: list[int] = []
+    cu_seqlens, owners = [0], []
+    for _, document in groupby(parts, lambda part: examples[part.example].document):
+        for context, tagged in _windows(list(document), room):
+            inner = [token for part in (*context, *tagged) for tokens in part.words for token in tokens]
+            ids += template.apply(inner)[0]
+            word += [-1] * (len(template.special_ids[0]) + sum(part.tokens for part in context))
+            for part in tagged:
+                for number, tokens in enumerate(part.words, start=part.first):
+                    word += [number] + [-1] * (len(tokens) - 1)
+            word += [-1] * len(template.special_ids[1])
+            cu_seqlens.append(len(ids))
+            owners.append(tagged[0].example)
+    for reason, count in sorted((+counts).items()):
+        log.info("%s: %d %s", task, count, reason)
+    of_word = np.array(word, np.int64)
+    numbers = {label: number for number, label in enumerate(labels)}
+    tags = np.array([numbers[tag] for example in examples for tag in example.tags], np.int64)
+    return TokenFeatures(
+        ids=np.array(ids, np.int32),
+        segments=np.zeros(len(ids), np.int8),
+        cu_seqlens=np.array(cu_seqlens, np.int64),
+        labels=np.where(of_word >= 0, tags[of_word], NO_TAG),
+        example=np.array(owners, np.int64),
+        counts=dict(sorted((+counts).items())),
+        word=of_word,
+    )
+
+
+def _word_tokens(
+    examples: Sequence[TaggedSentence], tokenizer: Tokenizer, unknown: int, room: int, counts: Counter[str]
+) -> dict[str, list[int]]:
+    """Token ids of every distinct word, 1 to ``room`` each."""
+    times = Counter(word for example in examples for word in example.words)
+    ids = {}
+    for word, tokens in zip(times, encode(tokenizer, list(times)), strict=True):
+        if not tokens:
+            counts["words without a token, read as [UNK]"] += times[word]
+            tokens = [unknown]
+        if len(tokens) > room:
+            counts["words longer than a window, cut"] += times[word]
+        ids[word] = tokens[:room]
+    return ids
+
+
+def _sentence_parts(
+    examples: Sequence[TaggedSentence], tokens: dict[str, list[int]], room: int, counts: Counter[str]
+) -> Iterator[SentencePart]:
+    """Yield every sentence, split into parts of at most ``room`` tokens if it is longer."""
+    first = 0
+    for number, example in enumerate(examples):
+        words: list[list[int]] = []
+        size = 0
+        cut = False
+        for word in example.words:
+            if size + len(tokens[word]) > room:
+                yield SentencePart(number, first, words)
+                first += len(words)
+                words, size, cut = [], 0, True
+            words.append(tokens[word])
+            size += len(tokens[word])
+        yield SentencePart(number, first, words)
+        first += len(words)
+        counts["sentences longer than a window, cut between words"] += cut
+
+
+def _windows(
+    parts: Sequence[SentencePart], room: int
+) -> Iterator[tuple[Sequence[SentencePart], Sequence[SentencePart]]]:
+    """Yield the context parts and the tagged parts of each window of a document."""
+    first = 0
+    while first < len(parts):
+        begin, left = first, room
+        most = min(room // CONTEXT, room - parts[first].tokens)  # the first tagged part has precedence over context
+        while begin and room - left + parts[begin - 1].tokens <= most:
+            begin -= 1
+            left -= parts[begin].tokens
+        last = first
+        while last < len(parts) and parts[last].tokens <= left:
+            left -= parts[last].tokens
+            last += 1
+        yield parts[begin:first], parts[first:last]
+        first = last

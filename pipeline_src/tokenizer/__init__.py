@@ -1,1 +1,1 @@
-"""Use of a tokenizer: loading it, text to ids, ids on disk."""
+"""Train tokenizers, load them, and encode text: WordPiece, byte-level BPE, unigram."""

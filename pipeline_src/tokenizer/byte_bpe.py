@@ -1,11 +1,14 @@
-"""RoBERTa's kind of vocabulary: pieces of bytes, merged by byte pair encoding (Radford et al. 2019; Liu et al. 2019).
+"""RoBERTa's byte-level BPE vocabulary (Radford et al. 2019; Liu et al. 2019).
 
-No text lacks a piece, since every byte is one. A text is read as if a space stood before it, so that a word has the
-same ids at its start as inside it: sentences are encoded one by one here and then laid end to end.
+Every byte is a piece, so no text is unknown. A space is prepended to a text, so that a word has the same ids at its
+start as inside it: sentences are encoded one by one and then laid end to end. `tokenizers` learns the same merges in
+every process, whatever its threads.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +19,10 @@ from tokenizers.normalizers import NFC, NFD, Lowercase, Normalizer, Sequence, St
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace, PreTokenizer
 from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.processors import RobertaProcessing
+from tokenizers.trainers import BpeTrainer
 
-from pipeline_src.tokenizer.kind import Kind
-from pipeline_src.tokenizer.save import save_built
+from pipeline_src.config.data import VocabularyParams
+from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_tokenizer
 
 CLS, PAD, SEP, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 FIRST = (CLS, PAD, SEP, UNK)  # ids 0 to 3 in RoBERTa's vocabulary; <mask> is its last entry
@@ -44,18 +48,18 @@ DEBERTA = replace(KIND, pad=DEBERTA_TOKENS["pad"], unk=DEBERTA_TOKENS["unk"], ma
 
 
 def normalizer(lowercase: bool) -> Normalizer:
-    """What happens to a text first: lower case without accents, or one code point a letter where there is one."""
+    """Return NFC, or with ``lowercase`` the removal of accents and case."""
     return Sequence([NFD(), StripAccents(), Lowercase()]) if lowercase else NFC()
 
 
 def pre_tokenizer() -> PreTokenizer:
-    """Words as GPT-2 has them, each with the space before it; a text begins with one."""
+    """Return GPT-2's split into words, each with the space before it; a text begins with one."""
     begins_with_space = Metaspace(replacement=" ", prepend_scheme="first", split=False)
     return PreTokenizers([begins_with_space, ByteLevel(add_prefix_space=False)])
 
 
 def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowercase: bool) -> Tokenizer:
-    """RoBERTa's tokenizer; the id of a piece is its place in ``vocabulary``, which holds the special tokens."""
+    """Return RoBERTa's tokenizer; a piece's id is its position in ``vocabulary``, which holds the special tokens."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     tokenizer = Tokenizer(BPE(ids, merges, unk_token=UNK))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer(lowercase), pre_tokenizer()
@@ -73,5 +77,27 @@ def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowerc
 def save_tokenizer(folder: Path, vocabulary: list[str], merges: list[tuple[str, str]], lowercase: bool) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``, which `transformers` loads."""
     names = {"pad_token": PAD, "unk_token": UNK, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
-    # all of a pair is one segment: RoBERTa has no other
-    save_built(folder, build_tokenizer(vocabulary, merges, lowercase), names, ["input_ids", "attention_mask"])
+    # no token_type_ids: RoBERTa has none
+    save_fast_tokenizer(folder, build_tokenizer(vocabulary, merges, lowercase), names, ["input_ids", "attention_mask"])
+
+
+def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
+    """Write the tokenizer's files; return its vocab_size, smaller than ``params.vocab_size`` if ``texts`` give no more.
+
+    RoBERTa's order: four special tokens, the 256 bytes, the pieces in the order they were learnt, and <mask>.
+    """
+    learning = Tokenizer(BPE())
+    learning.normalizer, learning.pre_tokenizer = normalizer(params.lowercase), pre_tokenizer()
+    trainer = BpeTrainer(
+        vocab_size=params.vocab_size - 1,
+        min_frequency=params.min_frequency,
+        special_tokens=list(FIRST),
+        initial_alphabet=sorted(ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    learning.train_from_iterator(texts, trainer)
+    learnt = learning.get_vocab()
+    vocabulary = [*sorted(learnt, key=learnt.__getitem__), MASK]
+    merges = [tuple(merge) for merge in json.loads(learning.to_str())["model"]["merges"]]
+    save_tokenizer(folder, vocabulary, merges, params.lowercase)
+    return len(vocabulary)

@@ -1,20 +1,46 @@
-"""Text to ids; where the kind of vocabulary allows it, each distinct chunk of text is looked up once."""
+"""Text to ids. Where the kind of vocabulary allows it, each distinct chunk of text is encoded only once."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from pipeline_src.tokenizer.load import kind_of
-from pipeline_src.tokenizer.token_store import id_type
-from pipeline_src.tokenizer.words import WordSplitter
 
-CACHED_CHUNKS = 1 << 19  # about 100 MB when full; then it starts anew
-LONGEST_CACHED = 100  # characters; longer chunks are as good as never met again
+# in ASCII, any character but letters, digits and spaces is punctuation to BERT
+_ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
+
+
+class WordSplitter:
+    """BertNormalizer and BertPreTokenizer in one, three times as fast on printable ASCII.
+
+    Neither looks beyond a space: characters are cleaned, decomposed and lower-cased one by one, and a space ends every
+    run of combining marks. So a text's words are those of its chunks between spaces.
+    """
+
+    def __init__(self, lowercase: bool) -> None:
+        self._lowercase = lowercase
+        self._normalize = BertNormalizer(lowercase=lowercase).normalize_str
+        self._split = BertPreTokenizer().pre_tokenize_str
+
+    def split(self, text: str) -> list[str]:
+        """Return the words of ``text`` in order."""
+        if text.isascii() and text.isprintable():
+            return _ASCII_WORD.findall(text.lower() if self._lowercase else text)
+        return [word for word, _ in self._split(self._normalize(text))]
+
+
+UINT32 = np.dtype(np.uint32)
+CACHED_CHUNKS = 1 << 19  # about 100 MB when full; then the cache is cleared
+LONGEST_CACHED = 100  # characters; longer chunks hardly ever occur again
 
 
 class Encoder:
@@ -23,37 +49,35 @@ class Encoder:
     BERT's tokenizer never looks beyond a space, so chunks are cached. The other kinds go through `tokenizers`.
 
     Args:
-        tokenizer: as ``load_tokenizer`` gives it.
-
-    Attributes:
-        id_type: of the ids in bytes: as the token store has them, in this machine's byte order.
+        tokenizer: see ``load_tokenizer``.
+        id_type: dtype of the ids in bytes, unsigned, in this machine's byte order.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.id_type = id_type(tokenizer.get_vocab_size()).newbyteorder("=")
+    def __init__(self, tokenizer: Tokenizer, id_type: np.dtype[Any] = UINT32) -> None:
+        self.id_type = id_type
         by_chunk = kind_of(tokenizer).by_chunk
         self._chunks = _Chunks(tokenizer, self.id_type.char) if by_chunk else None
         self._tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text``, without marks."""
+        """Return the ids of ``text``, without special tokens."""
         return array(self.id_type.char, self.encode_bytes(text)).tolist()
 
     def encode_bytes(self, text: str) -> bytes:
-        """The same ids as bytes of ``id_type``, the fastest form."""
+        """Return the same ids as bytes of ``id_type``, the fastest form."""
         if self._chunks is None:
             return array(self.id_type.char, self._tokenizer.encode(text, add_special_tokens=False).ids).tobytes()
         return b"".join(map(self._chunks.__getitem__, text.split(" ")))
 
     def encode_batch(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of all ``texts`` end to end, ``id_type`` [tokens], and how many each has, int64 [texts]."""
+        """Return the ids of all ``texts`` end to end, ``id_type`` [tokens], and their lengths, int64 [texts]."""
         encoded = [self.encode_bytes(text) for text in texts]
         lengths = np.array([len(ids) for ids in encoded], np.int64) // self.id_type.itemsize
         return np.frombuffer(b"".join(encoded), self.id_type), lengths
 
 
 class _Chunks(dict[str, bytes]):
-    """Ids by chunk; a chunk that is not there is encoded, and kept unless it is long."""
+    """Ids by chunk; a missing chunk is encoded, and kept unless it is long."""
 
     def __init__(self, tokenizer: Tokenizer, typecode: str) -> None:
         super().__init__()

@@ -1,19 +1,19 @@
-"""Loading the tokenizer of a vocabulary or model folder, whichever kind of vocabulary it has."""
+"""Load the tokenizer of a vocabulary or model folder, of any kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.errors import PipelineError, is_panic
 from pipeline_src.common.names import shown
 from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
-from pipeline_src.tokenizer.frame import read_frames
-from pipeline_src.tokenizer.kind import Kind
+from pipeline_src.tokenizer.special_tokens import Kind, read_templates
 
-# Name of a model in `tokenizers` -> what its vocabularies spell in a way of their own; the usual one first.
+# Name of a model in `tokenizers` -> its kinds of vocabulary, the usual one first.
 KINDS: dict[str, tuple[Kind, ...]] = {
     "WordPiece": (wordpiece.KIND,),
     "BPE": (byte_bpe.KIND, byte_bpe.DEBERTA),
@@ -21,8 +21,11 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 }
 
 
+RARE = "𓀀"  # of no vocabulary: fails to be encoded if the model's unknown token is missing
+
+
 def kind_of(tokenizer: Tokenizer) -> Kind:
-    """The kind of a tokenizer's vocabulary.
+    """Return the kind of a tokenizer's vocabulary.
 
     Raises:
         PipelineError: it is none of :data:`KINDS`.
@@ -31,44 +34,61 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
     if name not in KINDS:
         raise PipelineError(
             "a kind of vocabulary that is not supported", name, where="tokenizer.json",
-            remedy=f"use a tokenizer whose model is one of {', '.join(KINDS)}",
+            hint=f"use a tokenizer whose model is one of {', '.join(KINDS)}",
         )  # fmt: skip
-    return next((kind for kind in KINDS[name] if kind.all_in(tokenizer)), KINDS[name][0])
+    return next(
+        (kind for kind in KINDS[name] if None not in map(tokenizer.token_to_id, (kind.pad, kind.unk, kind.mask))),
+        KINDS[name][0],
+    )
+
+
+@contextmanager
+def tokenizer_errors(where: object, hint: str) -> Iterator[None]:
+    """Convert what ``tokenizers`` raises for a damaged file, which has no class of its own, to PipelineError."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        raise PipelineError("not a tokenizer", error, where=where, hint=hint) from None
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """The tokenizer of a vocabulary or model folder.
+    """Return the tokenizer of a vocabulary or model folder.
 
     Raises:
         PipelineError: there is no ``tokenizer.json``, it cannot be read or is of an unknown kind, it lacks a special
-            token or a mark, two entries have one id, or a ``vocab.txt`` beside it says otherwise.
+            token, two entries have one id, or ``vocab.txt`` differs from it.
     """
     path, listed = Path(folder) / "tokenizer.json", Path(folder) / "vocab.txt"
-    remedy = "run the stage that makes this folder again, or `dvc pull` its output"
+    hint = "run the stage that makes this folder again, or `dvc pull` its output"
     if not path.exists():
-        raise PipelineError("no tokenizer here", path, remedy=remedy)
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises no narrower class
-        raise PipelineError("not a tokenizer", error, where=path, remedy=remedy) from None
+        raise PipelineError("no tokenizer here", path, hint=hint)
+    with tokenizer_errors(path, hint):
+        return _checked(Tokenizer.from_file(str(path)), path, listed, hint)
+
+
+def _checked(tokenizer: Tokenizer, path: Path, listed: Path, hint: str) -> Tokenizer:
     vocabulary, kind = tokenizer.get_vocab(with_added_tokens=False), kind_of(tokenizer)
     for token in (kind.pad, kind.unk, kind.mask):
-        if token not in (vocabulary if listed.exists() else tokenizer.get_vocab()):  # some stand beside it
-            raise PipelineError("the vocabulary lacks a special token", token, where=path, remedy="train it again")
+        if token not in (vocabulary if listed.exists() else tokenizer.get_vocab()):  # some are added tokens
+            raise PipelineError("the vocabulary lacks a special token", token, where=path, hint="train it again")
     tokenizer.encode_special_tokens = True  # not kept by tokenizer.json
-    tokenizer.no_truncation()  # which some published files hold, and which would cut texts unseen
+    tokenizer.no_truncation()  # some published files hold it, and it would cut texts silently
     tokenizer.no_padding()
-    read_frames(tokenizer)  # what is wrong with its marks is said here
+    read_templates(tokenizer)  # raises if special tokens are missing
+    tokenizer.encode(RARE)
     entries = sorted(vocabulary, key=vocabulary.__getitem__)
     if len(set(vocabulary.values())) < len(entries):
-        raise PipelineError("two entries of the vocabulary have one id", _twice(vocabulary), where=path, remedy=remedy)
+        raise PipelineError("two entries of the vocabulary have one id", _twice(vocabulary), where=path, hint=hint)
     if listed.exists() and listed.read_bytes() != "".join(f"{entry}\n" for entry in entries).encode():
-        raise PipelineError("not the vocabulary of tokenizer.json", listed, where=path, remedy=remedy)
+        raise PipelineError("not the vocabulary of tokenizer.json", listed, where=path, hint=hint)
     return tokenizer
 
 
 def _twice(vocabulary: Mapping[str, int]) -> str:
-    """Two entries of one id."""
     first: dict[int, str] = {}
     pair = next(
         (first[number], entry) for entry, number in vocabulary.items() if first.setdefault(number, entry) != entry
@@ -76,15 +96,16 @@ def _twice(vocabulary: Mapping[str, int]) -> str:
     return " and ".join(map(shown, pair))
 
 
-def check_entries(tokenizer: Tokenizer, most: int, where: object) -> None:
-    """Hold a tokenizer's ids to what a model has rows for.
+def check_vocab_size(tokenizer: Tokenizer, vocab_size: int, where: object) -> None:
+    """Check that a model has an embedding for each id.
 
     Raises:
-        PipelineError: there is an id from ``most`` on.
+        PipelineError: an id is ``vocab_size`` or more.
     """
     entry, largest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    if largest >= most:
+    if largest >= vocab_size:
         raise PipelineError(
-            "the tokenizer has more entries than the model", f"{shown(entry)} has id {largest:,}, of {most:,} ids",
-            where=where, remedy="use the tokenizer that was saved with it",
+            "the tokenizer has more entries than the model",
+            f"{shown(entry)} has id {largest:,}, of {vocab_size:,} ids",
+            where=where, hint="use the tokenizer that was saved with it",
         )  # fmt: skip

@@ -1,9 +1,15 @@
-"""ALBERT's kind of vocabulary: pieces with probabilities; a text is cut where their product is highest (Kudo 2018)."""
+"""ALBERT's unigram vocabulary: pieces with probabilities; a text is cut where their product is highest (Kudo 2018).
+
+sentencepiece learns it from counts of words: `tokenizers` uses such vocabularies, but learns others in every process.
+"""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.decoders import Metaspace as MetaspaceDecoder
@@ -12,12 +18,18 @@ from tokenizers.normalizers import NFKC, NFKD, Lowercase, Normalizer, Replace, S
 from tokenizers.pre_tokenizers import Metaspace
 from tokenizers.processors import TemplateProcessing
 
-from pipeline_src.tokenizer.kind import Kind
-from pipeline_src.tokenizer.save import save_built
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.config.data import VocabularyParams
+from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_tokenizer
+
+if TYPE_CHECKING:
+    import sentencepiece
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4 in ALBERT's
 ALBERT_TOKENS = {"cls": CLS, "pad": PAD, "sep": SEP, "unk": UNK, "mask": MASK}
 NEVER = -10_000.0  # a score below that of any spelling by letters
+COVERAGE = 0.99995  # share of the text's characters that have a piece (google-research/albert, README.md)
+THREADS = 4  # how sums are split among them decides their last bits, so it is the same on every machine
 SPACE = "▁"  # opens a word
 KIND = Kind(
     pad=PAD,
@@ -30,7 +42,7 @@ DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]")  # as DeBERTa v3's vocabulary 
 
 
 def normalizer(lowercase: bool) -> Normalizer:
-    """What happens to a text first: compatible characters made one, as ALBERT has it, and every white space one space.
+    """Return ALBERT's normalisation: compatible characters become one, and any white space one space.
 
     A run of spaces is one, or `tokenizers` would write pieces that sentencepiece never learnt. A space before a text
     stays, since that may follow a mask.
@@ -40,9 +52,9 @@ def normalizer(lowercase: bool) -> Normalizer:
 
 
 def build_tokenizer(pieces: list[tuple[str, float]], lowercase: bool) -> Tokenizer:
-    """ALBERT's tokenizer; the id of a piece is its place in ``pieces``, which begin with SPECIAL_TOKENS.
+    """Return ALBERT's tokenizer; a piece's id is its position in ``pieces``, which begin with SPECIAL_TOKENS.
 
-    `tokenizers` would take a special token written in the text for its piece, which sentencepiece does not.
+    Special tokens get a score below any spelling: `tokenizers` would read one written in the text as its piece.
     """
     pieces = [(piece, NEVER if piece in SPECIAL_TOKENS else score) for piece, score in pieces]
     ids = {piece: number for number, (piece, _) in enumerate(pieces)}
@@ -65,4 +77,62 @@ def build_tokenizer(pieces: list[tuple[str, float]], lowercase: bool) -> Tokeniz
 def save_tokenizer(folder: Path, pieces: list[tuple[str, float]], lowercase: bool) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``, which `transformers` loads."""
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS, strict=True))
-    save_built(folder, build_tokenizer(pieces, lowercase), names, ["input_ids", "token_type_ids", "attention_mask"])
+    save_fast_tokenizer(
+        folder, build_tokenizer(pieces, lowercase), names, ["input_ids", "token_type_ids", "attention_mask"]
+    )
+
+
+def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
+    """Write the tokenizer's files; return its vocab_size, smaller than ``params.vocab_size`` if ``words`` give no more.
+
+    Raises:
+        PipelineError: the vocabulary has no room for the characters.
+    """
+    pieces = pieces_of(learn_model(words, params))
+    save_tokenizer(folder, pieces, params.lowercase)
+    return len(pieces)
+
+
+def pieces_of(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
+    """Return every piece with its log probability, by id."""
+    return [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
+
+
+def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.SentencePieceProcessor:
+    """Return sentencepiece's model of normalised words; it needs nothing of a text but their counts.
+
+    Raises:
+        PipelineError: the vocabulary has no room for the characters.
+    """
+    import sentencepiece  # takes 40 ms, for this stage alone
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_lines(words, params.min_frequency),
+            input_format="tsv",
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=params.vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=COVERAGE,
+            normalization_rule_name="identity",  # `tokenizers` has normalised the words
+            pad_id=0, pad_piece=PAD, unk_id=1, unk_piece=UNK, bos_id=-1, eos_id=-1,
+            control_symbols=[CLS, SEP, MASK],
+            required_chars=normalizer(params.lowercase).normalize_str("".join(SPECIAL_TOKENS)),  # to spell them by
+            num_threads=THREADS,
+            max_sentence_length=4 * params.max_word_length + 32,  # bytes of a line; longer ones would be skipped
+            minloglevel=2,
+        )  # fmt: skip
+    except RuntimeError as error:
+        if "smaller than required_chars" not in str(error):
+            raise
+        raise PipelineError(
+            "the vocabulary is too small", str(error).partition("required_chars. ")[2].partition(".")[0],
+            where="params.yaml, block vocabulary", hint="set vocab_size to more than there are characters in the text",
+        ) from None  # fmt: skip
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+def _lines(words: Counted, min_count: int) -> Iterator[str]:
+    return (f"{word}\t{count}" for word, count in words.items() if count >= min_count)

@@ -1,4 +1,4 @@
-"""BERT's tokenizer over a given vocabulary, and the files in which `tokenizers` and `transformers` look for it."""
+"""BERT's WordPiece tokenizer of a vocabulary, and its files for `tokenizers` and `transformers`."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from tokenizers.processors import TemplateProcessing
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, write_json
-from pipeline_src.tokenizer.kind import Kind
+from pipeline_src.tokenizer.special_tokens import Kind
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-INNER = "##"  # opens a piece that continues a word
+INNER = "##"  # prefix of a piece that continues a word
 KIND = Kind(PAD, UNK, MASK, lambda piece: piece.startswith(INNER), lambda piece: piece.removeprefix(INNER), True)
 UNUSED_FIRST = 99  # reserved entries before [UNK] in the released vocabularies
 LONGEST_WORD = 100  # characters; longer words become [UNK], as in transformers (google-research/bert: 200)
 
 
 def reserved_tokens(unused: int) -> list[str]:
-    """The special tokens, and ``unused`` reserved entries placed among them as in the released vocabularies.
+    """Return the special tokens and ``unused`` reserved entries in the order of the released vocabularies.
 
-    In those, [PAD] is 0, [unused0] to [unused98] are 1 to 99, [UNK], [CLS], [SEP], [MASK] follow, then [unused99]
-    and the rest.
+    There [PAD] is 0, [unused0] to [unused98] are 1 to 99, then [UNK], [CLS], [SEP], [MASK], then [unused99] and the
+    rest.
     """
     spare = [f"[unused{number}]" for number in range(unused)]
     return [PAD, *spare[:UNUSED_FIRST], UNK, CLS, SEP, MASK, *spare[UNUSED_FIRST:]]
 
 
-def build_tokenizer(vocabulary: list[str], lowercase: bool, longest_word: int = LONGEST_WORD) -> Tokenizer:
-    """BERT's tokenizer; the id of a piece is its place in ``vocabulary``.
+def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int = LONGEST_WORD) -> Tokenizer:
+    """Return BERT's tokenizer; a piece's id is its position in ``vocabulary``.
 
-    A special or reserved token written in the text ("[SEP]") is split like any other text and never becomes its id.
+    A special or reserved token written in the text ("[SEP]") is split as any other text and never gets its id.
 
     Raises:
         PipelineError: ``vocabulary`` lacks a special token.
     """
     for token in SPECIAL_TOKENS:
         if token not in vocabulary:
-            raise PipelineError("the vocabulary lacks a special token", token, remedy="train it again")
+            raise PipelineError("the vocabulary lacks a special token", token, hint="train it again")
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    tokenizer = Tokenizer(WordPiece(ids, unk_token=UNK, max_input_chars_per_word=longest_word))
+    tokenizer = Tokenizer(WordPiece(ids, unk_token=UNK, max_input_chars_per_word=max_word_length))
     tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     tokenizer.decoder = WordPieceDecoder(prefix=INNER)
@@ -58,7 +58,7 @@ def build_tokenizer(vocabulary: list[str], lowercase: bool, longest_word: int = 
     return tokenizer
 
 
-def save_tokenizer(folder: Path, vocabulary: list[str], lowercase: bool, longest_word: int = LONGEST_WORD) -> None:
+def save_tokenizer(folder: Path, vocabulary: list[str], lowercase: bool, max_word_length: int = LONGEST_WORD) -> None:
     """Write ``vocab.txt`` (google-research/bert), ``tokenizer.json`` (`tokenizers`) and ``tokenizer_config.json``.
 
     `transformers` gives the same ids, but reads a written "[SEP]" as the control token, as people expect of "[MASK]"
@@ -67,9 +67,10 @@ def save_tokenizer(folder: Path, vocabulary: list[str], lowercase: bool, longest
     with atomic_file(folder / "vocab.txt") as file:
         file.write("".join(f"{piece}\n" for piece in vocabulary))
     with atomic_file(folder / "tokenizer.json") as file:
-        file.write(build_tokenizer(vocabulary, lowercase, longest_word).to_str(pretty=True))
+        file.write(build_tokenizer(vocabulary, lowercase, max_word_length).to_str(pretty=True))
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS, strict=True))
-    kind = "BertTokenizer" if longest_word == LONGEST_WORD else "PreTrainedTokenizerFast"  # the former knows no other
+    # BertTokenizer has a fixed max_word_length
+    kind = "BertTokenizer" if max_word_length == LONGEST_WORD else "PreTrainedTokenizerFast"
     write_json(
         folder / "tokenizer_config.json",
         {"tokenizer_class": kind, "do_lower_case": lowercase, "model_max_length": 512, **names},

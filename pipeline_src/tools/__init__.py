@@ -1,1 +1,1 @@
-"""What no stage needs: show, export, import, embed, fill-mask, doctor, plan and the like."""
+"""Tools that no stage needs."""

@@ -1,4 +1,4 @@
-"""Tool ``embed``: texts as vectors, pooled from the last layer of an encoder."""
+"""Tool ``embed``: vectors of texts, pooled from the last layer of an encoder."""
 
 from __future__ import annotations
 
@@ -7,69 +7,50 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file
 from pipeline_src.common.progress import log
-from pipeline_src.models.architecture import make_encoder
-from pipeline_src.models.bert import Bert
-from pipeline_src.models.names import ENCODER
+from pipeline_src.models.adapter import ENCODER
+from pipeline_src.models.bert import Bert, make_encoder
 from pipeline_src.tools.open_model import DEFAULT, Opened, open_model
+from pipeline_src.tools.texts import add_text_arguments, check_output, in_order, read_texts, tracked
 
-BATCH_TOKENS = 16_384  # in one batch
-AT_ONCE = 4_096  # texts that are sorted by length and held in memory together
+NO_ENCODER = "the folder has no encoder"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts; without any, the lines of --file or of stdin")
-    parser.add_argument("--file", type=Path, help="a text a line, UTF-8")
+    add_text_arguments(parser)
     parser.add_argument("--model", type=Path, default=DEFAULT, help=f"folder of the model (default {DEFAULT})")
     parser.add_argument(
         "--pooling", choices=POOLINGS, default="mean",
-        help="mean or maximum of the token vectors, marks included, or that of the first mark (default mean)",
+        help="mean or maximum of the token vectors, special tokens included, or the first token's (default mean)",
     )  # fmt: skip
     parser.add_argument("--normalise", action="store_true", help="divide each vector by its length")
     parser.add_argument("--output", type=Path, help=f"file, {' or '.join(WRITERS)}; without it, JSON lines to stdout")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write one vector a text, in the order of the texts.
+    """Write one vector per text, in the order of the texts.
 
     Raises:
         PipelineError: no model, no readable text, or an output of unknown kind.
     """
     output = arguments.output
-    if output is not None and output.suffix not in WRITERS:
-        raise PipelineError("unknown kind of output", output, remedy=f"name it {' or '.join(f'*{s}' for s in WRITERS)}")
-    if arguments.texts and arguments.file:
-        raise PipelineError("texts and --file", arguments.file, remedy="give one of the two")
-    opened = open_model(arguments.model, make_encoder, ENCODER, "the folder has no encoder")
+    check_output(output, WRITERS)
     with ExitStack() as stack:
-        texts = arguments.texts or _lines(arguments.file, stack)
+        texts = read_texts(arguments)
+        opened = open_model(arguments.model, make_encoder, ENCODER, NO_ENCODER)
         vectors = embed(opened, texts, arguments.pooling, arguments.normalise)
-        if output is None:
-            write_lines(vectors, sys.stdout)
-        else:
-            mode, write = WRITERS[output.suffix]
-            write(vectors, stack.enter_context(atomic_file(output, mode)))
-
-
-def _lines(path: Path | None, stack: ExitStack) -> Iterator[str]:
-    where = path or "standard input"
-    try:
-        file = stack.enter_context(open(path, "rb")) if path else sys.stdin.buffer
-        for line in file:
-            yield line.decode("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PipelineError("texts cannot be read", error, where=where, remedy="give a file in UTF-8") from None
+        vectors = tracked(vectors, arguments, stack, "embedding")
+        mode, write = WRITERS[output.suffix if output else ".jsonl"]
+        write(vectors, stack.enter_context(atomic_file(output, mode)) if output else sys.stdout, opened)
 
 
 def embed(
@@ -77,44 +58,31 @@ def embed(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each text with its vector, float32 [H], in order.
 
-    Texts are encoded in batches of similar lengths, BATCH_TOKENS at most; a longer text than the model takes is cut,
-    and how many were is logged. An empty text is [CLS] [SEP].
+    Texts that are too long for the model are truncated, and their number is logged. An empty text is [CLS] [SEP].
     """
     cut = 0
-    texts = iter(texts)
-    while some := list(islice(texts, AT_ONCE)):
+
+    def encode(some: list[str]) -> list[list[int]]:
+        nonlocal cut
         encodings = opened.tokenizer.encode_batch(some, add_special_tokens=False)
         cut += sum(len(encoding) > opened.max_seqlen for encoding in encodings)
-        ids = [encoding.ids[: opened.max_seqlen] for encoding in encodings]
-        vectors = np.empty((len(some), opened.config.hidden_size), np.float32)
-        for numbers in _batches([len(text) + 2 for text in ids]):
-            pooled = _pool(opened, [ids[number] for number in numbers], pooling, normalise)
-            vectors[numbers] = pooled.cpu().numpy()
-        yield from zip(some, vectors, strict=True)
+        return [encoding.ids[: opened.max_seqlen] for encoding in encodings]
+
+    yield from in_order(texts, encode, lambda ids: pool(opened, ids, pooling, normalise))
     if cut:
         log.warning("%d texts were cut to the %d tokens that the model takes", cut, opened.max_seqlen)
 
 
-def _batches(lengths: list[int]) -> Iterator[list[int]]:
-    """Numbers of texts, the longest first, as many at once as fit when padded to the longest of them."""
-    batch: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        if batch and lengths[batch[0]] * (len(batch) + 1) > BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(number)
-    yield batch
-
-
 @torch.inference_mode()
-def _pool(opened: Opened[Bert], texts: list[list[int]], pooling: str, normalise: bool) -> Tensor:
-    ids, segments, cu_seqlens = opened.pack(texts)
-    hidden, _ = opened.model(ids, segments, cu_seqlens)
+def pool(opened: Opened[Bert], texts: list[list[int]], pooling: str = "mean", normalise: bool = False) -> np.ndarray:
+    """Return the vectors of a batch of texts given as ids, float32 [B, H]."""
+    ids, token_type_ids, cu_seqlens = opened.pack(texts)
+    hidden, _ = opened.model(ids, token_type_ids, cu_seqlens)
     vectors = POOLINGS[pooling](hidden.float(), cu_seqlens)
-    return torch.nn.functional.normalize(vectors) if normalise else vectors
+    return (torch.nn.functional.normalize(vectors) if normalise else vectors).cpu().numpy()
 
 
-# Each takes hidden states [T, H] and starts [B + 1], and gives [B, H].
+# Each takes hidden states [T, H] and cu_seqlens [B + 1], and returns [B, H].
 POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "mean", offsets=cu_seqlens),
     "max": lambda hidden, cu_seqlens: torch.segment_reduce(hidden, "max", offsets=cu_seqlens),
@@ -122,17 +90,28 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def write_lines(vectors: Iterable[tuple[str, np.ndarray]], file: IO[str]) -> None:
-    """A JSON object a line: ``text`` and ``vector``, in the fewest digits that give the same float32."""
+def write_lines(vectors: Iterable[tuple[str, np.ndarray]], file: IO[str], opened: Opened[Bert]) -> None:
+    """Write a JSON object per line: ``text`` and ``vector``, in the fewest digits that give the same float32."""
     for text, vector in vectors:
         numbers = [float(str(number)) for number in vector]
         file.write(json.dumps({"text": text, "vector": numbers}, ensure_ascii=False) + "\n")
 
 
-def write_array(vectors: Iterable[tuple[str, np.ndarray]], file: IO[bytes]) -> None:
-    """NumPy's format: float32 [texts, H]; [0, 0] where there are none."""
-    rows = [vector for _, vector in vectors]
-    np.save(file, np.stack(rows) if rows else np.empty((0, 0), np.float32))
+def write_array(vectors: Iterable[tuple[str, np.ndarray]], file: IO[bytes], opened: Opened[Bert]) -> None:
+    """Write NumPy's format, float32 [texts, H]; its header has room for the number of texts, known at the end."""
+
+    def write_header(count: int) -> None:
+        shape = (count, opened.config.hidden_size)
+        np.lib.format.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": "<f4"})
+
+    write_header(0)
+    count = 0
+    for _, vector in vectors:
+        file.write(vector.astype("<f4").tobytes())
+        count += 1
+    file.seek(0)
+    write_header(count)
 
 
-WRITERS = {".jsonl": ("w", write_lines), ".npy": ("wb", write_array)}
+Writer = Callable[[Iterable[tuple[str, np.ndarray]], IO[Any], Opened[Bert]], None]
+WRITERS: dict[str, tuple[str, Writer]] = {".jsonl": ("w", write_lines), ".npy": ("wb", write_array)}

@@ -1,4 +1,4 @@
-"""A model folder opened for use: its encoder, its tokenizer, and the ids of a text."""
+"""Open a model folder for the tools: model, tokenizer, and the ids of texts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import PRETRAINED
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.hub import filled, load_config
-from pipeline_src.models.tensors import read_tensors
-from pipeline_src.tokenizer.frame import Frame, read_frames
-from pipeline_src.tokenizer.load import check_entries, load_tokenizer
+from pipeline_src.models.hub import filled, load_config, read_tensors
+from pipeline_src.tokenizer.load import check_vocab_size, load_tokenizer
+from pipeline_src.tokenizer.special_tokens import Template, read_templates
 
-DEFAULT = PRETRAINED / "long"
+DEFAULT = PRETRAINED / "phase2"
 Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
 class Opened(Generic[Model]):
-    """A model without dropout, on a GPU where there is one."""
+    """A model in evaluation mode, on a GPU if there is one."""
 
     model: Model
     config: BertConfig
@@ -36,49 +35,49 @@ class Opened(Generic[Model]):
     device: torch.device
 
     @cached_property
-    def frame(self) -> Frame:
-        """The marks around a text."""
-        return read_frames(self.tokenizer).single
+    def frame(self) -> Template:
+        """Template of special tokens around a text."""
+        return read_templates(self.tokenizer).single
 
     @property
     def max_seqlen(self) -> int:
-        """Tokens that fit beside the marks around a text."""
+        """Number of tokens that fit, without the special tokens."""
         return self.config.longest_input - self.frame.size
 
     def pack(self, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, segments and starts, as the encoder takes them, of texts given as ids; adds the marks."""
+        """Add special tokens to texts given as ids; return input_ids [T], token_type_ids [T], cu_seqlens [B + 1]."""
         lengths = np.array([len(text) for text in texts], np.int64)
         flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
-        ids, segments = map(torch.from_numpy, self.frame.lay_out(flat, lengths[:, None]))
+        ids, token_type_ids = map(torch.from_numpy, self.frame.apply_batch(flat, lengths[:, None]))
         cu_seqlens = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + self.frame.size)]))
-        return ids.to(self.device), segments.to(self.device), cu_seqlens.to(self.device)
+        return ids.to(self.device), token_type_ids.to(self.device), cu_seqlens.to(self.device)
 
 
 def open_model(folder: Path, make: Callable[[BertConfig], Model], only: tuple[str, ...], without: str) -> Opened[Model]:
-    """Open a folder that this project made or imported.
+    """Open a model folder of this project.
 
     Args:
         folder: of the model.
-        make: makes the model of its config, with weights of any value.
-        only: starts of our names of the parameters that are used; the others keep their initial values.
-        without: what a folder lacks that has no parameter of one of these starts ("has no ... head").
+        make: returns the model of a config; its weights are overwritten.
+        only: prefixes of the parameters that are loaded; the others keep their initial values.
+        without: error message if a prefix has no parameter.
 
     Raises:
-        PipelineError: no model is there, or not of this kind, or its tokenizer has more entries than it.
+        PipelineError: there is no model, or not of this kind, or its tokenizer has more entries than the model.
     """
     if not folder.is_dir():
         raise PipelineError(
-            "no model here", folder, remedy="give --model FOLDER, or make it: run the study, or see the tool `import`"
+            "no model here", folder, hint="give --model FOLDER, or make it: run the study, or see the tool `import`"
         )
     torch.set_num_threads(usable_cores())
     config, tokenizer = load_config(folder), load_tokenizer(folder)
-    tokenizer.no_truncation()  # some models bring a length along at which texts would be cut unseen
+    tokenizer.no_truncation()  # some tokenizers come with a length at which texts would be truncated silently
     tokenizer.no_padding()
-    check_entries(tokenizer, config.vocab_size, folder)
+    check_vocab_size(tokenizer, config.vocab_size, folder)
     tensors = read_tensors(folder, config.names)
     for start in only:
         if not any(name.startswith(start) for name in tensors):
-            raise PipelineError(without, start, where=folder, remedy="give --model one that was pretrained here")
+            raise PipelineError(without, start, where=folder, hint="give --model one that was pretrained here")
     model = filled(make, config, tensors, folder, only)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return Opened(model.to(device).eval(), config, tokenizer, device)

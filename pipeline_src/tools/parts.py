@@ -1,4 +1,4 @@
-"""Tool ``parts``: list the parts of a dump of one date, as its publisher does, in params.yaml."""
+"""Tool ``parts``: list the parts of a dump of one date in params.yaml."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file
-from pipeline_src.params.study import check_study, load_study
-from pipeline_src.sources.catalogue import Source, resolve
-from pipeline_src.sources.corpus_source import load_corpus_source
-from pipeline_src.sources.fetch import published_list
-from pipeline_src.tools.yaml_editor import YamlEditor
+from pipeline_src.common.yaml_files import SOURCES
+from pipeline_src.config.study import check_study, load_study
+from pipeline_src.download.catalogue import Source, load_source, resolve
+from pipeline_src.download.fetch import published_list
+from pipeline_src.tools.preset import dumped, round_trip
 
 PARAMS = Path("params.yaml")
 GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")  # a named group of a part's regular expression
@@ -26,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
     parser.add_argument("--date", required=True, help="of the dump, such as 20260901")
     parser.add_argument("--dump", default="enwiki", help="an entry of catalogue/sources (default: enwiki)")
-    parser.add_argument("--print", action="store_true", help="only say which parts there are, and change nothing")
+    parser.add_argument("--print", action="store_true", help="only print the parts, and change nothing")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Find the parts; print them, or put them into params.yaml.
+    """Find the parts; print them, or write them into params.yaml.
 
     Raises:
         PipelineError: as in :func:`find_parts` and :func:`write_parts`.
@@ -46,20 +46,20 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def find_parts(name: str, date: str) -> list[str]:
-    """Parts of one dump in natural order (2 before 10), from the publisher's list of checksums.
+    """Return the parts of one dump in natural order (2 before 10), from the publisher's list of checksums.
 
     Raises:
-        PipelineError: no such entry, one without dates and parts, no network, no dump of that date, or one that is
-            not whole yet.
+        PipelineError: no such entry, one without dates and parts, no network, no dump of that date, or an
+            incomplete one.
     """
     if not re.fullmatch(r"\d{8}", date):
-        raise PipelineError("not a date of a dump", date, where="--date", remedy="write year, month, day: 20260901")
-    source = load_corpus_source(name)
+        raise PipelineError("not a date of a dump", date, where="--date", hint="write year, month, day: 20260901")
+    source = load_source(SOURCES, name)
     address = source.files[0].checksum_file
     if source.part is None or address is None or "{date}" not in source.files[0].path:
         raise PipelineError(
             "this entry has no dates with parts to list", name, where="--dump",
-            remedy="name one whose files have {date} in their path and a checksum_file, such as enwiki",
+            hint="name one whose files have {date} in their path and a checksum_file, such as enwiki",
         )  # fmt: skip
     address = address.format(date=date)
     try:
@@ -69,7 +69,7 @@ def find_parts(name: str, date: str) -> list[str]:
             raise
         raise PipelineError(
             "no dump of that date", date, where=address,
-            remedy=f"choose a date that {address.rpartition('/')[0].rpartition('/')[0]}/ lists; old ones are deleted",
+            hint=f"choose a date that {address.rpartition('/')[0].rpartition('/')[0]}/ lists; old ones are deleted",
         ) from None  # fmt: skip
     names = {line.split()[-1].lstrip("*") for line in listed.splitlines() if line.strip()}
     template = "{part}" if "{part}" in source.files[0].path else GROUP.sub(r"{\1}", source.part)
@@ -78,15 +78,15 @@ def find_parts(name: str, date: str) -> list[str]:
     files = {file.path for part in parts for file in resolve(name, source, date=date, part=part).files}
     if not parts or not files <= names:
         raise PipelineError(
-            "the dump is not whole yet: a file is not listed" if parts else "no part is listed",
+            "the dump is not complete yet: a file is not listed" if parts else "no part is listed",
             min(files - names, default=source.files[0].path.replace("{date}", date)), where=address,
-            remedy="wait until the publisher has made it, or choose an earlier date",
+            hint="wait until the publisher has made it, or choose an earlier date",
         )  # fmt: skip
     return parts
 
 
 def _file_names(source: Source, date: str) -> re.Pattern[str]:
-    """The entry's ``path`` read backwards: matches the names of its first file, with what the part's groups hold."""
+    """Return a pattern of the names of the entry's first file, with the part's groups."""
     assert source.part is not None
     fields = {"part": source.part, **dict(GROUP.findall(source.part))}
     pieces = re.split(r"\{(\w+)\}", source.files[0].path)  # text, field, text, field, …
@@ -98,25 +98,24 @@ def _file_names(source: Source, date: str) -> re.Pattern[str]:
 
 
 def _natural(part: str) -> list[int | str]:
-    """Sorts the numbers in a name as numbers."""
+    """Return a key that sorts the numbers in a name as numbers."""
     return [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", part)]
 
 
 def write_parts(name: str, date: str, parts: list[str], params: Path = PARAMS) -> None:
-    """Put dump, date and parts into a study; all else in it, comments too, stays as it is.
+    """Write dump, date and parts into a study; everything else in it, comments too, stays unchanged.
 
     Raises:
-        PipelineError: the study is not valid, before or after; it is then as it was.
+        PipelineError: the study is not valid, before or after; it is then unchanged.
     """
     load_study(params)
-    editor = YamlEditor(params.read_text(encoding="utf-8"))
-    study = editor.values
+    study = round_trip().load(params.read_text(encoding="utf-8"))
     block = study["wikipedia"]
     listed, earlier = CommentedSeq(parts), block["parts"]
     if (len(earlier) - 1) in earlier.ca.items:  # comments that follow the list hang on its last line
         listed.ca.items[len(parts) - 1] = earlier.ca.items[len(earlier) - 1]
     block.update(dump=name, date=DoubleQuotedScalarString(date), parts=listed)
-    text = editor.dumps()
+    text = dumped(study)
     check_study(yaml.safe_load(text), params)
     with atomic_file(params) as file:
         file.write(text)

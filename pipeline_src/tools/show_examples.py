@@ -1,8 +1,9 @@
-"""Tool ``show``: pretraining examples as text that a person can read, with what is to be predicted."""
+"""Tools ``show``, which prints pretraining examples, and ``statistics``, which prints corpus statistics as JSON."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 import numpy as np
@@ -11,28 +12,24 @@ from tokenizers import Tokenizer
 from pipeline_src.common.counter_rng import permuted
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import VOCABULARY
-from pipeline_src.params.study import load_study
-from pipeline_src.pretraining.loading.batches import PretrainingBatch, open_examples
-from pipeline_src.pretraining.loading.readable import ReadablePiece, pair_label, readable_pieces
+from pipeline_src.config.study import load_study
+from pipeline_src.examples.token_store import SPLITS
+from pipeline_src.pretraining.data import PretrainingBatch, ReadablePiece, open_examples, pair_label, readable_pieces
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
-from pipeline_src.tokenizer.token_store import SPLITS
 
 STYLES = {"mask": "\033[1;31m", "random": "\033[1;33m", "keep": "\033[1;32m"}
 RESET = "\033[0m"
-KEY = (
-    "what must be predicted stands in braces: {{{mask} word}}, {{other word}} in place of a word, "
-    "{{word=}} left as it is"
-)
+KEY = "what is predicted is in braces: {{{mask} word}}, {{other word}} in place of a word, {{word=}} left as it is"
 NEXT_KEY = "every word is predicted from those before it; none is masked or replaced"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
-    parser.add_argument("--phase", choices=("short", "long"), default="short")
+    parser.add_argument("--phase", choices=("phase1", "phase2"), default="phase1")
     parser.add_argument("--split", choices=SPLITS, default="train")
     parser.add_argument("--count", type=int, default=3, help="how many, from all over the phase (default 3)")
-    parser.add_argument("--example", type=int, help="this one alone, by its number")
-    parser.add_argument("--epoch", type=int, default=0, help="whose masks, where masking is dynamic")
+    parser.add_argument("--example", type=int, help="only this one, by its number")
+    parser.add_argument("--epoch", type=int, default=0, help="whose masks, if masking is dynamic")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -57,7 +54,7 @@ def main(arguments: argparse.Namespace) -> None:
     elif 0 <= arguments.example < len(examples):
         numbers = np.asarray([arguments.example])
     else:
-        raise PipelineError("no such example", arguments.example, remedy=f"give 0 to {len(examples) - 1}")
+        raise PipelineError("no such example", arguments.example, hint=f"give 0 to {len(examples) - 1}")
     label_shift = examples.corruption.label_shift
     print(NEXT_KEY if label_shift else KEY.format(mask=kind_of(tokenizer).mask))
     for number in numbers:
@@ -70,7 +67,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def as_text(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int, colour: bool = False) -> list[str]:
-    """The segments of a batch's first example as text, pieces joined to words, each masked token in braces."""
+    """Return the segments of a batch's first example as text, with predicted tokens in braces."""
     lines = []
     for segment in readable_pieces(batch, tokenizer, label_shift):
         words = [("" if piece.inner else " ") + _spelt(piece, colour) for piece in segment]
@@ -83,3 +80,15 @@ def _spelt(piece: ReadablePiece, colour: bool) -> str:
         return piece.text
     text = f"{{{piece.text}=}}" if piece.fate == "keep" else f"{{{piece.text} {piece.was}}}"
     return f"{STYLES[piece.fate]}{text}{RESET}" if colour else text
+
+
+def add_statistics_arguments(parser: argparse.ArgumentParser) -> None:
+    """``statistics`` takes no arguments."""
+
+
+def statistics(arguments: argparse.Namespace) -> None:
+    """Print the statistics of the study in params.yaml; errors as in ``corpus_statistics``."""
+    from pipeline_src.corpus.corpus_statistics import corpus_statistics
+
+    study = load_study()
+    print(json.dumps(corpus_statistics(study.wikipedia.parts, study.tasks), indent=2, ensure_ascii=False))

@@ -1,55 +1,244 @@
-"""Checkpoints: all that a training needs to go on, so that one killed at any moment ends as one never stopped.
+"""Checkpoints, from which a killed training continues to the bit, and the state that a second phase starts from.
 
-``checkpoints/<phase>/<fingerprint>/step-<N>/`` holds weights and moments, and ``state.json`` with the identity of the
-training, the loop's state, the checksum of the tensors and one of all this. A folder takes its name only when it is
-whole; damage that comes later is found by the checksums. Where the data stands and what dropout draws are functions of
-seed and step, so need no keeping.
+``checkpoints/<phase>/<hash of the identity>/step-<N>/`` holds weights and moments, and ``state.json`` with the identity
+of the training, the loop's state, a checksum of the tensors and one of itself. A folder gets its name only when it is
+complete; later damage is found by the checksums. The position in the data and the random numbers of dropout are
+functions of seed and step, so they are not stored.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import google_crc32c
-from torch import Tensor
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipeline_src.common.checksum import checksum
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, read_json, write_json
+from pipeline_src.common.files import atomic_directory, checksum, hash_file, read_json, write_json
+from pipeline_src.common.names import number_of
+from pipeline_src.common.paths import CHECKPOINTS
 from pipeline_src.common.progress import log
-from pipeline_src.models.tensors import write_tensors
-from pipeline_src.training.checkpoint_settings import ROOT, minutes
-from pipeline_src.training.distributed import Distributed
-from pipeline_src.training.identity import difference, fingerprint
+from pipeline_src.models.hub import CARD, write_tensors
+from pipeline_src.training.distributed import Distributed, distribute_like, full_tensor_on_host
 from pipeline_src.training.loop import TrainState
-from pipeline_src.training.optimiser import MOMENTS
-from pipeline_src.training.state import STATE, WEIGHT, Parameters, restore_tensors, tensors_of
+from pipeline_src.training.optimizers import MOMENTS, step_count
 
-TENSORS = "tensors.safetensors"
+FOLDER = "PIPELINE_CHECKPOINTS"
+MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
+EXPERIMENTS = Path(".dvc/tmp/exps").parts  # where `dvc exp run --temp` and the queue's workers run
+WEIGHTS = "model.safetensors"
+STATE, OPTIMIZER_TENSORS, TENSORS = "state.json", "optimizer.safetensors", "tensors.safetensors"
+WEIGHT = "weight"  # prefix of weights in a checkpoint's tensors
 KINDS = (WEIGHT, *MOMENTS)
 NAME = re.compile(r"step-[0-9]{8,}")
+KEPT = "steps"  # folder, in a saved model, of those that were kept on the way
 OWN_SUM = "checksum_of_the_rest"  # of state.json itself
-IN_USE = ".in-use"  # beside the checkpoints of a training; locked while it runs
-KEEP = 2  # newest checkpoints of one training; the best by validation loss is kept besides
+IN_USE = ".in-use"  # in the folder of a training's checkpoints; locked while it runs
+KEEP = 2  # newest checkpoints of one training; the best by validation loss is kept as well
+Parameters = Mapping[str, nn.Parameter]  # by the names they are stored under
+
+
+def checkpoint_root(folder: Path) -> Path:
+    """Return where a study in ``folder`` keeps its checkpoints.
+
+    DVC deletes the folder of an experiment that was stopped; its checkpoints are kept in the main checkout, so that the
+    same command continues from them.
+    """
+    parts = folder.parts
+    for place in range(len(parts) - len(EXPERIMENTS)):
+        if parts[place : place + len(EXPERIMENTS)] == EXPERIMENTS:
+            return Path(*parts[:place]) / CHECKPOINTS
+    return CHECKPOINTS
+
+
+ROOT = Path(os.environ.get(FOLDER) or checkpoint_root(Path.cwd()))
+
+
+def check_settings() -> None:
+    """Check the environment's settings of checkpoints before any work.
+
+    Raises:
+        PipelineError: the folder cannot be created or written, or the minutes are not a number.
+    """
+    minutes()
+    reason = None
+    try:
+        ROOT.mkdir(parents=True, exist_ok=True)
+        if not os.access(ROOT, os.W_OK | os.X_OK):
+            reason = "no permission to write there"
+    except OSError as error:
+        reason = error.strerror
+    if reason:
+        raise PipelineError(
+            "checkpoints cannot be written", ROOT, where=reason,
+            hint=f"name a folder that you may write in ${FOLDER}, or unset it",
+        )  # fmt: skip
+
+
+def minutes() -> float:
+    """Return the minutes between two checkpoints: ``$PIPELINE_CHECKPOINT_MINUTES``, 10 if unset.
+
+    Raises:
+        PipelineError: it is not a number, or below 0.
+    """
+    return number_of("minutes", MINUTES, 10)
+
+
+def tensors_of(
+    parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], keep: bool = True
+) -> dict[str, Tensor]:
+    """Return weights or moments of every parameter, named ``<kind>.<parameter>``.
+
+    Moments of a parameter that has not been trained yet are zero. DTensors are gathered to the host one at a time: all
+    processes must call this, with ``keep`` on the one that writes.
+    """
+    tensors = {}
+    for name, parameter in parameters.items():
+        for kind in kinds:
+            tensor = parameter if kind == WEIGHT else optimizer.state[parameter].get(kind, torch.zeros_like(parameter))
+            gathered = full_tensor_on_host(tensor.detach())
+            if keep:
+                tensors[f"{kind}.{name}"] = gathered.contiguous()
+    return tensors
+
+
+def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
+    """Return a module's ``state_dict``; DTensors are gathered as by :func:`tensors_of`."""
+    tensors = {}
+    for name, tensor in module.state_dict().items():
+        gathered = full_tensor_on_host(tensor)
+        if keep:
+            tensors[name] = gathered
+    return tensors
+
+
+def restore_tensors(
+    path: Path, parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], step: int, hint: str
+) -> None:
+    """Load the tensors of :func:`tensors_of` and set the optimizer's number of steps.
+
+    Raises:
+        PipelineError: the file is missing, damaged, or of another model.
+    """
+    try:
+        with safe_open(path, "pt") as stored, torch.no_grad():
+            names = set(stored.keys())
+            for name, parameter in parameters.items():
+                state = optimizer.state[parameter]
+                for kind in kinds:
+                    full = f"{kind}.{name}"
+                    if full not in names or tuple(stored.get_slice(full).get_shape()) != tuple(parameter.shape):
+                        raise PipelineError("state of another model", full, where=path, hint=hint)
+                    target = parameter if kind == WEIGHT else state.setdefault(kind, torch.empty_like(parameter))
+                    target.copy_(distribute_like(stored.get_tensor(full), target))
+                state["step"] = step_count(optimizer, parameter, step)
+    except (FileNotFoundError, SafetensorError, OSError) as error:
+        raise PipelineError("no training state to read", error, where=path, hint=hint) from None
+
+
+def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
+    """Write the moments and the number of steps to ``folder``, for the next phase.
+
+    ``state.json`` also has checksums of the moments and of the model's weights, and so identifies the state.
+
+    Args:
+        moments: from :func:`tensors_of`, of the kinds MOMENTS.
+    """
+    folder.mkdir()
+    write_tensors(folder / OPTIMIZER_TENSORS, moments)
+    write_json(folder / STATE, {"step": step, "sums": {name: checksum(path) for name, path in _summed(folder)}})
+
+
+def _summed(folder: Path) -> Iterator[tuple[str, Path]]:
+    yield OPTIMIZER_TENSORS, folder / OPTIMIZER_TENSORS
+    for path in (folder.parent / WEIGHTS, *sorted(folder.parent.glob(f"*/{WEIGHTS}"))):  # each saved model
+        yield str(path.relative_to(folder.parent)), path
+
+
+def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return bytes and sha256 of each file of a saved model, by path, without its card and the models kept in it."""
+    named = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        name: {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+        for name, path in named.items()
+        if path.name != CARD and not name.startswith(f"{KEPT}/")
+    }
+
+
+def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> int:
+    """Fill the optimizer from ``folder`` and return the number of steps taken.
+
+    Raises:
+        PipelineError: the state or the weights are missing, damaged or of another model.
+    """
+    hint = "run the phase before again, or `dvc pull` its output"
+    try:
+        state = read_json(folder / STATE)
+        step, sums = int(state["step"]), dict(state["sums"])
+        found = {name: checksum(path) for name, path in _summed(folder)}
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise PipelineError("no training state to read", error, where=folder, hint=hint) from None
+    if found != sums:
+        damaged = sorted(name for name in found if found[name] != sums.get(name))
+        raise PipelineError("not as it was written", ", ".join(damaged), where=folder, hint=hint)
+    restore_tensors(folder / OPTIMIZER_TENSORS, parameters, optimizer, MOMENTS, step, hint)
+    return step
+
+
+def hash_values(identity: Mapping[str, Any]) -> str:
+    """Return twelve hexadecimal digits of the SHA-256 of JSON values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Describe how two identities differ: ``pretrain.train_batch_size 32 there, 64 here``."""
+    before, now = dict(_flat(there)), dict(_flat(here))
+    return "; ".join(
+        f"{name} {before.get(name, 'not set')} there, {now.get(name, 'not set')} here"
+        for name in sorted({*before, *now})
+        if before.get(name, "not set") != now.get(name, "not set")
+    )
+
+
+def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the conditions that only affect rounding; under others the same training continues.
+
+    Args:
+        settings: from machine.yaml.
+    """
+    device = distributed.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+    return {"torch": torch.__version__, "processes": distributed.world_size, "device": name, **settings}
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds beside weights and moments.
+    """The contents of a checkpoint other than weights and moments.
 
     Attributes:
         state: of the loop.
-        compute: what was spent so far, as :class:`pipeline_src.training.compute_tracker.ComputeTracker` keeps it.
+        compute: from :meth:`pipeline_src.training.throughput.ComputeTracker.state`.
     """
 
     state: TrainState
@@ -60,10 +249,13 @@ class Checkpoints:
     """The checkpoints of one training.
 
     Args:
-        phase: the phase of pretraining; ``ROOT/<phase>`` holds those of all identities.
-        identity: parameters, data and code that decide the result; JSON values, nested by key.
-        machine: what decides only how sums are rounded; another one is logged, not refused.
+        phase: ``ROOT/<phase>`` holds the checkpoints of all identities.
+        identity: parameters, data and code that determine the result; JSON values, nested by key.
+        machine: see :func:`environment`; a difference is logged, not refused.
         distributed: the processes that train. All of them save and restore; the main one writes.
+
+    Attributes:
+        mixed: whether steps were taken under other conditions than ``machine`` too.
     """
 
     def __init__(
@@ -71,31 +263,31 @@ class Checkpoints:
     ) -> None:
         self.distributed = distributed
         self.phase, self.identity = ROOT / phase, json.loads(json.dumps(identity))
-        self.machine = json.loads(json.dumps(machine))
-        self.folder = self.phase / fingerprint(self.identity)
+        self.machine, self.mixed = json.loads(json.dumps(machine)), False
+        self.folder = self.phase / hash_values(self.identity)
         self._saved = time.monotonic()
         self._pause = 60 * minutes()
         self._in_use: IO[str] | None = None
 
     def due(self) -> bool:
-        """Whether the last one is older than ``$PIPELINE_CHECKPOINT_MINUTES`` (10 where it is not set)."""
+        """Whether the last checkpoint is older than ``$PIPELINE_CHECKPOINT_MINUTES``."""
         return time.monotonic() - self._saved >= self._pause
 
     def save(
         self,
         parameters: Parameters,
-        optimiser: Optimizer,
+        optimizer: Optimizer,
         state: TrainState,
         compute: dict[str, Any],
         validation: float | None,
     ) -> None:
-        """Write the checkpoint of ``state.step`` and remove those that are neither among the newest nor the best.
+        """Write the checkpoint of ``state.step``, and remove those that are neither among the newest nor the best.
 
         Args:
-            parameters, optimiser, state, compute: as :meth:`restore` gives them back.
-            validation: the validation loss, where it was measured after this step; the lowest marks the best.
+            parameters, optimizer, state, compute: restored by :meth:`restore`.
+            validation: the validation loss if it was measured after this step; the lowest marks the best checkpoint.
         """
-        tensors = tensors_of(parameters, optimiser, KINDS, keep=self.distributed.is_main)
+        tensors = tensors_of(parameters, optimizer, KINDS, keep=self.distributed.is_main)
         if self.distributed.is_main:
             self._write(tensors, state, compute, validation)
         self.distributed.wait_for_all()
@@ -109,6 +301,7 @@ class Checkpoints:
             content = {
                 "identity": self.identity,
                 "machine": self.machine,
+                "mixed": self.mixed,
                 "state": asdict(state),
                 "compute": compute,
                 "validation": validation,
@@ -121,10 +314,10 @@ class Checkpoints:
             if step not in kept:
                 shutil.rmtree(self._path(step))
 
-    def restore(self, parameters: Parameters, optimiser: Optimizer) -> Checkpoint | None:
-        """Fill parameters and optimiser from the newest whole checkpoint; None where there is none of this identity.
+    def restore(self, parameters: Parameters, optimizer: Optimizer) -> Checkpoint | None:
+        """Load parameters and optimizer from the newest intact checkpoint; returns None if this identity has none.
 
-        A damaged one is passed over with a warning. Checkpoints of another identity are named with what differs.
+        A damaged one is skipped with a warning. Checkpoints of other identities are logged with their differences.
 
         Raises:
             PipelineError: a checkpoint in this training's folder is of another identity, the processes do not all see
@@ -139,14 +332,15 @@ class Checkpoints:
                 log.info("not used: %s", other)
             return None
         path = self._path(step)
-        restore_tensors(path / TENSORS, parameters, optimiser, KINDS, step, f"delete {path}")
+        restore_tensors(path / TENSORS, parameters, optimizer, KINDS, step, f"delete {path}")
+        self.mixed = content["mixed"] or content["machine"] != self.machine
         if content["machine"] != self.machine:
             changed = difference(content["machine"], self.machine)
             log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
         return Checkpoint(TrainState(**content["state"]), content["compute"])
 
     def finish(self) -> None:
-        """Remove this training's checkpoints, now that its outputs are whole; the best one goes to ``best``."""
+        """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``."""
         best = self._best(_steps(self.folder))
         if best is not None:
             shutil.rmtree(self.phase / "best", ignore_errors=True)
@@ -154,16 +348,18 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _newest(self) -> tuple[int, dict[str, Any] | None]:
-        """Step and content of the newest whole checkpoint; None where there is none."""
-        for step in reversed(_steps(self.folder)):
+        """Step and content of the newest intact checkpoint; (0, None) if there is none."""
+        steps = _steps(self.folder)
+        for step in reversed(steps):
             try:
                 return step, self._check(self._path(step))
-            except Damaged as error:
-                log.warning("checkpoint of step %d is damaged (%s); going back to the one before", step, error)
+            except CorruptCheckpointError as error:
+                then = "going back to the one before" if step > steps[0] else "there is none before it to go back to"
+                log.warning("checkpoint of step %d is damaged (%s); %s", step, error, then)
         return 0, None
 
     def _agree(self, step: int, content: Mapping[str, Any] | None) -> None:
-        """Fail on all processes where they would go on from different checkpoints, or train different things."""
+        """Fail on all processes if they would continue from different checkpoints or train different things."""
         mine = (self.folder.name, step, content["checksum"] if content else None)
         seen = self.distributed.gather(mine)
         for rank, theirs in enumerate(seen):
@@ -171,21 +367,21 @@ class Checkpoints:
                 named = [f"process {one} step {seen[one][1]:,} of {seen[one][0]}" for one in (0, rank)]
                 raise PipelineError(
                     "the processes see different checkpoints", ", ".join(named), where=self.phase,
-                    remedy="keep checkpoints on a disk that all machines share (PIPELINE_CHECKPOINTS), and start all "
+                    hint="keep checkpoints on a disk that all machines share (PIPELINE_CHECKPOINTS), and start all "
                     "processes in the same checkout",
                 )  # fmt: skip
 
     def kept_model(self, step: int) -> Path:
-        """Where the model of a step of ``keep_steps`` waits for the end of its phase."""
+        """Return where the model of a step of ``keep_checkpoint_steps`` is kept until the end of its phase."""
         return self.folder / "kept" / str(step)
 
     def _best(self, steps: list[int]) -> int | None:
-        """The step with the lowest validation loss; None where none was measured."""
+        """The step with the lowest validation loss; None if it was never measured."""
         losses = {}
         for step in steps:
             try:
                 loss = _read_state(self._path(step))["validation"]
-            except Damaged:
+            except CorruptCheckpointError:
                 continue
             if loss is not None:
                 losses[step] = loss
@@ -195,52 +391,51 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def _check(self, path: Path) -> dict[str, Any]:
-        """What ``state.json`` of a checkpoint says, whose tensors are as written and whose identity is this one."""
+        """Content of a checkpoint's ``state.json``, after checking its tensors and identity."""
         content = _read_state(path)
         try:
-            whole = checksum(path / TENSORS) == content["checksum"]
+            intact = checksum(path / TENSORS) == content["checksum"]
         except OSError as error:
-            raise Damaged(str(error).splitlines()[0]) from None
-        if not whole:
-            raise Damaged("the tensors have another checksum than was written")
+            raise CorruptCheckpointError(str(error).splitlines()[0]) from None
+        if not intact:
+            raise CorruptCheckpointError("the tensors have another checksum than was written")
         if path != self._path(content["state"]["step"]):
-            raise Damaged(f"it is of step {content['state']['step']:,}, by what it says of itself")
+            raise CorruptCheckpointError(f"it is of step {content['state']['step']:,}, by what it says of itself")
         if content["identity"] != self.identity:
             raise PipelineError(
                 "a checkpoint of other parameters", difference(content["identity"], self.identity), where=path,
-                remedy=f"delete {path}, or set the parameters as they were",
+                hint=f"delete {path}, or set the parameters as they were",
             )  # fmt: skip
         return content
 
     def _others(self) -> Iterator[str]:
-        """Checkpoints of other identities, each with what differs."""
         for folder in sorted(self.phase.glob("*")):
             steps = _steps(folder)
             if folder != self.folder and steps:
                 try:
                     identity = _read_state(folder / f"step-{steps[-1]:08d}")["identity"]
                     differs = difference(identity, self.identity)
-                except Damaged:
+                except CorruptCheckpointError:
                     differs = "damaged, or of an older version"
                 yield f"{folder}, step {steps[-1]:,}: {differs} (delete it if that training is not to go on)"
 
 
-class Damaged(Exception):
+class CorruptCheckpointError(Exception):
     """A checkpoint is not as it was written."""
 
 
 def _read_state(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself.
+    """Content of a checkpoint's ``state.json``.
 
     Raises:
-        Damaged: it cannot be read, or is not as it was written.
+        CorruptCheckpointError: it cannot be read, or is not as it was written.
     """
     try:
         content = read_json(path / STATE)
     except (PipelineError, OSError) as error:
-        raise Damaged(str(error).splitlines()[0]) from None
+        raise CorruptCheckpointError(str(error).splitlines()[0]) from None
     if not isinstance(content, dict) or content.pop(OWN_SUM, None) != _own_sum(content):
-        raise Damaged(f"{STATE} has another checksum than was written")
+        raise CorruptCheckpointError(f"{STATE} has another checksum than was written")
     return content
 
 
@@ -250,12 +445,12 @@ def _own_sum(content: Any) -> int:
 
 
 def _steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints in a folder, ascending; copies under other names are none."""
+    """Steps of the checkpoints in a folder, ascending; copies under other names do not count."""
     return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*") if NAME.fullmatch(path.name))
 
 
 def _lock(path: Path) -> IO[str]:
-    """An open file that is locked until it is closed, or its process ends however it does.
+    """Return an open file that is locked until it is closed or its process ends.
 
     Raises:
         PipelineError: another process holds it.
@@ -269,7 +464,7 @@ def _lock(path: Path) -> IO[str]:
         raise PipelineError(
             "the same training runs already",
             path.parent,
-            remedy="wait for it, or stop it; this one would go on from it",
+            hint="wait for it, or stop it; this one would go on from it",
         ) from None
     except OSError as error:  # a disk without locks
         log.warning("%s cannot be locked (%s): start this training only once", path.parent, error.strerror)

@@ -1,62 +1,79 @@
-"""The processes that train one model together, as torchrun or srun starts them; a single process is a world of one."""
+"""The processes that train one model together, started by torchrun or srun, and how they share its parameters.
+
+Sharding is torch's FSDP2: each process keeps a part of every parameter, a ``DTensor``. ``shard_grad_op`` gathers the
+full weights once a step, so that only gradients and moments are sharded; ``full_shard`` gathers those of one block at a
+time, forward and backward, for models that do not fit one device. Checkpoints and models on disk always hold full
+tensors.
+"""
 
 from __future__ import annotations
 
 import faulthandler
+import fcntl
+import ipaddress
+import itertools
 import os
-import time
-from collections.abc import Iterator, Sequence
+import socket
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pipeline_src.common.environment import number_of
 from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.names import number_of
 from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
-from pipeline_src.params.machine import Device, Precision
-from pipeline_src.training.free_gpu import take_free_gpu
-from pipeline_src.training.joining import join
-from pipeline_src.training.network import check_network, choose_interface
-from pipeline_src.training.precision import choose_precision
-from pipeline_src.training.presence import Presence
-from pipeline_src.training.sharding import before_backward, is_sharded
+from pipeline_src.config.machine import Device, Precision
+from pipeline_src.models.attention import AMPERE
 
-HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; decides nothing of the result, so no parameter
-HUNG = 120  # seconds that a process waits in a step for the others, where it is not set
-STARTING = timedelta(minutes=10)  # for the others to join, and in the first steps, in which torch.compile may work
-WARM = 8  # exchanges after which no more than HUNG_AFTER is waited: those of joining and of the first steps
-FOR_MAIN = timedelta(minutes=30)  # while the main process reads or writes what may be large
-MAIN_FIRST = 5.0  # seconds that the others leave the main process to say what went wrong, before a launcher ends all
-ENDED = 30.0  # seconds after an error in which a process must have ended by itself
+if TYPE_CHECKING:  # FSDP takes nearly as long to load as the rest of torch: imported where something is sharded
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+
+# values of machine.yaml's pretrain.sharding
+NO_SHARD, SHARD_GRAD_OP, FULL_SHARD = "none", "shard_grad_op", "full_shard"
+
+HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; does not affect the result, so no parameter
+HUNG = (
+    300  # its default: the first steps may differ by minutes where torch.compile finds its cache on one machine alone
+)
+STARTING = timedelta(minutes=10)  # for all processes to start
+SLOW = timedelta(minutes=30)  # for the main process to read or write large files
+MAIN_WAITS, OTHERS_WAIT = timedelta(seconds=5), timedelta(seconds=15)  # after a timeout, to name who hangs
+ENDED = 30.0  # seconds after an error until a process that cannot end by itself is ended
+INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's own variable
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable
+_CLAIMED: list[IO[str]] = []  # locks on GPUs, held until the process ends
 _LEFT: list[object] = []  # process groups that were left
 
 
 @dataclass(frozen=True)
 class Distributed:
-    """One process among those that train together.
+    """One process among those that train together; a single process is a world of one.
 
     Attributes:
         rank: its number; 0 is the main process.
-        world_size: how many there are.
-        device: what it computes on.
-        precision: of the model's products.
-        patient: a group of all, on the host, that waits long for the main process; None where there is but one.
-        presence: tells which of the others have ended; likewise.
+        world_size: number of processes.
+        device: the device it computes on.
+        precision: of matrix products.
+        slow_group: all processes over gloo, with a timeout that covers reading and writing; None if there is only one.
     """
 
     rank: int
     world_size: int
     device: torch.device
     precision: torch.dtype = torch.float32
-    patient: dist.ProcessGroup | None = None
-    presence: Presence | None = None
+    slow_group: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:
@@ -64,164 +81,193 @@ class Distributed:
         return self.rank == 0
 
     def autocast(self) -> torch.autocast:
-        """A context for a forward pass, in which products are computed in ``precision``."""
+        """Context for a forward pass whose matrix products are computed in ``precision``."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16)
 
     def all_reduce(self, numbers: Sequence[float]) -> list[float]:
-        """Sum of each number over all processes. They are on the host, so no GPU waits for it."""
+        """Sum each number over all processes. The numbers are on the host, so no GPU is waited for."""
         if self.world_size == 1:
             return list(numbers)
-        self._begin_exchange()
         tensor = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
 
     def all_reduce_tensor(self, tensor: Tensor) -> Tensor:
-        """Sum of a tensor on ``device`` over all processes, in place."""
+        """Sum a tensor on ``device`` over all processes, in place."""
         if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def largest(self, number: int) -> int:
-        """The largest of the processes' numbers; as :meth:`all_reduce`, on the host."""
+    def all_reduce_max(self, number: int) -> int:
+        """Return the largest of the processes' numbers, which are on the host."""
         if self.world_size == 1:
             return number
-        self._begin_exchange()
         tensor = torch.tensor(number)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return int(tensor)
 
     def gather(self, value: Any) -> list[Any]:
-        """Every process's value, by rank; anything that pickles. It waits long, for any that still reads or writes."""
+        """Return every process's value by rank; anything that pickles. Waits for those that still read or write."""
         if self.world_size == 1:
             return [value]
-        self._begin_exchange()
         values = [None] * self.world_size
-        dist.all_gather_object(values, value, group=self.patient)
+        dist.all_gather_object(values, value, group=self.slow_group)
         return values
 
     def wait_for_all(self) -> None:
-        """Go on when every process has come here, however long the main one has read or written before."""
+        """Return once every process has called this, however long the main one reads or writes."""
         self.gather(None)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module, wrapped so that its gradients are averaged over all processes; as it is where it is sharded."""
+        """Wrap the module so that gradients are averaged over all processes; a sharded module is returned as it is."""
         if self.world_size == 1 or is_sharded(module):
             return module
         devices = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
 
-    def _begin_exchange(self) -> None:
-        if self.presence is None:
-            return
-        self.presence.exchanges += 1
-        if self.presence.exchanges == WARM:
-            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_hung_after()))
-
 
 def single_process(precision: Precision = "auto", wanted: Device = "auto") -> Distributed:
-    """A world of one process, on a GPU where there is one: the one that the fewest others of this user have taken.
+    """Return a world of one process, on a GPU if there is one.
 
     Raises:
-        PipelineError: the device wanted is not there, or has no such precision.
+        PipelineError: the wanted device is not there, or does not support the precision.
     """
     device = torch.device("cpu" if wanted == "auto" else wanted)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        remedy = "set device in machine.yaml to auto or cpu; mps needs a Mac of Apple's own chips and macOS 14 or later"
-        raise PipelineError("this torch finds no GPU of Apple's", "mps", where="machine.yaml: device", remedy=remedy)
+        hint = "set device in machine.yaml to auto or cpu; mps needs a Mac of Apple's own chips and macOS 14 or later"
+        raise PipelineError("this torch finds no GPU of Apple's", "mps", where="machine.yaml: device", hint=hint)
     if wanted == "auto" and torch.cuda.is_available():
-        device = torch.device("cuda", take_free_gpu(torch.cuda.device_count()))
+        device = torch.device("cuda", _claim_gpu(torch.cuda.device_count()))
         torch.cuda.set_device(device)
     return Distributed(0, 1, device, choose_precision(precision, device))
 
 
-def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Within it a backward pass adds to this process's gradients alone; the ``last`` one averages them over all."""
-    if is_sharded(module):
-        before_backward(module, last)
-    return nullcontext() if last or not isinstance(module, DistributedDataParallel) else module.no_sync()
-
-
 @contextmanager
 def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> Iterator[Distributed]:
-    """Join the processes that torchrun, or ``srun`` without it, has started; leave them at the end.
+    """Join the processes that torchrun or ``srun`` has started, and leave them at the end.
 
     Raises:
-        PipelineError: there are more processes on a machine than GPUs, or a GPU has no such precision; the first
-            machine is not known by its name, or not reached; or others have ended or hang, which are named.
+        PipelineError: the processes do not find each other, share a GPU, or a GPU does not support the precision; or,
+            within the context, another process has ended or hangs.
     """
     rank, world_size, local_rank = place()
     if world_size == 1:
         yield single_process(precision, wanted)
         return
     if wanted == "mps":
-        remedy = "start one process, or set device: cpu in machine.yaml"
-        raise PipelineError("several processes cannot share Apple's GPU", f"{world_size} processes", remedy=remedy)
-    _hung_after()  # a mistake in it stops here
-    check_network()
+        hint = "start one process, or set device: cpu in machine.yaml"
+        raise PipelineError("several processes cannot share Apple's GPU", f"{world_size} processes", hint=hint)
+    timeout = timedelta(seconds=number_of("seconds", HUNG_AFTER, HUNG, 1, SLOW.total_seconds()))
     device = torch.device("cpu") if wanted == "cpu" else _own_device(local_rank)
     products = choose_precision(precision, device)
-    store = join(_shared_store(rank, world_size), rank, world_size, STARTING)
-    choose_interface(store, rank, world_size)
+    store = _shared_store(rank, world_size)
+    if interface := choose_interface(store, rank, world_size, os.environ["MASTER_ADDR"]):
+        os.environ.setdefault(INTERFACE, interface)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=STARTING)
-    presence = Presence(store, rank, world_size)
-    patient = dist.new_group(backend="gloo", timeout=FOR_MAIN)
-    distributed = Distributed(rank, world_size, device, products, patient, presence)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+    slow_group = dist.new_group(backend="gloo", timeout=SLOW)
+    roll_call = dist.new_group(backend="gloo", timeout=OTHERS_WAIT)
+    distributed = Distributed(rank, world_size, device, products, slow_group)
     try:
         _check_devices(distributed)
         if rank == 0:
             log.info("%d processes train together", world_size)
         yield distributed
-    except Interrupted:  # all have agreed on it
-        _leave(presence)
+    except Interrupted:  # all processes have agreed on it
+        _leave()
         raise
     except BaseException as error:
-        # Nothing is waited for: the others may be in the middle of an exchange. If this process cannot end without
-        # them, it is ended.
+        # Nothing is waited for: the others may be in the middle of a collective.
         _LEFT.append(dist.group.WORLD)
-        missing = presence.missing() if isinstance(error, RuntimeError) else []
         faulthandler.dump_traceback_later(ENDED, exit=True)
-        if not missing:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
-        if rank:
-            time.sleep(MAIN_FIRST)
         raise PipelineError(
-            "processes that train together have ended or hang", ", ".join(missing),
-            where=f"noticed by process {rank} of {world_size}: {str(error).splitlines()[0].partition('. ')[0]}",
-            remedy="see the log of that process (logs/pretrain/*.process-*.log) and of its machine, then run the same "
-            "command again: it goes on from the last checkpoint",
+            "processes that train together have ended or hang", _lost(str(error), roll_call),
+            where=f"noticed by process {rank} of {world_size} on {os.uname().nodename}",
+            hint="see the logs of the others (logs/pretrain/*.process-*.log), of the launcher and of their machines, "
+            "then run the same command again: it goes on from the last checkpoint",
         ) from error  # fmt: skip
     else:
-        _leave(presence)
+        _leave()
 
 
-def _shared_store(rank: int, world_size: int) -> Any:
-    """What all processes share, on the first machine."""
+def _lost(said: str, roll_call: dist.ProcessGroup) -> str:
+    """Torch's account of a failed collective; after a timeout, of which processes no longer answer."""
+    if "Timed out" in said:
+        try:
+            dist.monitored_barrier(roll_call, MAIN_WAITS, wait_all_ranks=True)  # the others wait for their group's time
+        except RuntimeError as error:
+            said = str(error)
+    return said.splitlines()[0].partition("] ")[2].partition(". ")[0] or said
+
+
+def _shared_store(rank: int, world_size: int) -> dist.Store:
+    """Return the store that all processes share, on the first machine."""
     try:
         store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=STARTING))
     except dist.DistError as error:
-        way = f"{os.environ['MASTER_ADDR']} port {os.environ['MASTER_PORT']}"
-        does = "cannot listen" if rank == 0 else "cannot be reached"
         raise PipelineError(
-            f"the first of the processes that train together {does}", way,
+            "the processes that train together do not find each other",
+            f"{os.environ['MASTER_ADDR']} port {os.environ['MASTER_PORT']}",
             where=f"process {rank} on {os.uname().nodename}: {str(error).splitlines()[0].partition('. ')[0]}",
-            remedy="set MASTER_PORT to a free port if another job has it; MASTER_ADDR is an address of the first "
-            "machine, which the others must reach by that port",
+            hint="MASTER_ADDR is an address of the first machine that the others reach, MASTER_PORT a port that is "
+            "free there; see the logs of the others, in case one did not start",
         ) from error  # fmt: skip
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        # torchrun's own store outlives a restart, and with it the addresses of processes that have ended. Several
+        # machines count restarts differently: there workflow/torchrun.py has a new store made for each.
+        return dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     return store
 
 
-def _leave(presence: Presence) -> None:
+def source_address(host: str) -> str:
+    """This machine's address on the route to ``host``, or "" if there is none. Nothing is sent."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as route:
+            route.connect(address)
+            return str(route.getsockname()[0])
+    except OSError:
+        return ""
+
+
+def choose_interface(
+    store: dist.Store,
+    rank: int,
+    world_size: int,
+    host: str,
+    source: Callable[[str], str] = source_address,
+    interfaces: Callable[[], Mapping[str, list[Any]]] = psutil.net_if_addrs,
+) -> str:
+    """Return the network interface that routes to ``host``, the first machine, or "" if there is none.
+
+    gloo would take the address of the host's name, on Debian 127.0.1.1. On the first machine ``host`` may be such an
+    address too: there it is the interface that routes to another machine.
+    """
+    own = source(host)
+    store.set(f"address/{rank}", own)
+    addresses = [store.get(f"address/{other}").decode() for other in range(world_size)]
+    remote = [address for address in addresses if address and not _is_loopback(address)]
+    if own and _is_loopback(own):
+        own = source(remote[0]) if remote else "127.0.0.1"
+    found = (name for name, known in interfaces().items() if own in (each.address.partition("%")[0] for each in known))
+    return next(found, "")
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _leave() -> None:
     # The group itself is kept until the process ends: its destructor joins gloo's threads while it holds Python's
     # lock, for which one of them may wait, and then the process never ends.
-    presence.leave()
     _LEFT.append(dist.group.WORLD)
     dist.destroy_process_group()
 
 
 def _own_device(local_rank: int) -> torch.device:
-    """A GPU for each process of a machine; where a task sees its own GPU alone, that is number 0."""
+    """A GPU for each process of a machine; a task that sees only its own GPU sees it as number 0."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
@@ -230,7 +276,7 @@ def _own_device(local_rank: int) -> torch.device:
 
 
 def _check_devices(distributed: Distributed) -> None:
-    """Fail on all processes where two of them have one GPU."""
+    """Fail on all processes if two of them have the same GPU."""
     device = distributed.device
     if device.type != "cuda":
         return
@@ -240,9 +286,139 @@ def _check_devices(distributed: Distributed) -> None:
         if taken in devices[:rank]:
             raise PipelineError(
                 "more processes than GPUs", f"processes {devices.index(taken)} and {rank} have the same",
-                where=taken[0], remedy="start one process a GPU",
+                where=taken[0], hint="start one process a GPU",
             )  # fmt: skip
 
 
-def _hung_after() -> float:
-    return number_of("seconds", HUNG_AFTER, HUNG, 1, FOR_MAIN.total_seconds())
+def _claim_gpu(gpus: int) -> int:
+    """Return the visible GPU that the fewest trainings of this user run on.
+
+    A GPU is claimed by locking a file, which the system unlocks when the process ends.
+    """
+    if gpus == 1:
+        return 0
+    visible = os.environ.get(VISIBLE, "").split(",")
+    names = visible if len(visible) == gpus else [str(number) for number in range(gpus)]
+    folder = Path(tempfile.gettempdir(), f"pipeline-gpus-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    for turn in itertools.count():  # a second training on a GPU locks its second file
+        for number, name in enumerate(names):
+            lock = open(folder / f"{name.replace('/', '-')}.{turn}", "w")  # noqa: SIM115  # held until the process ends
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            _CLAIMED.append(lock)
+            return number
+    raise AssertionError  # count() has no end
+
+
+def choose_precision(wanted: Precision, device: torch.device) -> torch.dtype:
+    """Choose the dtype of matrix products on a device; ``auto`` is bfloat16 on CUDA from Ampere on, else float32.
+
+    Raises:
+        PipelineError: bfloat16 is wanted on a GPU older than Ampere, which has none, or on Apple's, where it was never
+            tried; the GPU is named.
+    """
+    if wanted == "float32":
+        return torch.float32
+    old = device.type == "cuda" and torch.cuda.get_device_capability(device) < AMPERE
+    if wanted == "auto" and (old or device.type != "cuda"):
+        return torch.float32
+    if device.type == "mps":
+        hint = "set precision: float32 (or auto) in machine.yaml"
+        raise PipelineError("Apple's GPU trains in float32 here", wanted, where="training", hint=hint)
+    if old:
+        raise PipelineError(
+            "this GPU has no bfloat16", torch.cuda.get_device_name(device), where="training",
+            hint="set precision: float32 (or auto) in machine.yaml; or take a GPU of the Ampere generation or later "
+            "(A100, A10, L4, RTX 30), or hide this one with CUDA_VISIBLE_DEVICES= to train on the CPU",
+        )  # fmt: skip
+    return torch.bfloat16
+
+
+def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]:
+    """Context for a backward pass, of which only the ``last`` one of a step averages gradients over the processes.
+
+    A module sharded by ``full_shard`` sums them in every pass, so that no process ever holds all gradients.
+    """
+    if is_sharded(module):
+        module.set_is_last_backward(last)
+        if sharding_of(module) == SHARD_GRAD_OP:
+            module.set_requires_gradient_sync(last)
+            module.set_reshard_after_backward(last)
+    return nullcontext() if last or not isinstance(module, DistributedDataParallel) else module.no_sync()
+
+
+def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[str, ...] = ()) -> None:
+    """Shard an objective's parameters over all processes, each block of the model separately.
+
+    Everything kept, gathered and summed is float32; as without sharding, autocast chooses the dtypes of products.
+
+    Args:
+        objective: best on the device ``meta``, so that no process ever holds all of it; changed in place.
+        device: of this process.
+        how: SHARD_GRAD_OP or FULL_SHARD.
+        methods: other methods than ``forward`` that compute with the objective's parameters.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    # keys and values are views, which torch warns of; no operation in place follows
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for part in list(objective.modules()):
+        for block in part if isinstance(part, nn.ModuleList) else ():
+            fully_shard(block, mesh=mesh, reshard_after_forward=how == FULL_SHARD)
+            for method in getattr(block, "FORWARD_METHODS", ()):
+                register_fsdp_forward_method(block, method)
+    fully_shard(objective, mesh=mesh, reshard_after_forward=False)
+    for method in methods:
+        register_fsdp_forward_method(objective, method)
+    objective.sharding = how  # type: ignore[assignment]  # torch types attributes as tensors or modules
+
+
+def sharding_of(module: nn.Module) -> str:
+    """Return how the module's parameters are sharded: NO_SHARD, SHARD_GRAD_OP or FULL_SHARD."""
+    return str(getattr(module, "sharding", NO_SHARD))
+
+
+def is_sharded(module: nn.Module) -> TypeGuard[FSDPModule]:
+    """Whether the module's parameters are sharded over the processes."""
+    return sharding_of(module) != NO_SHARD
+
+
+def reshard(module: nn.Module) -> None:
+    """Free the weights that a pass without a backward one has gathered."""
+    if not is_sharded(module):
+        return
+    from torch.distributed.fsdp import FSDPModule
+
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
+
+
+def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether this process holds only a part of the tensor."""
+    return hasattr(tensor, "placements")
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Gather a DTensor, which all processes must do at once; any other tensor is returned as it is."""
+    return tensor.full_tensor() if is_dtensor(tensor) else tensor
+
+
+def full_tensor_on_host(tensor: Tensor) -> Tensor:
+    """As :func:`full_tensor`, but move what was gathered to the host."""
+    return full_tensor(tensor).cpu() if is_dtensor(tensor) else tensor
+
+
+def distribute_like(tensor: Tensor, target: Tensor) -> Tensor:
+    """This process's part of a full tensor, sharded as ``target`` is; the tensor itself if that is no DTensor."""
+    if not is_dtensor(target):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(target.device), target.device_mesh, target.placements, src_data_rank=None)

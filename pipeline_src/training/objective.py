@@ -13,11 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipeline_src.common.members import load_member
+from pipeline_src.common.registry import load_member
+from pipeline_src.config.pretrain import ObjectiveParams
+from pipeline_src.config.schema import Section
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.flops import Workload
-from pipeline_src.params.base import Block
-from pipeline_src.params.objectives import NoParams
 from pipeline_src.training.loop import B, Objective
 
 MODEL = "model."  # where an objective keeps the network whose parameters are stored under their own names
@@ -42,15 +42,15 @@ class PretrainingObjective(Objective[B]):
 
     Args:
         config: sizes of the encoder.
-        pairs: what is learnt of an example's two segments, as ``examples.pairs`` has it.
-        own: the block ``objectives.<name>`` of params.yaml.
+        pairs: what is learnt of an example's two segments, as ``examples.pair_objective`` has it.
+        objective_params: the block ``objectives.<name>`` of params.yaml.
 
     Attributes:
         terms: of the loss, by name, with their weights; ``weights`` are those of the terms that this run has.
         validation_columns: figures of :meth:`measure` that stand in the curve; by the first, a loss, the best
             checkpoint is found.
         causal: whether a token sees those before it and itself alone.
-        config, pairs, own: as given.
+        config, pairs, objective_params: as given.
         teacher: what it learns from, where it has one.
     """
 
@@ -59,16 +59,17 @@ class PretrainingObjective(Objective[B]):
     causal: ClassVar[bool]
     teacher: Any = None
 
-    def __init__(self, config: BertConfig, pairs: str, own: Block | None = None) -> None:
+    def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__()
-        self.config, self.pairs, self.own = config, pairs, NoParams() if own is None else own
+        self.config, self.pairs = config, pairs
+        self.objective_params = ObjectiveParams() if objective_params is None else objective_params
 
     @classmethod
-    def make_teacher(cls, config: BertConfig) -> nn.Module | None:
+    def build_teacher(cls, config: BertConfig) -> nn.Module | None:
         """The model to learn from, with weights of any value; None for an objective that has no teacher."""
         return None
 
-    def learn_from(self, teacher: nn.Module) -> None:
+    def set_teacher(self, teacher: nn.Module) -> None:
         """Take a teacher. It stays no part of this module: nothing trains, saves or moves it.
 
         Raises:
@@ -96,7 +97,7 @@ class PretrainingObjective(Objective[B]):
         """Tie parameters that are one again, after a move from one kind of memory to another has parted them."""
 
     @abstractmethod
-    def draw_weights(self, generator: torch.Generator) -> None:
+    def init_weights(self, generator: torch.Generator) -> None:
         """Fill in the weights that training starts from, the same on every machine."""
 
     @abstractmethod
@@ -111,7 +112,7 @@ class PretrainingObjective(Objective[B]):
         """Put right what :meth:`saved_models` were filled with from their folders, where these hold something else."""
 
     @abstractmethod
-    def word_scores(
+    def token_logits(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
     ) -> Tensor:
         """Scores of every entry of the vocabulary at the places ``predicted`` [P, entries]; arguments as ``Bert``'s."""

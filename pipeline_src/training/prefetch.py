@@ -1,20 +1,24 @@
-"""Batches made off the main thread, so that training never waits for its data."""
+"""Batches prepared by a thread and copied to the device while it computes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 from queue import Empty, Full, Queue
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
 
 T = TypeVar("T")
-POLL = 0.1  # seconds after which a thread that waits looks whether the other side is gone
+POLL = 0.1  # seconds between a waiting thread's checks that the other one still runs
 
 
 def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
-    """Yield ``items`` in order; a thread makes up to ``depth`` of them before they are asked for.
+    """Yield ``items`` in order; a thread prepares up to ``depth`` of them in advance.
 
-    What ``items`` raises is raised here. The thread ends when the generator is closed, at the latest one item later.
+    Exceptions of ``items`` are raised here. The thread ends when the generator is closed, at most one item later.
     """
     waiting: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
     done = threading.Event()
@@ -33,7 +37,7 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
                 if done.is_set():
                     return
             put(None, StopIteration())
-        except BaseException as error:  # the main thread decides what it means
+        except BaseException as error:  # raised on the main thread
             put(None, error)
 
     thread = threading.Thread(target=make, name="prefetch", daemon=True)
@@ -48,7 +52,59 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
                 return
             if error is not None:
                 raise error
-            yield item  # type: ignore[misc]  # None stands beside an error alone
+            yield item  # type: ignore[misc]  # None only comes with an error
     finally:
         done.set()
         thread.join()
+
+
+B = TypeVar("B")
+
+
+def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[Sequence[B]]:
+    """Yield ``batches``, whose micro-batches are dataclasses of tensors, with their tensors on ``device``.
+
+    A thread prepares them. For a GPU it also copies them, from page-locked memory and on a separate stream: on the
+    stream that computes, a copy would wait for every kernel queued before it, and the kernels after it for the copy
+    (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
+    """
+    if device.type == "cpu":
+        yield from prefetch(batches)
+        return
+    if device.type == "mps":
+        for batch in prefetch(batches):
+            yield [to_device(part, device) for part in batch]
+        return
+    copying = torch.cuda.Stream(device)
+
+    def send() -> Iterator[tuple[list[B], torch.cuda.Event]]:
+        torch.cuda.set_device(device)  # a new thread starts on GPU 0, and would allocate memory there
+        for batch in batches:
+            with torch.cuda.stream(copying):
+                sent = [to_device(part, device) for part in batch]
+            yield sent, copying.record_event()
+
+    for batch, copied in prefetch(send()):
+        computing = torch.cuda.current_stream(device)
+        computing.wait_event(copied)
+        for part in batch:
+            for tensor in tensors_of(part).values():
+                tensor.record_stream(computing)  # its memory is reused only when this stream is done with it
+        yield batch
+
+
+def to_device(batch: B, device: torch.device) -> B:
+    """Return the micro-batch with its tensors on ``device``; the host does not wait for the copies to a GPU."""
+    if device.type == "cpu":
+        return batch
+    if device.type == "mps":  # shares the host's memory: nothing is pinned
+        return replace(batch, **{name: tensor.to(device) for name, tensor in tensors_of(batch).items()})  # type: ignore[type-var]
+    on_host = {name: tensor for name, tensor in tensors_of(batch).items() if tensor.device.type == "cpu"}
+    moved = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in on_host.items()}
+    return replace(batch, **moved)  # type: ignore[type-var]
+
+
+def tensors_of(batch: Any) -> dict[str, Tensor]:
+    """Return the tensors among the fields of a dataclass, by name."""
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}

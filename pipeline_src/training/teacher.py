@@ -1,4 +1,4 @@
-"""The trained model that a student learns from: read, and checked before anything is trained."""
+"""Loading the trained model that a student learns from."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.models.adapter import BERT
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import load_config, load_weights
-from pipeline_src.models.names import BERT
 from pipeline_src.tokenizer.load import load_tokenizer
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -28,48 +28,48 @@ def load_teacher(
     device: torch.device,
     key: str,
 ) -> Model:
-    """A trained model in evaluation mode, without dropout, of which nothing is trained.
+    """Load a trained model in evaluation mode, without dropout and gradients.
 
     Args:
         folder: of the model, in Hugging Face's layout.
-        make: makes the part of it that is asked for; the encoder, with a head or without.
-        student: whose back end of attention it takes.
+        make: builds the model to load: the encoder, with or without a head.
+        student: the student's config, whose attention back end the teacher uses too.
         tokenizer: of the study.
-        device: to which it goes.
-        key: of params.yaml, by which the folder is named.
+        device: to load the model to.
+        key: of params.yaml that names the folder.
 
     Raises:
-        PipelineError: the folder is no model, of an architecture whose code the stage does not depend on, of another
-            vocabulary, for shorter sequences, or lacks the head that is asked for.
+        PipelineError: the folder has no model, or one of an architecture whose code the stage does not depend on, of
+            another vocabulary, for shorter sequences, or without the wanted head.
     """
     if not (folder / "config.json").exists():
         raise PipelineError(
             "no teacher here",
             folder,
             where=key,
-            remedy="name one that holds a trained model with the same vocabulary",
+            hint="name one that holds a trained model with the same vocabulary",
         )
     config = replace(load_config(folder, dropout=0.0), attention=student.attention)
     known = {BERT.model_type, student.names.model_type}
     if config.names.model_type not in known:
         raise PipelineError(
             "a teacher of another architecture", config.names.model_type, where=folder,
-            remedy=f"give one of {' or '.join(sorted(known))}: the stage depends on no other one's code",
+            hint=f"give one of {' or '.join(sorted(known))}: the stage depends on no other one's code",
         )  # fmt: skip
     if config.is_decoder:
         raise PipelineError(
             "a teacher that reads from left to right", folder, where=key,
-            remedy="teach with a model that was pretrained on masked words",
+            hint="teach with a model that was pretrained on masked words",
         )  # fmt: skip
     if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
         raise PipelineError(
             "a teacher of another vocabulary", folder, where=key,
-            remedy="teach with a model that was pretrained on this study's vocabulary, or take its vocabulary",
+            hint="teach with a model that was pretrained on this study's vocabulary, or take its vocabulary",
         )  # fmt: skip
     if config.longest_input < student.longest_input:
         raise PipelineError(
             "the teacher takes shorter sequences", f"{config.longest_input} tokens", where=folder,
-            remedy=f"set model.positions to at most {config.longest_input}, or take another teacher",
+            hint=f"set model.max_position_embeddings to at most {config.longest_input}, or take another teacher",
         )  # fmt: skip
     model = make(config)
     load_weights(model, folder)

@@ -11,15 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.models import linear_cross_entropy as chunked
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.distillation import Scored, distilled_scores
-from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.config.pretrain import DistilBertParams
+from pipeline_src.models import losses as chunked
+from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise
 from pipeline_src.models.hub import save_tensors
-from pipeline_src.objectives.distilled import Distilled
-from pipeline_src.params.objectives import DistilledParams
-from pipeline_src.pretraining.loading.batches import PretrainingBatch
-from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.models.losses import LazyLogits, distillation_loss
+from pipeline_src.objectives.distilbert import DistilBertObjective
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 
 ENTRIES, LENGTHS = 97, (20, 7, 13)
 KEEP = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
@@ -49,10 +47,10 @@ def flat_batch() -> tuple[Tensor, TensorBatch]:
 @pytest.mark.parametrize("tokens", ["all", "predicted"])
 def test_losses_and_gradients(tmp_path, monkeypatch, tokens):
     transformers = pytest.importorskip("transformers")
-    monkeypatch.setattr(chunked, "SCORES", 9 * ENTRIES)  # several chunks
+    monkeypatch.setattr(chunked, "CHUNK_LOGITS", 9 * ENTRIES)  # several chunks
     teacher = shaken(BertForMaskedLM(config(4)), 1)
-    objective = Distilled(config(2), "none", DistilledParams(tokens=tokens))
-    objective.learn_from(teacher.eval().requires_grad_(False))
+    objective = DistilBertObjective(config(2), "none", DistilBertParams(loss_on=tokens))
+    objective.set_teacher(teacher.eval().requires_grad_(False))
     shaken(objective.model, 2)
     loaded = {}
     for name, model in (("teacher", teacher), ("student", objective.model)):
@@ -69,8 +67,8 @@ def test_losses_and_gradients(tmp_path, monkeypatch, tokens):
         (scores[chosen] / 2).log_softmax(-1), (wanted[chosen] / 2).softmax(-1), reduction="batchmean"
     )  # of rows, which are tokens
     words = F.cross_entropy(scores[PREDICTED], LABELS)
-    states, goal = found.hidden_states[-1][KEEP][chosen], taught.hidden_states[-1][KEEP][chosen].detach()
-    cosine = F.cosine_embedding_loss(states, goal, torch.ones(len(chosen)))
+    states, goal = found.hidden_states[-1][KEEP], taught.hidden_states[-1][KEEP].detach()
+    cosine = F.cosine_embedding_loss(states, goal, torch.ones(len(states)))  # of all tokens in either case
     (5 * 4 * kl + 2 * words + cosine).backward()
 
     terms, counts = objective(batch), objective.count(batch)
@@ -81,7 +79,7 @@ def test_losses_and_gradients(tmp_path, monkeypatch, tokens):
     gradients = {name: parameter.grad for name, parameter in loaded["student"].named_parameters()}
     names = objective.config.names
     for name, parameter in objective.model.named_parameters():
-        expected = gradients[names.in_folder(name, "BertForMaskedLM")]
+        expected = gradients[names.to_hf_name(name, "BertForMaskedLM")]
         torch.testing.assert_close(parameter.grad, expected, rtol=1e-5, atol=1e-5 * max(1, expected.abs().max()))
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
@@ -90,10 +88,10 @@ def test_another_temperature_and_a_wider_teacher():
     generator = torch.Generator().manual_seed(0)
     shapes = ((7, 4), (30, 4), (30,), (7, 6), (30, 6), (30,))
     parts = [torch.randn(*shape, generator=generator) for shape in shapes]
-    student, teacher = Scored(*(part.requires_grad_() for part in parts[:3])), Scored(*parts[3:])
+    student, teacher = LazyLogits(*(part.requires_grad_() for part in parts[:3])), LazyLogits(*parts[3:])
     logs, shares = ((F.linear(*of) / 3).log_softmax(1) for of in (student, teacher))
     expected = 9 * F.kl_div(logs, shares, reduction="sum", log_target=True)
-    found = distilled_scores(student, teacher, 3.0)
+    found = distillation_loss(student, teacher, 3.0)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     for one, two in zip(*(torch.autograd.grad(loss, student) for loss in (found, expected)), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)

@@ -15,18 +15,23 @@ import torch
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.finetuning.task_heads import BertForTask
-from pipeline_src.interpretation.attention_maps import weights_kept
-from pipeline_src.models.architecture import load_architecture, make_encoder
-from pipeline_src.models.bert import INITIAL_STD, BertConfig, initialise
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.finetuning.heads import BertForTask
+from pipeline_src.interpretation.attention_maps import record_attention
+from pipeline_src.models.adapter import ENCODER
+from pipeline_src.models.attention import PackedBatch, QueryRows
+from pipeline_src.models.bert import (
+    INITIAL_STD,
+    BertConfig,
+    BertForPretraining,
+    initialise,
+    load_architecture,
+    make_encoder,
+)
 from pipeline_src.models.hub import TOKENIZER_FILES, load_config, load_weights, save_model
-from pipeline_src.models.names import ENCODER
-from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
+from pipeline_src.pretraining.import_model import main
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tools.embed import embed
 from pipeline_src.tools.fill_mask import USED, fill_mask
-from pipeline_src.tools.import_model import main
 from pipeline_src.tools.open_model import open_model
 
 transformers = pytest.importorskip("transformers")
@@ -42,7 +47,7 @@ class Case:
     """A member at a tiny size.
 
     Attributes:
-        architecture: file of ``architectures/``.
+        architecture: file of ``models/``.
         changes: of the config beyond the sizes.
     """
 
@@ -117,7 +122,7 @@ class Pair:
     def gradients(self) -> dict[str, Tensor | None]:
         """Of their parameters, by our names."""
         names = self.ours.bert.config.names
-        folder = {names.in_folder(name, type(self.theirs).__name__): name for name, _ in self.ours.named_parameters()}
+        folder = {names.to_hf_name(name, type(self.theirs).__name__): name for name, _ in self.ours.named_parameters()}
         return {folder[name]: parameter.grad for name, parameter in self.theirs.named_parameters()}
 
 
@@ -154,16 +159,16 @@ def pair(request, tmp_path_factory) -> Pair:
 
 
 def test_hidden_states_scores_loss_and_gradients(pair):
-    layout = PackedLayout.of(pair.cu_seqlens, sum(LENGTHS))
+    layout = PackedBatch.of(pair.cu_seqlens, sum(LENGTHS))
     ids, segments, _ = pair.flat
     expected = pair.theirs.base_model(**pair.padded, output_hidden_states=True)
-    found = pair.ours.bert.states(ids, segments, layout)
+    found = pair.ours.bert.hidden_states(ids, segments, layout)
     assert len(found) == len(expected.hidden_states)
     for number, (one, two) in enumerate(zip(found[1:], expected.hidden_states[1:], strict=True)):
         close(one, two[pair.keep], f"layer {number}")
 
     pair.ours.zero_grad(), pair.theirs.zero_grad()
-    rows = RowsInUse.of(*rows_of(pair))
+    rows = QueryRows.of(*rows_of(pair))
     hidden, pooled = pair.ours.bert(*pair.flat, None, rows, decoded=True)
     places = torch.searchsorted(rows.index, pair.predicted)
     of_words, _ = pair.ours.cls["predictions"].loss(hidden[places], pair.labels)
@@ -190,8 +195,8 @@ def test_hidden_states_scores_loss_and_gradients(pair):
 def test_attention_weights_of_every_head(pair):
     ids, segments, _ = pair.flat
     expected = pair.theirs.base_model(**pair.padded, output_attentions=True).attentions
-    with torch.no_grad(), weights_kept(pair.ours.bert) as found:
-        pair.ours.bert.states(ids, segments, PackedLayout.of(pair.cu_seqlens, sum(LENGTHS)))
+    with torch.no_grad(), record_attention(pair.ours.bert) as found:
+        pair.ours.bert.hidden_states(ids, segments, PackedBatch.of(pair.cu_seqlens, sum(LENGTHS)))
     assert len(found) == len(expected) == pair.ours.bert.config.num_hidden_layers
     for layer, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
         for row, length in enumerate(LENGTHS):
@@ -225,7 +230,7 @@ def test_a_folder_of_theirs_fills_masks_and_embeds_here(pair, tmp_path):
         shutil.copyfile(pair.folder / name, tmp_path / "theirs" / name)
     main(Namespace(source=tmp_path / "theirs", destination=tmp_path / "made", lowercase=True))
     own, made = (open_model(folder, BertForPretraining, USED, "no head") for folder in (pair.folder, tmp_path / "made"))
-    assert fill_mask(made, "a [MASK] b", 3) == fill_mask(own, "a [MASK] b", 3)
+    assert next(fill_mask(made, ["a [MASK] b"], 3)) == next(fill_mask(own, ["a [MASK] b"], 3))
     one, two = (open_model(folder, make_encoder, ENCODER, "") for folder in (pair.folder, tmp_path / "made"))
     assert np.array_equal(*(next(embed(opened, ["a b c"]))[1] for opened in (one, two)))
 
@@ -255,10 +260,10 @@ def test_initial_weights_are_drawn_as_the_original_draws_them(pair):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         fresh = dict(type(pair.theirs)(pair.theirs.config).named_parameters())
-    names, cut = pair.ours.bert.config.names, pair.ours.bert.config.initial_cut
+    names, cut = pair.ours.bert.config.names, pair.ours.bert.config.initializer_cutoff_factor
     cut_there = hasattr(pair.theirs.config, "initializer_cutoff_factor")
     for name, parameter in one.named_parameters():
-        reference = fresh.get(names.in_folder(name, type(pair.theirs).__name__))
+        reference = fresh.get(names.to_hf_name(name, type(pair.theirs).__name__))
         if reference is None or parameter.numel() < 1000:
             continue
         expected = CUT_STD if cut and not cut_there else 1

@@ -22,19 +22,18 @@ from tokenizers.trainers import BpeTrainer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.model import ModelParams
+from pipeline_src.download.synthetic import write_task
 from pipeline_src.finetuning.finetune import run as finetune
-from pipeline_src.models.architecture import make_encoder
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.names import ENCODER
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.model import ModelParams
-from pipeline_src.task_sources.synthetic import write_task
-from pipeline_src.tokenizer.frame import read_frames
+from pipeline_src.models.adapter import ENCODER
+from pipeline_src.models.bert import BertForPretraining, make_encoder
+from pipeline_src.pretraining.import_model import main
+from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
+from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.tools.embed import embed
 from pipeline_src.tools.fill_mask import USED, fill_mask, reading_masks
-from pipeline_src.tools.foreign_tokenizer import read_foreign, save_foreign
-from pipeline_src.tools.import_model import main
 from pipeline_src.tools.open_model import open_model
 
 transformers = pytest.importorskip("transformers")
@@ -173,7 +172,7 @@ def check_ids(folder: Path, model_type: str, lines: list[str], out: Path) -> Non
         for other in (theirs, again):
             assert ids == other(text, add_special_tokens=False, split_special_tokens=True)["input_ids"], text
     first, second = (ours.encode(text, add_special_tokens=False).ids for text in TRICKY[:2])
-    ids, segments = read_frames(ours).pair.around(first, second)
+    ids, segments = read_templates(ours).pair.apply(first, second)
     assert ids == theirs(*TRICKY[:2])["input_ids"] and segments == again(*TRICKY[:2]).get("token_type_ids", segments)
     mask = kind_of(ours).mask
     for prompt in (f"The {mask} sat {mask}.", f"{mask} sat", f"a{mask} b"):
@@ -228,7 +227,7 @@ def test_an_imported_model_fills_masks_embeds_and_is_fine_tuned(bare, tmp_path, 
         scores = theirs(**inputs).logits[0]
         states = theirs.base_model(**inputs).last_hidden_state[0]
     likely = scores[inputs["input_ids"][0] == tokenizer.mask_token_id][0].softmax(-1).topk(5)
-    found = fill_mask(open_model(Path("ours"), BertForPretraining, USED, ""), "The [MASK] sat.", 5)[0]
+    found = next(fill_mask(open_model(Path("ours"), BertForPretraining, USED, ""), ["The [MASK] sat."], 5))[1][0]
     assert [token for token, _ in found] == tokenizer.convert_ids_to_tokens(likely.indices.tolist())
     assert [share for _, share in found] == pytest.approx(likely.values.tolist(), rel=1e-4)
     plain = tokenizer("The cat sat.", return_tensors="pt")
@@ -237,9 +236,11 @@ def test_an_imported_model_fills_masks_embeds_and_is_fine_tuned(bare, tmp_path, 
     ((_, vector),) = embed(open_model(Path("ours"), make_encoder, ENCODER, ""), ["The cat sat."])
     assert vector.tolist() == pytest.approx(states.tolist(), abs=1e-4)
     write_task("sst2", Path("data/tasks/sst2"), seed=1)
-    recipe = Recipe(learning_rates=1e-3, epochs=1, batches=512, max_length=16)
-    architecture = ModelParams(architecture=model_type.replace("-", "_"), layers=1, hidden=16, heads=2)
-    params = FinetuneParams(model="ours", default=recipe)
+    recipe = TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=512, max_length=16)
+    architecture = ModelParams(
+        architecture=model_type.replace("-", "_"), num_hidden_layers=1, hidden_size=16, num_attention_heads=2
+    )
+    params = FinetuneParams(model="ours", defaults=recipe)
     finetune(seed=1, model=architecture, finetune=params, task="sst2", restart="1")
     assert len(transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1/kept-model")) == len(tokenizer)
 
@@ -262,6 +263,17 @@ DISENTANGLED = {
 }
 
 
+def saved_with(**parts) -> Callable[[Path], None]:
+    """A class that takes tokenizer.json as it is, with other parts in it."""
+
+    def change(folder: Path) -> None:
+        as_fast(folder)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        write_json(folder / "tokenizer.json", tokenizer | parts)
+
+    return change
+
+
 def words(folder: Path) -> None:
     tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
@@ -274,8 +286,11 @@ def words(folder: Path) -> None:
     [
         (lambda folder: settings(folder, tokenizer_class="GPT2Tokenizer"), "would not be the same here: GPT2Tokenizer"),
         (words, "a BPE that is not of bytes"),
-        (lambda folder: settings(folder, mask_token="<m>"), "spelt in another way: <m>"),
+        (lambda folder: settings(folder, mask_token="<m>"), "of another spelling: <m>"),
         (lambda folder: (folder / "tokenizer.json").write_text('{"model": {"type": "BPE"}}'), "not a tokenizer"),
+        (saved_with(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "not a tokenizer"),
+        (saved_with(normalizer={"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAAA="}), "not a tokenizer"),
+        (saved_with(model={"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "x"]]}), "not a tokenizer: Token `x`"),
     ],
 )
 def test_what_would_give_other_ids_is_one_clear_error(bare, tmp_path, spoil, said):

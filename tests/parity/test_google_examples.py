@@ -1,21 +1,23 @@
 """Our examples against google-research/bert's: its algorithm written out step by step, first proved, then compared.
 
 ``published_pairs`` and ``published_masks`` are the algorithm of ``create_pretraining_data.py``, token by token. Fed
-with Python's generator they must reproduce the sixty examples that Google's program made; fed with our keyed draws they
-must give what our vectorised plan and masks give, to the token.
+with Python's generator they must reproduce the examples that Google's program makes (package bert-tensorflow); fed with
+our keyed random numbers they must give the pairs and masks of our vectorised code, to the token.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
+from benchmarks.examples import google_program
 from pipeline_src.common.counter_rng import bits, derive_seed, uniform
 from pipeline_src.common.files import write_json
+from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.pairs import (
     A_END,
     COIN,
@@ -29,16 +31,16 @@ from pipeline_src.examples.pairs import (
     PairRules,
     document_pairs,
 )
-from pipeline_src.params.pretrain import Masking
-from pipeline_src.pretraining.loading.batches import PretrainingExamples
-from pipeline_src.pretraining.loading.masking import MaskedLM
-from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
-from tests.frames import bert_frames
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.pretraining.data import PretrainingExamples
+from pipeline_src.pretraining.masking import MaskedLM
+from tests.frames import bert_templates
 
-GOOGLE = Path(__file__).resolve().parents[2].parent / "shared/data/google_bert"
 CLS, SEP, MASK, ENTRIES = 101, 102, 103, 30_522
-# WordPiece tokens of each sentence of google-research/bert's sample_text.txt, in the released uncased vocabulary
-SAMPLE = [
+VOCABULARY = [f"w{number}" for number in range(ENTRIES)]
+VOCABULARY[CLS], VOCABULARY[SEP], VOCABULARY[MASK] = "[CLS]", "[SEP]", "[MASK]"
+# tokens of each sentence of three documents, as many as in google-research/bert's sample_text.txt
+SENTENCES = [
     [27, 17, 15],
     [62, 47, 45, 18, 44, 38, 5, 12, 11, 4, 46, 22, 15],
     [12, 57, 17, 17, 80, 18, 40, 40, 108, 35, 65, 24, 14, 27, 37],
@@ -75,7 +77,7 @@ class KeyedDraws:
         return float(uniform(self.stream, np.asarray([self.document]), column)[0])
 
     def chance(self, what: str) -> float:
-        if what == "short":
+        if what == "phase1":
             return self._uniform(SHORT)
         if what == "coin":
             return self._uniform(SLOTS * self.number + COIN)
@@ -102,7 +104,7 @@ def published_pairs(documents, index, length, short_seq_prob, draws):
     """Yield (tokens of A, tokens of B, is_random) for one document, a list of sentences, each a list of tokens."""
     document, most = documents[index], length - 3
     target = most
-    if draws.chance("short") < short_seq_prob:
+    if draws.chance("phase1") < short_seq_prob:
         target = draws.integer("target", 2, most)
     chunk, size, i = [], 0, 0
     while i < len(document):
@@ -164,39 +166,44 @@ def published_masks(tokens, mask_prob, most, draws, words=None):
     return chosen
 
 
-@pytest.mark.skipif(not GOOGLE.exists(), reason="needs google-research/bert's examples, which are not at hand")
-def test_the_written_out_algorithm_makes_googles_sixty_examples():
-    made = [json.loads(line) for line in next(GOOGLE.glob("*.jsonl")).read_text().splitlines()]
-    draws = PythonDraws(12345)
-    documents = [
-        [[(number, sentence, place) for place in range(count)] for sentence, count in enumerate(counts)]
-        for number, counts in enumerate(SAMPLE)
+@pytest.fixture(scope="module")
+def google() -> ModuleType:
+    """``bert.create_pretraining_data``."""
+    pytest.importorskip("bert", reason="bert-tensorflow is not installed")
+    return google_program()
+
+
+def googles_instances(google: ModuleType, documents, length: int, passes: int, seed: int) -> list:
+    """The examples of Google's program, of documents of tokens as text; as many passes as its ``dupe_factor``."""
+    rng = random.Random(seed)
+    return [
+        instance
+        for _ in range(passes)
+        for index in range(len(documents))
+        for instance in google.create_instances_from_document(documents, index, length, 0.1, 0.15, 20, VOCABULARY, rng)
     ]
-    draws.rng.shuffle(documents)
-    instances = []
-    for _ in range(5):
+
+
+@pytest.mark.parametrize("length", [16, 128])
+def test_the_written_out_algorithm_makes_googles_examples(google, length):
+    documents = random_documents(length, 30)
+    spelled = [[[VOCABULARY[token] for token in sentence] for sentence in document] for document in documents]
+    made = googles_instances(google, spelled, length, 3, 12345)
+    draws, instances = PythonDraws(12345), []
+    for _ in range(3):
         for index in range(len(documents)):
-            for a, b, is_random in published_pairs(documents, index, 128, 0.1, draws):
+            for a, b, is_random in published_pairs(documents, index, length, 0.1, draws):
                 tokens = [CLS, *a, SEP, *b, SEP]
-                instances.append((a, b, is_random, published_masks(tokens, 0.15, 20, draws)))
-    draws.rng.shuffle(instances)
-    assert len(instances) == len(made) == 60
-    words: dict[tuple, int] = {}  # what stands where in the text, learnt from the examples; never two things
-    for (a, b, is_random, chosen), found in zip(instances, made, strict=True):
-        tokens = [CLS, *a, SEP, *b, SEP]
-        assert found["next_sentence_labels"] == [int(is_random)]
-        assert sum(found["input_mask"]) == len(tokens)
-        assert found["segment_ids"][: len(tokens)] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
-        places = found["masked_lm_positions"][: int(sum(found["masked_lm_weights"]))]
-        assert places == sorted(chosen)
-        labels = dict(zip(places, found["masked_lm_ids"], strict=False))
+                instances.append((tokens, len(a), is_random, published_masks(tokens, 0.15, 20, draws)))
+    assert len(instances) == len(made) > 200
+    for (tokens, a_length, is_random, chosen), found in zip(instances, made, strict=True):
+        assert found.is_random_next == is_random
+        assert found.segment_ids == [0] * (a_length + 2) + [1] * (len(tokens) - a_length - 2)
+        assert found.masked_lm_positions == sorted(chosen)
+        assert found.masked_lm_labels == [VOCABULARY[tokens[place]] for place in sorted(chosen)]
         for place, token in enumerate(tokens):
-            seen = found["input_ids"][place]
-            true = labels.get(place, seen)
-            assert true == token if isinstance(token, int) else words.setdefault(token, true) == true
             fate = chosen.get(place, "keep")
-            assert seen == {"mask": MASK, "keep": true}.get(fate, fate)
-    assert len(words) > 0.99 * sum(map(sum, SAMPLE))  # truncation hides a few
+            assert found.tokens[place] == VOCABULARY[{"mask": MASK, "keep": token}.get(fate, fate)]
 
 
 def random_documents(seed: int, count: int) -> list[list[list[int]]]:
@@ -220,8 +227,8 @@ def store_of(folder: Path, documents: list[list[list[int]]]) -> TokenStore:
 @pytest.mark.parametrize(("length", "short_seq_prob"), [(16, 0.5), (64, 0.1), (128, 0.1), (512, 0.1)])
 def test_driven_by_the_same_draws_every_pair_is_the_same(tmp_path, length, short_seq_prob):
     documents = random_documents(length, 60)
-    store, stream = store_of(tmp_path, documents), derive_seed(5, "pairs", "short", 0)
-    rules = PairRules(length, short_seq_prob, 0.5, "next_sentence", 3)
+    store, stream = store_of(tmp_path, documents), derive_seed(5, "pairs", "phase1", 0)
+    rules = PairRules(length, short_seq_prob, 0.5, "nsp", 3)
     plan = document_pairs(store, 0, len(documents), rules, [stream])
     ours = [
         (list(range(1000 + a, 1000 + a + a_length)), list(range(1000 + b, 1000 + b + b_length)), bool(is_random))
@@ -258,9 +265,7 @@ def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, ma
     rng = np.random.default_rng(3)
     inner, special = rng.random(ENTRIES) < 0.3, np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
-    masked_lm = MaskedLM(
-        mask_prob, Masking(spans="whole_word" if whole_word else "token"), MASK, special, inner, seed=9
-    )
+    masked_lm = MaskedLM(mask_prob, Masking(unit="whole_word" if whole_word else "token"), MASK, special, inner, seed=9)
     examples = []
     for _ in range(150):
         size = int(rng.integers(5, 129))
@@ -279,27 +284,26 @@ def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, ma
         assert ours.tolist() == expected
 
 
-@pytest.mark.skipif(not GOOGLE.exists(), reason="needs google-research/bert's examples, which are not at hand")
-def test_googles_sixty_examples_are_typical_of_ours(tmp_path):
-    """What can be counted in them lies within what our plan gives over many seeds, passes and documents alike."""
-    made = [json.loads(line) for line in next(GOOGLE.glob("*.jsonl")).read_text().splitlines()]
-    documents = [[[0] * count for count in counts] for counts in SAMPLE]
+def test_googles_examples_are_typical_of_ours(google, tmp_path):
+    """Their counts lie within those of our plan over many seeds; passes and documents are the same."""
+    documents = [[["word"] * count for count in counts] for counts in SENTENCES]
+    made = googles_instances(google, documents, 128, 5, 12345)
     store = store_of(tmp_path, documents)
-    rules = PairRules(128, 0.1, 0.5, "next_sentence", 3)
+    rules = PairRules(128, 0.1, 0.5, "nsp", 3)
 
     def figures(examples, tokens, a_tokens, random_next) -> tuple[float, ...]:
         return examples, np.mean(tokens), np.mean(a_tokens), np.mean(random_next), np.mean(np.asarray(tokens) > 120)
 
     ours = []
-    for seed in range(300):
+    for seed in range(200):
         plan = document_pairs(store, 0, 3, rules, [derive_seed(seed, number) for number in range(5)])
         a, b = plan["a_length"].astype(int), plan["b_length"].astype(int)
         ours.append(figures(len(plan), a + b + 3, a, plan["is_random"]))
     theirs = figures(
         len(made),
-        [sum(row["input_mask"]) for row in made],
-        [row["segment_ids"].index(1) - 2 for row in made],
-        [row["next_sentence_labels"][0] for row in made],
+        [len(instance.tokens) for instance in made],
+        [instance.segment_ids.index(1) - 2 for instance in made],
+        [instance.is_random_next for instance in made],
     )
     low, high = np.quantile(ours, [0.005, 0.995], axis=0)
     assert (low <= theirs).all() and (theirs <= high).all(), (low, theirs, high)
@@ -308,10 +312,10 @@ def test_googles_sixty_examples_are_typical_of_ours(tmp_path):
 def test_a_loaded_batch_is_what_the_plan_says(tmp_path):
     documents = random_documents(1, 12)
     store = store_of(tmp_path, documents)
-    rules = PairRules(64, 0.1, 0.5, "next_sentence", 3)
+    rules = PairRules(64, 0.1, 0.5, "nsp", 3)
     np.save(tmp_path / "index.npy", document_pairs(store, 0, 12, rules, [1]))
     special = np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
     masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=9)
-    examples = PretrainingExamples(tmp_path / "index.npy", store, masked_lm, bert_frames(CLS, SEP), "next_sentence")
+    examples = PretrainingExamples(tmp_path / "index.npy", store, masked_lm, bert_templates(CLS, SEP), "nsp")
     assert (np.diff(examples.batch(np.arange(len(examples))).cu_seqlens) == examples.lengths()).all()

@@ -1,4 +1,6 @@
-"""Attention weights and pseudo-log-likelihoods beside transformers', integrated gradients beside captum's."""
+"""Attention weights and pseudo-log-likelihoods match transformers, integrated gradients match captum."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,8 +9,8 @@ from transformers import BertForMaskedLM, BertModel
 
 from pipeline_src.interpretation.attention_maps import attention_maps
 from pipeline_src.interpretation.attribution import NODES, integrated_gradients
-from pipeline_src.interpretation.scoring import pseudo_log_likelihoods
-from pipeline_src.interpretation.word_vectors import Sentence
+from pipeline_src.interpretation.minimal_pairs import SentencePair, judge_pair_set
+from pipeline_src.interpretation.model import Sentence, StudiedModel, pseudo_log_likelihoods
 from pipeline_src.models.hub import save_tensors
 from tests.unit.interpretation.conftest import make_model
 
@@ -28,13 +30,18 @@ def test_weights_are_those_of_transformers(tmp_path):
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
 
 
-def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(tmp_path):
+def masked_lms(folder: Path) -> tuple[StudiedModel, BertForMaskedLM]:
+    """A small model, and the same as transformers loads it."""
     model = make_model()
     assert model.head is not None
     tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
     tensors |= {f"cls.predictions.{name}": value for name, value in model.head.state_dict().items()}
-    save_tensors(tmp_path, tensors, model.config, "BertForMaskedLM")
-    peer = BertForMaskedLM.from_pretrained(tmp_path).eval()
+    save_tensors(folder, tensors, model.config, "BertForMaskedLM")
+    return model, BertForMaskedLM.from_pretrained(folder).eval()
+
+
+def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(tmp_path):
+    model, peer = masked_lms(tmp_path)
     words = ("c", "d", "e", ".")  # a token each
     (found,) = pseudo_log_likelihoods(model, [Sentence(words, "")])
     ids = model.pack([model.ids(" ".join(words))])[0]
@@ -47,6 +54,26 @@ def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(tmp_path):
     np.testing.assert_allclose(found, theirs, atol=1e-4)
 
 
+def test_minimal_pairs_are_judged_as_by_a_loop_over_transformers(tmp_path):
+    model, peer = masked_lms(tmp_path)
+    random = np.random.default_rng(1)
+    sides = [[" ".join(random.choice([*"abcdefghij"], random.integers(1, 9))) for _ in range(500)] for _ in "ab"]
+    pairs = [
+        SentencePair(good, bad, "drawn", str(number)) for number, (good, bad) in enumerate(zip(*sides, strict=True))
+    ]
+
+    @torch.no_grad()
+    def likelihood(text: str) -> float:
+        ids = model.pack([model.ids(text)])[0]
+        places = range(1, len(ids) - 1)
+        masked = torch.stack([ids.index_fill(0, torch.tensor(place), model.mask) for place in places])
+        log_probs = peer(masked).logits.log_softmax(-1)
+        return sum(float(log_probs[row, place, ids[place]]) for row, place in enumerate(places))
+
+    theirs = np.mean([likelihood(pair.good) > likelihood(pair.bad) for pair in pairs if pair.good != pair.bad])
+    assert judge_pair_set(model, None, pairs, "pairs")["pairs all"]["accuracy"] == round(theirs, 4)
+
+
 def test_integrated_gradients_are_those_of_captum():
     attr = pytest.importorskip("captum.attr")
     model = make_model()
@@ -54,10 +81,10 @@ def test_integrated_gradients_are_those_of_captum():
     found, _ = integrated_gradients(model, ids, place, token)
     packed, segments, layout = model.pack([ids])
     start = packed.clone()
-    start[model.lead : model.lead + len(ids)] = model.mask
+    start[model.num_leading : model.num_leading + len(ids)] = model.mask
 
     def score(rows):
-        hidden = [model.encoder.decode(row, segments, layout)[[model.lead + place]] for row in rows]
+        hidden = [model.encoder.decode(row, segments, layout)[[model.num_leading + place]] for row in rows]
         return torch.cat([model.head(each).log_softmax(-1)[:, token] for each in hidden])
 
     peer = attr.LayerIntegratedGradients(score, model.encoder.embeddings.word_embeddings)

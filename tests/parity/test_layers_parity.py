@@ -12,9 +12,8 @@ from torch import Tensor, nn
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.hub import save_tensors
-from pipeline_src.objectives.layers import Layers
-from pipeline_src.pretraining.loading.batches import PretrainingBatch
-from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.objectives.tinybert import TinyBertObjective
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 
 LENGTHS = (9, 4, 6)
 KEEP = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
@@ -44,9 +43,9 @@ def scores(layer: nn.Module, hidden: Tensor, head: int) -> Tensor:
 
 def test_losses_and_gradients(tmp_path):
     transformers = pytest.importorskip("transformers")
-    teacher = shaken(Layers.make_teacher(config(6, 32)), 1).eval().requires_grad_(False)
-    objective = Layers(config(2, 16), "none")
-    objective.learn_from(teacher)
+    teacher = shaken(TinyBertObjective.build_teacher(config(6, 32)), 1).eval().requires_grad_(False)
+    objective = TinyBertObjective(config(2, 16), "none")
+    objective.set_teacher(teacher)
     student = shaken(objective.model, 2)
     loaded = {}
     for name, module, sizes in (("teacher", teacher, config(6, 32)), ("student", student.bert, config(2, 16))):
@@ -58,7 +57,7 @@ def test_losses_and_gradients(tmp_path):
     inputs = {"input_ids": ids, "attention_mask": KEEP.long(), "output_hidden_states": True}
     own, theirs = (loaded[name](**inputs).hidden_states for name in ("student", "teacher"))
 
-    of_scores = of_states = torch.zeros(())
+    grad_logits = of_states = torch.zeros(())
     squares, tokens = sum(length**2 for length in LENGTHS), sum(LENGTHS)
     for row, length in enumerate(LENGTHS):
         for layer, block in enumerate(loaded["student"].encoder.layer):
@@ -66,12 +65,12 @@ def test_losses_and_gradients(tmp_path):
             for head in range(HEADS):
                 found = scores(block, own[layer][row, :length], head)
                 wanted = scores(imitated, theirs[3 * layer + 2][row, :length], head).detach()
-                of_scores = of_scores + (found - wanted).square().sum() / (HEADS * squares)
+                grad_logits = grad_logits + (found - wanted).square().sum() / (HEADS * squares)
         for layer in range(3):
             fitted = student.fit_dense(own[layer][row, :length])
             difference = fitted - theirs[3 * layer][row, :length].detach()
             of_states = of_states + difference.square().sum() / (32 * tokens)
-    (of_scores + of_states).backward()
+    (grad_logits + of_states).backward()
     projected = student.fit_dense.weight.grad.clone()
     student.zero_grad()
 
@@ -83,7 +82,7 @@ def test_losses_and_gradients(tmp_path):
     terms, counts = objective(batch), objective.count(batch)
     means = {name: term.loss / counts[name] for name, term in terms.items()}
     sum(means.values()).backward()
-    torch.testing.assert_close(means["scores"], of_scores, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(means["scores"], grad_logits, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(means["states"], of_states, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(student.fit_dense.weight.grad, projected, rtol=1e-5, atol=1e-5)
     gradients = {name: parameter.grad for name, parameter in loaded["student"].named_parameters()}

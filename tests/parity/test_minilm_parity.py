@@ -16,8 +16,9 @@ import torch
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.models.bert import Bert
 from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.pretraining import import_model
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tools import embed, import_model
+from pipeline_src.tools import embed
 from pipeline_src.tools.open_model import open_model
 
 SENTENCES = [

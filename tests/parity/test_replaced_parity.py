@@ -13,13 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.architectures.electra import ARCHITECTURE
+from pipeline_src.config.pretrain import ElectraParams
+from pipeline_src.models.electra import ARCHITECTURE
 from pipeline_src.models.hub import load_config, load_weights, save_tensors
-from pipeline_src.models.linear_cross_entropy import draw_entries
-from pipeline_src.objectives.replaced import MODELS, Replaced
-from pipeline_src.params.objectives import ReplacedParams
-from pipeline_src.pretraining.loading.batches import PretrainingBatch
-from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.models.losses import sample_tokens
+from pipeline_src.objectives.electra import MODELS, ElectraObjective
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 
 transformers = pytest.importorskip("transformers")
 ENTRIES, LENGTHS = 97, (20, 7, 13)
@@ -28,19 +27,19 @@ KEEP = torch.arange(LENGTH) < torch.tensor(LENGTHS)[:, None]
 PREDICTED = [(0, 3), (0, 11), (1, 2), (2, 5), (2, 6)]  # sequence and place
 
 
-def shaken(own: ReplacedParams, embedding: int) -> Replaced:
+def shaken(own: ElectraParams, embedding: int) -> ElectraObjective:
     sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
     config = ARCHITECTURE.config(vocab_size=ENTRIES, **sizes, hidden_dropout_prob=0.0, embedding_size=embedding)
-    objective = Replaced(config, "none", own)
+    objective = ElectraObjective(config, "none", own)
     generator = torch.Generator().manual_seed(3)
-    objective.draw_weights(generator)
+    objective.init_weights(generator)
     with torch.no_grad():
         for parameter in objective.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
     return objective
 
 
-def theirs(objective: Replaced, tmp_path) -> list[Any]:
+def theirs(objective: ElectraObjective, tmp_path) -> list[Any]:
     """The saved discriminator and generator as transformers loads them, over one table of embeddings where shared."""
     models = []
     for subfolder, (module, config, kind) in objective.saved_models().items():
@@ -54,13 +53,15 @@ def theirs(objective: Replaced, tmp_path) -> list[Any]:
         assert all(key.startswith("copy_gate.") for key in info["unexpected_keys"]), info
         assert load_config(folder).as_dict() == config.as_dict()
         models.append(model.train())
-    if objective.own.embeddings == "shared":
+    if objective.objective_params.embeddings == "shared":
         models[1].electra.embeddings = models[0].electra.embeddings
         models[1].tie_weights()
     return models
 
 
-def copied_or_predicted(objective: Replaced, judge: Any, seen: Tensor, own: Tensor) -> tuple[Tensor, list[Tensor]]:
+def copied_or_predicted(
+    objective: ElectraObjective, judge: Any, seen: Tensor, own: Tensor
+) -> tuple[Tensor, list[Tensor]]:
     """Mean of -log of the paper's mixture over all real tokens, as it is written, and the gate's parameters."""
     gate = copy.deepcopy(objective.model.copy_gate)
     gate.zero_grad()
@@ -74,7 +75,9 @@ def copied_or_predicted(objective: Replaced, judge: Any, seen: Tensor, own: Tens
 @pytest.mark.parametrize(("learns", "loss_on"), MODELS)
 @pytest.mark.parametrize(("embeddings", "embedding"), [("shared", 16), ("shared", 32), ("separate", 16)])
 def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, learns, loss_on):
-    own = ReplacedParams(generator=0.5, generator_layers=0.7, embeddings=embeddings, loss_on=loss_on, learns=learns)
+    own = ElectraParams(
+        generator_width=0.5, generator_depth=0.7, embeddings=embeddings, disc_loss_on=loss_on, disc_target=learns
+    )
     objective, gate = shaken(own, embedding), []
     judge, generator = theirs(objective, tmp_path)
     assert generator.config.num_hidden_layers == 2 and generator.config.hidden_size == 16
@@ -87,11 +90,11 @@ def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, learns, loss_
 
     padded = {"attention_mask": KEEP.long()}
     scores = generator(ids, **padded).logits[sequence, place]
-    drawn = draw_entries(scores.detach().softmax(1), draws)
+    drawn = sample_tokens(scores.detach().softmax(1), draws)
     labels[2] = drawn[2]  # one that it guesses
     seen, other = ids.clone(), torch.zeros_like(ids)
     seen[sequence, place], other[sequence, place] = drawn, (drawn != labels).long()
-    if (learns, loss_on) == ("words", "all"):
+    if (learns, loss_on) == ("mlm", "all"):
         text = ids.clone()
         text[sequence, place] = labels
         judged, gate = copied_or_predicted(objective, judge, seen, text)
@@ -101,7 +104,7 @@ def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, learns, loss_
         logits = judge(seen, **padded).logits[sequence, place]
         judged = (
             F.cross_entropy(logits, labels)
-            if learns == "words"
+            if learns == "mlm"
             else F.binary_cross_entropy_with_logits(logits, (drawn != labels).float())
         )
     words = F.cross_entropy(scores, labels)
@@ -114,7 +117,7 @@ def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, learns, loss_
     means = {name: term.loss / counts[name] for name, term in terms.items()}
     sum(objective.weights[name] * mean for name, mean in means.items()).backward()
     torch.testing.assert_close(means["mlm"], words, rtol=1e-5, atol=1e-5)
-    term = "rtd" if learns == "replaced" else "words"
+    term = "rtd" if learns == "rtd" else "words"
     torch.testing.assert_close(means[term], judged, rtol=1e-5, atol=1e-5)
     assert counts[term] == (sum(LENGTHS) if loss_on == "all" else 5)
     for model, (module, config, kind) in zip((judge, generator), objective.saved_models().values(), strict=True):
@@ -122,7 +125,7 @@ def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, learns, loss_
         expected |= zip(("copy_gate.weight", "copy_gate.bias"), (part.grad for part in gate), strict=False)
         for name, parameter in module.named_parameters():
             if name != "cls.predictions.decoder.weight":
-                equal(parameter, expected[config.names.in_folder(name, kind)], name)
+                equal(parameter, expected[config.names.to_hf_name(name, kind)], name)
 
 
 def equal(parameter: nn.Parameter, expected: torch.Tensor, name: str) -> None:
@@ -134,10 +137,10 @@ def equal(parameter: nn.Parameter, expected: torch.Tensor, name: str) -> None:
 
 def test_a_folder_of_theirs_goes_on_here(tmp_path):
     """Both networks come back from their own folders bit for bit."""
-    objective = shaken(ReplacedParams(generator=0.5), 16)
+    objective = shaken(ElectraParams(generator_width=0.5), 16)
     for model, subfolder in zip(theirs(objective, tmp_path / "."), ("", "generator"), strict=True):
         model.save_pretrained(tmp_path / "theirs" / subfolder)
-    again = shaken(ReplacedParams(generator=0.5), 16)
+    again = shaken(ElectraParams(generator_width=0.5), 16)
     with torch.no_grad():
         for parameter in again.parameters():
             parameter.zero_()

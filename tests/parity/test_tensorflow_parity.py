@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.bert import BertForPretraining
 from pipeline_src.models.hub import fill
-from pipeline_src.tools.tensorflow_checkpoint import load_google
+from pipeline_src.pretraining.import_model import load_google
 
 SIZES = {
     "vocab_size": 90,

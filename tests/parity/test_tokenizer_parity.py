@@ -13,10 +13,9 @@ from tokenizers.trainers import WordPieceTrainer
 
 from pipeline_src.common.files import read_json
 from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, reserved_tokens, save_tokenizer
-from pipeline_src.tokenizer_training.counting import count_words
-from pipeline_src.tokenizer_training.learn import learn_vocabulary
-from pipeline_src.tokenizer_training.spelling import spell
+from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary, spell
 
 transformers = pytest.importorskip("transformers", reason="an extra of the tests")
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,5 +97,5 @@ def test_the_class_that_files_name_keeps_another_longest_word(pieces_folder):
 
 @pytest.fixture
 def pieces_folder(tmp_path):
-    save_tokenizer(tmp_path, [*SPECIAL_TOKENS, "a"], lowercase=True, longest_word=200)
+    save_tokenizer(tmp_path, [*SPECIAL_TOKENS, "a"], lowercase=True, max_word_length=200)
     return tmp_path

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pipeline_src.common.files import write_json
-from pipeline_src.tasks.files.spec import load_spec
-from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
-from pipeline_src.tokenizer_training.counting import count_words
-from pipeline_src.tokenizer_training.learn import learn_vocabulary
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tokenizer.train_tokenizer import count_words
+from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
 
 def write_store(
@@ -52,8 +52,8 @@ def store(tmp_path, documents) -> TokenStore:
 def catalogue(tmp_path_factory: pytest.TempPathFactory, monkeypatch, root: Path) -> Iterator[Path]:
     """A copy of the catalogue, read in its place, to which entries may be added."""
     place = tmp_path_factory.mktemp("catalogue")
-    shutil.copytree(root / "pipeline_src/catalogue", place / "catalogue")
-    monkeypatch.setattr("pipeline_src.common.catalogue.ROOT", place)
+    shutil.copytree(root / "catalogue", place / "catalogue")
+    monkeypatch.setattr("pipeline_src.common.yaml_files.ROOT", place)
     load_spec.cache_clear()
     yield place / "catalogue"
     load_spec.cache_clear()

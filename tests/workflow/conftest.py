@@ -23,22 +23,8 @@ import pytest
 import yaml
 
 from benchmarks._checkout import snakefile
-from tests.forks import Forks
+from tests.children import MAINS, Child
 from tests.workflow.cluster import Cluster, Unavailable, unpack
-
-# Nothing of this project: a test may edit it. What is not named is imported by each command that needs it.
-IMPORTS = """
-snakemake.cli snakemake.report.html_reporter snakemake.storage snakemake_executor_plugin_slurm
-dvc.cli dvc.cli.parser dvc.daemon dvc.render dvc.repo dvc.repo.brancher dvc.repo.datasets dvc.repo.graph
-dvc.repo.index dvc.repo.open_repo dvc.repo.plots dvc.repo.stage dvc.repo.trie dvc.repo.worktree dvc.ui.pager
-dvc.ui.table dvc.utils.hydra dvc.utils.strictyaml dvc.repo.experiments.executor.local
-dvc.repo.experiments.queue.celery dvc.repo.experiments.queue.tempdir dvc.repo.experiments.queue.workspace
-dvc.repo.experiments.run dvc.repo.experiments.save dvc.repo.experiments.show dvc_data.index.checkout
-dulwich.porcelain fsspec.implementations.memory networkx platformdirs.api pydantic pygit2 pyparsing rich.console
-rich.table scmrepo.git smart_open.local_file
-""".split()
-PROGRAMS = {"snakemake": "snakemake.cli:main", "dvc": "dvc.cli:main"}
-ENGINES = Forks(PROGRAMS, IMPORTS, OPENBLAS_NUM_THREADS="1")  # its threads would not survive the fork
 
 DVC_YAML = """
 vars: [{folder: shards}]
@@ -166,8 +152,7 @@ EVERYTHING = {*MEMBERS["shard"], "count", *FROM_PRETRAIN}
 class Project:
     """A study in a folder, and the two engines on it. No git identity and no home folder are at hand.
 
-    The engines' commands are forks of a process that has imported them (``tests/forks.py``), unless ``programs`` says
-    that they are to be started as a user starts them.
+    The engines are called in child processes (``tests/children.py``), and with ``programs`` started as programs.
     """
 
     path: Path
@@ -187,9 +172,9 @@ class Project:
         """Start a command and leave it running, in a process group of its own."""
         return self._started(command, more, session=True)
 
-    def _started(self, command: Sequence[str], more: dict[str, str], session: bool) -> subprocess.Popen[str]:
-        if command[0] in ENGINES.programs and not self.programs:
-            return ENGINES.start(command, self.path, self.variables(more), session)
+    def _started(self, command: Sequence[str], more: dict[str, str], session: bool) -> subprocess.Popen[str] | Child:
+        if command[0] in MAINS and not self.programs:
+            return Child(command[0], command[1:], self.path, self.variables(more), session)
         return subprocess.Popen(
             command,
             cwd=self.path,

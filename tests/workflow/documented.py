@@ -1,7 +1,7 @@
-"""The commands of README.md and docs/, and how each is known to work.
+"""The commands of README.md and docs/, and which test runs each.
 
-A command is marked with what it needs (``# needs network`` beside it, or on a line of its own for the rest of its
-block), or stands in one of the lists below. A command in none of them fails ``test_docs.py``.
+A command either has a mark (``# needs network`` behind it, or on a line of its own for the rest of its block) or is
+in one of the lists below; any other fails ``test_docs.py``.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ AT_ONCE = (
     "python -m pipeline_src preset test",
     "python -m pipeline_src preset bert-base",
     "python -m pipeline_src plan",
-    "python -m pipeline_src plan --preset bert-base --hardware h100 --gpus 8 --price 3 --whole-dump",
+    "python -m pipeline_src plan --preset bert-base --gpus 8 --teraflops 300 --price 3 --whole-dump",
     "python -m pipeline_src ablations table5 --print",
 )
 # Run by test_documented_commands.py, in this order, in a copy of the finished study of the `test` preset.
 AFTER_A_STUDY = (
-    "dvc plots show -x step logs/dvclive/short/plots/metrics",
+    "dvc plots show -x step logs/dvclive/phase1/plots/metrics",
     "dvc exp show --only-changed",
     "dvc exp save -n more-masks",
     "dvc remote add --default storage /shared/dvc/bert",
     "dvc push --run-cache",
     "dvc pull --run-cache",
-    "python -m pipeline_src show --phase short --count 5",
+    "python -m pipeline_src show --phase phase1 --count 5",
     "python -m pipeline_src statistics",
     "python -m pipeline_src export tfrecords --format tfrecord",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --top 5',
     "python -m pipeline_src embed --file texts.txt --pooling mean --normalise --output vectors.npy",
+    "python -m pipeline_src export my-encoder --format sentence-transformers",
+    "python -m pipeline_src export my-hub --format hub",
+    "python -m pipeline_src verify models/pretrained/phase1 models/pretrained/phase2",
     'python -m pipeline_src attention "He is running a company." --output attention.html',
     'python -m pipeline_src score "The man is here." "The man are here."',
-    'python -m pipeline_src complete "Today, I went to" --masks 8',
-    "python -m pipeline_src look-into page.html",
-    "python -m pipeline_src import models/pretrained/long models/imported/mine",
+    'python -m pipeline_src generate "Today, I went to" --masks 8',
+    "python -m pipeline_src inspect page.html",
+    "python -m pipeline_src import models/pretrained/phase2 models/imported/mine",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --model models/imported/mine',
     "dvc repro -f -s download_tasks",
     "dvc repro -f download_books",
@@ -53,9 +56,6 @@ REAL, BOTH = "tests/workflow/test_real_study.py", "test_after_snakemake_all_both
 EXPERIMENT = "test_an_experiment_runs_pretraining_and_what_follows"
 COMMENTS = "test_what_fits_the_machine_comments_and_tools_make_nothing_stale"
 ELSEWHERE = {
-    "python -m pipeline_src doctor --gpu": (
-        "tests/unit/tools/test_doctor_gpu.py::test_on_a_cpu_all_of_it_runs_and_says_so"
-    ),
     "snakemake --cores 2 all": f"{REAL}::{BOTH}",
     "snakemake -n all": f"{REAL}::{BOTH}",
     "snakemake --profile slurm -n all": f"{REAL}::test_looking_changes_nothing",
@@ -65,11 +65,11 @@ ELSEWHERE = {
     "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
     "dvc plots show": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
-    "dvc exp run -S 'finetune.default.learning_rates=[5e-5,3e-5]' -S 'finetune.restarts=[1,2,3]'": (
+    "dvc exp run -S 'finetune.defaults.learning_rates=[5e-5,3e-5]' -S 'finetune.seeds=[1,2,3]'": (
         "tests/unit/finetuning/test_finetune.py::test_a_grid_keeps_its_best_run_and_every_score"
     ),
 }
-STANDING = {"/shared/dvc/bert": "../storage", "PART": "mine"}  # what a name in the docs stands for in the tests
+STANDING = {"/shared/dvc/bert": "../storage", "PART": "mine"}  # name in the docs -> value in the tests
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Command:
     """A line of a fenced bash block.
 
     Attributes:
-        file: where it stands, from the root.
-        text: the command, its comment taken off and its continued lines joined.
-        needs: what it is marked with; None where it must run anywhere.
+        file: path of the page, from the root.
+        text: the command without its comment, continued lines joined.
+        needs: its mark; None if it must run anywhere.
     """
 
     file: str
@@ -88,9 +88,12 @@ class Command:
 
 
 def commands(root: Path) -> list[Command]:
-    """Every command of README.md and docs/*.md, in order."""
-    files = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    return [command for file in files for command in _of(file, str(file.relative_to(root)))]
+    """Return the commands of README.md and docs/, in order."""
+    return [command for file in pages(root) for command in _of(file, str(file.relative_to(root)))]
+
+
+def pages(root: Path) -> list[Path]:
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 
 def _of(file: Path, name: str) -> Iterator[Command]:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow  # two experiments beside a study
 TASKS = "[rte]"
 EARLY, LATE = "figure5-masked-003", "figure5-masked-040"
 STEPS = {EARLY: 1, LATE: 12}  # of 30
-KEPT = {"short": {1, 2, 3, 6, 12, 18}, "long": {24}}
+KEPT = {"phase1": {1, 2, 3, 6, 12, 18}, "phase2": {24}}
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,11 @@ def test_each_experiment_has_its_params_and_its_results(ablated: Project) -> Non
     models = {}
     for name, step in STEPS.items():
         study = yaml.safe_load(committed(ablated, name, "params.yaml"))
-        assert study["finetune"]["model"] == f"models/pretrained/short/steps/{step}"
-        assert set(study["pretrain"]["keep_steps"]) == KEPT["short"] | KEPT["long"]
+        assert study["finetune"]["model"] == f"models/pretrained/phase1/steps/{step}"
+        assert set(study["pretrain"]["keep_checkpoint_steps"]) == KEPT["phase1"] | KEPT["phase2"]
         stages = yaml.safe_load(committed(ablated, name, "dvc.lock"))["stages"]
-        assert f"models/pretrained/short/steps/{step}" in {dep["path"] for dep in stages["finetune@rte-1"]["deps"]}
-        models[name] = (stages["pretrain_short"]["outs"], stages["finetune@rte-1"]["outs"])
+        assert f"models/pretrained/phase1/steps/{step}" in {dep["path"] for dep in stages["finetune@rte-1"]["deps"]}
+        models[name] = (stages["pretrain_phase1"]["outs"], stages["finetune@rte-1"]["outs"])
         summary = json.loads(committed(ablated, name, "results/summary.json"))
         assert summary["mlm_loss"] > 0
     assert models[EARLY][0] == models[LATE][0] and models[EARLY][1] != models[LATE][1]
@@ -62,7 +62,7 @@ def test_each_experiment_has_its_params_and_its_results(ablated: Project) -> Non
 def test_the_second_took_over_what_the_first_had_trained(ablated: Project) -> None:
     said = ablated.dvc("queue", "logs", LATE)
     assert "Running stage 'finetune@rte-1'" in said
-    assert "Running stage 'pretrain_short'" not in said and "Running stage 'pretrain_long'" not in said
+    assert "Running stage 'pretrain_phase1'" not in said and "Running stage 'pretrain_phase2'" not in said
 
 
 def test_an_applied_experiment_leaves_nothing_to_do_in_either_engine(ablated: Project) -> None:
@@ -79,7 +79,7 @@ def test_a_second_clone_pulls_it_and_runs_no_job(ablated: Project, tmp_path: Pat
     clone.dvc("pull")
     assert clone.nothing_to_do()
     assert "Running stage" not in clone.dvc("repro")
-    for made in ("models/pretrained/long/model.safetensors", "results/report.html", "results/summary.json"):
+    for made in ("models/pretrained/phase2/model.safetensors", "results/report.html", "results/summary.json"):
         assert (clone.path / made).read_bytes() == (ablated.path / made).read_bytes()
 
 

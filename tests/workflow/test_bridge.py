@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-NAMES = {"pretrain_short", "finetune", "train_tokenizer", "tokenize", "build_examples", "evaluate", "corpus", "part"}
+NAMES = {"pretrain_phase1", "finetune", "train_tokenizer", "tokenize", "build_examples", "evaluate", "corpus", "part"}
 Listing = Callable[..., None]
 
 
@@ -36,13 +36,13 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
 
 
 def test_jobs_of_rules_with_and_without_wildcards(bridge: ModuleType, listed: Listing) -> None:
-    listed("rule_pretrain_short", "rule_finetune_wildcards_cola_1")
-    assert bridge.living_jobs(NAMES) == {"7": "pretrain_short", "8": "finetune"}
+    listed("rule_pretrain_phase1", "rule_finetune_wildcards_cola_1")
+    assert bridge.living_jobs(NAMES) == {"7": "pretrain_phase1", "8": "finetune"}
 
 
 def test_groups_of_rules_as_the_executor_names_them(bridge: ModuleType, listed: Listing) -> None:
     name = "corpus_build_examples_tokenize_train_tokenizer"
-    more = "corpus_build_examples_evaluate_finetune_pretrain_short_tokenize_..."
+    more = "corpus_build_examples_evaluate_finetune_pretrain_phase1_tokenize_..."
     listed(f"rule_{name}", "rule_part_finetune", f"rule_{more}")
     assert bridge.living_jobs(NAMES) == {"7": name, "8": "part_finetune", "9": more}
 

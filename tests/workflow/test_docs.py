@@ -19,13 +19,13 @@ import yaml
 
 from benchmarks.__main__ import names as benchmark_names
 from pipeline_src import __main__ as command_line
-from pipeline_src.sources.catalogue import Source
-from pipeline_src.tasks.files.spec import TaskSpec
-from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands
+from pipeline_src.download.catalogue import Source
+from pipeline_src.tasks.spec import TaskSpec
+from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands, pages
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = commands(ROOT)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = pages(ROOT)
 OF_THE_ENVIRONMENT = {"source .venv/bin/activate"}
 
 
@@ -57,7 +57,7 @@ def test_the_real_parser_takes_the_command(text: str, monkeypatch: pytest.Monkey
     if words[:3] == ["python", "-m", "pipeline_src"]:
         monkeypatch.chdir(ROOT)
         if words[3:] != ["--help"]:
-            command_line._parser(words[3:4]).parse_args(words[3:])
+            command_line._parse(words[3:])
     elif words[:2] == ["python", "-m"]:
         assert (ROOT / words[2].replace(".", "/")).with_suffix(".py").exists() or (ROOT / words[2]).is_dir()
     elif words[0] == "make":
@@ -76,7 +76,7 @@ def test_commands_that_take_seconds(text: str, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns(
         ".git", ".venv", ".snakemake", "tests", "data", "models", "logs", "checkpoints", "tmp"
     )
-    for name in ("workflow", "pipeline_src", "locks", ".dvc"):
+    for name in ("workflow", "catalogue", "pipeline_src", "locks", ".dvc"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=lambda folder, names: ignored(folder, names) - {"models"})
     for name in ("params.yaml", "dvc.yaml", "pyproject.toml", "torch.lock"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -89,7 +89,7 @@ def test_commands_that_take_seconds(text: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -101,13 +101,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert section in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_and_parameter_named_exists(page: Path) -> None:
-    """Paths of the project in code spans, and keys such as ``pretrain.batch``."""
+    """Paths of the project in code spans, and keys such as ``pretrain.train_batch_size``."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     spans = re.findall(r"`([^`\n]+)`", text)
     for span in spans:
-        if re.fullmatch(r"(?:pipeline_src|workflow|tests|benchmarks|docs)(?:/[\w.-]+)+/?", span):
+        if re.fullmatch(r"(?:pipeline_src|catalogue|workflow|tests|benchmarks|docs)(?:/[\w.-]+)+/?", span):
             assert (ROOT / span).exists(), span
         elif re.fullmatch(r"\w+(?:/\w+)*/\w+\.py", span):
             assert any((place / span).exists() for place in (ROOT, ROOT / "pipeline_src")), span
@@ -118,7 +118,7 @@ def test_every_file_and_parameter_named_exists(page: Path) -> None:
 
 
 def _is_parameter(key: str) -> bool:
-    from pipeline_src.params.study import Study
+    from pipeline_src.config.study import Study
 
     block = Study
     for step in key.split("."):
@@ -136,9 +136,9 @@ def test_the_masks_that_the_readme_fills_are_filled_so() -> None:
 
 
 def test_the_graph_is_that_of_dvc_yaml() -> None:
-    """The README draws every stage of dvc.yaml, and no arrow that follows from others."""
+    """docs/architecture.md draws every stage of dvc.yaml, and no arrow that follows from others."""
     drawn = networkx.DiGraph()
-    (picture,) = re.findall(r"^```mermaid\n(.*?)^```", _text("README.md"), re.MULTILINE | re.DOTALL)
+    (picture,) = re.findall(r"^```mermaid\n(.*?)^```", _text("docs/architecture.md"), re.MULTILINE | re.DOTALL)
     for line in picture.splitlines():
         for before, after in pairwise(line.split("-->")):
             drawn.add_edges_from((a.strip(), b.strip()) for a in before.split("&") for b in after.split("&"))
@@ -170,9 +170,10 @@ def test_the_results_are_those_of_the_study() -> None:
 
 def test_every_benchmark_has_its_figures() -> None:
     rows = [row[0] for row in _rows(_text("docs/measurements.md"))]
-    named = {match[1] for row in rows if (match := re.match(r"`(?:python -m benchmarks\.)?(\w+)", row))}
-    assert named | {"learning"} == set(benchmark_names())  # `learning` is the table of real tasks
-    assert "python -m benchmarks.learning" in _text("docs/measurements.md")
+    named = {match[1] for row in rows if (match := re.match(r"`(?:python -m benchmarks\.)?(\w+)(?:`| -)", row))}
+    assert set(benchmark_names()) <= named
+    stressed = {match[1] for row in rows if (match := re.match(r"`python -m tests\.stress\.(\w+)", row))}
+    assert stressed == {path.stem for path in (ROOT / "tests/stress").glob("*.py")}
 
 
 def test_machine_yaml_as_it_is_shown() -> None:
@@ -182,10 +183,13 @@ def test_machine_yaml_as_it_is_shown() -> None:
 
 def test_every_folder_has_its_line() -> None:
     folders = {path.parent.name for path in (ROOT / "pipeline_src").glob("*/*.*") if path.suffix in (".py", ".md")}
-    tree = _text("docs/house.md").partition("\npipeline_src/\n")[2].partition("```")[0]
+    tree = _text("docs/architecture.md").partition("\npipeline_src/\n")[2].partition("```")[0]
     assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
-    short = _text("README.md").partition("\npipeline_src/ ")[2].partition("\ndata/")[0]
-    assert set(re.findall(r"(\w+)/ ", short)) == folders
+
+
+def test_the_readme_and_the_manual_stay_short() -> None:
+    assert len(_text("README.md").splitlines()) <= 90
+    assert len(list((ROOT / "docs").glob("*.md"))) <= 13
 
 
 def _text(name: str) -> str:

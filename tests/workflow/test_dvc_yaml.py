@@ -10,17 +10,17 @@ import pytest
 import yaml
 
 from pipeline_src.__main__ import STAGES
-from pipeline_src.common import catalogue
+from pipeline_src.common import yaml_files
 from pipeline_src.common.fingerprint import imported_files
-from pipeline_src.params.study import Study
+from pipeline_src.config.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 LOADERS = {  # a file that loads a member by name -> the member's fingerprint, by the parameter that chooses it
-    "pipeline_src/models/architecture.py": "code/architectures/${model.architecture}",
+    "pipeline_src/models/bert.py": "code/models/${model.architecture}",
     "pipeline_src/training/objective.py": "code/objectives/${pretrain.objective}",
 }
-CATALOGUE_FOLDERS = ("SOURCES", "TASK_SOURCES", "TASK_SPECS")  # in pipeline_src/common/catalogue.py
+CATALOGUE_FOLDERS = ("SOURCES", "TASK_SOURCES", "TASK_SPECS")  # in pipeline_src/common/yaml_files.py
 
 
 def command_of(stage: str) -> str:
@@ -34,7 +34,7 @@ def test_a_stage_depends_on_its_fingerprint_and_on_those_of_the_members_that_it_
     wanted = {f"code/{command_of(stage)}", *(code for file, code in LOADERS.items() if file in files)}
     deps = DECLARED[stage]["deps"]
     assert {dep for dep in deps if dep.startswith("code")} == wanted
-    assert not any(dep.startswith("pipeline_src") and "/catalogue" not in dep for dep in deps)
+    assert not any(dep.startswith("pipeline_src") for dep in deps)
 
 
 @pytest.mark.parametrize("stage", sorted(DECLARED.keys() - {"code"}))
@@ -42,10 +42,10 @@ def test_a_stage_depends_on_the_entries_of_the_catalogue_that_it_reads(stage: st
     read = set()
     for file in imported_files(STAGES[command_of(stage)].module):
         for node in ast.walk(ast.parse((ROOT / file).read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == catalogue.__name__:
+            if isinstance(node, ast.ImportFrom) and node.module == yaml_files.__name__:
                 read |= {alias.name for alias in node.names}
     for name in read.intersection(CATALOGUE_FOLDERS):
-        folder = f"pipeline_src/{getattr(catalogue, name)}"
+        folder = getattr(yaml_files, name)
         assert any(dep.startswith(folder) for dep in DECLARED[stage]["deps"]), folder
 
 
@@ -79,9 +79,9 @@ def test_the_report_is_made_anew_for_other_params(root: Path) -> None:
 
 
 def test_a_further_restart_makes_no_finished_one_stale(root: Path) -> None:
-    from pipeline_src.params.finetune import FinetuneParams
+    from pipeline_src.config.finetune import FinetuneParams
 
     declared = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["finetune"]["params"]
     names = {entry.removeprefix("finetune.") for entry in declared if str(entry).startswith("finetune.")}
-    own = "tasks.${item.task}"  # of the recipes, this task's alone
-    assert names == set(FinetuneParams.model_fields) - {"restarts", "tasks"} | {own}
+    own = "per_task.${item.task}"  # of the recipes, this task's alone
+    assert names == set(FinetuneParams.model_fields) - {"seeds", "per_task"} | {own}

@@ -72,6 +72,20 @@ def test_an_experiment_in_a_folder_of_its_own_spares_snakemake_its_jobs(named: P
     assert set(named.ran()) <= {"report"} and named.nothing_to_do()  # of which DVC keeps no runs: its summary is in git
 
 
+def test_an_experiment_has_new_files_that_git_knows_and_no_others(named: Project) -> None:
+    for name in ("raw/known.txt", "raw/unknown.txt"):
+        (named.path / name).write_text("mine\n")
+    named.run("git", "add", "raw/known.txt")
+    named.dvc("exp", "run", "--temp", "-n", "apart", "-S", "mask_prob=0.25")
+    named.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.35")
+    named.snakemake()
+    named.dvc("exp", "save", "-n", "saved")
+    for experiment in ("apart", "saved"):
+        (ref,) = named.run("git", "for-each-ref", "--format=%(refname)", f"refs/exps/*/*/{experiment}").stdout.split()
+        there = named.run("git", "ls-tree", "-r", "--name-only", ref).stdout.split()
+        assert "raw/known.txt" in there and "raw/unknown.txt" not in there, experiment
+
+
 def test_what_snakemake_ran_is_saved_as_an_experiment(named: Project) -> None:
     named.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.35")
     named.snakemake()

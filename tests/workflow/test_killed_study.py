@@ -1,4 +1,4 @@
-"""Both engines, killed at random moments with all their jobs, one of the two next (``benchmarks.chaos``)."""
+"""Both engines, killed at random moments with all their jobs, one of the two next (``tests.stress.chaos``)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import chaos
+from tests.stress import chaos
 
 if TYPE_CHECKING:
     from conftest import Project
 
 pytestmark = pytest.mark.slow
-LATE = ("pretrain_long", "finetune", "evaluate", "report")  # what is run again; `benchmarks.chaos` begins with nothing
+LATE = (
+    "pretrain_phase2",
+    "finetune",
+    "evaluate",
+    "report",
+)  # what is run again; `tests.stress.chaos` begins with nothing
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])

@@ -11,46 +11,47 @@ import yaml
 from ruamel.yaml import YAML
 
 from pipeline_src.common.files import read_json
-from pipeline_src.common.members import member_names
+from pipeline_src.common.registry import member_names
+from pipeline_src.config.study import check_study
+from pipeline_src.download.synthetic import write_task
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.finetune import run as finetune
-from pipeline_src.models.architecture import load_architecture
-from pipeline_src.params.study import check_study
+from pipeline_src.models.bert import load_architecture
 from pipeline_src.pretraining.pretrain import run as pretrain
-from pipeline_src.task_sources.synthetic import write_task
-from pipeline_src.tools.ablations.tables import apply
-from tests.unit.pretraining.small import EXAMPLES, make_study, make_teacher
+from pipeline_src.tools.ablations import apply
+from pipeline_src.tools.preset import preset_text
+from tests.unit.pretraining.small import EXAMPLES, build_teacher, make_study
 
 if TYPE_CHECKING:
     from conftest import Project
 
-ELECTRA = {"model.architecture": "electra", "pretrain.objective": "replaced"}
+ELECTRA = {"model.architecture": "electra", "pretrain.objective": "electra"}
 MEMBERS: dict[str, dict[str, Any]] = {  # changes of the preset `test`
-    "bert": {"examples.pairs": "next_sentence"},
-    "left-to-right": {"pretrain.objective": "left_to_right"},
+    "bert": {"examples.pair_objective": "nsp"},
+    "left-to-right": {"pretrain.objective": "clm"},
     "roberta": {"model.architecture": "roberta", "pretrain.masking.dynamic": True},
-    "albert": {"model.architecture": "albert", "model.embedding": 16, "examples.pairs": "sentence_order"},
+    "albert": {"model.architecture": "albert", "model.embedding_size": 16, "examples.pair_objective": "sop"},
     "electra": ELECTRA,
-    "electra, all tokens": ELECTRA | {"objectives.replaced.learns": "words"},
+    "electra, all tokens": ELECTRA | {"objectives.electra.disc_target": "mlm"},
     "deberta": {"model.architecture": "deberta"},
     "deberta-v3": {
-        **{"model.architecture": "deberta_v2", "pretrain.objective": "replaced"},
-        "objectives.replaced.generator": 1.0,
-        "objectives.replaced.embeddings": "disentangled",
+        **{"model.architecture": "deberta_v2", "pretrain.objective": "electra"},
+        "objectives.electra.generator_width": 1.0,
+        "objectives.electra.embeddings": "disentangled",
     },
     "distilbert": {
-        **{"model.architecture": "distilbert", "pretrain.objective": "distilled", "pretrain.teacher": "teacher"},
-        **{"model.heads": 1, "objectives.distilled.start": "random"},
+        **{"model.architecture": "distilbert", "pretrain.objective": "distilbert", "pretrain.teacher": "teacher"},
+        **{"model.num_attention_heads": 1, "objectives.distilbert.init": "random"},
     },
-    "tinybert": {"pretrain.objective": "layers", "pretrain.teacher": "teacher", "model.heads": 1},
+    "tinybert": {"pretrain.objective": "tinybert", "pretrain.teacher": "teacher", "model.num_attention_heads": 1},
     "modernbert": {"model.architecture": "modernbert", "mask_prob": 0.3},
-    "elmo": {"model.architecture": "bilstm", "pretrain.objective": "both_directions"},
+    "elmo": {"model.architecture": "bilstm", "pretrain.objective": "bilm"},
     "word vectors": {"model.architecture": "word_vectors"},
 }
 SECONDS = {
-    **{"examples.pairs": "none", "pretrain.steps": {"short": 2, "long": 1}, "pretrain.batch": 4},
-    **{"examples.lengths": {"short": 16, "long": 32}, "model.positions": 32},
-    **{"finetune.default.batches": 256, "finetune.default.max_length": 16},
+    **{"examples.pair_objective": "none", "pretrain.steps": {"phase1": 2, "phase2": 1}, "pretrain.train_batch_size": 4},
+    **{"examples.max_seq_length": {"phase1": 16, "phase2": 32}, "model.max_position_embeddings": 32},
+    **{"finetune.defaults.batch_sizes": 256, "finetune.defaults.max_length": 16},
 }
 
 
@@ -59,15 +60,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What pretraining reads but examples, a teacher, and a task."""
     folder = tmp_path_factory.mktemp("members")
     make_study(folder)
-    make_teacher(folder)
+    build_teacher(folder)
     write_task("sst2", folder / "data/tasks/sst2", seed=1)
     return folder
 
 
 def test_every_architecture_and_every_objective_is_among_them() -> None:
     for key, usual, folder in (
-        ("model.architecture", "bert", "architectures"),
-        ("pretrain.objective", "masked", "objectives"),
+        ("model.architecture", "bert", "models"),
+        ("pretrain.objective", "mlm", "objectives"),
     ):
         assert {changes.get(key, usual) for changes in MEMBERS.values()} == set(member_names(folder))
 
@@ -76,13 +77,13 @@ def test_every_architecture_and_every_objective_is_among_them() -> None:
 def test_the_stages_run_it(inputs: Path, root: Path, member: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretraining in two phases and fine-tuning, with the blocks of a study that was checked as a whole."""
     monkeypatch.chdir(inputs)
-    preset = yaml.safe_load((root / "workflow/presets/test.yaml").read_text(encoding="utf-8"))
+    preset = yaml.safe_load(preset_text("test", root / "workflow/presets"))
     study = check_study(apply(SECONDS | MEMBERS[member], preset))
-    build_examples(seed=1, examples=EXAMPLES.model_copy(update={"pairs": study.examples.pairs}))
+    build_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": study.examples.pair_objective}))
     blocks = {"model": study.model, "pretrain": study.pretrain, "objectives": study.objectives}
-    for phase in ("short", "long"):
+    for phase in ("phase1", "phase2"):
         pretrain(seed=1, mask_prob=study.mask_prob, phase=phase, **blocks)
-    figures = read_json("results/pretrain/long.json")
+    figures = read_json("results/pretrain/phase2.json")
     assert (figures["steps"], figures["objective"]) == (1, study.pretrain.objective)
     finetune(seed=1, model=study.model, finetune=study.finetune, task="sst2", restart="1")
     expected = load_architecture(study.model.architecture).names
@@ -91,10 +92,10 @@ def test_the_stages_run_it(inputs: Path, root: Path, member: str, monkeypatch: p
 
 
 IN_A_STUDY = {  # by the engine that runs it
-    "snakemake": {"model.architecture": "electra", "pretrain.objective": "replaced", "examples.pairs": "none"},
+    "snakemake": {"model.architecture": "electra", "pretrain.objective": "electra", "examples.pair_objective": "none"},
     "dvc": {
-        **{"model.architecture": "distilbert", "pretrain.objective": "distilled", "examples.pairs": "none"},
-        **{"pretrain.teacher": "models/teacher", "objectives.distilled.start": "random"},
+        **{"model.architecture": "distilbert", "pretrain.objective": "distilbert", "examples.pair_objective": "none"},
+        **{"pretrain.teacher": "models/teacher", "objectives.distilbert.init": "random"},
     },
 }
 
@@ -104,7 +105,7 @@ IN_A_STUDY = {  # by the engine that runs it
 def test_another_member_under_both_engines(finished_study: Project, tmp_path: Path, engine: str) -> None:
     """A study with another member: one engine runs it, and for neither is anything left to do."""
     project = finished_study.copy(tmp_path / "study")
-    shutil.copytree(project.path / "models/pretrained/long", project.path / "models/teacher")
+    shutil.copytree(project.path / "models/pretrained/phase2", project.path / "models/teacher")
     editor, params = YAML(), project.path / "params.yaml"
     editor.dump(apply(IN_A_STUDY[engine] | {"tasks": ["rte"]}, editor.load(params)), params)
     for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
@@ -115,5 +116,5 @@ def test_another_member_under_both_engines(finished_study: Project, tmp_path: Pa
         project.dvc("repro")
     assert project.nothing_to_do()
     study = yaml.safe_load(params.read_text(encoding="utf-8"))
-    assert read_json(project.path / "results/pretrain/long.json")["objective"] == study["pretrain"]["objective"]
+    assert read_json(project.path / "results/pretrain/phase2.json")["objective"] == study["pretrain"]["objective"]
     assert read_json(project.path / "results/summary.json")["mlm_loss"] > 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = ["a; touch touched", "' $(touch touched) `touch touched` '"]
 ELSEWHERE = ["../../../notes", "../../own/books", "../../../docs", "../../../checkpoints", ".."]
-CODE = "../../../pipeline_src/sources"
+CODE = "../../../pipeline_src/download"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def refused(project: Project, *command: str) -> str:
     assert done.returncode, done.stdout
     assert not (project.path / "touched").exists()
     assert not project.run("git", "status", "--porcelain", "pipeline_src").stdout
-    for path in ("notes/mine.txt", "data/own/books/mine.txt", "checkpoints/mine.txt", "docs/house.md"):
+    for path in ("notes/mine.txt", "data/own/books/mine.txt", "checkpoints/mine.txt", "docs/architecture.md"):
         assert (project.path / path).exists(), path
     assert not any(path.is_file() for path in (project.path / "data/raw/wikipedia").rglob("*"))
     return done.stdout
@@ -75,7 +75,7 @@ def test_dvc_clears_no_folder_that_a_name_leads_to(clone: Project) -> None:
         ("parts:\n  - excerpt", f"parts: {json.dumps(parts)}", stage)
         for stage in ("download_wikipedia", "clean_wikipedia")
     ]
-    cases += [("restarts:\n  - 1", f"restarts: {json.dumps(restarts)}", "finetune")]
+    cases += [("seeds:\n  - 1", f"seeds: {json.dumps(restarts)}", "finetune")]
     params = (clone.path / "params.yaml").read_text()
     cases += [("\ntasks:\n- rte\n- squad2\n- swag", f"\ntasks: {json.dumps(parts)}", "finetune")]
     try:
@@ -106,9 +106,9 @@ def test_a_path_that_holds_a_name_ends_in_a_folder_of_no_other_name(root: Path) 
 
 def test_what_engines_and_python_leave_in_a_folder_is_no_part_of_it(clone: Project) -> None:
     """Where it counted, a killed study recorded other hashes, and importing a module made its stage stale."""
-    left = ["models/pretrained/long/.snakemake_timestamp", "pipeline_src/corpus/__pycache__/tokenize.cpython-311.pyc"]
+    left = ["models/pretrained/phase2/.snakemake_timestamp", "pipeline_src/corpus/__pycache__/tokenize.cpython-311.pyc"]
     left += ["models/pretrained/.long.partial", "data/raw/books/.gitignore"]
-    parts = ["models/pretrained/long/config.json", "pipeline_src/corpus/tokenize.py", "data/raw/books/a.txt"]
+    parts = ["models/pretrained/phase2/config.json", "pipeline_src/corpus/tokenize.py", "data/raw/books/a.txt"]
     said = clone.dvc("check-ignore", "--details", "--non-matching", *left, *parts)
     patterns = dict(reversed(line.split("\t")) for line in said.splitlines())
     ignored = {path for path, pattern in patterns.items() if pattern != "::" and not re.match(r".*:\d+:!", pattern)}
@@ -118,7 +118,7 @@ def test_what_engines_and_python_leave_in_a_folder_is_no_part_of_it(clone: Proje
 def test_a_restart_of_an_experiment_is_no_command(clone: Project) -> None:
     clone.run("git", "config", "user.name", "a")
     clone.run("git", "config", "user.email", "a@example.org")
-    said = refused(clone, "dvc", "exp", "run", "-S", 'finetune.restarts=["1; touch touched"]', "finetune")
+    said = refused(clone, "dvc", "exp", "run", "-S", 'finetune.seeds=["1; touch touched"]', "finetune")
     assert "touch touched" in said or "failed" in said
 
 
@@ -133,11 +133,11 @@ def test_dvc_clears_nothing_outside_the_folders_of_stages(clone: Project, part: 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "name"),
-    [("finetune.restarts", "../../../pipeline_src/finetuning"), ("tasks", "../../pipeline_src")],
+    [("finetune.seeds", "../../../pipeline_src/finetuning"), ("tasks", "../../pipeline_src")],
 )
 def test_dvc_clears_no_code(clone: Project, key: str, name: str) -> None:
     settings = ["-S", f"{key}={json.dumps([name])}"]
     if key == "tasks":
-        settings += ["-S", 'finetune.restarts=["finetuning"]']
+        settings += ["-S", 'finetune.seeds=["finetuning"]']
     refused(clone, "dvc", "exp", "run", *settings, "finetune")
     clone.run("git", "checkout", "-q", "params.yaml")

@@ -43,9 +43,11 @@ def done(fresh_clone: Callable[[str], Project], cluster: Cluster) -> Project:
 def limited(done: Project, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Any]]:
     """A training that hangs after its first checkpoint until its time limit ends it; its controller goes on beside."""
     study = done.copy(tmp_path_factory.mktemp("limited") / "study")
-    change_params(study, {"pretrain.steps.short": 400, "pretrain.evaluate_every": 1000})
-    limits = ["pretrain_short:runtime=1", "pretrain_short:slurm_extra='--nice=1'"]
-    command = ["snakemake", *QUICK, "pretrain_short", "--set-resources", *limits]
+    # so many steps that none ends before the signal comes, which has to wait on a slow machine
+    change_params(study, {"pretrain.steps.phase1": 1200, "pretrain.eval_steps": 2000})
+    # a minute for the first job; the next ones have the time that a slow machine needs
+    limits = ["pretrain_phase1:runtime=1 if attempt == 1 else 30", "pretrain_phase1:slurm_extra='--nice=1'"]
+    command = ["snakemake", *QUICK, "pretrain_phase1", "--set-resources", *limits]
     process = study.start(*command, PIPELINE_CHECKPOINT_MINUTES="0.005")
     try:
         wait_until(lambda: checkpoints(study), "a checkpoint")
@@ -100,13 +102,13 @@ def test_a_stopped_training_goes_on_in_the_same_job(
     done: Project, cluster: Cluster, tmp_path: Path, background: Register
 ) -> None:
     study = done.copy(tmp_path / "study")
-    change_params(study, {"pretrain.steps.short": 1500, "pretrain.evaluate_every": 1000})
-    background(study.start("snakemake", *QUICK, "pretrain_short", PIPELINE_CHECKPOINT_MINUTES="0.02"))
+    change_params(study, {"pretrain.steps.phase1": 1500, "pretrain.eval_steps": 1000})
+    background(study.start("snakemake", *QUICK, "pretrain_phase1", PIPELINE_CHECKPOINT_MINUTES="0.02"))
     wait_until(lambda: checkpoints(study), "a checkpoint")
     (job,) = jobs(cluster, study)
     cluster.ask("scancel", "--signal=URG", job)  # as Slurm does before the time is over
     go_on(cluster, job)
-    log = study.path / "logs/pretrain/short.log"
+    log = study.path / "logs/pretrain/phase1.log"
     wait_until(lambda: log.exists() and "going on from the checkpoint" in log.read_text(), "the training to go on")
     time.sleep(2)
     assert jobs(cluster, study) == [job]  # the same job: no retry was spent
@@ -115,19 +117,19 @@ def test_a_stopped_training_goes_on_in_the_same_job(
 def test_two_nodes_train_together_in_one_job(done: Project, cluster: Cluster, tmp_path: Path) -> None:
     study = done.copy(tmp_path / "study")
     change_params(study, {"mask_prob": 0.2})
-    slow = ["pretraining_hours=1e-20", "gpu_teraflops=1e-5"]  # else starting takes longer than training, on any number
-    spread = ["--config", "gpus_per_node=1", "max_nodes=2", *slow]
+    spread = ["--config", "gpus_per_node=1", "nodes=2"]
     here = {"MASTER_ADDR": "127.0.0.1"}  # the stand-in nodes' names are no hosts
-    said = study.run("snakemake", *QUICK, "pretrain_short", *spread, **here).stdout
+    said = study.run("snakemake", *QUICK, "pretrain_phase1", *spread, **here).stdout
     assert re.search(r"resources: .*\bnodes=2, mpi=srun, tasks=2\b", said)
-    assert "2 processes train together" in (study.path / "logs/pretrain/short.log").read_text()
-    assert "up to date" in study.dvc("status", "pretrain_short")
+    assert "2 processes train together" in (study.path / "logs/pretrain/phase1.log").read_text()
+    assert "up to date" in study.dvc("status", "pretrain_phase1")
 
 
 def test_a_training_killed_by_its_time_limit_goes_on_from_its_checkpoint(limited: tuple[Project, Any]) -> None:
     study, process = limited
+    log = study.path / "logs/pretrain/phase1.log"
+    wait_until(lambda: log.exists() and "going on from the checkpoint" in log.read_text(), "the training to go on")
     said, _ = process.communicate(timeout=2 * PATIENCE)
     assert process.returncode == 0, said
     assert "TIMEOUT" in said and "Trying to restart" in said
-    assert "going on from the checkpoint of step" in (study.path / "logs/pretrain/short.log").read_text()
-    assert "up to date" in study.dvc("status", "pretrain_short")
+    assert "up to date" in study.dvc("status", "pretrain_phase1")

@@ -30,7 +30,7 @@ __import__("os").write(1, f"pid {__import__('os').getpid()}\\n".encode())  # at 
 from pipeline_src import __main__ as command
 from tests.unit.pretraining.small import train_short
 command.run_stage = lambda *_: train_short()
-raise SystemExit(command.main(["pretrain", "--phase", "short"]))
+raise SystemExit(command.main(["pretrain", "--phase", "phase1"]))
 """
 
 
@@ -62,20 +62,20 @@ def newest_process(folder: Path) -> int:
 
 def checkpoint(folder: Path) -> bool:
     """Whether one is saved."""
-    return bool(list(folder.glob("checkpoints/short/*/step-*/state.json")))
+    return bool(list(folder.glob("checkpoints/phase1/*/step-*/state.json")))
 
 
 def test_the_line_with_srun_trains_on_two_nodes(cluster: Cluster, root: Path, study: Path) -> None:
-    process = start(cluster, root, documented(root, False), '{"short": 20}', study, MASTER_ADDR="127.0.0.1")
+    process = start(cluster, root, documented(root, False), '{"phase1": 20}', study, MASTER_ADDR="127.0.0.1")
     assert process.wait(PATIENCE) == 0, (study / "said").read_text()
-    assert (study / "models/pretrained/short/model.safetensors").exists()
+    assert (study / "models/pretrained/phase1/model.safetensors").exists()
     assert len(re.findall(r"^pid \d", (study / "said").read_text(), re.MULTILINE)) == 4
 
 
 def test_a_dead_process_ends_the_step_and_is_named(cluster: Cluster, root: Path, study: Path) -> None:
-    changes = '{"short": 100000, "curve_points": 10000}'
+    changes = '{"phase1": 100000, "log_points": 10000}'
     process = start(cluster, root, documented(root, False), changes, study, MASTER_ADDR="127.0.0.1")
-    wait_until((study / "logs/dvclive/short/plots/metrics/loss.tsv").exists, "the first row")
+    wait_until((study / "logs/dvclive/phase1/plots/metrics/loss.tsv").exists, "the first row")
     os.kill(newest_process(study), signal.SIGKILL)
     assert process.wait(60) != 0
     said = (study / "said").read_text()
@@ -84,18 +84,18 @@ def test_a_dead_process_ends_the_step_and_is_named(cluster: Cluster, root: Path,
 
 def test_the_line_with_torchrun_goes_on_after_a_killed_worker(cluster: Cluster, root: Path, study: Path) -> None:
     words = documented(root, True)
-    changes = '{"short": 200}'
+    changes = '{"phase1": 200}'
     process = start(cluster, root, words, changes, study, PIPELINE_CHECKPOINT_MINUTES="0.01")
     wait_until(lambda: checkpoint(study), "a checkpoint")
     os.kill(newest_process(study), signal.SIGKILL)
     assert process.wait(PATIENCE) == 0, (study / "said").read_text()
-    assert (study / "models/pretrained/short/model.safetensors").exists()
+    assert (study / "models/pretrained/phase1/model.safetensors").exists()
     assert len(re.findall(r"^pid \d", (study / "said").read_text(), re.MULTILINE)) >= 8  # all four began again
 
 
 def test_torchruns_job_goes_back_into_the_queue_when_told_to_stop(cluster: Cluster, root: Path, study: Path) -> None:
     """As the rules of ``workflow/Snakefile`` run the line."""
-    changes = '{"short": 100000, "curve_points": 10000}'
+    changes = '{"phase1": 100000, "log_points": 10000}'
     command = [*documented(root, True, gpus="1"), sys.executable, "-c", STOPPABLE, changes]
     script = f"#!/bin/bash\n{root}/workflow/requeue.sh {shlex.join(command)}\n"
     (study / "job.sh").write_text(script)

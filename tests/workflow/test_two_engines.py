@@ -214,20 +214,21 @@ def test_looking_runs_nothing(study: Project) -> None:
     assert "rule pretrain" in said and "rule count" not in said
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--rerun-triggers", "input"],
-        ["--rerun-triggers", "code", "params", "input", "mtime", "software-env"],
-        ["--workflow-profile", "none"],
-        ["--no-hooks"],
-        ["--forceall"],
-    ],
-    ids=" ".join,
-)
-def test_stale_stages_run_whatever_the_options_and_fresh_ones_do_not(study: Project, options: list[str]) -> None:
+OPTIONS = [
+    ["--rerun-triggers", "input"],
+    ["--rerun-triggers", "code", "params", "input", "mtime", "software-env"],
+    ["--workflow-profile", "none"],
+    ["--no-hooks"],
+    ["--forceall"],
+]
+
+
+def test_stale_stages_run_whatever_the_options_and_fresh_ones_do_not(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
-    study.run("snakemake", "--cores", "2", "all", *options)
+    for options in OPTIONS[:-1]:
+        planned = set(re.findall(r"^rule (\w+):", study.run("snakemake", "-n", "all", *options).stdout, re.MULTILINE))
+        assert planned == {name.partition("@")[0] for name in FROM_PRETRAIN} | {"all"}, options
+    study.run(*COMMANDS["snakemake"], *OPTIONS[-1])
     assert set(study.ran()) == FROM_PRETRAIN
     assert study.nothing_to_do()
 
@@ -351,12 +352,12 @@ def test_a_second_engine_is_refused_and_told_of_the_first(study: Project, backgr
 # ---------------------------------------------------------------- damaged and lost files
 
 
-@pytest.mark.parametrize("table", ["", '{"/a": {"read": {', "[1]", '{"/a": 1}'])
-def test_a_torn_table_of_files_in_use_is_removed(study: Project, table: str) -> None:
+def test_a_torn_table_of_files_in_use_is_removed(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
-    (study.path / ".dvc/tmp/rwlock").write_text(table)
-    said = study.run("snakemake", "--cores", "2", "pretrain").stdout
-    assert ".dvc/tmp/rwlock was damaged by a kill" in said
+    for table, looking in {"": ["-n"], "[1]": ["-n"], '{"/a": 1}': ["-n"], '{"/a": {"read": {': []}.items():
+        (study.path / ".dvc/tmp/rwlock").write_text(table)
+        said = study.run("snakemake", "--cores", "2", *looking, "pretrain").stdout
+        assert ".dvc/tmp/rwlock was damaged by a kill" in said, table
     assert study.ran() == ["pretrain"]
     assert "up to date" in study.dvc("status", "pretrain")
 
@@ -376,18 +377,18 @@ def test_a_torn_lock_file_loses_nothing(study: Project, engine: str) -> None:
     assert study.nothing_to_do()
 
 
-@pytest.mark.parametrize("characters", [1, 12, 31])
-def test_a_lock_file_cut_off_inside_a_hash_loses_nothing(study: Project, characters: int) -> None:
+def test_a_lock_file_cut_off_inside_a_hash_loses_nothing(study: Project) -> None:
     lock = study.path / "dvc.lock"
     text = lock.read_text()
-    lock.write_text(text[: text.rindex("md5: ") + 5 + characters] + "\n")  # still YAML, and may look like a number
-    said = study.snakemake(check=False)
-    assert "Traceback" not in said
-    if "WorkflowError" in said:
-        assert "git checkout dvc.lock" in said
-        study.run("git", "checkout", "dvc.lock")
-        study.snakemake()
-    assert set(study.ran()) <= {"report"}
+    for characters in (1, 12, 31):
+        lock.write_text(text[: text.rindex("md5: ") + 5 + characters] + "\n")  # still YAML, and may look like a number
+        said = study.snakemake(check=False)
+        assert "Traceback" not in said
+        if "WorkflowError" in said:
+            assert "git checkout dvc.lock" in said
+            study.run("git", "checkout", "dvc.lock")
+            study.snakemake()
+        assert set(study.ran()) <= {"report"}
     assert study.nothing_to_do()
 
 
@@ -436,7 +437,7 @@ def test_an_output_edited_by_hand_is_put_right(study: Project) -> None:
     assert study.nothing_to_do()
 
 
-@pytest.mark.parametrize("folder", [".dvc/tmp", ".snakemake"])
+@pytest.mark.parametrize("folder", [".dvc/tmp", ".dvc/cache", ".snakemake", ".snakemake/dvc"])
 def test_a_folder_that_cannot_be_written_is_one_message(study: Project, folder: str) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
     lock = (study.path / "dvc.lock").read_text()
@@ -445,6 +446,14 @@ def test_a_folder_that_cannot_be_written_is_one_message(study: Project, folder: 
     said = study.snakemake(check=False)
     assert "Traceback" not in said and ("rror" in said), said
     assert study.ran() == [] and (study.path / "dvc.lock").read_text() == lock
+
+
+def test_a_folder_in_a_stamps_place_is_one_message(study: Project) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
+    (study.path / ".snakemake/dvc/pretrain").unlink()
+    (study.path / ".snakemake/dvc/pretrain").mkdir()
+    said = study.snakemake(check=False)
+    assert "pretrain: Is a directory" in said and "Traceback" not in said and "move away" in said
 
 
 # ---------------------------------------------------------------- dvc.yaml and the rules

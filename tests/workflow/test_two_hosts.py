@@ -75,31 +75,31 @@ def test_a_training_is_not_doubled_from_another_host(
 ) -> None:
     study = finished_study.copy(tmp_path / "study")
     with_slurm(study)
-    change_params(study, {"pretrain.steps.short": 400, "pretrain.evaluate_every": 1000})
-    study.run("snakemake", "-n", "pretrain_short")
-    command = on_host(study.path, study.home, 20_000, "dvc repro pretrain_short")
+    change_params(study, {"pretrain.steps.phase1": 400, "pretrain.eval_steps": 1000})
+    study.run("snakemake", "-n", "pretrain_phase1")
+    command = on_host(study.path, study.home, 20_000, "dvc repro pretrain_phase1")
     first = background(study.start(*command, PIPELINE_CHECKPOINT_MINUTES="0.005"))
 
     def saved() -> list[Path]:
         assert first.poll() is None, first.communicate()[0]
-        return list((study.path / "checkpoints").glob("short/*/step-*"))
+        return list((study.path / "checkpoints").glob("phase1/*/step-*"))
 
     wait_until(saved, "a checkpoint")
     (training,) = trainings(first)
     training.send_signal(signal.SIGSTOP)  # until all others have tried
 
-    for second in ("dvc repro pretrain_short", "snakemake --cores 2 pretrain_short"):
+    for second in ("dvc repro pretrain_phase1", "snakemake --cores 2 pretrain_phase1"):
         done = study.run(*on_host(study.path, study.home, 1000, second), check=False)
         said = done.stdout
         assert done.returncode and said.count("the same training runs already") == 1 and "Traceback" not in said, said
     looking = study.run(*on_host(study.path, study.home, 1000, "dvc status")).stdout
-    assert "pretrain_short" in looking and "had been killed" not in looking
+    assert "pretrain_phase1" in looking and "had been killed" not in looking
 
     training.send_signal(signal.SIGCONT)
     said, _ = first.communicate(timeout=240)
     assert first.returncode == 0 and "going on from" not in said, said
-    assert "up to date" in study.dvc("status", "pretrain_short")
-    assert "Nothing to be done" in study.run("snakemake", "-n", "pretrain_short").stdout
+    assert "up to date" in study.dvc("status", "pretrain_phase1")
+    assert "Nothing to be done" in study.run("snakemake", "-n", "pretrain_phase1").stdout
 
 
 def test_each_host_has_its_own_table_of_files_in_use(study: Project, background: Register) -> None:

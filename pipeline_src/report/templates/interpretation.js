@@ -4,6 +4,9 @@ const COLOURS = ["var(--model)", "var(--other)", "var(--third)", "var(--fourth)"
 const SHAPES = ["circle", "square"];
 const SVG = "http://www.w3.org/2000/svg";
 
+const folded = (text) =>
+  text.replace(/(\s?)(\S+?)(\1\2){3,}/g, (all, space, once) => `${space}[${once} ×${all.length / (space + once).length}]`);
+
 function element(tag, attributes = {}, ...inside) {
   const svg = ["svg", "circle", "rect", "line", "path", "text", "g", "title"].includes(tag);
   const found = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
@@ -296,7 +299,9 @@ function layersPart() {
       plot.append(element("text", { x: 34, y: y(value) + 4, "text-anchor": "end" }, (measure.factor * value).toFixed(digits)));
     }
     measure.curves[0].values.forEach((_, layer) => plot.append(element("text", { x: x(layer), y: 248, "text-anchor": "middle" }, String(layer))));
-    plot.append(element("text", { x: 225, y: 266, "text-anchor": "middle" }, "layer"));
+    plot.append(
+      element("text", { x: 225, y: 266, "text-anchor": "middle" }, "layer"),
+      element("text", { x: -121, y: 10, transform: "rotate(-90)", "text-anchor": "middle" }, measure.axis));
     for (const curve of curves) {
       const at = measure.curves.indexOf(curve);
       const side = (end) => curve.between.map((ends, layer) => `${x(layer)} ${y(ends[end])}`);
@@ -332,8 +337,8 @@ function completionPart() {
   const steps = slider("Step", 1, (step) => { state.step = step; draw(); });
   const way = () => data.completions[state.prompt].ways[ways[state.way]];
   function draw() {
-    written.replaceChildren(element("b", {}, data.completions[state.prompt].prompt), ` ${way().texts[state.step]}`);
-    note.textContent = `${percent(way().repeated)} of the last step's tokens stood there before.`;
+    written.replaceChildren(element("b", {}, data.completions[state.prompt].prompt), ` ${folded(way().texts[state.step])}`);
+    note.textContent = `${percent(way().repeated)} of the last step's tokens are copies of an earlier one.`;
   }
   const again = () => { state.step = way().texts.length - 1; steps.set(state.step, state.step); draw(); };
   place.append(

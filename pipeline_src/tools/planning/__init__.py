@@ -1,1 +1,1 @@
-"""What a study takes, worked out before it runs: sizes, tokens, FLOPs, time, disk, price. No torch."""
+"""Estimate a study's sizes, tokens, FLOPs, time, disk space and price before it runs, without torch."""

@@ -1,172 +1,188 @@
-"""Every job of a study, as an amount of work."""
+"""The jobs of a study: their amount of work and the size of their outputs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
-from pipeline_src.common.catalogue import SOURCES, TASK_SOURCES, entry_names
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import finetuned_model
-from pipeline_src.finetuning.recipes import grid_points, recipe_of
-from pipeline_src.params.study import Study
-from pipeline_src.tasks.files.spec import load_spec
-from pipeline_src.tools.planning.corpus_sizes import CorpusSizes
-from pipeline_src.tools.planning.counted import predicted_share
-from pipeline_src.tools.planning.job_estimate import JobEstimate
-from pipeline_src.tools.planning.model_sizes import FORWARD, ModelSizes
-from pipeline_src.tools.planning.task_sizes import task_size
+from pipeline_src.common.yaml_files import MODELS, SOURCES, TASK_SOURCES, entry_names
+from pipeline_src.config.study import Study
+from pipeline_src.finetuning.hyperparameter_grid import grid_points, task_hyperparameters
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tools.planning.cost import FORWARD, ModelCost, predicted_share, workload
+from pipeline_src.tools.planning.sizes import CorpusSizes, task_size
 
-# Real tokens over places of a batch, by length. Of books 0.93 at 128 and 0.83 at 512; of the sample's plays and long
-# articles 0.98 at 64 and 0.92 at 128; of Wikipedia 0.86 at 128 and 0.56 at 512, since an example stays within its
-# document (google-research/bert) and most articles are shorter.
+# Tokens per position of a batch, by length. Measured: books 0.93 at 128 and 0.83 at 512; the sample's plays and long
+# articles 0.98 at 64 and 0.92 at 128; Wikipedia 0.86 at 128 and 0.56 at 512, since an example stays within its document
+# (google-research/bert) and most articles are shorter.
 FILL_RATIOS = {64: 0.95, 128: 0.86, 256: 0.72, 512: 0.56}
-MODEL_AND_MOMENTS, MODEL = 12, 4  # bytes per parameter of what is saved
+MODEL_AND_MOMENTS, MODEL = 12, 4  # saved bytes per parameter
 CHECKPOINTS = 3  # kept while training: the newest two and the best
+SYNTHETIC_TASK = 480_000  # bytes of a task set, as in the sample
 SCATTER = 1.2  # the mean of squared lengths over the square of the mean
 ONE_VECTOR = ("classification", "choice")  # kinds of tasks that read one token of each sequence
 PREDICTION = 170  # bytes of one predicted example
-# Of `interpret`: words of a tagging task; passes over the text, pieces of a word, tokens of pairs, prompts and masks
+# `interpret`: words of a tagging task, passes over the text, subwords per word, tokens of pairs, prompts and masks
 INTERPRETED, PASSES, TOKENS_A_WORD, SHORT_SETS, INTERPRETED_LENGTH = 26_000, 3, 1.3, 100_000, 25
-PAIR_SET = (
-    640_000  # tokens of a fetched set of pairs: of BLiMP 53,557 sequences of 12, one for each token that is hidden
-)
+PARADIGMS, PAIR = 67, 550  # of BLiMP: files of 1,000 pairs, and tokens read to judge one pair, each masked in turn
 INTERPRETATION = 300_000  # bytes written
 CORPUS_STATISTICS, EVALUATION, REPORT = 20_000, 30_000, 120_000  # bytes written; of evaluation, for one task
 
 
-def _rows_read(share: float, tokens: float, length: float) -> float:
-    """Tokens of which pretraining reads what the last block makes: the predicted ones and the first of a sequence."""
-    return min(tokens, share * tokens + tokens / length)
+@dataclass(frozen=True)
+class Job:
+    """One job's amount of work.
+
+    Attributes:
+        stage: name of the stage's command, such as ``pretrain``.
+        item: value of the stage's matrix, or ``all``.
+        units: amount that the job's time grows with, counted in ``unit``.
+        written: bytes.
+        extra: bytes on disk besides the output: what was unpacked, checkpoints.
+        tokens: tokens without padding that are processed.
+        flops: FLOPs of training and predicting.
+        slot_flops: FLOPs if every sequence were full, as papers count them.
+        width: hidden size of the model that is trained.
+    """
+
+    stage: str
+    item: str
+    units: float
+    unit: str = "B"
+    written: float = 0.0
+    extra: float = 0.0
+    tokens: float = 0.0
+    flops: float = 0.0
+    slot_flops: float = 0.0
+    width: int = 0
 
 
 class Jobs:
-    """The jobs of one study.
+    """The jobs of one study, stage by stage.
 
     Args:
-        study: the parameters in force.
-        size: bytes of an output by its path, None where they are not known.
-        whole_dump: as for :class:`CorpusSizes`.
-
-    Attributes:
-        corpus: the sizes these jobs rest on.
+        study: its parameters.
+        size: returns the bytes of an output by its path, None if unknown.
+        whole_dump: count every part of the dump, not only those listed.
     """
 
     def __init__(self, study: Study, size: Callable[[str], int | None], whole_dump: bool = False) -> None:
         self.study, self.size = study, size
         self.corpus = CorpusSizes(study, size, whole_dump)
-        self.model = ModelSizes.of(study)
         self.unknown_tasks = [task for task in study.tasks if task_size(study, task) is None]
 
-    def parts(self) -> list[str]:
-        """Parts of the dump, those beside the listed ones standing for the first."""
-        listed = list(self.study.wikipedia.parts)
-        return listed + listed[:1] * self.corpus.beside
+    @cached_property
+    def model(self) -> ModelCost:
+        return ModelCost.of(self.study)
 
-    def download_wikipedia(self) -> Iterator[JobEstimate]:
-        """One job per part."""
+    def parts(self) -> list[str]:
+        """Parts of the dump; each part that is not listed counts as the first one."""
+        listed = list(self.study.wikipedia.parts)
+        return listed + listed[:1] * self.corpus.unlisted
+
+    def download_wikipedia(self) -> Iterator[Job]:
         for part in self.parts():
             written = self.corpus.dump(part)
             wire = self.corpus.download(SOURCES, self.study.wikipedia.dump, part) or written
-            yield JobEstimate(
-                "download_wikipedia", part, wire, "B", read=wire, written=written, extra=_kept(wire, written)
-            )
+            yield Job("download_wikipedia", part, wire, written=written, extra=_kept(wire, written))
 
-    def download_books(self) -> Iterator[JobEstimate]:
-        """One job; nothing comes over the wire for books of one's own."""
+    def download_books(self) -> Iterator[Job]:
+        """One job; local books are not downloaded."""
         written = self.corpus.books()
         wire = self.corpus.download(SOURCES, self.study.books.source)
-        yield JobEstimate("download_books", "all", wire, "B", read=wire, written=written, extra=_kept(wire, written))
+        yield Job("download_books", "all", wire, written=written, extra=_kept(wire, written))
 
-    def download_tasks(self) -> Iterator[JobEstimate]:
-        """One job for all tasks; synthetic ones and those of the corpus are made, not fetched."""
+    def start_model(self) -> Iterator[Job]:
+        """One job, which downloads nothing unless an entry of the catalogue is named."""
+        entry = Path(self.study.pretrain.init_from)
+        wire = self.corpus.download(MODELS, entry.stem) if entry.suffix == ".yaml" else 0
+        written = self.size("data/start_model") or wire
+        yield Job("start_model", "all", wire, written=written, extra=wire)
+
+    def download_tasks(self) -> Iterator[Job]:
+        """One job; only official task sets and published minimal pairs are downloaded."""
         fetched = entry_names(TASK_SOURCES) if self.study.task_source == "official" else []
         fetched = [task for task in self.study.tasks if task in fetched] + self.study.interpretation.pair_sets
         wire = sum(self.corpus.download(TASK_SOURCES, name) for name in fetched)
-        written = self.size("data/tasks") or wire or 480_000 * len(self.study.tasks)  # as the sample's
-        yield JobEstimate("download_tasks", "all", wire, "B", read=wire, written=written, extra=wire)
+        written = self.size("data/tasks") or wire or SYNTHETIC_TASK * len(self.study.tasks)
+        yield Job("download_tasks", "all", wire, written=written, extra=wire)
 
-    def clean_wikipedia(self) -> Iterator[JobEstimate]:
-        """One job per part."""
+    def clean_wikipedia(self) -> Iterator[Job]:
         for part in self.parts():
-            dump = self.corpus.dump(part)
-            yield JobEstimate("clean_wikipedia", part, dump, "B", read=dump, written=self.corpus.wikipedia_text(part))
+            yield Job("clean_wikipedia", part, self.corpus.dump(part), written=self.corpus.wikipedia_text(part))
 
-    def clean_books(self) -> Iterator[JobEstimate]:
-        """One job."""
-        raw = self.corpus.books()
-        yield JobEstimate("clean_books", "all", raw, "B", read=raw, written=self.corpus.books_text())
+    def clean_books(self) -> Iterator[Job]:
+        yield Job("clean_books", "all", self.corpus.books(), written=self.corpus.books_text())
 
-    def train_tokenizer(self) -> Iterator[JobEstimate]:
-        """One job."""
-        text = self.corpus.text()
-        written = self.size("data/vocabulary") or 30 * self.study.vocabulary.entries
-        yield JobEstimate("train_tokenizer", "all", text, "B", read=text, written=written)
+    def train_tokenizer(self) -> Iterator[Job]:
+        written = self.size("data/vocabulary") or 30 * self.study.vocabulary.vocab_size
+        yield Job("train_tokenizer", "all", self.corpus.text(), written=written)
 
-    def tokenize(self) -> Iterator[JobEstimate]:
-        """One job."""
-        text, tokens = self.corpus.text(), self.corpus.tokens()
-        yield JobEstimate("tokenize", "all", text, "B", read=text, written=self.corpus.token_bytes(), tokens=tokens)
+    def tokenize(self) -> Iterator[Job]:
+        tokens, written = self.corpus.tokens(), self.corpus.token_bytes()
+        yield Job("tokenize", "all", self.corpus.text(), written=written, tokens=tokens)
 
-    def build_examples(self) -> Iterator[JobEstimate]:
-        """One job, both lengths; every pass draws every token."""
-        drawn = self.corpus.tokens() * self.study.examples.duplicates
-        read, written = self.corpus.token_bytes(), self.corpus.example_bytes()
-        yield JobEstimate("build_examples", "all", drawn, "tokens", read=read, written=written, tokens=drawn)
+    def build_examples(self) -> Iterator[Job]:
+        """One job for both lengths; every pass reads every token."""
+        tokens = self.corpus.tokens() * self.study.examples.dupe_factor
+        yield Job("build_examples", "all", tokens, "tokens", written=self.corpus.example_bytes(), tokens=tokens)
 
-    def pretrain(self, phase: str) -> Iterator[JobEstimate]:
-        """One phase: by formula, from steps, batch, length and how full sequences are; as counted where it ran."""
+    def train_word_vectors(self) -> Iterator[Job]:
+        """One job, which reads every token once per epoch and writes float32."""
+        params, entries = self.study.word_vectors, self.study.vocabulary.vocab_size
+        tokens = self.corpus.tokens() * params.epochs
+        yield Job("train_word_vectors", "all", tokens, "tokens", written=4 * entries * params.width)
+
+    def corpus_statistics(self) -> Iterator[Job]:
+        """One job, which searches all text for passages of the tasks."""
+        yield Job("corpus_statistics", "all", self.corpus.text(), written=CORPUS_STATISTICS)
+
+    def pretrain(self, phase: str) -> Iterator[Job]:
+        """One job per phase, by formula from steps, batch size and length, or as counted when it ran."""
         params, model = self.study.pretrain, self.model
-        length, steps = getattr(self.study.examples.lengths, phase), getattr(params.steps, phase)
-        slots = steps * params.batch * length
-        share = predicted_share(self.study)
-        tokens = slots * fill_ratio(length)
-        real_length = min(length, length * (fill_ratio(length) + 0.08))
-        rows = _rows_read(share, tokens, real_length)
-        flops = model.pretraining_flops(tokens, real_length, share * tokens, rows)
-        over_bert = model.over_bert(flops, tokens, real_length, share * tokens, rows)
+        length, steps = getattr(self.study.examples.max_seq_length, phase), getattr(params.steps, phase)
+        slots, fill, share = steps * params.train_batch_size * length, fill_ratio(length), predicted_share(self.study)
+        tokens = slots * fill
+        flops = _pretraining_flops(model, tokens, min(length, length * (fill + 0.08)), share)
         done = Path(f"results/pretrain/{phase}.json")
         if self.size(f"models/pretrained/{phase}") and self.size(str(done)) and done.exists():
             cost = read_json(done, {"cost": {"tokens": float, "flops": float}})["cost"]
             tokens, flops = cost.get("tokens", tokens), cost.get("flops", flops)
-        earlier = MODEL_AND_MOMENTS * model.parameters if phase == "long" else 0
-        kept = sum((step <= params.steps.short) == (phase == "short") for step in params.keep_steps)
+        kept = sum((step <= params.steps.phase1) == (phase == "phase1") for step in params.keep_checkpoint_steps)
         written = MODEL_AND_MOMENTS * model.parameters + kept * MODEL * model.parameters
-        yield JobEstimate(
-            "pretrain", phase, flops, "FLOP",
-            read=self.corpus.token_bytes() + self.corpus.example_bytes() + earlier,
+        yield Job(
+            *("pretrain", phase, flops, "FLOP"),
             written=self.size(f"models/pretrained/{phase}") or written,
             extra=CHECKPOINTS * MODEL_AND_MOMENTS * model.parameters,
-            tokens=tokens, flops=flops,
-            slot_flops=model.pretraining_flops(slots, length, share * slots, _rows_read(share, slots, length)),
-            steps=steps, length=real_length, predictions=share * tokens, rows=rows, over_bert=over_bert,
-            **model.of_a_job(),
-        )  # fmt: skip
+            tokens=tokens,
+            flops=flops,
+            slot_flops=_pretraining_flops(model, slots, length, share),
+            width=model.hidden_size,
+        )
 
-    def finetune(self) -> Iterator[JobEstimate]:
-        """One job per task and restart."""
+    def finetune(self) -> Iterator[Job]:
         for task in self.study.tasks:
-            for restart in self.study.finetune.restarts:
+            for restart in self.study.finetune.seeds:
                 yield self.finetuning(task, str(restart))
 
-    def finetuning(self, task: str, restart: str) -> JobEstimate:
-        """Grid points x kinds of weights x epochs of training, a prediction after each, the test files once.
+    def finetuning(self, task: str, restart: str) -> Job:
+        """Count a task's grid points x kinds of initial weights x epochs, with a prediction after each training.
 
         An LSTM on top (``finetune.bilstm``, ``frozen``) is not counted.
         """
         params, model, size = self.study.finetune, self.model, task_size(self.study, task)
-        recipe, weights = recipe_of(params, task), 2 if params.random_baseline else 1
-        encoder = self.size("models/pretrained/long") or MODEL_AND_MOMENTS * model.parameters
+        recipe, weights = task_hyperparameters(params, task), 2 if params.random_baseline else 1
         known = self.size(finetuned_model(task, restart).as_posix())
-        job = JobEstimate(
-            "finetune", f"{task}-{restart}", 0, "FLOP",
-            read=encoder + (self.size("data/tasks") or 0) / len(self.study.tasks),
+        job = Job(
+            *("finetune", f"{task}-{restart}", 0, "FLOP"),
             written=known or MODEL * model.encoder_parameters,
             extra=MODEL_AND_MOMENTS * model.parameters,
-            **model.of_a_job(),
-        )  # fmt: skip
+            width=model.hidden_size,
+        )
         if size is None:
             return job
         points = list(grid_points(recipe)) * weights
@@ -174,109 +190,70 @@ class Jobs:
         trained = size.rows * mean * sum(point.epochs for point in points)
         predicted = mean * (size.labelled * len(points) + size.unlabelled)
         # a frozen encoder only predicts
-        counted = (trained if recipe.frozen is None else FORWARD * trained) + FORWARD * predicted
+        counted = (trained if recipe.feature_layers is None else FORWARD * trained) + FORWARD * predicted
         length = min(recipe.max_length, SCATTER * mean / size.sequences)
-        reads_first = not params.bilstm and recipe.frozen is None and load_spec(task).kind in ONE_VECTOR
-        rows = counted / length if reads_first else None
-        flops = model.flops(counted, length, rows=rows)
-        return replace(
-            job,
-            units=flops,
-            written=job.written + PREDICTION * (size.labelled * weights + size.unlabelled),
-            tokens=trained,
-            length=length,
-            rows=trained / length if reads_first else 0.0,
-            flops=flops,
-            slot_flops=flops * recipe.max_length * size.sequences / mean,
-            steps=sum(point.epochs * math.ceil(size.rows / point.batch) for point in points),
-            over_bert=model.over_bert(flops, counted, length, rows=rows),
-        )
+        reads_first = not params.bilstm and recipe.feature_layers is None and load_spec(task).kind in ONE_VECTOR
+        flops = model.flops(workload(counted, length, rows=counted / length if reads_first else None))
+        written = job.written + PREDICTION * (size.labelled * weights + size.unlabelled)
+        full = recipe.max_length * size.sequences / mean
+        return replace(job, units=flops, written=written, tokens=trained, flops=flops, slot_flops=flops * full)
 
-    def train_word_vectors(self) -> Iterator[JobEstimate]:
-        """One job, which reads every token once an epoch; its table is held and written in float32."""
-        params, entries = self.study.word_vectors, self.study.vocabulary.entries
-        tokens = self.corpus.tokens() * params.epochs
-        written = 4 * entries * params.width
-        yield JobEstimate(
-            "train_word_vectors", "all", tokens, "tokens", read=self.corpus.token_bytes(), written=written
-        )
-
-    def corpus_statistics(self) -> Iterator[JobEstimate]:
-        """One job: all text is searched for passages of the tasks."""
-        text = self.corpus.text()
-        read = text + self.corpus.token_bytes() + self.corpus.example_bytes()
-        yield JobEstimate("corpus_statistics", "all", text, "B", read=read, written=CORPUS_STATISTICS)
-
-    def interpret(self) -> Iterator[JobEstimate]:
-        """One job: words and sentences through the encoder and its control, several times over."""
+    def interpret(self) -> Iterator[Job]:
+        """One job: words and sentences several times through the encoder and its random control."""
         params = self.study.interpretation
         tagged = INTERPRETED * sum(task in self.study.tasks for task in params.tags)
         tokens = 2 * TOKENS_A_WORD * (PASSES * params.words + tagged + SHORT_SETS)
-        tokens += 2 * PAIR_SET * len(params.pair_sets)
-        flops = FORWARD * self.model.flops(tokens, INTERPRETED_LENGTH)
-        read = self.size("models/pretrained/long") or MODEL_AND_MOMENTS * self.model.parameters
-        yield JobEstimate(
-            "interpret", "all", flops, "FLOP", read=read, written=INTERPRETATION, tokens=tokens, flops=flops,
-            length=INTERPRETED_LENGTH, **self.model.of_a_job(),
-        )  # fmt: skip
+        tokens += 2 * PARADIGMS * min(params.pairs_per_set or 1000, 1000) * PAIR * len(params.pair_sets)
+        flops = FORWARD * self.model.flops(workload(tokens, INTERPRETED_LENGTH))
+        job = Job("interpret", "all", flops, "FLOP", written=INTERPRETATION, tokens=tokens, flops=flops)
+        yield replace(job, width=self.model.hidden_size)
 
-    def evaluate(self) -> Iterator[JobEstimate]:
+    def evaluate(self) -> Iterator[Job]:
         """One job, which scores every prediction on labelled files."""
         params = self.study.finetune
-        runs = len(params.restarts) * (2 if params.random_baseline else 1)
+        runs = len(params.seeds) * (2 if params.random_baseline else 1)
         sizes = [task_size(self.study, task) for task in self.study.tasks]
         predicted = runs * sum(size.labelled for size in sizes if size is not None)
-        read = PREDICTION * predicted + (self.size("data/tasks") or 0)
-        yield JobEstimate("evaluate", "all", predicted, "examples", read=read, written=EVALUATION * len(sizes))
+        yield Job("evaluate", "all", predicted, "examples", written=EVALUATION * len(sizes))
 
-    def report(self) -> Iterator[JobEstimate]:
-        """One job."""
-        yield JobEstimate("report", "all", REPORT, "B", read=30_000, written=REPORT)
+    def report(self) -> Iterator[Job]:
+        yield Job("report", "all", REPORT, written=REPORT)
 
 
 def fill_ratio(length: int) -> float:
-    """Share of a sequence's places that hold tokens; between the lengths of :data:`FILL_RATIOS` on a line."""
-    known = sorted(FILL_RATIOS)
-    length = min(max(length, known[0]), known[-1])
-    below = max(n for n in known if n <= length)
-    above = min(n for n in known if n >= length)
-    share = 0 if above == below else (length - below) / (above - below)
-    return FILL_RATIOS[below] + share * (FILL_RATIOS[above] - FILL_RATIOS[below])
+    """Return the share of a sequence's positions that hold tokens, interpolated in :data:`FILL_RATIOS`."""
+    import numpy as np  # every stage imports this module to record its rate, and few need numpy
+
+    return float(np.interp(length, list(FILL_RATIOS), list(FILL_RATIOS.values())))
+
+
+def _pretraining_flops(model: ModelCost, tokens: float, length: float, share: float) -> float:
+    """FLOPs if ``share`` is predicted; the last block computes these rows and the first of each sequence."""
+    rows = min(tokens, share * tokens + tokens / length)
+    return model.pretraining_flops(workload(tokens, length, share * tokens, rows))
 
 
 def _kept(wire: float, written: float) -> float:
-    """Bytes beside a download's output: data/downloads holds what came, and the output links into it."""
+    """Bytes in data/downloads besides a download's output, which links to it unless it was unpacked."""
     return wire if wire > written else 0
 
 
-@dataclass(frozen=True)
-class StageEstimate:
-    """What is known of a stage of dvc.yaml.
-
-    Attributes:
-        jobs: gives its jobs.
-        trains: whether it runs on a GPU where there is one.
-    """
-
-    jobs: Callable[[Jobs], Iterator[JobEstimate]]
-    trains: bool = False
-
-
-STAGES = {  # by name in dvc.yaml, which says what reads what
-    "download_wikipedia": StageEstimate(Jobs.download_wikipedia),
-    "download_books": StageEstimate(Jobs.download_books),
-    "download_tasks": StageEstimate(Jobs.download_tasks),
-    "clean_wikipedia": StageEstimate(Jobs.clean_wikipedia),
-    "clean_books": StageEstimate(Jobs.clean_books),
-    "train_tokenizer": StageEstimate(Jobs.train_tokenizer),
-    "tokenize": StageEstimate(Jobs.tokenize),
-    "build_examples": StageEstimate(Jobs.build_examples),
-    "train_word_vectors": StageEstimate(Jobs.train_word_vectors),
-    "corpus_statistics": StageEstimate(Jobs.corpus_statistics),
-    "pretrain_short": StageEstimate(lambda jobs: jobs.pretrain("short"), trains=True),
-    "pretrain_long": StageEstimate(lambda jobs: jobs.pretrain("long"), trains=True),
-    "finetune": StageEstimate(Jobs.finetune, trains=True),
-    "interpret": StageEstimate(Jobs.interpret),
-    "evaluate": StageEstimate(Jobs.evaluate),
-    "report": StageEstimate(Jobs.report),
+STAGES: dict[str, Callable[[Jobs], Iterator[Job]]] = {  # by name in dvc.yaml
+    "download_wikipedia": Jobs.download_wikipedia,
+    "download_books": Jobs.download_books,
+    "start_model": Jobs.start_model,
+    "download_tasks": Jobs.download_tasks,
+    "clean_wikipedia": Jobs.clean_wikipedia,
+    "clean_books": Jobs.clean_books,
+    "train_tokenizer": Jobs.train_tokenizer,
+    "tokenize": Jobs.tokenize,
+    "build_examples": Jobs.build_examples,
+    "train_word_vectors": Jobs.train_word_vectors,
+    "corpus_statistics": Jobs.corpus_statistics,
+    "pretrain_phase1": lambda jobs: jobs.pretrain("phase1"),
+    "pretrain_phase2": lambda jobs: jobs.pretrain("phase2"),
+    "finetune": Jobs.finetune,
+    "interpret": Jobs.interpret,
+    "evaluate": Jobs.evaluate,
+    "report": Jobs.report,
 }

@@ -1,13 +1,22 @@
 """Files that exist whole or not at all."""
 
+from __future__ import annotations
+
+import errno
 import os
 import pickle
+import random
 import stat
+import subprocess
+import sys
 
 import pytest
 
+from pipeline_src.__main__ import mistake
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, atomic_file, hash_file, read_json, write_json
+from pipeline_src.common.files import atomic_directory, atomic_file, hash_file, misfit, read_json, write_json
+from pipeline_src.tools.preset import preset_text
+from tests.stress.fuzz import mutated
 
 
 def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
@@ -27,6 +36,27 @@ def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path):
         (partial / "b").write_text("half")
         raise RuntimeError
     assert os.listdir(tmp_path) == ["made"] and os.listdir(folder) == ["a"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_full_disk_is_named_by_what_was_written(tmp_path, nested):
+    """Not by the working directory, which may be on another."""
+    with pytest.raises(OSError) as full, atomic_directory(tmp_path / "made") as partial:
+        if nested:
+            with atomic_file(partial / "a.json"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert str(mistake(full.value)).startswith(f"no space left on the disk: {tmp_path}/")
+
+
+def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    synced, replace = [], os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    monkeypatch.setattr(os, "replace", lambda *paths: (synced.append("replaced"), replace(*paths)))
+    with atomic_directory(tmp_path / "made") as partial:
+        (partial / "in").mkdir()
+        (partial / "in/a").write_text("x")
+    assert synced == [(tmp_path / "made/in/a").stat().st_ino, "replaced"]
 
 
 def test_a_new_folder_replaces_the_old_one_whole(tmp_path):
@@ -52,16 +82,16 @@ def test_unreadable_json_says_what_to_do(tmp_path):
     with pytest.raises(PipelineError, match="file not found"):
         read_json(tmp_path / "none.json")
     (tmp_path / "cut.json").write_text('{"a": ')
-    with pytest.raises(PipelineError, match="not a JSON file.*\n.*\n.*remedy"):
+    with pytest.raises(PipelineError, match="not a JSON file.*\n.*\n.*hint"):
         read_json(tmp_path / "cut.json")
 
 
 def test_an_error_crosses_processes_unchanged():
-    error = PipelineError("bad page", 7, where="dump.xml:3", remedy="fetch it again")
+    error = PipelineError("bad page", 7, where="dump.xml:3", hint="fetch it again")
     assert (
         str(pickle.loads(pickle.dumps(error)))
         == str(error)
-        == "bad page: 7\n  where:  dump.xml:3\n  remedy: fetch it again"
+        == "bad page: 7\n  where:  dump.xml:3\n  hint: fetch it again"
     )
 
 
@@ -75,3 +105,86 @@ def test_files_of_a_folder_follow_the_umask(tmp_path):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "made/inner/model").stat().st_mode) == 0o640
+
+
+SHAPE = {"splits": {str: {"tokens": int, "loss": float}}, "shards": [{"name": str}], "more": object}
+WRITTEN = {"splits": {"train": {"tokens": 3, "loss": 0.5, "extra": None}}, "shards": [{"name": "a"}], "more": [1]}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (WRITTEN, None),
+        ([], "the file is [], not an object"),
+        ({}, "the file lacks splits"),
+        (WRITTEN | {"splits": {"train": {"tokens": -1, "loss": 1}}}, "splits.train.tokens is -1, not a whole number"),
+        (WRITTEN | {"splits": {"train": {"tokens": True, "loss": 1}}}, "splits.train.tokens is True"),
+        (WRITTEN | {"splits": {"train": {"tokens": 1, "loss": float("nan")}}}, "splits.train.loss is nan"),
+        (WRITTEN | {"splits": {"train": {"tokens": 1}}}, "splits.train lacks loss"),
+        (WRITTEN | {"shards": {}}, "shards is {}, not a list"),
+        (WRITTEN | {"shards": [{"name": "a"}, 5]}, "shards[1] is 5, not an object"),
+    ],
+)
+def test_the_first_misfit_is_named(value, said):
+    found = misfit(value, SHAPE)
+    assert (found is None) if said is None else found.startswith(said)
+
+
+def test_any_change_of_a_file_is_taken_whole_or_refused(tmp_path):
+    refused, path = 0, tmp_path / "manifest.json"
+    for seed in range(300):
+        try:
+            write_json(path, mutated(random.Random(seed), WRITTEN))
+        except ValueError:  # infinity, or half a character
+            continue
+        try:
+            value = read_json(path, SHAPE)
+        except PipelineError as error:
+            assert error.where == path
+            refused += 1
+        else:
+            assert all(row["tokens"] >= 0 for row in value["splits"].values())
+            assert all(shard["name"].isascii() or shard["name"] for shard in value["shards"])
+    assert refused > 100
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"mounting a small tmpfs needs more rights: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_books_on_a_full_disk(small_disk, root):
+    (small_disk / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
+    raw = small_disk / "data/raw/books"
+    raw.mkdir(parents=True)
+    paragraph = "The old house stood by the river, and nobody had lived there for many years. " * 6
+    (raw / "one.txt").write_text((paragraph + "\n\n") * 600, encoding="utf-8")
+
+    def books() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pipeline_src", "clean_books"],
+            cwd=small_disk,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+        )
+
+    (small_disk / "filler").write_bytes(bytes(600_000))
+    earlier = small_disk / "data/text/books"
+    earlier.mkdir(parents=True)
+    (earlier / "manifest.json").write_text("earlier")
+    full = books()
+    assert full.returncode == 2 and "no space left on the disk" in full.stderr and "Traceback" not in full.stderr
+    assert [path.name for path in (small_disk / "data/text").iterdir()] == ["books"]
+    assert (earlier / "manifest.json").read_text() == "earlier"
+
+    (small_disk / "filler").unlink()  # the hint the message names
+    assert books().returncode == 0
+    assert "sha256" in (earlier / "manifest.json").read_text()

@@ -65,7 +65,7 @@ def find_circle(graph: Mapping[str, set[str]]) -> list[str]:
 def test_there_is_none(root: Path) -> None:
     graph = import_graph(root)
     assert len(graph) > 150 and sum(map(len, graph.values())) > 500
-    assert "pipeline_src.common.errors" in graph["pipeline_src.params.study"]
+    assert "pipeline_src.common.errors" in graph["pipeline_src.config.study"]
     assert any(target in graph for name in graph if not name.startswith("pipeline_src") for target in graph[name])
     assert find_circle(graph) == []
 

@@ -2,22 +2,26 @@
 
 import errno
 import importlib
+import io
 import json
 import signal
 import sys
 import types
 
 import pytest
+from tokenizers import Regex, pre_tokenizers
 
 from pipeline_src import __main__ as command
 from pipeline_src import stages
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.fingerprint import fingerprint
+from pipeline_src.tools.preset import preset_text
+from tests.handlers import kept_handlers
 
 
 @pytest.fixture
 def study(tmp_path, monkeypatch, root):
-    (tmp_path / "params.yaml").write_text((root / "workflow/presets/test.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -95,17 +99,17 @@ def test_the_stage_code_writes_a_fingerprint_for_every_stage_and_member(study):
     assert command.main(["code"]) == 0
     assert (study / "code/pretrain").read_text().strip() == fingerprint("pipeline_src.pretraining.pretrain")
     names = {path.relative_to(study / "code").as_posix() for path in (study / "code").rglob("*") if path.is_file()}
-    assert {*command.STAGES} - {"code"} | {"architectures/deberta", "objectives/masked"} <= names
+    assert {*command.STAGES} - {"code"} | {"models/deberta", "objectives/mlm"} <= names
 
 
 def test_a_users_mistake_is_one_error_and_status_2(study, monkeypatch, capsys):
     def fail(**_):
-        raise PipelineError("book is not UTF-8", "a.txt", where="byte 7", remedy="re-encode it")
+        raise PipelineError("book is not UTF-8", "a.txt", where="byte 7", hint="re-encode it")
 
     with_stage(monkeypatch, fail)
     assert command.main(["clean_books"]) == 2
     shown = capsys.readouterr().err
-    assert shown.count("book is not UTF-8: a.txt") == 1 and "remedy: re-encode it" in shown
+    assert shown.count("book is not UTF-8: a.txt") == 1 and "hint: re-encode it" in shown
     assert "Traceback" not in shown
     assert "book is not UTF-8" in (study / "logs/clean_books/all.log").read_text()
     assert not (study / "logs/clean_books/all.run.json").exists()
@@ -130,15 +134,55 @@ def test_a_full_disk_is_a_clear_error_and_a_bug_is_not_hidden(study, monkeypatch
     assert log.index("no space left on the disk") < log.index("Traceback")
 
 
+@pytest.mark.parametrize(
+    ("error", "status"), [(Interrupted("stopped by SIGTERM after step 5"), 75), (KeyboardInterrupt(), 130)]
+)
+def test_what_ends_by_a_signal_hears_no_other(study, monkeypatch, capsys, error, status):
+    """A launcher that ends all cannot change the status, nor a second Ctrl-C show a traceback."""
+    with_stage(monkeypatch, lambda **_: (_ for _ in ()).throw(error))
+    with kept_handlers():
+        assert command.main(["clean_books"]) == status
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            assert signal.getsignal(number) is signal.SIG_IGN
+    assert "run the same command again to continue" in capsys.readouterr().err
+
+
+def test_a_closed_terminal_changes_no_status(study, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, _):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with_stage(monkeypatch, lambda **_: (_ for _ in ()).throw(Interrupted("stopped by SIGHUP")))
+    monkeypatch.setattr(sys, "stderr", Closed())
+    with kept_handlers():
+        assert command.main(["clean_books"]) == Interrupted.STATUS
+
+
+def test_a_panic_of_a_library_in_rust_is_a_clear_error(study, monkeypatch, capsys):
+    def split(**_):
+        split = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
+        split.pre_tokenize_str("a" * 30 + "b")  # Oniguruma gives up after ten million steps, in less than a second
+
+    with_stage(monkeypatch, split)
+    assert command.main(["clean_books"]) == 2
+    said = capsys.readouterr().err
+    assert "a library in Rust failed: Onig: Regex search error: retry-limit-in-match over" in said
+
+
+def test_a_word_too_many_is_told_with_the_usage_of_its_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        command.main(["generate", "The", "house"])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and "pipeline_src generate [-h]" in said and said.endswith("goes in quotes\n")
+
+
 def test_a_stage_that_was_stopped_goes_on_in_its_log(study, monkeypatch, capsys):
     def stopped(**_):
         raise Interrupted("stopped by SIGTERM after step 5")
 
     with_stage(monkeypatch, stopped)
-    handler = signal.getsignal(signal.SIGTERM)
-    assert command.main(["clean_books"]) == Interrupted.STATUS
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN  # a launcher that ends all cannot change the status
-    signal.signal(signal.SIGTERM, handler)
+    with kept_handlers():
+        assert command.main(["clean_books"]) == Interrupted.STATUS
     with_stage(monkeypatch, lambda **_: None)
     assert command.main(["clean_books"]) == 0
     log = (study / "logs/clean_books/all.log").read_text()

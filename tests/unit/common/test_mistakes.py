@@ -1,4 +1,4 @@
-"""What a user may get wrong, from the command line inwards: one error with its remedy, status 2, and no traceback."""
+"""What a user may get wrong, from the command line inwards: one error with its hint, status 2, and no traceback."""
 
 import copy
 import os
@@ -11,22 +11,23 @@ import yaml
 
 from pipeline_src import __main__ as command
 from pipeline_src import stages
+from pipeline_src.__main__ import STATUSES, WIDTH
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.params.study import check_study
-from pipeline_src.tools.usage import STATUSES, WIDTH
+from pipeline_src.config.study import check_study
+from pipeline_src.tools.preset import preset_text
 
 NOTHING_DONE = [  # in a folder where no stage has run
     "clean_wikipedia --part excerpt", "clean_books", "train_tokenizer", "tokenize", "build_examples",
-    "corpus_statistics", "train_word_vectors", "pretrain --phase short",
-    "pretrain --phase long", "pretrain --phase medium", "finetune --task rte --restart 1",
+    "corpus_statistics", "train_word_vectors", "pretrain --phase phase1",
+    "pretrain --phase phase2", "pretrain --phase medium", "finetune --task rte --restart 1",
     "finetune --task nope --restart 1", "finetune --task rte --restart x", "evaluate", "report", "statistics", "table",
     "show", "show --example 7", "show --count -3", "export new", "fill-mask text", "fill-mask [MASK]", "embed text",
-    "interpret", "attention text", "score text", "complete text", "neighbours word --file nope", "look-into page.html",
+    "interpret", "attention text", "score text", "generate text", "neighbours word --file nope", "inspect page.html",
 ]  # fmt: skip
 NO_SUCH_THING = [
     "download_wikipedia --part nope", "download_wikipedia --part ../x", "clean_wikipedia --part ../x",
     "clean_wikipedia --part a/b",
-    "plan --preset nope", "plan --gpus 4", "plan --cores 0",
+    "plan --preset nope", "plan --gpus -1", "plan --cores 0",
     "preset", "preset nope", "preset ../x", "export folder", "export empty", "parts --date x", "import nope new",
     "parts --date 20260901 --dump nope", "parts --date 20260901 --dump own-wikipedia", "import folder folder",
     "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
@@ -39,7 +40,7 @@ NO_SUCH_OPTION = [
     "", "bogus", "--bogus", "clean_books extra", "clean_books --x", "clean_wikipedia", "clean_wikipedia --part",
     "finetune --task rte",
     "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
-    "plan --hardware x", "plan --gpus x", "parts", "import", "import folder", "fill-mask", "fill-mask [MASK] --top x",
+    "plan --teraflops x", "plan --gpus x", "parts", "import", "import folder", "fill-mask [MASK] --top x",
     "embed text --pooling x", "table x", "doctor --x", "doctor x",
 ]  # fmt: skip
 VALUES = [None, "x", "", -1, 0, 1e300, float("nan"), float("inf"), True, [], [[]], {}, ["x", "x"], 10**30, "1e-5"]
@@ -53,7 +54,7 @@ BROKEN = [
 @pytest.fixture
 def place(tmp_path, monkeypatch, root):
     """A folder with a study that has not been run, and things to name by mistake."""
-    (tmp_path / "params.yaml").write_bytes((root / "workflow/presets/test.yaml").read_bytes())
+    (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
     for folder, config in {"folder": "[]", "wrong": '{"vocab_size": "x"'}.items():
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").write_text(config)
@@ -83,7 +84,7 @@ def test_a_mistake_is_one_error_with_a_remedy(place, capsys, words):
     before = files(place)
     status, shown = said(words, capsys)
     assert status == 2 and "Traceback" not in shown
-    assert shown.count("error: ") == 1 and re.search(r"^  remedy: \S", shown, re.MULTILINE), shown
+    assert shown.count("error: ") == 1 and re.search(r"^  hint: \S", shown, re.MULTILINE), shown
     assert files(place) == before  # nothing half-made
 
 
@@ -102,7 +103,7 @@ def test_a_wrong_command_line_shows_the_usage(place, capsys, words):
 def test_a_file_that_is_no_study(place, capsys, number):
     (place / "params.yaml").write_bytes(BROKEN[number])
     status, shown = said("clean_books", capsys)
-    assert status == 2 and "params.yaml" in shown and "remedy: " in shown
+    assert status == 2 and "params.yaml" in shown and "hint: " in shown
 
 
 def test_no_file_or_a_folder_in_its_place(place, capsys):
@@ -135,7 +136,7 @@ def test_any_value_in_any_place_is_taken_or_refused(root):
                 check_study(changed)
             except PipelineError as error:
                 refused += 1
-                assert error.remedy and error.value
+                assert error.hint and error.value
     assert refused > 500
 
 
@@ -150,7 +151,7 @@ def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypat
         spoilt[at] = rng.choice(["", spoilt[at] * 2, spoilt[at][: len(spoilt[at]) // 2], f" {spoilt[at]}", "x: 1\n"])
         (place / "params.yaml").write_text("".join(spoilt))
         status, shown = said("clean_books", capsys)
-        assert status in (0, 2) and (status == 0) == ("remedy" not in shown)
+        assert status in (0, 2) and (status == 0) == ("hint" not in shown)
         seen.add(status)
     assert seen == {0, 2}
 
@@ -161,7 +162,7 @@ def test_a_task_of_ones_own_written_wrongly(place, catalogue, capsys, text):
     params = place / "params.yaml"
     params.write_text(params.read_text().replace("\ntasks:\n", "\ntasks:\n- mine\n"))
     status, shown = said("clean_books", capsys)
-    assert status == 2 and "mine" in shown and "remedy: " in shown
+    assert status == 2 and "mine" in shown and "hint: " in shown
 
 
 def test_the_systems_errors(place, capsys, monkeypatch):

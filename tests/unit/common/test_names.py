@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline_src.common.names import as_text, check_file_name, check_name, check_path, shown
-from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.sources.catalogue import SourceFile
-from pipeline_src.tasks.files.spec import EvalSetSpec, TaskSpec
+from pipeline_src.config.data import WikipediaParams
+from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.download.catalogue import SourceFile
+from pipeline_src.tasks.spec import EvalSetSpec, TaskSpec
 
 SCORE = {"title": "Mine", "file": "dev.tsv", "metrics": ["accuracy"]}
 TASK = {"name": "mine", "kind": "classification", "columns": {"texts": [1], "label": 2}, "labels": ["a", "b"]}
@@ -60,7 +60,7 @@ def test_every_name_of_a_study_is_held_to_it(text: str) -> None:
         check_name: [
             lambda: WikipediaParams(dump="x", parts=(text,)),
             lambda: WikipediaParams(dump=text, parts=("a",)),
-            lambda: FinetuneParams(tasks={text: {}}),
+            lambda: FinetuneParams(per_task={text: {}}),
             lambda: TaskSpec.model_validate(TASK | {"scores": {text: SCORE}}),
         ],
         check_path: [
@@ -90,10 +90,10 @@ def test_every_name_of_a_study_is_held_to_it(text: str) -> None:
 @pytest.mark.parametrize("restart", [-1, "1; touch x", " 1", "1_0", "01", True, 1.5, 2**31, "../1"])
 def test_a_restart_is_a_number_as_it_stands_in_a_path(restart: object) -> None:
     with pytest.raises(ValidationError):
-        FinetuneParams(restarts=(restart,))
-    assert FinetuneParams(restarts=("2", 1)).restarts == (2, 1)
+        FinetuneParams(seeds=(restart,))
+    assert FinetuneParams(seeds=("2", 1)).seeds == (2, 1)
     with pytest.raises(ValidationError, match="listed once"):
-        FinetuneParams(restarts=(1, "1"))
+        FinetuneParams(seeds=(1, "1"))
 
 
 def test_no_command_of_dvc_yaml_holds_a_value_that_dvc_does_not_quote(root: Path) -> None:

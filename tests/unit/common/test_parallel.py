@@ -17,7 +17,7 @@ def square(number: int) -> int:
 
 def fail(number: int) -> int:
     if number == 3:
-        raise PipelineError("bad item", number, remedy="mend it")
+        raise PipelineError("bad item", number, hint="mend it")
     return number
 
 

@@ -7,11 +7,13 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
+from pipeline_src.config.data import WikipediaParams
+from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.evaluation.evaluate import run
-from pipeline_src.evaluation.task_scores import score_task
-from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.evaluation.scores import read_predictions, score_task
+from pipeline_src.tasks.classification import Classification, TextExample
+from pipeline_src.tasks.kinds import KINDS, make_task
+from pipeline_src.tasks.spec import load_spec
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
 WIKIPEDIA = WikipediaParams(dump="d", parts=("a", "b"))
@@ -54,8 +56,26 @@ def evaluate_rte(task_source: str = "synthetic", restarts: tuple[int, ...] = (1,
     run(
         task_source=task_source,
         tasks=("rte",),
-        finetune=FinetuneParams(restarts=restarts),
+        finetune=FinetuneParams(seeds=restarts),
     )
+
+
+@pytest.mark.parametrize("task_source", ["synthetic", "official"])
+def test_a_real_similarity_has_the_cosine_of_its_words(project, task_source):
+    """A synthetic one has not, as every other task made by a rule."""
+    folder = project / "data/tasks/stsb"
+    folder.mkdir(parents=True)
+    lines = ["sentence1\tsentence2\tscore", "a cat\ta cat\t5", "a cat\tno dog\t0", "a cat\ta cat sat\t3"]
+    for file in ("train.tsv", "dev.tsv"):
+        (folder / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_predictions("stsb", "1", "pretrained/stsb.jsonl", [1.0, 2.0, 3.0])
+    write_run("stsb", "1", one_run(50.0))
+    run(task_source=task_source, tasks=("stsb",), finetune=FinetuneParams())
+    for row in read_json("results/scores.json")["rows"]:
+        if task_source == "synthetic":
+            assert "bag_of_words" not in row["baselines"]
+        else:
+            assert row["baselines"]["bag_of_words"]["score"] > 95
 
 
 def test_mean_deviation_best_majority_and_random_weights(study):
@@ -158,6 +178,29 @@ def test_a_broken_prediction_file_is_named_and_nothing_is_written(study):
         evaluate_rte()
 
 
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ('"confidence": 1e999', "line 1.confidence is inf, not a finite number"),
+        (f'"null_score_difference": {"9" * 400}', "line 1.null_score_difference is 99"),
+        ('"nbest": [{"text": "a", "probability": -1e999}]', "line 1.nbest[0].probability is -inf"),
+        ('"nbest": ["a"]', "line 1.nbest[0] is 'a', not an object"),
+    ],
+)
+def test_numbers_without_end_are_no_predictions(tmp_path, said, wrong):
+    (tmp_path / "p.jsonl").write_text(f'{{"id": "0", "prediction": "a", {said}}}\n')
+    with pytest.raises(PipelineError) as refused:
+        read_predictions(tmp_path / "p.jsonl")
+    assert wrong in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [float("inf"), -0.1, 10**400, "2", None])
+def test_a_score_is_a_number_within_its_range(value):
+    task = make_task(load_spec("stsb"))
+    with pytest.raises(PipelineError, match="allowed: numbers from 0 to 5"):
+        task.label_numbers([TextExample("0", ("a", "b"), 1.0)], [{"id": "0", "prediction": value}])
+
+
 def test_best_is_one_restart_for_all_rows_of_a_task(project):
     """MNLI-m chooses; MNLI-mm's value is of that restart, though another had more."""
     folder = project / "data/tasks/mnli"
@@ -182,10 +225,11 @@ def test_best_is_one_restart_for_all_rows_of_a_task(project):
 
 
 def test_figures_besides_the_metrics_are_kept(study, monkeypatch):
-    from pipeline_src.tasks import classification
+    class WithThreshold(Classification):
+        def score(self, *given):
+            return {**super().score(*given), "threshold": -1.5}
 
-    score = classification.score
-    monkeypatch.setattr(classification, "score", lambda *given: {**score(*given), "threshold": -1.5})
+    monkeypatch.setitem(KINDS, "classification", WithThreshold)
     evaluate_rte()
     assert read_json("results/tasks/rte.json")["figures"] == {"rte": {"threshold": [-1.5, -1.5]}}
     assert [row["metric"] for row in read_json("results/scores.json")["rows"]] == ["accuracy"]

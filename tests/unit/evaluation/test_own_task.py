@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline_src.common.files import read_json
+from pipeline_src.config.data import CorpusParams, WikipediaParams
+from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.config.interpretation import InterpretationParams
+from pipeline_src.download import download_tasks
 from pipeline_src.evaluation.evaluate import run
-from pipeline_src.params.corpus import CorpusParams
-from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.params.interpretation import InterpretationParams
-from pipeline_src.params.wikipedia import WikipediaParams
 from pipeline_src.report.table import HEADER, average_line, score_cells, text_table
-from pipeline_src.task_sources import download_tasks
-from pipeline_src.tasks.files import spec as specs
-from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks import spec as specs
+from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
@@ -55,7 +55,7 @@ def jsonl(labelled: bool) -> str:
 
 @pytest.mark.parametrize("task_source", ["synthetic", "official"])
 @pytest.mark.parametrize(("suffix", "content"), [("tsv", tsv), ("jsonl", jsonl)])
-def test_it_goes_all_the_way(project: Path, catalogue: Path, suffix: str, content, task_source: str):
+def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str, content, task_source: str):
     (catalogue / "tasks/reviews.yaml").write_text(TASK.replace("SUFFIX", suffix))
     (catalogue / "task_sources/reviews.yaml").write_text(SOURCE)
     assert "reviews" in specs.task_names()
@@ -67,37 +67,42 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, suffix: str, conten
     tasks = ("rte", "reviews") if task_source == "synthetic" else ("reviews",)
     corpus, wikipedia = CorpusParams(), WikipediaParams(dump="own-wikipedia", parts=("one",))
     interpretation = InterpretationParams()
-    download_tasks.run(
-        seed=1, task_source=task_source, tasks=tasks, corpus=corpus, wikipedia=wikipedia, interpretation=interpretation
-    )
+    logging.getLogger("pipeline_src").propagate = True
+    with caplog.at_level(logging.INFO):
+        download_tasks.run(
+            seed=1, task_source=task_source, tasks=tasks, corpus=corpus, wikipedia=wikipedia,
+            interpretation=interpretation,
+        )  # fmt: skip
+    kinds = "2 tasks in data/tasks: 1 synthetic, 1 of your own" if "rte" in tasks else ": 1 official"
+    assert kinds in caplog.text
 
     spec, folder = specs.load_spec("reviews"), project / "data/tasks/reviews"
-    handler = HANDLERS[spec.kind]
+    scorer = make_task(spec)
     tokenizer = build_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad"], lowercase=True)
     files = {"train": (None, False), "dev": ("reviews", False), "test": ("reviews", True)}
     for name, (row, test) in files.items():
-        examples = handler.read(spec, folder / f"{name}.{suffix}", row, test=test)
+        examples = scorer.read(folder / f"{name}.{suffix}", row, test=test)
         assert [example.texts[0] for example in examples] == TEXTS
-        features = handler.features(spec, examples, tokenizer, 16)
+        features = scorer.features(examples, tokenizer, 16)
         assert features.items == 5 and features.labels.tolist() == ([-1] * 5 if test else [1, 0, 1, 0, 1])
         if row:
             outputs = np.array([[0, 1], [1, 0], [3, 1], [1, 0], [0, 2]], np.float32)  # the third is wrong
-            rows = handler.predict(spec, examples, features, outputs)
+            rows = scorer.predict(examples, features, outputs)
             write_predictions("reviews", "1", f"pretrained/reviews{'.test' if test else ''}.jsonl", rows)
     write_run("reviews", "1", {"weights": "pretrained", "dev": {"accuracy": 80.0, "f1": 80.0}})
     if "rte" in tasks:
-        gold = [
-            example.label
-            for example in HANDLERS["classification"].read(specs.load_spec("rte"), "data/tasks/rte/dev.tsv")
-        ]
+        gold = [example.label for example in make_task(specs.load_spec("rte")).read("data/tasks/rte/dev.tsv")]
         labels = specs.load_spec("rte").labels
         write_predictions("rte", "1", "pretrained/rte.jsonl", [labels[label] for label in gold])
         write_run("rte", "1", {"weights": "pretrained", "dev": {"accuracy": 100.0}})
 
-    run(task_source=task_source, tasks=tasks, finetune=FinetuneParams(restarts=(1,)))
+    run(task_source=task_source, tasks=tasks, finetune=FinetuneParams(seeds=(1,)))
     scores = read_json("results/scores.json")
     found = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
     assert found == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0)}
+    first = scores["rows"][0]
+    assert scores["own"] == ["reviews"] and first["task"] == "reviews"  # before synthetic ones
+    assert first["baselines"]["bag_of_words"]["score"] >= 60
     errors = read_json("results/tasks/reviews.json")["errors"]["reviews"]
     assert errors["confusion"]["counts"] == [[2, 0], [1, 2]]
     assert [(error["text"], error["gold"], error["predicted"]) for error in errors["worst"]] == [

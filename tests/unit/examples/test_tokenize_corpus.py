@@ -5,20 +5,23 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
-from pipeline_src.corpus.documents import Document, read_documents, slice_shards, write_manifest, write_shard
-from pipeline_src.corpus.validation_split import in_validation_split
+from pipeline_src.config.data import CorpusParams, ExamplesParams, Lengths, VocabularyParams, WikipediaParams
+from pipeline_src.config.pretrain import Masking
+from pipeline_src.corpus.documents import (
+    Document,
+    in_validation_split,
+    read_documents,
+    slice_shards,
+    write_manifest,
+    write_shard,
+)
 from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.examples.tokenize_corpus import run
-from pipeline_src.params.corpus import CorpusParams
-from pipeline_src.params.examples import ExamplesParams, Lengths
-from pipeline_src.params.pretrain import Masking
-from pipeline_src.params.vocabulary import VocabularyParams
-from pipeline_src.params.wikipedia import WikipediaParams
-from pipeline_src.pretraining.loading.batches import open_examples
+from pipeline_src.pretraining.data import open_examples
+from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
-from pipeline_src.tokenizer_training import train_tokenizer as train
 
 WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
 CORPUS = CorpusParams(validation=0.3)
@@ -39,7 +42,7 @@ def study(tmp_path, monkeypatch):
     write_corpus(tmp_path / "data/text/wikipedia/a/clean-text", "wiki", 30)
     write_corpus(tmp_path / "data/text/wikipedia/left-over/clean-text", "old", 30)
     write_corpus(tmp_path / "data/text/books", "books", 10)
-    vocabulary = VocabularyParams(entries=150, alphabet=60)
+    vocabulary = VocabularyParams(vocab_size=150, alphabet=60)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     return tmp_path
 
@@ -83,6 +86,22 @@ def test_every_source_is_named_once(study):
         write_json(path, {**read_json(path), "sources": sources})
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     assert read_json("data/tokens/manifest.json")["sources"] == [books, wiki]
+
+
+@pytest.mark.parametrize(
+    ("wiki", "books", "sentences"),
+    [("de", None, [1, 1]), ("de", "fr", [1, 2]), ("en", None, [2, 2]), (None, "de", [2, 1])],
+)
+def test_sentences_end_by_the_rules_of_the_sources_language(study, wiki, books, sentences):
+    for folder, prefix, language in (("wikipedia/a/clean-text", "wiki", wiki), ("books", "books", books)):
+        path = study / "data/text" / folder
+        documents = [Document(f"{prefix}:{n}", "", "number is 22. Februar is words") for n in range(40)]
+        shard = write_shard(path / "x.jsonl", documents)
+        write_manifest(path, [shard], {}, **({"language": language} if language else {}))
+    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    counts = read_json("data/tokens/manifest.json")["parts"]["train"]
+    found = [counts[part]["sentences"] / counts[part]["documents"] for part in ("wikipedia-a", "books")]
+    assert found == sentences
 
 
 def written(folder) -> dict[str, str]:
@@ -145,7 +164,7 @@ def test_a_part_without_documents_counts_nothing(study):
 def test_another_vocabulary_in_the_same_place_is_read_anew(study):
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     before = len(TokenStore("data/tokens", "train").ids)
-    vocabulary = VocabularyParams(entries=150, alphabet=60, min_count=1000)  # characters only
+    vocabulary = VocabularyParams(vocab_size=150, alphabet=60, min_frequency=1000)  # characters only
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
     assert len(TokenStore("data/tokens", "train").ids) > before
@@ -176,8 +195,8 @@ def test_a_vocabulary_above_16_bits_goes_all_the_way(study):
     assert wide.ids.max() > 69_900 and wide.sentences.tolist() == narrow_sentences
     assert np.flatnonzero(wide.counts(70_000)).tolist() == np.unique(wide.ids).tolist()
 
-    build_examples(seed=1, examples=ExamplesParams(lengths=Lengths(short=16, long=32)))
-    examples = open_examples("short", "train", load_tokenizer(folder), 0.15, Masking(), 1, "left_to_right")
+    build_examples(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=16, phase2=32)))
+    examples = open_examples("phase1", "train", load_tokenizer(folder), 0.15, Masking(), 1, "clm")
     batch = examples.batch(np.asarray([0]))
     a, _, a_length, _, _ = examples.sample_index[0]
     assert batch.ids[1 : 1 + a_length].tolist() == wide.ids[a : a + a_length].tolist()
@@ -189,10 +208,11 @@ def test_a_split_without_documents_is_one_clear_error(study):
     assert not (study / "data/tokens").exists()
 
 
-def test_a_source_of_which_nothing_is_kept_for_validation_is_named(study, caplog):
+def test_too_few_validation_documents_of_a_source_are_named_and_none_is_an_error(study, caplog):
     run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
-    assert "no document is kept" not in caplog.text
+    few = sum(in_validation_split(f"books:{n}", 1, 0.3) for n in range(10))
+    (said,) = (record.getMessage() for record in caplog.records if "validation, so" in record.getMessage())
+    assert said.startswith(f"books: only {few} documents")
     assert not any(in_validation_split(f"books:{n}", 1, 0.03) for n in range(10))
-    run(seed=1, corpus=CorpusParams(validation=0.03), wikipedia=WIKIPEDIA)
-    (said,) = (record.getMessage() for record in caplog.records if "no document is kept" in record.getMessage())
-    assert said.startswith("books: ")
+    with pytest.raises(PipelineError, match="no document of books for validation"):
+        run(seed=1, corpus=CorpusParams(validation=0.03), wikipedia=WIKIPEDIA)

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.download.synthetic import write_task
+from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
 from pipeline_src.models.hub import save_model
-from pipeline_src.task_sources.synthetic import write_task
+from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
-from pipeline_src.tokenizer_training.counting import count_words
-from pipeline_src.tokenizer_training.learn import learn_vocabulary
+from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +24,7 @@ def make_study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             write_task(task, root / "data/tasks" / task, seed=1)
         change(root)
         text = [path.read_text(encoding="utf-8") for path in sorted((root / "data/tasks").rglob("*")) if path.is_file()]
-        folder = root / "models/pretrained/long"
+        folder = root / "models/pretrained/phase2"
         (folder / "v").mkdir(parents=True)
         pieces = learn_vocabulary(count_words(text, lowercase=True), 600, 80, 2)
         save_tokenizer(folder / "v", pieces, lowercase=True)

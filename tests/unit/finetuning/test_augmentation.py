@@ -11,18 +11,22 @@ import torch
 from safetensors.torch import save_file
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.finetuning import substitutes
-from pipeline_src.finetuning.augmentation import augment
-from pipeline_src.finetuning.stop_words import STOP_WORDS
-from pipeline_src.finetuning.substitutes import CANDIDATES, VECTORS, Substitutes, find_candidates, load_substitutes
-from pipeline_src.finetuning.words import find_words
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.finetuning import augmentation
+from pipeline_src.finetuning.augmentation import (
+    CANDIDATES,
+    STOP_WORDS,
+    VECTORS,
+    Substitutes,
+    augment,
+    find_candidates,
+    find_words,
+    load_substitutes,
+)
+from pipeline_src.models.bert import BertConfig, BertForMaskedLM
 from pipeline_src.models.hub import save_model
-from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.sequences import encode, pair_features
+from pipeline_src.tasks.features import Features, encode, pair_features
 from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
-from pipeline_src.tokenizer.frame import read_frames
+from pipeline_src.tokenizer.special_tokens import read_templates
 
 LETTERS = [word for a in "bdfgklmnprst" for b in "aeiou" if (word := f"{a}{b}") not in STOP_WORDS]
 PIECES = [*wordpiece.SPECIAL_TOKENS, "the", "of", ".", "7", "##s", "##q", "##7", "x", *LETTERS]
@@ -54,7 +58,7 @@ def unit_vectors(entries: int) -> torch.Tensor:
 def features_of(words: Substitutes, texts=TEXTS, first: int = 0) -> Features:
     encoded = [encode(words.tokenizer, column) for column in zip(*texts, strict=True)]
     labels = np.arange(first, first + len(texts))
-    made = pair_features("toy", zip(*encoded, strict=True), labels, read_frames(words.tokenizer), 32)
+    made = pair_features("toy", zip(*encoded, strict=True), labels, read_templates(words.tokenizer), 32)
     return replace(made, example=labels)
 
 
@@ -69,10 +73,10 @@ def test_words_are_of_letters_and_no_stop_words(words):
     found = find_words(features, words.tokenizer)
     spelt = [
         "".join(words.tokenizer.id_to_token(int(i)).removeprefix("##") for i in features.ids[first : first + pieces])
-        for first, pieces in zip(found.first, found.pieces, strict=True)
+        for first, pieces in zip(found.first, found.subwords, strict=True)
     ]
     assert spelt == "ba de fi goqs ku la mi ru baqs deqs fi go ku la mi ru".split()
-    assert found.place.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert found.text.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
     assert {"the", "of", "herself"} <= STOP_WORDS
 
 
@@ -83,7 +87,7 @@ def test_candidates_of_a_word_are_the_models_own(words, positions, monkeypatch):
     found, tokenizer = find_words(features, words.tokenizer), words.tokenizer
     candidates, counts = find_candidates(features, found, words)
     allowed = torch.tensor([entry.isalpha() for entry in PIECES])
-    for number in np.flatnonzero(found.pieces == 1):
+    for number in np.flatnonzero(found.subwords == 1):
         start, length, first = (int(getattr(found, name)[number]) for name in ("start", "length", "first"))
         text = features.ids[start : start + length].tolist()
         masked = [*text[: first - start], tokenizer.token_to_id("[MASK]"), *text[first - start + 1 :]]
@@ -94,8 +98,8 @@ def test_candidates_of_a_word_are_the_models_own(words, positions, monkeypatch):
         )
         expected = scores[0].masked_fill(~allowed, -torch.inf).sort(descending=True).indices[:CANDIDATES]
         assert counts[number] == CANDIDATES and candidates[number].tolist() == expected.tolist()
-    monkeypatch.setattr(substitutes, "BATCH_TOKENS", 24)
-    monkeypatch.setattr(substitutes, "BATCH_WORDS", 1)
+    monkeypatch.setattr(augmentation, "BATCH_TOKENS", 24)
+    monkeypatch.setattr(augmentation, "BATCH_WORDS", 1)
     assert np.array_equal(find_candidates(features, found, words)[0], candidates)
 
 
@@ -106,8 +110,8 @@ def test_candidates_of_several_pieces_are_its_vectors_neighbours(words):
     features = features_of(words)
     found = find_words(features, words.tokenizer)
     candidates, counts = find_candidates(features, found, words)
-    for number in np.flatnonzero(found.pieces > 1):
-        own = features.ids[found.first[number] : found.first[number] + found.pieces[number]]
+    for number in np.flatnonzero(found.subwords > 1):
+        own = features.ids[found.first[number] : found.first[number] + found.subwords[number]]
         mean = sum(vectors[int(piece)] for piece in own) / len(own)
         near = sorted(
             (entry for entry in range(len(PIECES)) if PIECES[entry].isalpha() and vectors[entry].any()),
@@ -115,7 +119,7 @@ def test_candidates_of_several_pieces_are_its_vectors_neighbours(words):
         )
         assert counts[number] == CANDIDATES and candidates[number].tolist() == near[:CANDIDATES]
     words.vectors[:] = 0
-    assert not find_candidates(features, found, words)[1][found.pieces > 1].any()
+    assert not find_candidates(features, found, words)[1][found.subwords > 1].any()
 
 
 def test_copies_differ_in_one_text_and_in_words_that_may_change(words):
@@ -147,7 +151,7 @@ def test_four_words_in_ten_change(words):
 def test_the_example_and_the_seed_alone_decide(words, monkeypatch):
     whole = set(rows(augment(features_of(words), 6, 5, words)))
     assert whole == set(rows(augment(features_of(words), 6, 5, words)))
-    monkeypatch.setattr(substitutes, "BATCH_TOKENS", 30)
+    monkeypatch.setattr(augmentation, "BATCH_TOKENS", 30)
     parts = [augment(features_of(words, [text], number), 6, 5, words) for number, text in enumerate(TEXTS)]
     assert whole == {row for part in reversed(parts) for row in rows(part)}
     assert whole != set(rows(augment(features_of(words), 6, 6, words)))
@@ -164,7 +168,7 @@ def test_other_kinds_of_vocabulary(kind):
     words = Substitutes(shaken(len(pieces)), unit_vectors(len(pieces)), tokenizer)
     features = features_of(words, [("the ba.", "de fi"), ("goq ku", "la mi.")])
     made = augment(features, 10, 1, words)
-    marks = set(read_frames(tokenizer).marks)
+    marks = set(read_templates(tokenizer).special_ids)
     new = rows(made)[2:]
     assert len(new) > 10
     for example, ids, _ in new:
@@ -176,7 +180,7 @@ def test_other_kinds_of_vocabulary(kind):
 def save_study(folder: Path, words: Substitutes, **config) -> None:
     """The folder ``models`` of a teacher's study."""
     entries = len(PIECES)
-    vocabulary, pretrained = folder / "v", folder / "pretrained/long"
+    vocabulary, pretrained = folder / "v", folder / "pretrained/phase2"
     for made in (vocabulary, pretrained, folder / "word_vectors"):
         made.mkdir(parents=True)
     wordpiece.save_tokenizer(vocabulary, PIECES, lowercase=True)
@@ -202,5 +206,5 @@ def test_what_a_study_lacks_is_one_clear_error(words, tmp_path):
     save_study(tmp_path / "causal", words, is_decoder=True)
     with pytest.raises(PipelineError, match="(?s)reads from left to right.*masked words"):
         load("causal")
-    with pytest.raises(PipelineError, match="(?s)no teacher here.*pretrained/long"):
+    with pytest.raises(PipelineError, match="(?s)no teacher here.*pretrained/phase2"):
         load("nowhere")

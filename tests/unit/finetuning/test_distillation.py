@@ -14,25 +14,25 @@ from safetensors.torch import load_file, save_file
 
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import read_json, write_json
-from pipeline_src.finetuning import finetune, trainer
-from pipeline_src.finetuning.batches import TaskBatch
-from pipeline_src.finetuning.distillation import LayerImitation, TaughtAnswers, fit_of, soft_cross_entropy
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.model import ModelParams
+from pipeline_src.finetuning import finetune
+from pipeline_src.finetuning.augmentation import VECTORS
+from pipeline_src.finetuning.distillation import LayerImitation, SoftLabelLoss, load_fit_dense, soft_cross_entropy
 from pipeline_src.finetuning.finetune import run
-from pipeline_src.finetuning.substitutes import VECTORS
-from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.finetuning.heads import BertForTask
+from pipeline_src.finetuning.task_data import TaskBatch
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.hub import save_model
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.model import ModelParams
 from tests.unit.finetuning.test_finetune import stopping_after
 
-MODEL, STUDENT = ModelParams(layers=1, hidden=32), "models/student"
+MODEL, STUDENT = ModelParams(num_hidden_layers=1, hidden_size=32), "models/student"
 
 
 def params(teacher: str = "models/teacher", **recipe) -> FinetuneParams:
-    own = {"learning_rates": (3e-3,), "epochs": 2, "batches": 64, "max_length": 32, "layer_epochs": 1}
-    recipe = Recipe(**own | {"layer_learning_rate": 1e-3} | recipe)
-    return FinetuneParams(model=STUDENT, teacher=teacher, default=recipe)
+    own = {"learning_rates": (3e-3,), "epochs": 2, "batch_sizes": 64, "max_length": 32, "layer_epochs": 1}
+    recipe = TaskHyperparameters(**own | {"layer_learning_rate": 1e-3} | recipe)
+    return FinetuneParams(model=STUDENT, teacher=teacher, defaults=recipe)
 
 
 def learn(**recipe) -> list[str]:
@@ -60,9 +60,9 @@ def school(make_study) -> Path:
     root = make_study(("sst2",), layers=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        recipe = Recipe(learning_rates=(2e-3,), epochs=2, batches=64, max_length=32)
-        run(seed=1, model=MODEL, finetune=FinetuneParams(default=recipe), task="sst2", restart="1")
-    save_encoder(root / STUDENT, root / "models/pretrained/long", layers=1, heads=2, width=32)
+        recipe = TaskHyperparameters(learning_rates=(2e-3,), epochs=2, batch_sizes=64, max_length=32)
+        run(seed=1, model=MODEL, finetune=FinetuneParams(defaults=recipe), task="sst2", restart="1")
+    save_encoder(root / STUDENT, root / "models/pretrained/phase2", layers=1, heads=2, width=32)
     (root / "models/teacher").mkdir()
     for name in ("finetuned", "pretrained"):
         (root / "models" / name).rename(root / "models/teacher" / name)
@@ -86,7 +86,13 @@ def test_a_student_learns_its_teachers_answers_where_labels_say_nothing(study):
     taught = answers("taught.jsonl")
     agree = np.mean([one == other for one, other in zip(learn(), taught, strict=True)])
     assert agree > 0.9 and {"0", "1"} == set(taught)
-    run(seed=1, model=MODEL, finetune=FinetuneParams(model=STUDENT, default=params().default), task="sst2", restart="2")
+    run(
+        seed=1,
+        model=MODEL,
+        finetune=FinetuneParams(model=STUDENT, defaults=params().defaults),
+        task="sst2",
+        restart="2",
+    )
     alone = answers("results/predictions/sst2/2/predicted/pretrained/sst2.jsonl")
     assert np.mean([one == other for one, other in zip(alone, taught, strict=True)]) < 0.75
 
@@ -98,7 +104,7 @@ def test_stopped_in_either_part_it_ends_in_the_same_bytes(study, monkeypatch):
     assert 5 < per_epoch < 5 + per_epoch < 3 * per_epoch
     for after in (5, per_epoch):
         with monkeypatch.context() as patch:
-            patch.setattr(trainer, "Loop", stopping_after(after, trainer.Loop))
+            patch.setattr(finetune, "Loop", stopping_after(after, finetune.Loop))
             with pytest.raises(Interrupted):
                 learn()
     learn()
@@ -110,9 +116,9 @@ def test_a_general_students_projection_is_taken_along(study):
     stored = {"fit_dense.weight": torch.randn(64, 32), "fit_dense.bias": torch.randn(64)}
     weights = load_file(f"{STUDENT}/model.safetensors")
     save_file(weights | stored, f"{STUDENT}/model.safetensors")
-    taken = fit_of(Path(STUDENT), config, 64, draw)
+    taken = load_fit_dense(Path(STUDENT), config, 64, draw)
     assert torch.equal(taken.weight, stored["fit_dense.weight"]) and torch.equal(taken.bias, stored["fit_dense.bias"])
-    assert fit_of(Path(STUDENT), config, 48, draw).weight.shape == (48, 32)  # of a teacher of another width
+    assert load_fit_dense(Path(STUDENT), config, 48, draw).weight.shape == (48, 32)  # of a teacher of another width
 
 
 def shaken(config: BertConfig, outputs: int, seed: int) -> BertForTask:
@@ -158,7 +164,7 @@ def test_layers_of_a_tasks_model_against_plain_loops():
     for first, end in zip(STARTS[:-1].tolist(), STARTS[1:].tolist(), strict=True):
         own_cu, ids = torch.tensor([0, end - first]), IDS[first:end]
         layout = TaskBatch(ids, ids, own_cu, ids, 1, np.array([end - first]), ids.numpy()).layout
-        own, theirs = (model.bert.states(ids, ids * 0, layout) for model in (student, teacher))
+        own, theirs = (model.bert.hidden_states(ids, ids * 0, layout) for model in (student, teacher))
         for layer in range(2):
             for head in range(2):
                 made = []
@@ -184,7 +190,7 @@ def test_layers_of_a_tasks_model_against_plain_loops():
 
 def test_answers_against_plain_loops_and_labels_of_a_regression():
     teacher, student = shaken(sizes(2, 12), 3, 1).eval(), shaken(sizes(1, 8), 3, 2)
-    loss = TaughtAnswers(teacher)
+    loss = SoftLabelLoss(teacher)
     outputs, wanted = (model(IDS, IDS * 0, STARTS).detach() for model in (student, teacher))
     total = 0.0
     for row, answer in zip(outputs.tolist(), wanted.tolist(), strict=True):
@@ -229,7 +235,7 @@ def three_classes(folder: Path) -> None:
     ("spoil", "said"),
     [
         (rename_piece, "a teacher of another vocabulary"),
-        (deepen, "(?s)heads that do not match the teacher's: 2, and the teacher has 1.*model.heads"),
+        (deepen, "(?s)heads that do not match the teacher's: 2, and the teacher has 1.*model.num_attention_heads"),
         (add_part, "a teacher with parts that are not read: bilstm"),
         (three_classes, r"(?s)do not fit the config.*classifier.weight: shape \(3, 64\)"),
         (shutil.rmtree, "(?s)no teacher of this task.*finetune.teacher"),
@@ -237,7 +243,7 @@ def three_classes(folder: Path) -> None:
 )
 def test_a_teacher_that_will_not_do_is_one_clear_error_before_any_work(study, monkeypatch, spoil, said):
     spoil(Path("models/teacher/finetuned/sst2/1/kept-model"))
-    monkeypatch.setattr(trainer, "Loop", None)  # not come to
+    monkeypatch.setattr(finetune, "Loop", None)  # not come to
     with pytest.raises(PipelineError, match=said):
         learn()
 
@@ -252,7 +258,7 @@ def test_texts_in_other_words_are_read_once_made(study, monkeypatch, caplog):
     Path("models/teacher/word_vectors").mkdir()
     save_file({VECTORS: torch.randn(entries, 8)}, "models/teacher/word_vectors/model.safetensors")
     caplog.set_level("INFO", "pipeline_src")
-    recipe = {"augmented": 2, "epochs": 1, "layer_epochs": 0}
+    recipe = {"num_augmentations": 2, "epochs": 1, "layer_epochs": 0}
     first = learn(**recipe)
     read = int(re.search(r"sst2: (\d+) sequences with their texts in other words", caplog.text)[1])
     rows = len(Path("data/tasks/sst2/train.tsv").read_text(encoding="utf-8").splitlines()) - 1

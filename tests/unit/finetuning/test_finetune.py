@@ -12,30 +12,30 @@ from safetensors.torch import load_file, save_file
 
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
-from pipeline_src.finetuning import trainer
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.machine import Machine
+from pipeline_src.config.model import ModelParams
+from pipeline_src.download.synthetic import write_task
+from pipeline_src.finetuning import finetune
 from pipeline_src.finetuning.finetune import label_names, run
 from pipeline_src.models.bert import sinusoids
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.machine import Machine
-from pipeline_src.params.model import ModelParams
-from pipeline_src.task_sources.synthetic import write_task
-from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.spec import load_spec
 from tests.unit.old_gpu import show_an_old_gpu
 
 MODEL = ModelParams(
-    layers=1, hidden=64
+    num_hidden_layers=1, hidden_size=64
 )  # the study's own; of what is fine-tuned its architecture counts, and how random weights start
 
 
 def params(**recipe) -> FinetuneParams:
-    short = {"learning_rates": (1e-3,), "epochs": 1, "batches": 64, "max_length": 64, **recipe}
-    return FinetuneParams(default=Recipe(**short), random_baseline=True)
+    short = {"learning_rates": (1e-3,), "epochs": 1, "batch_sizes": 64, "max_length": 64, **recipe}
+    return FinetuneParams(defaults=TaskHyperparameters(**short), random_baseline=True)
 
 
 @pytest.fixture(scope="module")
 def study(make_study) -> Path:
-    """A random encoder with a vocabulary of the task's own words, and three small task sets."""
-    return make_study(("sst2", "squad2", "swag"), layers=1)
+    """A random encoder with a vocabulary of the task's own words, and small task sets."""
+    return make_study(("sst2", "squad2", "swag", "stsb", "rte"), layers=1)
 
 
 def test_a_grid_keeps_its_best_run_and_every_score(study, monkeypatch):
@@ -56,16 +56,16 @@ def test_random_weights_begin_as_the_studys_model_did(study, monkeypatch):
     monkeypatch.chdir(study)
     drawn = []
 
-    def draw(task: trainer.TaskTrainer):
+    def draw(task: finetune.TaskTrainer):
         model = task.model()
         drawn.append(model.bert.embeddings.position_embeddings.weight.detach().clone())
         return model
 
-    monkeypatch.setitem(trainer.WEIGHTS, "random", draw)
-    started = MODEL.model_copy(update={"positions_start": "neighbours"})
+    monkeypatch.setitem(finetune.WEIGHTS, "random", draw)
+    started = MODEL.model_copy(update={"position_init": "neighbor_heads"})
     run(seed=1, model=started, finetune=params(), task="swag", restart="2")
     assert torch.equal(drawn[0], sinusoids(*drawn[0].shape))
-    assert "positions_start" not in read_json("models/finetuned/swag/2/kept-model/config.json")
+    assert "position_init" not in read_json("models/finetuned/swag/2/kept-model/config.json")
 
 
 @pytest.mark.parametrize("task", ["squad2", "swag"])
@@ -85,10 +85,26 @@ def test_every_kind_of_task_goes_through(study, monkeypatch, task):
     assert not info["missing_keys"]
 
 
+@pytest.mark.parametrize("task", ["stsb", "rte", "sst2"])
+def test_two_texts_are_read_by_two_towers_where_it_is_asked(study, tmp_path, monkeypatch, task):
+    """The kept model's predictions are those of the best run, and other tasks stay as they are."""
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    found = []
+    for pair_head in ("joint", "two_towers"):
+        run(seed=1, model=MODEL, finetune=params().model_copy(update={"pair_head": pair_head}), task=task, restart="1")
+        lines = Path(f"results/predictions/{task}/1/predicted/pretrained/{task}.jsonl").read_text(encoding="utf-8")
+        found.append((lines, read_json(f"models/finetuned/{task}/1/kept-model/config.json")["architectures"]))
+    (joint, _), (towers, classes) = found
+    assert (joint == towers) is (task == "sst2")
+    assert classes == (["BertForSequenceClassification"] if task == "sst2" else ["BertModel"])
+    tests = Path(f"results/predictions/{task}/1/predicted/pretrained/{task}.test.jsonl")
+    assert tests.read_text(encoding="utf-8").count("\n") > 1
+
+
 def test_a_left_to_right_model_stays_one_and_gets_an_lstm(study, tmp_path, monkeypatch):
     shutil.copytree(study / "data", tmp_path / "data")
     shutil.copytree(study / "models/pretrained", tmp_path / "models/pretrained")
-    config = tmp_path / "models/pretrained/long/config.json"
+    config = tmp_path / "models/pretrained/phase2/config.json"
     write_json(config, {**read_json(config), "is_decoder": True})
     monkeypatch.chdir(tmp_path)
     run(seed=1, model=MODEL, finetune=params().model_copy(update={"bilstm": True}), task="sst2", restart="1")
@@ -120,7 +136,7 @@ def test_same_bytes_again_and_another_restart_differs(study, monkeypatch):
 def test_a_bad_label_stops_before_training_and_leaves_no_model(study, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models/pretrained").mkdir(parents=True)
-    (tmp_path / "models/pretrained/long").symlink_to(study / "models/pretrained/long")
+    (tmp_path / "models/pretrained/phase2").symlink_to(study / "models/pretrained/phase2")
     write_task("sst2", tmp_path / "data/tasks/sst2", seed=1)
     dev = tmp_path / "data/tasks/sst2/dev.tsv"
     lines = dev.read_text(encoding="utf-8").splitlines()
@@ -134,12 +150,12 @@ def test_a_bad_label_stops_before_training_and_leaves_no_model(study, monkeypatc
 def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, monkeypatch):
     """A step that a GPU could take, and predictions that it could not make, once cost a whole training."""
     monkeypatch.chdir(study)
-    monkeypatch.setattr(trainer, "Loop", None)  # not come to
-    with pytest.raises(PipelineError, match="this attention needs a GPU: flash, on cpu"):
-        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2", machine=Machine(attention="flash"))
+    monkeypatch.setattr(finetune, "Loop", None)  # not come to
+    with pytest.raises(PipelineError, match="this attention needs a GPU: flash_varlen, on cpu"):
+        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2", machine=Machine(attention="flash_varlen"))
     show_an_old_gpu(monkeypatch)
     with pytest.raises(PipelineError, match="this GPU has no bfloat16: Tesla T4"):
-        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2")
+        run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2", machine=Machine(precision="bfloat16"))
 
 
 def test_a_cpu_finetunes_in_bfloat16_where_it_is_told_to(study, tmp_path, monkeypatch):
@@ -154,7 +170,7 @@ def test_a_cpu_finetunes_in_bfloat16_where_it_is_told_to(study, tmp_path, monkey
 
 def test_every_point_of_the_grid_is_tried_and_test_files_are_predicted(study, tmp_path, monkeypatch):
     monkeypatch.chdir(copy_of(study, tmp_path))
-    run(seed=1, model=MODEL, finetune=params(epochs=(1, 2), batches=(32, 64)), task="sst2", restart="1")
+    run(seed=1, model=MODEL, finetune=params(epochs=(1, 2), batch_sizes=(32, 64)), task="sst2", restart="1")
     found = read_json("results/predictions/sst2/1/predicted/run.json")
     assert [(r["epochs"], r["batch"]) for r in found["runs"][:4]] == [(1, 32), (1, 64), (2, 32), (2, 64)]
     test = Path("data/tasks/sst2/test.tsv").read_text(encoding="utf-8").splitlines()
@@ -197,7 +213,7 @@ def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch
     run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     undisturbed = outputs_of(study)
     monkeypatch.chdir(copy_of(study, tmp_path))
-    monkeypatch.setattr(trainer, "Loop", stopping_after(after, trainer.Loop))
+    monkeypatch.setattr(finetune, "Loop", stopping_after(after, finetune.Loop))
     with pytest.raises(Interrupted, match="checkpoint is saved"):
         run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     assert (
@@ -207,7 +223,7 @@ def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     steps = []
-    monkeypatch.setattr(trainer, "Loop", counting(steps, trainer.Loop))
+    monkeypatch.setattr(finetune, "Loop", counting(steps, finetune.Loop))
     run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     assert outputs_of(tmp_path) == undisturbed
     per_run = 4 * -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
@@ -219,10 +235,10 @@ def test_another_encoder_of_the_same_form_trains_no_baseline_again(study, tmp_pa
     """What `dvc exp run -S mask_prob=0.2` changes is pretraining, on which random weights do not depend."""
     monkeypatch.chdir(copy_of(study, tmp_path))
     steps, predicted = [], Path("results/predictions/sst2/1/predicted")
-    monkeypatch.setattr(trainer, "Loop", counting(steps, trainer.Loop))
+    monkeypatch.setattr(finetune, "Loop", counting(steps, finetune.Loop))
     run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
     both, baseline = len(steps), hash_file(predicted / "random/sst2.jsonl")
-    file = Path("models/pretrained/long/model.safetensors")
+    file = Path("models/pretrained/phase2/model.safetensors")
     save_file({name: tensor * 1.1 for name, tensor in load_file(file).items()}, file)
     run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
     assert len(steps) == both + both // 2
@@ -235,7 +251,7 @@ def test_another_encoder_of_the_same_form_trains_no_baseline_again(study, tmp_pa
     del steps[:]
     run(seed=1, model=MODEL, finetune=params(dropout=0.1), task="sst2", restart="1")
     assert len(steps) == both, "another recipe, another baseline"
-    tokenizer = Path("models/pretrained/long/tokenizer.json")
+    tokenizer = Path("models/pretrained/phase2/tokenizer.json")
     tokenizer.write_text(tokenizer.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     del steps[:]
     run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
@@ -245,7 +261,7 @@ def test_another_encoder_of_the_same_form_trains_no_baseline_again(study, tmp_pa
 def test_an_encoder_without_a_pooler_will_do(study, tmp_path, monkeypatch):
     monkeypatch.chdir(copy_of(study, tmp_path))
     bare = Path("models/bare")
-    shutil.copytree("models/pretrained/long", bare)
+    shutil.copytree("models/pretrained/phase2", bare)
     tensors = load_file(bare / "model.safetensors")
     save_file({name: t for name, t in tensors.items() if ".pooler." not in name}, bare / "model.safetensors")
     run(seed=1, model=MODEL, finetune=params().model_copy(update={"model": "models/bare"}), task="sst2", restart="1")

@@ -8,13 +8,15 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline_src.common.files import read_json
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.model import ModelParams
 from pipeline_src.finetuning.finetune import run
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.model import ModelParams
-from pipeline_src.tasks.files.spec import load_spec
-from pipeline_src.tasks.tagging import read, score
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import load_spec
 
-MODEL = ModelParams(layers=1, hidden=64)  # the study's own; of what is fine-tuned its architecture alone counts
+MODEL = ModelParams(
+    num_hidden_layers=1, hidden_size=64
+)  # the study's own; of what is fine-tuned its architecture alone counts
 
 
 def shorten(root: Path) -> None:
@@ -32,21 +34,23 @@ def study(make_study) -> Path:
 
 def params(**recipe) -> FinetuneParams:
     return FinetuneParams(
-        default=Recipe(**{"learning_rates": 2e-3, "epochs": 1, "batches": 32, "max_length": 64, **recipe})
+        defaults=TaskHyperparameters(
+            **{"learning_rates": 2e-3, "epochs": 1, "batch_sizes": 32, "max_length": 64, **recipe}
+        )
     )
 
 
 def test_both_score_rows_are_predicted_sentence_by_sentence(study, monkeypatch):
     monkeypatch.chdir(study)
     run(seed=1, model=MODEL, finetune=params(epochs=2), task="ner", restart="1")
-    spec = load_spec("ner")
+    task = make_task(load_spec("ner"))
     (best,) = read_json("results/predictions/ner/1/predicted/run.json")["runs"]
-    for row in spec.scores:
-        examples = read(spec, study / "data/tasks/ner" / spec.scores[row].file, row)
+    for row, eval_set in task.spec.scores.items():
+        examples = task.read(study / "data/tasks/ner" / eval_set.file, row)
         lines = (
             Path(f"results/predictions/ner/1/predicted/pretrained/{row}.jsonl").read_text(encoding="utf-8").splitlines()
         )
-        found = score(spec, row, examples, [json.loads(line) for line in lines])
+        found = task.score(row, examples, [json.loads(line) for line in lines])
         assert found["entity_f1"] > 40
         if row == "ner":
             assert found == pytest.approx(best["dev"])
@@ -60,8 +64,8 @@ def test_both_score_rows_are_predicted_sentence_by_sentence(study, monkeypatch):
 @pytest.mark.parametrize("frozen", ["weighted_all"])
 def test_a_frozen_encoder_leaves_as_it_came(study, monkeypatch, frozen):
     monkeypatch.chdir(study)
-    run(seed=1, model=MODEL, finetune=params(frozen=frozen, batches=8), task="pos", restart=frozen)
-    before = load_file("models/pretrained/long/model.safetensors")
+    run(seed=1, model=MODEL, finetune=params(feature_layers=frozen, batch_sizes=8), task="pos", restart=frozen)
+    before = load_file("models/pretrained/phase2/model.safetensors")
     after = load_file(f"models/finetuned/pos/{frozen}/kept-model/model.safetensors")
     shared = [name for name in after if name.startswith("bert.")]
     assert len(shared) == 39 and all(torch.equal(after[name], before[name]) for name in shared)

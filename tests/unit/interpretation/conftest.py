@@ -8,16 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.interpretation.probes import Labelled
-from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.interpretation.word_vectors import Sentence
-from pipeline_src.models.architecture import load_architecture
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.corpus.documents import Document, write_manifest, write_shard
+from pipeline_src.interpretation.data import Tree
+from pipeline_src.interpretation.model import Sentence, StudiedModel
+from pipeline_src.interpretation.probes import LabelledWords
+from pipeline_src.models.bert import BertForPretraining, load_architecture
 from pipeline_src.models.hub import save_model
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
 
 ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "is", "are", "."]
 SENTENCES = [Sentence(("a", "bab", "c", "."), "one"), Sentence(("d", "e"), "two"), Sentence(("jab", "f", "g"), "two")]
+HE_SAW = Tree(
+    Sentence(("He", "saw", "the", "town", "."), "1"), (1, -1, 3, 1, 1), ("nsubj", "root", "det", "obj", "punct"),
+    ("PRON", "VERB", "DET", "NOUN", "PUNCT"),
+)  # fmt: skip
 
 
 def make_model(architecture: str = "bert", **changes) -> StudiedModel:
@@ -43,6 +47,24 @@ def save(folder: Path, model: StudiedModel) -> Path:
     return folder
 
 
+def write_texts(place: Path, documents: int = 20) -> None:
+    for name in ("books", "wikipedia/all/clean-text"):
+        folder = place / "data/text" / name
+        folder.mkdir(parents=True)
+        text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."
+        texts = [Document(f"{name.removesuffix('/clean-text')}:{number}", "t", text) for number in range(documents)]
+        write_manifest(folder, [write_shard(folder / "all.jsonl", texts)], {}, language="en")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model of one layer and a few documents."""
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "model", make_model(num_hidden_layers=1))
+    write_texts(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def model() -> StudiedModel:
     return make_model()
@@ -54,7 +76,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(scope="session")
-def material() -> tuple[Labelled, Labelled]:
+def material() -> tuple[LabelledWords, LabelledWords]:
     """Words whose label layer 1 nearly tells and layer 0 does not."""
     rng = np.random.default_rng(3)
     labels = rng.integers(0, 4, 3000)
@@ -64,6 +86,6 @@ def material() -> tuple[Labelled, Labelled]:
     types = [f"type{number}" for number in rng.integers(0, 1500, 3000)]
     documents = [str(number // 100) for number in range(3000)]
     return tuple(
-        Labelled(vectors[:, part], labels[part], types[part], documents[part])
+        LabelledWords(vectors[:, part], labels[part], types[part], documents[part])
         for part in (slice(0, 2400), slice(2400, 3000))
     )

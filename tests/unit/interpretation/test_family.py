@@ -10,16 +10,15 @@ import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.common.members import member_names
+from pipeline_src.common.registry import member_names
+from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.interpretation.attention_maps import attention_maps
+from pipeline_src.interpretation.data import InterpretationContext
 from pipeline_src.interpretation.interpret import write_measures
-from pipeline_src.interpretation.scoring import pseudo_log_likelihoods
-from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.interpretation.study import Study
-from pipeline_src.params.interpretation import InterpretationParams
-from pipeline_src.tools import attention, complete, neighbours, score
-from tests.unit.interpretation.conftest import SENTENCES, make_model, save
-from tests.unit.interpretation.test_interpret import write_texts
+from pipeline_src.interpretation.model import StudiedModel, pseudo_log_likelihoods
+from pipeline_src.tools.generate import main as generate
+from pipeline_src.tools.inspect import attention, neighbours, score
+from tests.unit.interpretation.conftest import SENTENCES, make_model, save, write_texts
 
 WITHOUT_ATTENTION = ("bilstm", "word_vectors")
 PARAMS = InterpretationParams(words=400, sentences=4, prompts=(), shown=("a bab c.",))
@@ -34,13 +33,15 @@ def folder(tmp_path_factory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("name", member_names("architectures"))
+@pytest.mark.parametrize("name", member_names("models"))
 def test_a_member_is_looked_into_with_what_it_has(name, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     made = make_model(name)
     model = StudiedModel.open(save(folder / name, made))
     torch.testing.assert_close(pseudo_log_likelihoods(model, SENTENCES)[1], pseudo_log_likelihoods(made, SENTENCES)[1])
-    write_measures(Study(1, PARAMS, ("all",), 0.3, ("rte",), Path(name), "learned"), folder / "found" / name)
+    write_measures(
+        InterpretationContext(1, PARAMS, ("all",), 0.3, ("rte",), Path(name), "learned"), folder / "found" / name
+    )
     found = {part: read_json(folder / "found" / name / f"{part}.json") for part in ("contents", "heads", "senses")}
     skipped, about = found["contents"]["skipped"], found["contents"]["model"]
     assert (
@@ -51,18 +52,18 @@ def test_a_member_is_looked_into_with_what_it_has(name, folder, monkeypatch, cap
     asked = {
         neighbours: {"word": "bab", "file": Path("lines.txt"), "layer": None, "top": 1},
         score: {"texts": ["a is b"]},
-        complete: {"text": "a b", "masks": 2, "how": "gibbs", "seed": 1},
+        generate: {"text": "a b", "masks": 2, "how": "gibbs", "seed": 1},
     }
     for tool, given in asked.items():
-        tool.main(Namespace(model=Path(name), **given))
+        tool(Namespace(model=Path(name), **given))
     told = Namespace(model=Path(name), texts=["a bab c"], output=folder / f"{name}.html")
     if name in WITHOUT_ATTENTION:
         assert skipped["roles"] == skipped["attention"] == "the model has no attention" and about["heads"] == 0
         with pytest.raises(PipelineError, match="no attention"):
-            attention.main(told)
+            attention(told)
         return
     assert about["heads"] == 2 and len(found["heads"]["roles"]["roles"]) == about["layers"] == 2
-    attention.main(told)
+    attention(told)
     assert "layer" in told.output.read_text(encoding="utf-8")
     for _, maps in attention_maps(model, [[5, 6, 7], [8, 9]]):
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))

@@ -9,30 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline_src.interpretation import heads
-from pipeline_src.interpretation.attention_maps import attention_maps, of_units
-from pipeline_src.interpretation.heads import best_head, found_by_heads, head_roles, relations
-from pipeline_src.interpretation.shown_sentences import shown_sentences
-from pipeline_src.interpretation.skipped import Skipped
-from pipeline_src.interpretation.trees import Tree
-from pipeline_src.interpretation.word_vectors import Sentence
+from pipeline_src.interpretation.data import Skipped, Tree
+from pipeline_src.interpretation.heads import best_head, head_roles, hits_of_heads, relations
+from pipeline_src.interpretation.model import Sentence
 from pipeline_src.models.bert import Block, Encoder, SelfAttention
 from tests.unit.interpretation.conftest import SENTENCES, make_model
-
-TEXTS = [[5, 6, 7], [8, 9, 10, 11, 12], [13]]
-
-
-def test_a_causal_model_looks_at_nothing_that_follows():
-    for _, maps in attention_maps(make_model(is_decoder=True), TEXTS):
-        assert not maps.triu(1).any()
-        torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
-
-
-def test_maps_of_words_keep_all_weight():
-    maps = torch.rand(2, 3, 5, 5).softmax(-1)
-    words = of_units(maps, [0, 1, 1, 2, 3])
-    torch.testing.assert_close(words.sum(-1), torch.ones(2, 3, 4))
-    torch.testing.assert_close(words[..., 1, 1], maps[..., 1:3, 1:3].sum(-1).mean(-1))
 
 
 def planted(shift: int, size: int = 64):
@@ -74,10 +55,9 @@ def trees(count: int = 60) -> list[Tree]:
     ]
 
 
-def test_a_planted_head_finds_its_relation_on_documents_it_was_not_chosen_on(monkeypatch):
-    monkeypatch.setattr(heads, "FEWEST", 5)
+def test_a_planted_head_finds_its_relation_on_documents_it_was_not_chosen_on():
     model, control = planted(-2), planted(0)
-    rows = {row["relation"]: row for row in relations(model, control, trees(), 1)}
+    rows = {row["relation"]: row for row in relations(model, control, trees(), 1, min_words=5)}
     assert rows["obj"]["found"] == 1.0 and rows["obj"]["direction"] == "dependent to head"
     assert rows["obj"]["offset"] == -2 and rows["obj"]["found_by_offset"] == 1.0
     assert set(rows) == {"all", "obj", "nsubj", "det"} and "punct" not in rows
@@ -86,10 +66,10 @@ def test_a_planted_head_finds_its_relation_on_documents_it_was_not_chosen_on(mon
 def test_the_choice_of_a_head_reads_the_first_half_alone(model, rng):
     given = trees(20)
     half = [number % 2 for number in range(20)]
-    found = found_by_heads(model, given, half)["obj"]
+    found = hits_of_heads(model, given, half)["obj"]
     other = [replace(tree, heads=tuple(rng.permutation(tree.heads).tolist())) if which else tree
              for tree, which in zip(given, half, strict=True)]  # fmt: skip
-    permuted = found_by_heads(model, other, half)["obj"]
+    permuted = hits_of_heads(model, other, half)["obj"]
     assert np.array_equal(found[0], permuted[0]) and best_head(found) == best_head(permuted)
     assert not np.array_equal(found[1], permuted[1])
 
@@ -110,15 +90,6 @@ def test_another_kind_of_attention_is_passed_over_with_its_reason(model):
     assert isinstance(other.encoder.encoder, nn.Module)
     with pytest.raises(Skipped, match="does not say what it gives"):
         head_roles(other, SENTENCES)
-
-
-def test_shown_weights_are_bytes_of_words(model):
-    import base64
-
-    shown = shown_sentences(model, SENTENCES)
-    assert shown[0]["words"] == ["[CLS]", "a", "bab", "c", ".", "[SEP]"] and shown[0]["marks"] == [1, 1]
-    weights = np.frombuffer(base64.b64decode(shown[0]["weights"]), np.uint8).reshape(2, 2, 6, 6)
-    assert abs(weights.sum(-1, dtype=int) - 255).max() <= 3
 
 
 def test_sentences_that_the_models_places_cut_count_for_no_one():

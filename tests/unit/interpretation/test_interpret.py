@@ -12,49 +12,27 @@ import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.corpus.documents import Document, write_manifest, write_shard
+from pipeline_src.config.data import CorpusParams, WikipediaParams
+from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.config.interpretation import InterpretationParams
+from pipeline_src.config.model import ModelParams
 from pipeline_src.interpretation import interpret
+from pipeline_src.interpretation.data import InterpretationContext
 from pipeline_src.interpretation.interpret import MEASURES, write_measures
-from pipeline_src.interpretation.material import read_texts
-from pipeline_src.interpretation.studied_model import StudiedModel
-from pipeline_src.interpretation.study import Study
-from pipeline_src.params.corpus import CorpusParams
-from pipeline_src.params.finetune import FinetuneParams
-from pipeline_src.params.interpretation import InterpretationParams
-from pipeline_src.params.model import ModelParams
-from pipeline_src.params.wikipedia import WikipediaParams
-from tests.unit.interpretation.conftest import make_model, save
+from tests.unit.interpretation.conftest import write_texts
 
 PARAMS = InterpretationParams(words=400, sentences=5, prompts=("a b",), shown=("a bab c.",))
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model of one layer and a few documents."""
-    monkeypatch.chdir(tmp_path)
-    save(tmp_path / "model", make_model(num_hidden_layers=1))
-    write_texts(tmp_path)
-    return tmp_path
-
-
-def write_texts(place: Path, documents: int = 20) -> None:
-    for name in ("books", "wikipedia/all/clean-text"):
-        folder = place / "data/text" / name
-        folder.mkdir(parents=True)
-        text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."
-        texts = [Document(f"{name.removesuffix('/clean-text')}:{number}", "t", text) for number in range(documents)]
-        write_manifest(folder, [write_shard(folder / "all.jsonl", texts)], {})
-
-
-def study(params: InterpretationParams = PARAMS) -> Study:
-    return Study(1, params, ("all",), 0.3, ("rte",), Path("model"), "learned")
+def context(params: InterpretationParams = PARAMS) -> InterpretationContext:
+    return InterpretationContext(1, params, ("all",), 0.3, ("rte",), Path("model"), "learned")
 
 
 def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(project):
     before = torch.get_num_threads()
     for name, threads in (("first", 1), ("second", 2)):
         torch.set_num_threads(threads)
-        write_measures(study(), project / name)
+        write_measures(context(), project / name)
     torch.set_num_threads(before)
     files = sorted(path.name for path in (project / "first").iterdir())
     assert files == sorted([*(f"{name}.json" for name in MEASURES), "contents.json"])
@@ -64,7 +42,7 @@ def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(pr
     assert contents["model"] == {"title": "BERT", "layers": 1, "width": 16, "heads": 2}
     trees = "no tagging task of the study has dependency trees"
     assert {"relations": trees, "structure": trees, "treebank": trees}.items() <= contents["skipped"].items()
-    assert "keep_steps" in contents["skipped"]["checkpoints"]
+    assert "keep_checkpoint_steps" in contents["skipped"]["checkpoints"]
     assert "another language" in contents["skipped"]["two contexts"]
     assert read_json(project / "first/senses.json").keys() == {"two sources"}
     probes = read_json(project / "first/probes.json")
@@ -77,7 +55,7 @@ def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(pr
 
 def test_what_is_not_wanted_is_left_out(project):
     none = InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())
-    write_measures(replace(study(none), tasks=()), project / "out")
+    write_measures(replace(context(none), tasks=()), project / "out")
     assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}
     assert set(read_json(project / "out/senses.json")) == {"two contexts"}
 
@@ -85,7 +63,7 @@ def test_what_is_not_wanted_is_left_out(project):
 def test_a_corpus_of_one_document_leaves_out_what_needs_two_sides(project):
     shutil.rmtree("data/text")
     write_texts(project, documents=1)
-    write_measures(study(), project / "out")
+    write_measures(context(), project / "out")
     skipped = read_json(project / "out/contents.json")["skipped"]
     assert skipped["capitals"] == "the text has no training documents, or no validation documents"
     assert skipped["roles"] == skipped["loss by masks"] == skipped["capitals"]
@@ -93,20 +71,14 @@ def test_a_corpus_of_one_document_leaves_out_what_needs_two_sides(project):
 
 
 def test_a_task_that_tags_no_words_has_its_reason(project):
-    found, reasons = MEASURES["probes"](study(PARAMS.model_copy(update={"tags": ("rte",)})))
+    found, reasons = MEASURES["probes"](context(PARAMS.model_copy(update={"tags": ("rte",)})))
     assert reasons["rte"] == "rte is no tagging task" and "rte" not in found and "capitals" in found
 
 
-def test_texts_of_training_and_of_validation_stay_apart(project):
-    train, test = read_texts(("all",), 400, 1, 0.3)
-    documents = [{sentence.document for sentence in part.sentences} for part in (train, test)]
-    assert all(documents) and not documents[0] & documents[1] and set(train.sources) == {"books", "wikipedia"}
-
-
 def test_models_kept_on_the_way_are_looked_into_in_the_order_of_their_steps(project):
-    for place in ("long", "short/steps/100", "short/steps/20"):
+    for place in ("phase2", "phase1/steps/100", "phase1/steps/20"):
         shutil.copytree("model", project / "models/pretrained" / place)
-    own = replace(study(PARAMS.model_copy(update={"words": 0})), folder=Path("models/pretrained/long"))
+    own = replace(context(PARAMS.model_copy(update={"words": 0})), folder=Path("models/pretrained/phase2"))
     found, reasons = MEASURES["checkpoints"](own)
     assert not reasons and [row["step"] for row in found["checkpoints"]] == [20, 100]
     assert len(found["checkpoints"][0]["two contexts"]) == 2
@@ -114,17 +86,17 @@ def test_models_kept_on_the_way_are_looked_into_in_the_order_of_their_steps(proj
     assert reasons == {"checkpoints": "there are no words in two senses, and no tags"}
 
 
-def test_a_model_without_the_head_says_so(project, monkeypatch):
-    whole = StudiedModel.open(Path("model"))
-    monkeypatch.setattr(StudiedModel, "open", lambda folder: replace(whole, head=None))
-    write_measures(study(), project / "out")
+def test_a_model_without_the_head_says_so(project):
+    headless = context()
+    headless.model = replace(headless.model, head=None)
+    write_measures(headless, project / "out")
     skipped = read_json(project / "out/contents.json")["skipped"]
     assert skipped["agreement"] == skipped["completions"] == "the model has no head of masked words"
 
 
 def test_an_encoder_of_another_architecture_is_refused(project):
     blocks = {"wikipedia": WikipediaParams(dump="enwiki-sample", parts=("all",)), "corpus": CorpusParams()}
-    model = ModelParams(layers=1, hidden=16).model_copy(update={"architecture": "other"})
+    model = ModelParams(num_hidden_layers=1, hidden_size=16).model_copy(update={"architecture": "other"})
     with pytest.raises(PipelineError, match="another architecture"):
         interpret.run(
             seed=1, **blocks, model=model, tasks=("rte",), finetune=FinetuneParams(model="model"), interpretation=PARAMS
@@ -134,4 +106,4 @@ def test_an_encoder_of_another_architecture_is_refused(project):
 def test_the_neighbours_of_a_model_from_elsewhere_are_no_steps_of_it(tmp_path):
     (tmp_path / "other/steps/notes").mkdir(parents=True)
     found, skipped = MEASURES["checkpoints"](SimpleNamespace(folder=tmp_path / "model"))
-    assert not found and "keep_steps" in skipped["checkpoints"]
+    assert not found and "keep_checkpoint_steps" in skipped["checkpoints"]

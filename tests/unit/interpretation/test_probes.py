@@ -1,12 +1,10 @@
 """Probes and their controls."""
 
 import numpy as np
-import pytest
 from sklearn.linear_model import LogisticRegression
 
-from pipeline_src.interpretation.labels import NO_LABEL, capitals, control_labels, type_majority
-from pipeline_src.interpretation.probes import Labelled, balanced, interval, intervals, probe
-from pipeline_src.interpretation.word_vectors import Sentence
+from pipeline_src.interpretation.model import Sentence
+from pipeline_src.interpretation.probes import NO_LABEL, LabelledWords, capitals, control_labels, probe, type_majority
 
 
 def test_a_probe_is_as_good_as_a_regression_by_scikit_learn(material):
@@ -25,7 +23,9 @@ def test_the_same_seed_gives_the_same_figures(material):
 
 
 def test_few_types_have_no_control_task(material):
-    train, test = (Labelled(each.vectors, each.labels, ["x"] * len(each.labels), each.documents) for each in material)
+    train, test = (
+        LabelledWords(each.vectors, each.labels, ["x"] * len(each.labels), each.documents) for each in material
+    )
     figures = probe(train, test, 4, 1).figures
     assert "control" not in figures and figures["unseen"] == [None, None] and figures["ambiguous_share"] == 1.0
 
@@ -45,16 +45,3 @@ def test_capitals_leave_out_what_tells_nothing():
 def test_majority_of_a_type():
     best, seen, ambiguous = type_majority(["a", "a", "a", "b"], np.array([1, 1, 0, 2]), ["a", "b", "new"])
     assert best.tolist() == [1, 2, 1] and seen == {"a", "b"} and ambiguous == {"a"}
-
-
-def test_an_interval_holds_nought_where_nothing_differs(rng):
-    first, second = rng.random(900) < 0.6, rng.random(900) < 0.6
-    documents = [str(number // 30) for number in range(900)]
-    low, high = interval(first, second, documents, 1)
-    assert low < 0 < high
-    (own,) = intervals(first[None], documents, 1)
-    spread = 1.96 * (first.mean() * (1 - first.mean()) / 900) ** 0.5  # of words drawn one by one
-    assert own == pytest.approx([first.mean() - spread, first.mean() + spread], abs=0.01)
-    better = interval(np.ones(900), second, documents, 1)
-    assert better[0] > 0.3
-    assert balanced(np.array([True, True, False]), np.array([0, 0, 1])) == 0.5

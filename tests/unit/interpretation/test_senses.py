@@ -1,13 +1,13 @@
 """One word in two senses, and how alike its vectors are."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from pipeline_src.interpretation.contextuality import self_similarity
-from pipeline_src.interpretation.material import Tagged
-from pipeline_src.interpretation.senses import homographs, in_two_contexts, plane, told_apart, two_contexts
-from pipeline_src.interpretation.skipped import Skipped
-from pipeline_src.interpretation.word_vectors import Sentence
+from pipeline_src.interpretation.data import Skipped, Tagged, two_contexts
+from pipeline_src.interpretation.model import Sentence
+from pipeline_src.interpretation.senses import homograph_accuracy, homographs, in_two_contexts, plane, self_similarity
 from tests.unit.interpretation.conftest import SENTENCES
 
 
@@ -39,9 +39,23 @@ def test_a_neighbour_stands_next_to_it_or_it_is_told_by_what_does(model):
     pairs = [Sentence(("a", other), f"{other}{number}") for number in range(8) for other in "be"]
     tagged = Tagged(pairs, [("NOUN" if pair.words[1] == "b" else "VERB", "X") for pair in pairs])
     assert list(homographs(tagged)) == ["a"]
-    accuracy = told_apart(model, tagged)["accuracy"]
+    accuracy = homograph_accuracy(model, tagged)["accuracy"]
     assert accuracy[1] == accuracy[2] == 1.0  # sentences of one sense are the same
-    assert told_apart(model, Tagged(SENTENCES, [("X",) * len(each.words) for each in SENTENCES])) is None
+    assert homograph_accuracy(model, Tagged(SENTENCES, [("X",) * len(each.words) for each in SENTENCES])) is None
+
+
+def test_a_word_beyond_the_models_positions_has_no_senses(model):
+    short = replace(model, config=replace(model.config, max_position_embeddings=8))
+
+    def tagged(fillers: int, word: str) -> Tagged:
+        sentences = [Sentence(("c",) * fillers + (word, "be"[number % 2]), f"{word}{number}") for number in range(16)]
+        return Tagged(sentences, [("X",) * fillers + (("NOUN", "VERB")[n % 2], "X") for n in range(16)])
+
+    near, far = tagged(0, "a"), tagged(9, "d")
+    with pytest.raises(Skipped, match="beyond the model's longest input"):
+        homograph_accuracy(short, far)
+    both = Tagged([*near.sentences, *far.sentences], [*near.tags, *far.tags])
+    assert homograph_accuracy(short, both)["words"] == ["a"]
 
 
 def test_the_plane_has_fixed_signs_and_lies_in_the_unit_square():

@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.models.bert import BertConfig, BertForPretraining
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS
 
 ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "."]
 
@@ -22,10 +21,3 @@ def model(config) -> BertForPretraining:
         for parameter in made.parameters():
             parameter.normal_(generator=generator)
     return made
-
-
-@pytest.fixture
-def vocabulary(tmp_path):
-    (tmp_path / "vocabulary").mkdir()
-    save_tokenizer(tmp_path / "vocabulary", ENTRIES, lowercase=True)
-    return tmp_path / "vocabulary"

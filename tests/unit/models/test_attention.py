@@ -1,21 +1,31 @@
-"""Every back end against the definition of attention, sequence by sequence; and which one runs where."""
+"""Every back end against the definition of attention, sequence by sequence; which one runs where; dropout."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models import attention as module
-from pipeline_src.models.attention import BACK_ENDS, AttentionInputs, Window, attention, choose
-from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
+from pipeline_src.models.attention import (
+    BACK_ENDS,
+    AttentionInputs,
+    Dropout,
+    PackedBatch,
+    QueryRows,
+    Window,
+    apply_dropout,
+    attention,
+    choose,
+)
 from tests.flash_on_cpu import flash_on_cpu
 
 LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 
 
 @pytest.fixture(autouse=True)
-def many_short_runs(monkeypatch):
-    """As little as there is in these inputs is not too little for `runs`."""
+def many_short_groups(monkeypatch):
+    """As little as there is in these inputs is not too little for `grouped`."""
     monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
 
 
@@ -40,11 +50,11 @@ def gpu(monkeypatch):
 
 def inputs(
     lengths: list[int], device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> tuple[list[Tensor], PackedLayout]:
+) -> tuple[list[Tensor], PackedBatch]:
     generator = torch.Generator().manual_seed(0)
     cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).to(device)
     parts = [torch.randn(sum(lengths), 2, 16, generator=generator).to(device, dtype) for _ in range(3)]
-    return [part.requires_grad_() for part in parts], PackedLayout.of(cu_seqlens, sum(lengths), max(lengths))
+    return [part.requires_grad_() for part in parts], PackedBatch.of(cu_seqlens, sum(lengths), max(lengths))
 
 
 def by_definition(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], causal: bool) -> Tensor:
@@ -72,48 +82,48 @@ def check(
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
-@pytest.mark.parametrize("back_end", ["padded", "runs"])
+@pytest.mark.parametrize("back_end", ["padded", "length_grouped"])
 def test_on_any_device(back_end, lengths, causal):
     check(back_end, lengths, causal)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
-def test_runs_in_training_are_attention_too(monkeypatch, lengths, causal):
+def test_groups_in_training_are_attention_too(monkeypatch, lengths, causal):
     """With dropout they go another way than without; here nothing is dropped on it."""
-    monkeypatch.setattr("pipeline_src.models.attention.drop", lambda weights, rate: weights)
-    check("runs", lengths, causal, dropout=0.1)
+    monkeypatch.setattr("pipeline_src.models.attention.apply_dropout", lambda weights, rate: weights)
+    check("length_grouped", lengths, causal, dropout=0.1)
 
 
-def test_runs_with_little_to_compute_are_padded(monkeypatch):
-    parts, layout = inputs([6, 6, 9])  # two runs; (2 * 36 + 81) * 2 heads = 306 weights
+def test_groups_with_little_to_compute_are_padded(monkeypatch):
+    parts, layout = inputs([6, 6, 9])  # two groups; (2 * 36 + 81) * 2 heads = 306 weights
     called = []
     monkeypatch.setattr("pipeline_src.models.attention.padded", lambda inputs: called.append(inputs) or inputs.query)
     for least, expected in ((153, 0), (154, 1)):
         monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", least)
-        BACK_ENDS["runs"](AttentionInputs(*parts, layout, layout))
+        BACK_ENDS["length_grouped"](AttentionInputs(*parts, layout, layout))
         assert len(called) == expected
 
 
-def test_runs_compute_in_float32_under_autocast():
+def test_groups_compute_in_float32_under_autocast():
     parts, layout = inputs([70, 70, 64])
-    expected = BACK_ENDS["runs"](AttentionInputs(*parts, layout, layout))
+    expected = BACK_ENDS["length_grouped"](AttentionInputs(*parts, layout, layout))
     narrow = [part.bfloat16() for part in parts]
     with torch.autocast("cpu", torch.bfloat16):
-        found = BACK_ENDS["runs"](AttentionInputs(*narrow, layout, layout))
-        wide = BACK_ENDS["runs"](AttentionInputs(*(part.float() for part in narrow), layout, layout))
+        found = BACK_ENDS["length_grouped"](AttentionInputs(*narrow, layout, layout))
+        wide = BACK_ENDS["length_grouped"](AttentionInputs(*(part.float() for part in narrow), layout, layout))
     assert found.dtype == torch.bfloat16 and wide.dtype == torch.float32
     assert torch.equal(found, wide.bfloat16())  # rounded once, at the end
     torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
 
 
-def test_runs_are_neighbours_of_equal_length_up_to_a_limit():
-    layout = PackedLayout.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
-    assert layout.runs(layout, 2 * 4**2) == [(2, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
-    assert layout.runs(layout, 1) == [(1, 4, 4), (1, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
-    assert layout.runs(layout, 1 << 20) == [(3, 4, 4), (1, 3, 3), (1, 4, 4)]
-    queries = PackedLayout.of(torch.tensor([0, 1, 2, 4, 5, 6]), 6)  # one each, and of the third two
-    assert layout.runs(queries, 1 << 20) == [(2, 1, 4), (1, 2, 4), (1, 1, 3), (1, 1, 4)]
+def test_groups_are_neighbours_of_equal_length_up_to_a_limit():
+    layout = PackedBatch.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
+    assert layout.groups(layout, 2 * 4**2) == [(2, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
+    assert layout.groups(layout, 1) == [(1, 4, 4), (1, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
+    assert layout.groups(layout, 1 << 20) == [(3, 4, 4), (1, 3, 3), (1, 4, 4)]
+    queries = PackedBatch.of(torch.tensor([0, 1, 2, 4, 5, 6]), 6)  # one each, and of the third two
+    assert layout.groups(queries, 1 << 20) == [(2, 1, 4), (1, 2, 4), (1, 1, 3), (1, 1, 4)]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -122,18 +132,18 @@ def test_runs_are_neighbours_of_equal_length_up_to_a_limit():
 def test_flash(lengths, causal, dtype):
     """Through its operator, which computes by definition here; it takes no float32."""
     with flash_on_cpu():
-        check("flash", lengths, causal, tolerance=3e-2, dtype=dtype)
+        check("flash_varlen", lengths, causal, tolerance=3e-2, dtype=dtype)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="its kernels run on a GPU alone, and there is none")
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
-@pytest.mark.parametrize("back_end", ["padded", "flash"])
+@pytest.mark.parametrize("back_end", ["padded", "flash_varlen"])
 def test_on_a_gpu(back_end, lengths, causal):
     check(back_end, lengths, causal, tolerance=3e-2, device="cuda", dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("back_end", ["padded", "runs", "flash"])
+@pytest.mark.parametrize("back_end", ["padded", "length_grouped", "flash_varlen"])
 def test_dropout_is_on_the_weights(flash_kernels, back_end):
     """With values of one, a context is the sum of the weights kept, each scaled by 1 / (1 - dropout)."""
     (query, key, value), layout = inputs([400, 300])
@@ -149,8 +159,8 @@ def test_dropout_is_on_the_weights(flash_kernels, back_end):
 @pytest.mark.parametrize(
     ("capability", "head_size", "expected"),
     [
-        ((9, 0), 64, "flash"),
-        ((8, 0), 256, "flash"),
+        ((9, 0), 64, "flash_varlen"),
+        ((8, 0), 256, "flash_varlen"),
         ((8, 6), 20, "padded"),
         ((9, 0), 264, "padded"),
         ((7, 5), 64, "padded"),
@@ -160,24 +170,30 @@ def test_auto_takes_the_fastest_that_can_run(gpu, capability, head_size, expecte
     device = gpu(capability)
     assert choose("auto", device, head_size) == expected
     assert choose("padded", device, head_size) == "padded"
-    if expected == "flash":
-        assert choose("flash", device, head_size) == "flash"
+    if expected == "flash_varlen":
+        assert choose("flash_varlen", device, head_size) == "flash_varlen"
     else:
         with pytest.raises(PipelineError, match=f"Ampere.*flash, with heads of {head_size} on Some GPU"):
-            choose("flash", device, head_size)
+            choose("flash_varlen", device, head_size)
 
 
 def test_without_a_gpu_auto_takes_what_is_fast_there():
-    assert choose("auto", torch.device("cpu"), 64) == choose("runs", torch.device("cpu"), 64) == "runs"
+    assert (
+        choose("auto", torch.device("cpu"), 64) == choose("length_grouped", torch.device("cpu"), 64) == "length_grouped"
+    )
     assert choose("auto", torch.device("mps"), 64) == "padded"
 
 
 @pytest.mark.parametrize(
     ("wanted", "device", "message"),
     [
-        ("flash", "cpu", "needs a GPU: flash, on cpu"),
-        ("runs", "cuda", "needs a CPU: runs, on cuda"),  # on a GPU it would wait for the lengths in every block
-        ("nested", "cuda", "give one of auto, padded, runs, flash"),
+        ("flash_varlen", "cpu", "needs a GPU: flash_varlen, on cpu"),
+        (
+            "length_grouped",
+            "cuda",
+            "needs a CPU: length_grouped, on cuda",
+        ),  # on a GPU it would wait for the lengths in every block
+        ("nested", "cuda", "give one of auto, padded, length_grouped, flash_varlen"),
     ],
 )
 def test_what_a_back_end_cannot_do_is_refused(gpu, wanted, device, message):
@@ -197,30 +213,35 @@ def test_auto_is_decided_where_it_runs(monkeypatch):
 
 
 @pytest.mark.parametrize("asked", [[2, 2, 2, 1], [1, 1, 1, 1], [1, 6, 2, 9]], ids=["some", "first", "unequal"])
-@pytest.mark.parametrize(("back_end", "dropout"), [("padded", 0.0), ("runs", 0.0), ("runs", 0.5), ("flash", 0.0)])
+@pytest.mark.parametrize(
+    ("back_end", "dropout"), [("padded", 0.0), ("length_grouped", 0.0), ("length_grouped", 0.5), ("flash_varlen", 0.0)]
+)
 def test_queries_of_some_tokens_see_all_of_their_sequence(flash_kernels, monkeypatch, back_end, asked, dropout):
-    """By definition; with dropout runs go another way, on which nothing is dropped here."""
-    monkeypatch.setattr("pipeline_src.models.attention.drop", lambda weights, rate: weights)
+    """By definition; with dropout groups go another way, on which nothing is dropped here."""
+    monkeypatch.setattr("pipeline_src.models.attention.apply_dropout", lambda weights, rate: weights)
     monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
     lengths = [6, 6, 6, 9]
-    (query, key, value), layout = inputs(lengths, dtype=torch.bfloat16 if back_end == "flash" else torch.float32)
+    (query, key, value), layout = inputs(lengths, dtype=torch.bfloat16 if back_end == "flash_varlen" else torch.float32)
     every = by_definition(query, key, value, lengths, causal=False)
     starts = [0, 6, 12, 18]
     places = torch.tensor([start + row for start, rows in zip(starts, asked, strict=True) for row in range(rows)])
-    queries = PackedLayout.of(torch.tensor([0, *asked]).cumsum(0), sum(asked))
+    queries = PackedBatch.of(torch.tensor([0, *asked]).cumsum(0), sum(asked))
     found = BACK_ENDS[back_end](AttentionInputs(query[places], key, value, layout, queries, dropout))
     torch.testing.assert_close(
-        found, every[places], rtol=2e-2 if back_end == "flash" else 1e-5, atol=1e-2 if back_end == "flash" else 1e-6
+        found,
+        every[places],
+        rtol=2e-2 if back_end == "flash_varlen" else 1e-5,
+        atol=1e-2 if back_end == "flash_varlen" else 1e-6,
     )
 
 
-@pytest.mark.parametrize("back_end", ["runs", "padded"])
+@pytest.mark.parametrize("back_end", ["length_grouped", "padded"])
 @pytest.mark.parametrize("dropout", [0.0, 1e-6], ids=["fused", "with dropout"])
 def test_a_window_hides_what_is_further_away(back_end, dropout):
     """All tokens as queries, where long sequences are cut, and some of them; a rate that drops nothing shows."""
 
     lengths, reach = torch.tensor([50, 50, 9, 3]), 4
-    layout = PackedLayout.of(torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), int(lengths.sum()))
+    layout = PackedBatch.of(torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), int(lengths.sum()))
     query, key, value = torch.randn(3, int(lengths.sum()), 2, 8, generator=torch.Generator().manual_seed(1))
     sequence = torch.repeat_interleave(torch.arange(4), lengths)
     seen = (sequence[:, None] == sequence) & ((layout.position[:, None] - layout.position).abs() <= reach)
@@ -230,7 +251,56 @@ def test_a_window_hides_what_is_further_away(back_end, dropout):
     found = attention(query, key, value, layout, dropout, back_end=back_end, window=every)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     places = torch.tensor([0, 30, 50, 99, 100, 105, 110])
-    rows = RowsInUse.of(places, torch.tensor([0, 2, 4, 6, 7]))
+    rows = QueryRows.of(places, torch.tensor([0, 2, 4, 6, 7]))
     asked = Window(reach, layout.position[places])
     some = attention(query[places], key, value, layout, dropout, back_end=back_end, queries=rows.layout, window=asked)
     torch.testing.assert_close(some, expected[places], rtol=1e-4, atol=1e-5)
+
+
+MANY = 1 << 20
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_rate_and_scale(rate):
+    torch.manual_seed(0)
+    found = apply_dropout(torch.ones(MANY), rate)
+    kept = found > 0
+    assert (~kept).float().mean().item() == pytest.approx(rate, abs=5 * (rate * (1 - rate) / MANY) ** 0.5)
+    assert found[kept].unique().item() == pytest.approx(1 / (1 - rate), rel=1e-3)
+    assert found.mean().item() == pytest.approx(1, abs=5 * (rate / (1 - rate) / MANY) ** 0.5)  # right on average
+
+
+def test_each_number_is_drawn_for_itself():
+    """Four numbers share one draw of 64 bits: whether one goes says nothing of its neighbours, near or far."""
+    torch.manual_seed(1)
+    gone = (apply_dropout(torch.ones(MANY), 0.1) == 0).numpy()
+    for lag in (1, 2, 3, 4, 5, 8, 16, 128):
+        correlation = np.corrcoef(gone[:-lag], gone[lag:])[0, 1]
+        assert abs(correlation) < 5 / MANY**0.5, lag
+    shares = gone.reshape(-1, 4).mean(axis=0)  # of each place in a draw
+    assert np.abs(shares - 0.1).max() < 5 * (0.09 / (MANY / 4)) ** 0.5
+
+
+def test_the_gradient_goes_where_the_numbers_went():
+    inner = torch.randn(7, 5, 3, requires_grad=True)
+    found = apply_dropout(inner, 0.3)
+    found.sum().backward()
+    assert torch.allclose(found, inner * inner.grad) and (inner.grad == 0).any()
+
+
+def test_it_is_a_function_of_the_generator():
+    def draw(seed: int, shape: tuple[int, ...] = (3, 5)) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return apply_dropout(torch.ones(shape), 0.5)
+
+    assert torch.equal(draw(1, (100,)), draw(1, (100,))) and not torch.equal(draw(1, (100,)), draw(2, (100,)))
+    strided = torch.ones(5, 3).T
+    torch.manual_seed(1)
+    assert torch.equal(apply_dropout(strided, 0.5), draw(1))  # whatever the memory's order
+
+
+def test_it_does_nothing_in_evaluation_or_at_rate_zero():
+    inner = torch.randn(1000)
+    assert Dropout(0.5).eval()(inner) is inner and Dropout(0.0).train()(inner) is inner
+    assert (Dropout(0.5).train()(inner) == 0).any()
+    assert apply_dropout(torch.ones(0), 0.5).shape == (0,)

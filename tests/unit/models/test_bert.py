@@ -1,15 +1,28 @@
-"""Sizes, what a causal token sees, recomputation, and that dropout follows the seed."""
+"""Sizes, initial weights, causal masks, recomputation, dropout, and modules without weights."""
 
+import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from pipeline_src.models.bert import Bert, BertConfig, initialise, one_product
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.config.model import ModelParams
+from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.bert import (
+    SINUSOID_AMPLITUDE,
+    Bert,
+    BertConfig,
+    BertForPretraining,
+    fused_linear,
+    initialise,
+    load_architecture,
+    sinusoids,
+    uninitialised,
+)
 from pipeline_src.models.hub import load_config, save_model
-from pipeline_src.models.packed_layout import PackedLayout
-from pipeline_src.params.model import ModelParams
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES = 30_522  # of google-research/bert's uncased vocabulary
@@ -30,7 +43,7 @@ def build(config: BertConfig, seed: int = 0) -> BertForPretraining:
 
 @pytest.mark.parametrize(("layers", "hidden"), SIZES)
 def test_published_sizes(layers, hidden):
-    config = BertConfig.from_params(ModelParams(layers=layers, hidden=hidden), ENTRIES)
+    config = BertConfig.from_params(ModelParams(num_hidden_layers=layers, hidden_size=hidden), ENTRIES)
     assert config.num_attention_heads == hidden // 64 and config.intermediate_size == 4 * hidden
     with torch.device("meta"):
         model = BertForPretraining(config)
@@ -47,27 +60,18 @@ def test_published_sizes(layers, hidden):
     assert count == sum(parameter.numel() for parameter in theirs.parameters())
 
 
-@pytest.mark.parametrize(
-    ("layers", "hidden", "count"), [(2, 128, 4_385_920), (12, 768, 109_482_240), (24, 1024, 335_141_888)]
-)
-def test_encoders_of_known_size(layers, hidden, count):
-    with torch.device("meta"):
-        model = Bert(BertConfig.from_params(ModelParams(layers=layers, hidden=hidden), ENTRIES))
-    assert sum(parameter.numel() for parameter in model.parameters()) == count
-
-
 def test_sizes_can_be_overridden():
-    config = BertConfig.from_params(
-        ModelParams(layers=1, hidden=96, heads=3, feed_forward=100, attention_dropout=0.0), 50
-    )
+    given = {"num_attention_heads": 3, "intermediate_size": 100, "attention_probs_dropout_prob": 0.0}
+    config = BertConfig.from_params(ModelParams(num_hidden_layers=1, hidden_size=96, **given), 50)
     assert (config.num_attention_heads, config.intermediate_size) == (3, 100)
     assert config.attention_dropout == 0 and config.hidden_dropout_prob == 0.1
-    assert BertConfig.from_params(ModelParams(layers=1, hidden=64, dropout=0.2), 50).attention_dropout == 0.2
+    plain = ModelParams(num_hidden_layers=1, hidden_size=64, hidden_dropout_prob=0.2)
+    assert BertConfig.from_params(plain, 50).attention_dropout == 0.2
 
 
 def test_a_layout_with_and_without_its_longest_length():
     cu_seqlens = BATCH[2]
-    one, two = PackedLayout.of(cu_seqlens, 14), PackedLayout.of(cu_seqlens, 14, 8)
+    one, two = PackedBatch.of(cu_seqlens, 14), PackedBatch.of(cu_seqlens, 14, 8)
     assert one.max_seqlen == two.max_seqlen == 8 and torch.equal(one.padded, two.padded)
     assert one.position.tolist() == [*range(5), 0, *range(8)]
     flat = torch.arange(14.0)
@@ -107,13 +111,16 @@ def gradients(config: BertConfig, dropout_seed: int) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_recomputed_activations_give_the_same_gradients(dropout):
     config = replace(SMALL, hidden_dropout_prob=dropout)
-    kept, again = gradients(config, 1), gradients(replace(config, recompute=True), 1)
+    kept, again = gradients(config, 1), gradients(replace(config, activation_checkpointing=True), 1)
     assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
 
 
 def test_recomputing_keeps_less():
-    def kept(recompute: bool) -> int:
-        model, sizes = build(replace(SMALL, num_hidden_layers=4, recompute=recompute)).train(), []
+    def kept(activation_checkpointing: bool) -> int:
+        model, sizes = (
+            build(replace(SMALL, num_hidden_layers=4, activation_checkpointing=activation_checkpointing)).train(),
+            [],
+        )
         with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
             model(*BATCH, torch.tensor([1]))
         return sum(sizes)
@@ -138,7 +145,7 @@ def test_query_key_and_value_in_one_product_are_what_they_are_in_three():
     layer = build(SMALL).bert.encoder.layer[0].attention["self"]
     projections = (layer.query, layer.key, layer.value)
     hidden = torch.randn(9, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    found, expected = one_product(hidden, projections), torch.cat([each(hidden) for each in projections], dim=1)
+    found, expected = fused_linear(hidden, projections), torch.cat([each(hidden) for each in projections], dim=1)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
     parameters = [hidden, *(parameter for each in projections for parameter in each.parameters())]
     for one, two in zip(
@@ -159,13 +166,13 @@ def test_autocasts_type_flows_between_the_blocks():
     torch.testing.assert_close(narrow.float(), wide, rtol=0.05, atol=0.05)
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_the_whole_model_is_one_graph_to_the_compiler(recompute):
+@pytest.mark.parametrize("activation_checkpointing", [False, True])
+def test_the_whole_model_is_one_graph_to_the_compiler(activation_checkpointing):
     """Traced, not compiled: a number read from a tensor on the way would break the graph in two.
 
     ``auto`` takes a back end on a CPU that reads the lengths; on a GPU it takes one that does not.
     """
-    model = build(replace(SMALL, recompute=recompute, attention="padded")).train()
+    model = build(replace(SMALL, activation_checkpointing=activation_checkpointing, attention="padded")).train()
     predicted = torch.tensor([1, 7, 9])
     traced = torch.compile(model, backend="eager", fullgraph=True, dynamic=True)
     torch.manual_seed(0)
@@ -176,9 +183,165 @@ def test_the_whole_model_is_one_graph_to_the_compiler(recompute):
 
 
 def test_a_config_comes_back_without_how_it_was_run(tmp_path):
-    config = replace(SMALL, is_decoder=True, attention_probs_dropout_prob=0.0, attention="flash", recompute=True)
+    config = replace(
+        SMALL,
+        is_decoder=True,
+        attention_probs_dropout_prob=0.0,
+        attention="flash_varlen",
+        activation_checkpointing=True,
+    )
     save_tokenizer(tmp_path, [*SPECIAL_TOKENS, "a"], lowercase=True)
     (tmp_path / "model").mkdir()
     save_model(tmp_path / "model", build(config), config, "BertForPreTraining", tmp_path)
-    assert load_config(tmp_path / "model") == replace(config, attention="auto", recompute=False)
+    assert load_config(tmp_path / "model") == replace(config, attention="auto", activation_checkpointing=False)
     assert load_config(tmp_path / "model", dropout=0.3).attention_dropout == 0.3
+
+
+CONFIG = BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16)
+
+
+class Parts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bert, self.lstm, self.conv = Bert(CONFIG), nn.LSTM(3, 4), nn.Conv1d(2, 3, 1)
+
+
+def test_same_names_and_shapes_and_nothing_is_drawn():
+    torch.manual_seed(0)
+    with uninitialised():
+        parts = Parts()
+    drawn = torch.rand(3)
+    torch.manual_seed(0)
+    assert torch.equal(drawn, torch.rand(3))
+    assert all(parameter.is_meta for parameter in parts.parameters())
+    shapes = {name: parameter.shape for name, parameter in parts.named_parameters()}
+    assert shapes == {name: parameter.shape for name, parameter in Parts().named_parameters()}
+
+
+def test_afterwards_weights_are_drawn_again():
+    with uninitialised():
+        nn.Embedding(4, 4)
+    weight = nn.Embedding(4, 4).weight
+    assert weight.device.type == "cpu" and weight.std() > 0.1
+
+
+def test_torch_does_not_import_its_compiler_for_it():
+    """It did for every normal draw without memory, which made each command that reads a model a second slower."""
+    code = (
+        "import sys; from tests.unit.models.test_bert import Parts, uninitialised\n"
+        "with uninitialised(): Parts()\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def drawn(config: BertConfig) -> dict[str, Tensor]:
+    return dict(build(config).named_parameters())
+
+
+def test_positions_start_as_sinusoids_where_wanted_and_are_not_written_into_the_config():
+    config = BertConfig(50, 64, 2, 1, 128, position_init="sinusoidal")
+    assert "position_init" not in config.as_dict()
+    others = drawn(config)
+    start = others["bert.embeddings.position_embeddings.weight"]
+    assert torch.equal(start, sinusoids(512, 64))
+    assert start.abs().max() <= SINUSOID_AMPLITUDE + 1e-6 and start.requires_grad
+    for name, weight in drawn(BertConfig(50, 64, 2, 1, 128)).items():
+        if "position" not in name:
+            assert torch.equal(weight, others[name]), name  # all else is drawn the same
+
+
+def attention_by_offset(config: BertConfig, encoder: type[Bert] = Bert) -> dict[int, list[float]]:
+    """What each head of the first block gives, on average over a text of random tokens, to tokens at each offset."""
+    made = encoder(config)
+    initialise(made, torch.Generator().manual_seed(0))
+    layout = PackedBatch.of(torch.tensor([0, 60]), 60, 60)
+    ids = torch.randint(0, 50, (60,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        hidden = made.embeddings(ids, torch.zeros_like(ids), layout)
+        hidden = getattr(made.encoder, "embeddings_project", torch.nn.Identity())(hidden)
+        weights = made.encoder.layer[0].attention["self"].attention_probs(hidden, layout)[0]
+    return {offset: [float(head.diagonal(offset).mean()) for head in weights] for offset in range(-3, 4)}
+
+
+def test_heads_begin_at_neighbours_where_positions_start_so_and_all_else_is_drawn_the_same():
+    sinusoid, neighbours = (
+        BertConfig(50, 192, 2, 3, 768, hidden_dropout_prob=0.0, position_init=start)
+        for start in ("sinusoidal", "neighbor_heads")
+    )
+    found = attention_by_offset(neighbours)
+    assert max(found, key=lambda offset: found[offset][0]) == -1 and found[-1][0] > 0.25
+    assert max(found, key=lambda offset: found[offset][1]) == 1 and found[1][1] > 0.25
+    assert max(found[offset][2] for offset in found) < 0.03  # the third head is as random as others
+    blind = attention_by_offset(sinusoid)
+    assert max(share for shares in blind.values() for share in shares) < 0.03
+    before, after = drawn(sinusoid), drawn(neighbours)
+    turned = {name for name in before if not torch.equal(before[name], after[name])}
+    assert turned == {f"bert.encoder.layer.0.attention.self.{part}.weight" for part in ("query", "key")}
+
+
+def test_a_head_that_reads_left_to_right_begins_at_the_token_before():
+    found = attention_by_offset(
+        BertConfig(50, 128, 1, 2, 512, hidden_dropout_prob=0.0, is_decoder=True, position_init="neighbor_heads")
+    )
+    assert max(found, key=lambda offset: found[offset][0]) == -1 and found[-1][0] > 0.25
+    assert abs(found[-1][1] - found[-2][1]) < 0.02 and found[1] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("embedding", [128, 192])
+def test_heads_find_positions_behind_a_projection(embedding: int):
+    member = load_architecture("albert")
+    params = ModelParams(
+        architecture="albert",
+        num_hidden_layers=2,
+        hidden_size=192,
+        embedding_size=embedding,
+        hidden_dropout_prob=0.0,
+        position_init="neighbor_heads",
+    )
+    found = attention_by_offset(member.config.from_params(params, 50), member.encoder)
+    assert max(found, key=lambda offset: found[offset][0]) == -1 and found[-1][0] > 0.25
+    assert max(found, key=lambda offset: found[offset][1]) == 1 and found[1][1] > 0.25
+
+
+@pytest.mark.parametrize(
+    ("architecture", "embedding", "turned"),
+    [
+        ("roberta", None, 2),
+        ("distilbert", None, 2),
+        ("electra", None, 2),
+        ("electra", 32, 3),
+        ("albert", None, 3),
+        ("albert", 33, 3),
+    ]
+    + [("deberta", None, 0), ("deberta_v2", None, 0), ("modernbert", None, 0), ("bilstm", None, 0)],
+)
+def test_members_of_the_family_begin_at_neighbours_where_heads_see_positions(
+    architecture: str, embedding: int | None, turned: int
+):
+    member = load_architecture(architecture)
+    weights = []
+    for start in ("sinusoidal", "neighbor_heads"):
+        params = ModelParams(
+            architecture=architecture,
+            num_hidden_layers=2,
+            hidden_size=64,
+            embedding_size=embedding,
+            position_init=start,
+        )
+        made = member.encoder(member.config.from_params(params, 50))
+        initialise(made, torch.Generator().manual_seed(0))
+        weights.append(dict(made.named_parameters()))
+    changed = [name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])]
+    assert len(changed) == turned, changed
+
+
+@pytest.mark.parametrize("width", [5, 64])
+def test_sinusoids_of_neighbours_are_alike(width: int):
+    vectors = sinusoids(40, width)
+    assert vectors.shape == (40, width) and vectors[0, 1::2].tolist() == pytest.approx(
+        [SINUSOID_AMPLITUDE] * (width // 2)
+    )
+    assert float(vectors[3, 0]) == pytest.approx(SINUSOID_AMPLITUDE * math.sin(3), rel=1e-5)
+    near, far = (torch.cosine_similarity(vectors[10], vectors[other], dim=0) for other in (11, 30))
+    assert near > far

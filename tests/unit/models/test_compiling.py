@@ -12,22 +12,20 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from pipeline_src.models import heads
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.compiling import compile_parts
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.linear_cross_entropy import aligned_scores, summed_cross_entropy
+from pipeline_src.models import bert
+from pipeline_src.models.bert import BertConfig, BertForPretraining, compile_parts, initialise
+from pipeline_src.models.losses import aligned_logits, summed_cross_entropy
 from tests.flash_on_cpu import flash_on_cpu
 
 ENTRIES, LONGEST = 90, 24
-CONFIG = BertConfig(ENTRIES, 32, 2, 2, 64, LONGEST, attention="flash")
+CONFIG = BertConfig(ENTRIES, 32, 2, 2, 64, LONGEST, attention="flash_varlen")
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int]
 
 
 @pytest.fixture(autouse=True)
 def gpu_branches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Flash attention, the loss over aligned scores; the compiler traces and differentiates, and makes no kernels."""
-    monkeypatch.setattr(heads, "linear_cross_entropy", gpu_cross_entropy)
+    monkeypatch.setattr(bert, "linear_cross_entropy", gpu_cross_entropy)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     torch._dynamo.reset()
     counters.clear()
@@ -37,7 +35,7 @@ def gpu_branches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def gpu_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    return summed_cross_entropy(aligned_scores(hidden, weight, bias), labels)
+    return summed_cross_entropy(aligned_logits(hidden, weight, bias), labels)
 
 
 def make_batch(rng: np.random.Generator, lengths: np.ndarray) -> Batch:
@@ -82,10 +80,17 @@ def step(model: BertForPretraining, batch: Batch) -> tuple[Tensor, list[Tensor]]
 
 
 @pytest.mark.parametrize(
-    ("recompute", "count"), [(False, 50), pytest.param(True, 5, marks=pytest.mark.slow)], ids=["kept", "recomputed"]
+    ("activation_checkpointing", "count"),
+    [(False, 50), pytest.param(True, 5, marks=pytest.mark.slow)],
+    ids=["kept", "recomputed"],
 )
-def test_three_graphs_serve_all_batches(recompute, count):
-    config = replace(CONFIG, recompute=recompute, attention_probs_dropout_prob=0.1, hidden_dropout_prob=0.0)
+def test_three_graphs_serve_all_batches(activation_checkpointing, count):
+    config = replace(
+        CONFIG,
+        activation_checkpointing=activation_checkpointing,
+        attention_probs_dropout_prob=0.1,
+        hidden_dropout_prob=0.0,
+    )
     eager, compiled = build(config), build(config)
     compile_parts(compiled)
     graphs = []

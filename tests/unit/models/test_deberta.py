@@ -6,15 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline_src.models import disentangled
-from pipeline_src.models.architecture import load_architecture
-from pipeline_src.models.bert import initialise
-from pipeline_src.models.card_kinds import pretrained_card
-from pipeline_src.models.discriminator import Discriminator, FilledText
-from pipeline_src.models.disentangled import RelativeTable, log_buckets, relative_rows
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.packed_layout import PackedLayout, RowsInUse
-from pipeline_src.params.model import ModelParams
+from pipeline_src.config.model import ModelParams
+from pipeline_src.models import deberta
+from pipeline_src.models.attention import PackedBatch, QueryRows
+from pipeline_src.models.bert import BertForPretraining, initialise, load_architecture
+from pipeline_src.models.deberta import RelativeTable, log_buckets, relative_rows
+from pipeline_src.models.model_card import pretrained_card
+from pipeline_src.objectives.electra import Discriminator, FilledText
 
 LENGTHS = [13, 4, 13]
 ROWS = torch.tensor([0, 3, 9, 13, 15, 17, 20, 29])
@@ -23,7 +21,11 @@ ROWS = torch.tensor([0, 3, 9, 13, 15, 17, 20, 29])
 def made(architecture: str) -> BertForPretraining:
     """Small, with every weight moved; distances beyond its positions or its buckets."""
     params = ModelParams(
-        architecture=architecture, layers=3, hidden=16, heads=2, positions=8 if architecture == "deberta" else 64
+        architecture=architecture,
+        num_hidden_layers=3,
+        hidden_size=16,
+        num_attention_heads=2,
+        max_position_embeddings=8 if architecture == "deberta" else 64,
     )
     config = load_architecture(architecture).config.from_params(params, 50)
     if architecture == "deberta_v2":
@@ -48,9 +50,9 @@ def slow_block(model: BertForPretraining, asking: Tensor, hidden: Tensor) -> Ten
     """The last block for one sequence, a pair and a head at a time."""
     config, block = model.bert.config, model.bert.encoder.layer[-1]
     attention, half = block.attention["self"], config.half_table
-    query = attention.ask(asking).view(len(asking), attention.heads, -1)
+    query = attention.project_query(asking).view(len(asking), attention.heads, -1)
     key, value = attention.keys_and_values(hidden)
-    table = attention.project(model.bert.encoder.table())
+    table = attention.project_positions(model.bert.encoder.table())
     query_rows, key_rows = (part.view(2 * half, attention.heads, -1) for part in table)
     context = torch.zeros_like(query)
     for head in range(attention.heads):
@@ -75,11 +77,11 @@ def test_the_mask_decoder_is_the_last_block_twice_asked_with_absolute_positions(
     model = made(architecture)
     starts = torch.tensor([0, *LENGTHS]).cumsum(0)
     ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
-    layout = PackedLayout.of(starts, len(ids))
+    layout = PackedBatch.of(starts, len(ids))
     if architecture == "deberta":  # its table of absolute positions is as long as the input may be
         model.bert.embeddings.position_embeddings = torch.nn.Embedding(13, 16)
     with torch.no_grad():
-        before = model.bert.states(ids, ids * 0, layout)[-2]
+        before = model.bert.hidden_states(ids, ids * 0, layout)[-2]
         expected = []
         for start, end in zip(starts, starts[1:], strict=False):
             hidden = before[start:end]
@@ -88,7 +90,7 @@ def test_the_mask_decoder_is_the_last_block_twice_asked_with_absolute_positions(
                 asking = slow_block(model, asking, hidden)
             expected.append(asking)
         expected = torch.cat(expected)
-        rows = RowsInUse.of(ROWS, torch.searchsorted(ROWS, starts))
+        rows = QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
         torch.testing.assert_close(model.bert.decode(ids, ids * 0, layout), expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(model.bert.decode(ids, ids * 0, layout, rows), expected[ROWS], rtol=1e-4, atol=1e-5)
         ordinary = model.bert.encode(ids, ids * 0, layout, rows)
@@ -104,7 +106,7 @@ def test_a_discriminator_adds_the_first_token_to_each():
         for parameter in head.parameters():
             parameter += torch.linspace(-0.3, 0.3, parameter.numel()).view(parameter.shape)
     ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
-    layout, rows = PackedLayout.of(starts, len(ids)), RowsInUse.of(ROWS, torch.searchsorted(ROWS, starts))
+    layout, rows = PackedBatch.of(starts, len(ids)), QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
     with torch.no_grad():
         hidden, expected = model.bert.encode(ids, ids * 0, layout), []
         for start, end in zip(starts, starts[1:], strict=False):
@@ -118,12 +120,12 @@ def test_a_discriminator_adds_the_first_token_to_each():
         for read, asked in ((None, None), (rows, places)):
             text = FilledText(ids, ids * 0, layout, read, asked, ids, ids)
             wanted = torch.stack(expected)[slice(None) if read is None else ROWS[places]]
-            torch.testing.assert_close(model.scores(text), wanted, rtol=1e-5, atol=1e-5)
-    names = {model.config.names.in_folder(name, "DebertaV2Model") for name in model.state_dict() if "disc" in name}
+            torch.testing.assert_close(model.logits(text), wanted, rtol=1e-5, atol=1e-5)
+    names = {model.config.names.to_hf_name(name, "DebertaV2Model") for name in model.state_dict() if "disc" in name}
     assert {name.rpartition(".")[0] for name in names} == {
         f"mask_predictions.{part}" for part in ("dense", "LayerNorm", "classifier")
     }
-    back = {model.config.names.of_folder(name.replace("classifier", "classifer"), None) for name in names}
+    back = {model.config.names.from_hf_name(name.replace("classifier", "classifer"), None) for name in names}
     assert back == {name for name in model.state_dict() if "disc" in name}
 
 
@@ -146,11 +148,11 @@ def test_rows_in_use_are_all_that_are_read_and_hardly_more(half, reach):
 @pytest.mark.parametrize("architecture", ["deberta", "deberta_v2"])
 def test_a_gpu_computes_in_rectangles_what_a_cpu_computes_in_runs(architecture, monkeypatch):
     model, starts = made(architecture).bert, torch.tensor([0, *LENGTHS]).cumsum(0)
-    ids, rows = torch.arange(sum(LENGTHS)) * 7 % 45 + 5, RowsInUse.of(ROWS, torch.searchsorted(ROWS, starts))
-    layout = PackedLayout.of(starts, len(ids))
+    ids, rows = torch.arange(sum(LENGTHS)) * 7 % 45 + 5, QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
+    layout = PackedBatch.of(starts, len(ids))
     with torch.no_grad():
         expected = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
-        monkeypatch.setattr(disentangled, "in_runs", disentangled.in_rectangles)
+        monkeypatch.setattr(deberta, "disentangled_grouped", deberta.disentangled_padded)
         found = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
     for one, other in zip(expected, found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

@@ -12,21 +12,21 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.common.members import member_names, stated
+from pipeline_src.common.registry import architecture_spec, member_names
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.study import check_study
+from pipeline_src.download.synthetic import write_task
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.finetune import run as finetune
-from pipeline_src.models.architecture import load_architecture
+from pipeline_src.models.attention import QueryRows
+from pipeline_src.models.bert import BertForPretraining, load_architecture
 from pipeline_src.models.deberta import DebertaModel
 from pipeline_src.models.flops import Workload
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.packed_layout import RowsInUse
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.model import ModelParams
-from pipeline_src.params.study import check_study
-from pipeline_src.task_sources.synthetic import write_task
+from pipeline_src.tools.preset import preset_text
 from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 
-FAMILY = [name for name in member_names("architectures") if name != "bert"]
+FAMILY = [name for name in member_names("models") if name != "bert"]
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +46,14 @@ def test_it_is_pretrained_by_the_stage_with_the_same_bytes_twice_and_fine_tuned(
     monkeypatch.chdir(inputs)
     stored = []
     for _ in range(2):
-        train_phase("short", short=3, architecture=name, layers=2, hidden=32, heads=2)
-        stored.append(Path("models/pretrained/short/model.safetensors").read_bytes())
+        train_phase("phase1", phase1=3, architecture=name, num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
+        stored.append(Path("models/pretrained/phase1/model.safetensors").read_bytes())
     assert stored[0] == stored[1]
-    figures = read_json("results/pretrain/short.json")
+    figures = read_json("results/pretrain/phase1.json")
     assert figures["steps"] == 3 and np.isfinite(figures["validation"]["mlm_loss"])
-    study = ModelParams(architecture=name, layers=2, hidden=32, heads=2)
-    recipe = Recipe(learning_rates=1e-3, epochs=1, batches=256, max_length=16)
-    params = FinetuneParams(model="models/pretrained/short", default=recipe, random_baseline=False)
+    study = ModelParams(architecture=name, num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
+    recipe = TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=256, max_length=16)
+    params = FinetuneParams(model="models/pretrained/phase1", defaults=recipe, random_baseline=False)
     finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")
     names = load_architecture(name).names
     raw = read_json("models/finetuned/sst2/1/kept-model/config.json")
@@ -66,12 +66,19 @@ def test_it_is_pretrained_by_the_stage_with_the_same_bytes_twice_and_fine_tuned(
 def test_the_arithmetic_it_counts_is_what_torch_counts(name):
     """Sequences of one length, with some rows of the last block in use."""
     sequences, length, asked = 6, 16, 5
-    params = ModelParams(architecture=name, layers=3, hidden=48, heads=4, positions=24, dropout=0)
+    params = ModelParams(
+        architecture=name,
+        num_hidden_layers=3,
+        hidden_size=48,
+        num_attention_heads=4,
+        max_position_embeddings=24,
+        hidden_dropout_prob=0,
+    )
     config = load_architecture(name).config.from_params(params, 97)
     model = BertForPretraining(config)
     ids, starts = torch.arange(sequences * length) % 97, torch.arange(sequences + 1)
     places = (starts[:-1, None] * length + torch.arange(asked) * 2).flatten()
-    rows = RowsInUse.of(places, starts * asked)
+    rows = QueryRows.of(places, starts * asked)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         hidden, _ = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows, decoded=True)
         model.cls["predictions"](hidden).sum().backward()
@@ -101,16 +108,16 @@ def uncounted(model: BertForPretraining, sequences: int) -> int:
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_an_objective_that_does_not_fit_is_refused_with_the_reason(root, name):
-    raw = yaml.safe_load((root / "workflow/presets/test.yaml").read_text(encoding="utf-8"))
+    raw = yaml.safe_load(preset_text("test", root / "workflow/presets"))
     raw["model"]["architecture"] = name
-    raw["examples"]["pairs"] = "none"
+    raw["examples"]["pair_objective"] = "none"
     check_study(raw)
-    if reason := stated("architectures", name, "REFUSED_PAIRS", ""):
-        raw["examples"]["pairs"] = "next_sentence"
+    if reason := architecture_spec(name).refused_pairs:
+        raw["examples"]["pair_objective"] = "nsp"
         with pytest.raises(PipelineError, match=f"{name} goes without sentence pairs, since {reason}"):
             check_study(raw)
-        raw["examples"]["pairs"] = "none"
-    for objective, reason in stated("architectures", name, "REFUSED_OBJECTIVES", {}).items():
+        raw["examples"]["pair_objective"] = "none"
+    for objective, reason in architecture_spec(name).refused_objectives.items():
         raw["pretrain"]["objective"] = objective
         said = f"{name} does not learn pretrain.objective: {objective}, since {reason}"
         with pytest.raises(PipelineError, match=said):
@@ -120,13 +127,13 @@ def test_an_objective_that_does_not_fit_is_refused_with_the_reason(root, name):
 @pytest.mark.parametrize("name", FAMILY)
 def test_it_learns_from_left_to_right_or_says_why_not(name):
     """A causal model that transformers has no class for could not be exported."""
-    refused = "left_to_right" in stated("architectures", name, "REFUSED_OBJECTIVES", {})
+    refused = "clm" in architecture_spec(name).refused_objectives
     assert refused != ("left_to_right" in load_architecture(name).names.classes)
 
 
 @pytest.mark.parametrize("lengths", [[9, 5], [64, 65, 300], [70, 90]])
 def test_local_attention_counts_pairs_within_the_window(lengths):
-    config = load_architecture("modernbert").config.from_params(ModelParams(layers=2, hidden=64), 97)
+    config = load_architecture("modernbert").config.from_params(ModelParams(num_hidden_layers=2, hidden_size=64), 97)
     places = [torch.arange(length) for length in lengths]
     pairs = sum(int(((at[:, None] - at).abs() <= 64).sum()) for at in places)
     work = Workload(len(lengths), sum(lengths), sum(length**2 for length in lengths))

@@ -1,14 +1,17 @@
 """Task heads: which vectors they read, and the LSTM between them and the encoder."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pipeline_src.finetuning.bilstm import BiLSTM
-from pipeline_src.finetuning.task_heads import BertForTask
+from pipeline_src.finetuning.feature_based import BiLSTM
+from pipeline_src.finetuning.heads import BertForTask, TwoTowers
+from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.models.word_vectors import WordVectorsConfig
 
 CONFIG = BertConfig(60, 64, 1, 1, 128, 32, hidden_dropout_prob=0.0)
 BATCH = (torch.arange(14) + 5, torch.zeros(14, dtype=torch.int64), torch.tensor([0, 5, 6, 14]))
@@ -46,7 +49,7 @@ def test_a_sequence_gets_the_same_alone_and_in_a_batch(head):
 def test_the_lstm_reads_both_ways_and_stays_in_its_sequence():
     lstm = BiLSTM(64, 64)
     hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    found = lstm(hidden, PackedLayout.of(BATCH[2], 14), np.array([5, 1, 8]))
+    found = lstm(hidden, PackedBatch.of(BATCH[2], 14), np.array([5, 1, 8]))
     assert found.shape == hidden.shape
     for half, reached in ((slice(32), range(6, 9)), (slice(32, 64), range(8, 14))):  # forward, backward
         gradient = torch.autograd.grad(found[8, half].sum(), hidden, retain_graph=True)[0]
@@ -55,7 +58,7 @@ def test_the_lstm_reads_both_ways_and_stays_in_its_sequence():
 
 def test_the_lstm_equals_torchs_own_over_padded_sequences():
     lstm, lengths = BiLSTM(64, 32, layers=2), np.array([3, 9, 1, 9, 4, 3])
-    layout = PackedLayout.of(torch.tensor([0, *np.cumsum(lengths)]), 29)
+    layout = PackedBatch.of(torch.tensor([0, *np.cumsum(lengths)]), 29)
     hidden = torch.randn(29, 64, generator=torch.Generator().manual_seed(0))
     packed = pack_padded_sequence(layout.pad(hidden), torch.tensor(lengths), batch_first=True, enforce_sorted=False)
     expected, _ = pad_packed_sequence(torch.nn.LSTM.forward(lstm, packed)[0], batch_first=True)
@@ -64,7 +67,7 @@ def test_the_lstm_equals_torchs_own_over_padded_sequences():
 
 def test_autocast_leaves_the_lstm_in_float32():
     """On a GPU it would make it float16, where small gradients become 0."""
-    lstm, layout = BiLSTM(64, 64), PackedLayout.of(BATCH[2], 14)
+    lstm, layout = BiLSTM(64, 64), PackedBatch.of(BATCH[2], 14)
     hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
     expected = lstm(hidden.float(), layout, np.array([5, 1, 8]))
     with torch.autocast("cpu", torch.bfloat16):
@@ -77,3 +80,33 @@ def test_lstm_weights_come_from_the_generator():
     for (name, first), (_, second) in zip(one.named_parameters(), two.named_parameters(), strict=True):
         assert torch.equal(first, second), name
     assert one.bilstm.weight_hh_l0.abs().max() <= 32**-0.5
+
+
+PAIRS = (torch.arange(14) + 5, torch.zeros(14, dtype=torch.int64), torch.tensor([0, 5, 6, 9, 14]))
+
+
+@pytest.mark.parametrize("kind", [BertConfig, WordVectorsConfig])
+@pytest.mark.parametrize(
+    ("towers", "outputs"), [(TwoTowers(range=(1.0, 5.0)), 1), (TwoTowers(), 3), (TwoTowers(product=True), 3)]
+)
+def test_two_towers_compare_the_means_of_two_texts(kind, towers, outputs):
+    config = kind(60, 64, 1, 1, 128, 32, hidden_dropout_prob=0.0)
+    model = BertForTask(config, "sequence", outputs, towers=towers)
+    initialise(model, torch.Generator().manual_seed(0))
+    ids, segments, starts = PAIRS
+    with torch.no_grad():
+        found = model.eval()(*PAIRS)
+        parts = [(ids[a:b], segments[a:b], torch.tensor([0, b - a])) for a, b in pairwise(starts)]
+        if kind is BertConfig:
+            alone = [model.bert(*part)[0] for part in parts]
+        else:
+            alone = [model.bert.embeddings.word_embeddings(part[0]) for part in parts]
+        means = torch.stack([hidden.mean(0) for hidden in alone])
+        u, v = means[0::2], means[1::2]
+        if towers.range:
+            expected = 1 + 4 * torch.cosine_similarity(u, v)[:, None]
+            assert not hasattr(model, "classifier")
+        else:
+            joined = torch.cat([u, v, (u - v).abs(), *([u * v] if towers.product else [])], 1)
+            expected = model.classifier(model.mlp(joined))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -15,9 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline_src.models import attention
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.models.packed_layout import PackedLayout
+from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.bert import BertConfig, BertForPretraining
 
 GPU = torch.device("cuda", 0)
 ENTRIES = 90  # no multiple of 64
@@ -83,7 +82,7 @@ def run(model: BertForPretraining, autocast: bool = True) -> tuple[Calls, Tensor
 def test_batches_with_and_without_padding_are_of_one_form(fake_gpu):
     """Else torch.compile makes graphs of both."""
     places = torch.zeros(5, dtype=torch.int64, device=GPU)
-    full, ragged = PackedLayout.of(places, 4 * 16, 16), PackedLayout.of(places, 30, 16)
+    full, ragged = PackedBatch.of(places, 4 * 16, 16), PackedBatch.of(places, 30, 16)
     assert full.keep is not None and ragged.keep is not None
     assert (full.keep.shape, full.keep.device) == (ragged.keep.shape, GPU)
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.adapter import BERT, rename
+from pipeline_src.models.bert import BertForPretraining
 from pipeline_src.models.hub import fill
-from pipeline_src.models.names import BERT, rename
-from pipeline_src.tools import tensorflow_checkpoint as google
+from pipeline_src.pretraining import import_model as google
 
 # As tf.train.list_variables prints them of a checkpoint of google-research/bert.
 TRANSLATED = {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.model import ModelParams
+from pipeline_src.download.synthetic import write_task
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.finetuning.finetune import run as finetune
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.model import ModelParams
-from pipeline_src.task_sources.synthetic import write_task
-from tests.unit.pretraining.small import EXAMPLES, make_study, make_teacher
+from tests.unit.pretraining.small import EXAMPLES, build_teacher, make_study
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def made(tmp_path_factory) -> Path:
     """Tokens, vocabulary and teacher."""
     folder = tmp_path_factory.mktemp("study")
     make_study(folder)
-    make_teacher(folder)
+    build_teacher(folder)
     return folder
 
 
@@ -38,9 +38,9 @@ def fine_tune(study) -> Callable[..., Path]:
 
     def tuned(**sizes) -> Path:
         write_task("sst2", study / "data/tasks/sst2", seed=1)
-        recipe = Recipe(learning_rates=1e-3, epochs=1, batches=128, max_length=16)
-        model = ModelParams(**{"layers": 1, "hidden": 64} | sizes)
-        params = FinetuneParams(model="models/pretrained/long", default=recipe)
+        recipe = TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=128, max_length=16)
+        model = ModelParams(**{"num_hidden_layers": 1, "hidden_size": 64} | sizes)
+        params = FinetuneParams(model="models/pretrained/phase2", defaults=recipe)
         finetune(seed=1, model=model, finetune=params, task="sst2", restart="1")
         return study / "models/finetuned/sst2/1/kept-model"
 

@@ -7,22 +7,27 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pipeline_src.common.members import member_names, stated
-from pipeline_src.models.architecture import load_architecture
+from pipeline_src.common.registry import architecture_spec, member_names, objective_spec
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.pretrain import DistilBertParams, ElectraParams
+from pipeline_src.models.bert import load_architecture
 from pipeline_src.models.flops import Workload
-from pipeline_src.params.model import ModelParams
-from pipeline_src.params.objectives import DistilledParams, ReplacedParams
-from pipeline_src.pretraining.initial_state import empty_objective
-from pipeline_src.pretraining.loading.batches import PretrainingBatch
-from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretraining.pretrain import empty_objective
+from pipeline_src.training.distributed import FULL_SHARD, NO_SHARD, SHARD_GRAD_OP
 from pipeline_src.training.objective import load_objective
-from pipeline_src.training.sharding import FULL, NONE, OPTIMISER
 
 OWN = {
-    "replaced": ReplacedParams(generator=0.5, embeddings="separate"),
-    "distilled": DistilledParams(start="random"),
+    "electra": ElectraParams(generator_width=0.5, embeddings="separate"),
+    "distilbert": DistilBertParams(init="random"),
 }
-PARAMS = {"layers": 1, "hidden": 32, "heads": 2, "positions": 16, "dropout": 0.0}
+PARAMS = {
+    "num_hidden_layers": 1,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 16,
+    "hidden_dropout_prob": 0.0,
+}
 
 
 def batch(predicted: list[int]) -> TensorBatch:
@@ -32,20 +37,20 @@ def batch(predicted: list[int]) -> TensorBatch:
     return TensorBatch.of(PretrainingBatch(ids, ids * 0, starts, *numbers, np.arange(2), draws))
 
 
-@pytest.mark.parametrize("objective", ["replaced", "distilled", "layers"])
-@pytest.mark.parametrize("architecture", member_names("architectures"))
+@pytest.mark.parametrize("objective", ["electra", "distilbert", "tinybert"])
+@pytest.mark.parametrize("architecture", member_names("models"))
 def test_it_learns_or_says_why_not(architecture, objective):
     kind, config = load_objective(objective), load_architecture(architecture).config
     made = kind(config.from_params(ModelParams(architecture=architecture, **PARAMS), 60), "none", OWN.get(objective))
-    reason = stated("architectures", architecture, "REFUSED_OBJECTIVES", {}).get(objective)
+    reason = architecture_spec(architecture).refused_objectives.get(objective)
     if reason:
         assert reason[0].islower() and not reason.endswith(".")
         return
-    if stated("objectives", objective, "NEEDS_TEACHER", False):
-        larger = ModelParams(architecture=architecture, **PARAMS | {"layers": 2})
-        made.learn_from(kind.make_teacher(config.from_params(larger, 60)).eval().requires_grad_(False))
-    made.draw_weights(torch.Generator().manual_seed(0))
-    learnt = batch([1, 2, 5] if stated("objectives", objective, "CORRUPTION", "masked") == "masked" else [])
+    if objective_spec(objective).needs_teacher:
+        larger = ModelParams(architecture=architecture, **PARAMS | {"num_hidden_layers": 2})
+        made.set_teacher(kind.build_teacher(config.from_params(larger, 60)).eval().requires_grad_(False))
+    made.init_weights(torch.Generator().manual_seed(0))
+    learnt = batch([1, 2, 5] if objective_spec(objective).corruption == "masked" else [])
     terms, counts = made(learnt), made.count(learnt)
     sum(made.weights[name] * term.loss / counts[name] for name, term in terms.items()).backward()
     assert all(torch.isfinite(term.loss) for term in terms.values())
@@ -57,9 +62,9 @@ def test_it_learns_or_says_why_not(architecture, objective):
 @pytest.mark.parametrize(
     ("architecture", "objective", "own"),
     [
-        ("deberta_v2", "replaced", ReplacedParams(generator=1.0, embeddings="disentangled")),
-        ("deberta", "replaced", OWN["replaced"]),
-        ("bert", "distilled", DistilledParams(scores=0, masked=0, start="random")),
+        ("deberta_v2", "electra", ElectraParams(generator_width=1.0, embeddings="disentangled")),
+        ("deberta", "electra", OWN["electra"]),
+        ("bert", "distilbert", DistilBertParams(alpha_ce=0, alpha_mlm=0, init="random")),
     ],
 )
 def test_all_that_is_trained_has_a_gradient(architecture, objective, own):
@@ -69,24 +74,24 @@ def test_all_that_is_trained_has_a_gradient(architecture, objective, own):
     assert not [name for name, part in made.named_parameters() if part.requires_grad and part.grad is None]
 
 
-@pytest.mark.parametrize("how", [OPTIMISER, FULL])
+@pytest.mark.parametrize("how", [SHARD_GRAD_OP, FULL_SHARD])
 @pytest.mark.parametrize(
-    ("architecture", "objective"), [("bert", "layers"), ("deberta", "masked"), ("deberta_v2", "masked")]
+    ("architecture", "objective"), [("bert", "tinybert"), ("deberta", "mlm"), ("deberta_v2", "mlm")]
 )
 def test_what_is_called_of_a_block_beside_forward_gathers_its_weights(tmp_path, architecture, objective, how):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         made = filled(architecture, objective, how=how)
-        sum(term.loss for term in made(batch([] if objective == "layers" else [1, 2, 5])).values()).backward()
+        sum(term.loss for term in made(batch([] if objective == "tinybert" else [1, 2, 5])).values()).backward()
     finally:
         dist.destroy_process_group()
 
 
-def filled(architecture, objective, own=None, how=NONE):
+def filled(architecture, objective, own=None, how=NO_SHARD):
     """The objective with a teacher where it needs one, and all weights alike."""
     kind, config = load_objective(objective), load_architecture(architecture).config
-    params = ModelParams(architecture=architecture, **PARAMS | {"layers": 2})
-    teacher = kind.make_teacher(config.from_params(params, 60))
+    params = ModelParams(architecture=architecture, **PARAMS | {"num_hidden_layers": 2})
+    teacher = kind.build_teacher(config.from_params(params, 60))
     teacher = teacher and teacher.eval().requires_grad_(False)
     cpu = torch.device("cpu")
     made = empty_objective(kind, config.from_params(params, 60), "none", own, cpu, how, teacher)

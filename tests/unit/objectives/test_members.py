@@ -14,9 +14,9 @@ import pytest
 from pipeline_src import objectives
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.fingerprint import fingerprint, imported_files
-from pipeline_src.common.members import member_names
-from pipeline_src.params.pretrain import PretrainParams, Steps
-from pipeline_src.pretraining.identity import CODE
+from pipeline_src.common.registry import member_names
+from pipeline_src.config.pretrain import PretrainParams, Steps
+from pipeline_src.pretraining.pretrain import CODE
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from tests.unit.common.test_fingerprint import forget
 from tests.unit.pretraining.small import train_phase
@@ -25,7 +25,7 @@ NAMES = member_names("objectives")
 
 
 def test_there_are_those_of_the_paper():
-    assert {"masked", "left_to_right"} <= set(NAMES) and "__init__" not in NAMES
+    assert {"mlm", "clm"} <= set(NAMES) and "__init__" not in NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -37,16 +37,16 @@ def test_a_member_is_found_by_its_name(name):
 
 def test_nothing_imports_a_member(root):
     files = sorted((root / "pipeline_src").rglob("*.py"))
-    importing = [str(path) for path in files if "pipeline_src.objectives." in path.read_text(encoding="utf-8")]
+    importing = [str(path) for path in files if "from pipeline_src.objectives" in path.read_text(encoding="utf-8")]
     assert importing == []
     assert not any(file.startswith("pipeline_src/objectives/") for file in imported_files(CODE))
 
 
 def test_an_unknown_name_is_one_clear_error():
-    with pytest.raises(PipelineError, match="(?s)no such objective: backwards.*left_to_right, masked"):
+    with pytest.raises(PipelineError, match="(?s)no such objective: backwards.*clm, .*mlm"):
         load_objective("backwards")
-    with pytest.raises(ValueError, match="no objective is called 'backwards'; there are .*left_to_right, masked"):
-        PretrainParams(steps=Steps(short=1, long=1), objective="backwards")
+    with pytest.raises(ValueError, match="no objective is called 'backwards'; there are .*clm, .*mlm"):
+        PretrainParams(steps=Steps(phase1=1, phase2=1), objective="backwards")
 
 
 def test_a_documented_objective_is_trained(root, study, monkeypatch):
@@ -56,15 +56,15 @@ def test_a_documented_objective_is_trained(root, study, monkeypatch):
     (study / "members").mkdir()
     (study / "members/half_pairs.py").write_text(next(block for block in blocks if "OBJECTIVE" in block))
     monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(study / "members")])
-    train_phase("short", short=4, objective="half_pairs", curve_points=14)
-    row = pd.read_csv("results/pretrain/short.tsv", sep="\t").iloc[-1]
+    train_phase("phase1", phase1=4, objective="half_pairs", log_points=14)
+    row = pd.read_csv("results/pretrain/phase1.tsv", sep="\t").iloc[-1]
     assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"] / 2, rel=1e-4)
-    assert "the label of each pair" in (study / "models/pretrained/short/README.md").read_text()
+    assert "the label of each pair" in (study / "models/pretrained/phase1/README.md").read_text()
     sys.modules.pop("pipeline_src.objectives.half_pairs", None)
 
 
 def test_params_know_the_names_without_importing_torch(root):
-    script = "import sys, pipeline_src.params.study; print('torch' in sys.modules)"
+    script = "import sys, pipeline_src.config.study; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -74,11 +74,11 @@ def test_the_checksum_of_a_trainings_code_holds_its_own_objective_alone(root, tm
 
     def checksums() -> list[str]:
         forget()
-        members = (f"pipeline_src.objectives.{name}" for name in ("masked", "left_to_right"))
+        members = (f"pipeline_src.objectives.{name}" for name in ("mlm", "clm"))
         return [fingerprint(CODE, member, root=tmp_path) for member in members]
 
     before = checksums()
-    member = Path(tmp_path / "pipeline_src/objectives/masked.py")
+    member = Path(tmp_path / "pipeline_src/objectives/mlm.py")
     member.write_text(member.read_text() + "an_edit = 1\n")
     after = checksums()
     assert after[0] != before[0] and after[1] == before[1] and before[0] != before[1]

@@ -11,12 +11,12 @@ import sys
 import time
 from pathlib import Path
 
-import torch._dynamo  # noqa: F401, what an optimiser imports at its first step: a second and a half
+import torch._dynamo  # noqa: F401, what an optimizer imports at its first step: a second and a half
 
 from pipeline_src.examples.build_examples import run as plan_examples
 from tests.unit.pretraining.small import EXAMPLES, train_phase
 
-CHANGES = {"short": 250, "evaluate_every": 50, "keep_steps": (90,)}
+CHANGES = {"phase1": 250, "eval_steps": 50, "keep_checkpoint_steps": (90,)}
 
 
 def start(folder: Path, minutes: str) -> int:
@@ -27,7 +27,7 @@ def start(folder: Path, minutes: str) -> int:
     os.chdir(folder)
     os.environ["PIPELINE_CHECKPOINT_MINUTES"] = minutes
     try:
-        train_phase("short", **CHANGES)
+        train_phase("phase1", **CHANGES)
     except BaseException as error:
         print(repr(error), file=sys.stderr)
         os._exit(1)
@@ -36,7 +36,7 @@ def start(folder: Path, minutes: str) -> int:
 
 def newest(folder: Path) -> str:
     """Name of the newest checkpoint; empty before the first."""
-    return max((path.name for path in folder.glob("checkpoints/short/*/step-*")), default="")
+    return max((path.name for path in folder.glob("checkpoints/phase1/*/step-*")), default="")
 
 
 def main(peace: Path, war: Path, kills: int) -> None:

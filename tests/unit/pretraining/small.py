@@ -5,51 +5,54 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from pipeline_src.common.files import write_json
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForMaskedLM
+from pipeline_src.config.data import ExamplesParams, Lengths
+from pipeline_src.config.machine import Machine, PretrainingMachine
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.pretrain import Masking, ObjectivesParams, PretrainParams, Steps
+from pipeline_src.examples.token_store import TokenWriter
+from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise
 from pipeline_src.models.hub import save_model
-from pipeline_src.params.examples import ExamplesParams, Lengths
-from pipeline_src.params.machine import Machine, PretrainingMachine
-from pipeline_src.params.model import ModelParams
-from pipeline_src.params.objectives import ObjectivesParams
-from pipeline_src.params.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.pretraining import pretrain
-from pipeline_src.pretraining.monitor import Monitor
-from pipeline_src.tokenizer.token_store import TokenWriter
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.training.distributed import init_distributed
+from pipeline_src.training.loop import catch_stop_requests
 
 WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
-    "masked": {},
-    "sentence_order": {},
-    "left_to_right": {"objective": "left_to_right"},
-    "both_directions": {"objective": "both_directions", "architecture": "bilstm"},
-    "distilled": {"objective": "distilled", "teacher": "teacher"},
-    "layers": {"objective": "layers", "teacher": "teacher", "heads": 1},
-    "replaced": {"objective": "replaced", "architecture": "electra", "embedding": 16},
+    "mlm": {},
+    "sop": {},
+    "clm": {"objective": "clm"},
+    "bilm": {"objective": "bilm", "architecture": "bilstm"},
+    "distilbert": {"objective": "distilbert", "teacher": "teacher"},
+    "tinybert": {"objective": "tinybert", "teacher": "teacher", "num_attention_heads": 1},
+    "electra": {"objective": "electra", "architecture": "electra", "embedding_size": 16},
     "disentangled": {
-        **{"objective": "replaced", "architecture": "electra", "embedding": 16},
-        "objectives": {"replaced": {"embeddings": "disentangled"}},
+        **{"objective": "electra", "architecture": "electra", "embedding_size": 16},
+        "objectives": {"electra": {"embeddings": "disentangled"}},
     },
     "all_tokens": {
-        **{"objective": "replaced", "architecture": "electra", "embedding": 16},
-        "objectives": {"replaced": {"learns": "words", "weight": 1.0}},
+        **{"objective": "electra", "architecture": "electra", "embedding_size": 16},
+        "objectives": {"electra": {"disc_target": "mlm", "disc_weight": 1.0}},
     },
 }
-PAIRS = {"sentence_order": "sentence_order", "left_to_right": "none", "both_directions": "none"}  # else next_sentence
-EXAMPLES = ExamplesParams(lengths=Lengths(short=16, long=32), duplicates=4)
+PAIRS = {"sop": "sop", "clm": "none", "bilm": "none"}  # else next_sentence
+EXAMPLES = ExamplesParams(max_seq_length=Lengths(phase1=16, phase2=32), dupe_factor=4)
 
 
 def make_study(folder: Path) -> None:
     """Token shards of a tiny corpus in which every sentence is a run of consecutive ids, and plans of its pairs."""
     rng = np.random.default_rng(0)
     tokens, vocabulary = folder / "data" / "tokens", folder / "data" / "vocabulary"
-    tokens.mkdir(parents=True), vocabulary.mkdir()
+    tokens.mkdir(parents=True)
+    vocabulary.mkdir()
     words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aei" for c in "lmn"]
     pieces, splits = [*SPECIAL_TOKENS, *words], {}
     for split, count in (("train", 30), ("validation", 6)):
@@ -61,7 +64,7 @@ def make_study(folder: Path) -> None:
     save_tokenizer(vocabulary, pieces, lowercase=True)
 
 
-def make_teacher(folder: Path, **changes) -> BertForMaskedLM:
+def build_teacher(folder: Path, **changes: Any) -> BertForMaskedLM:
     """A shaken model of two layers, saved in ``folder / "teacher"`` with the study's vocabulary."""
     sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256}
     model = BertForMaskedLM(BertConfig(50, **sizes | changes, max_position_embeddings=32))
@@ -74,34 +77,46 @@ def make_teacher(folder: Path, **changes) -> BertForMaskedLM:
     return model
 
 
-def train_phase(phase: str, seed: int = 1, mask_prob: float = 0.15, short: int = 60, **changes) -> None:
+def train_phase(
+    phase: str,
+    seed: int = 1,
+    mask_prob: float = 0.15,
+    phase1: int = 60,
+    after_step: Callable[[int], None] | None = None,
+    **changes: Any,
+) -> None:
     """Train one phase.
 
     ``changes`` are of PretrainParams, Masking, ModelParams, PretrainingMachine, or ``objectives``, ``attention`` or
-    ``precision``.
+    ``precision``. ``after_step`` is called with the number of steps taken.
     """
     objectives = changes.pop("objectives", {})
     shared = {name: changes.pop(name) for name in ("attention", "precision") if name in changes}
     machine = {name: changes.pop(name) for name in list(changes) if name in PretrainingMachine.model_fields}
     masking = {name: changes.pop(name) for name in list(changes) if name in Masking.model_fields}
     sizes = {name: changes.pop(name) for name in list(changes) if name in ModelParams.model_fields}
-    params = {
-        "steps": Steps(short=short, long=10),
-        "batch": 16,
+    params: dict[str, Any] = {
+        "steps": Steps(phase1=phase1, phase2=10),
+        "train_batch_size": 16,
         "learning_rate": 3e-3,
-        "warmup": 5,
+        "warmup_steps": 5,
         "masking": Masking(**masking),
-        "curve_points": 100,
+        "log_points": 100,
     }
-    pretrain.run(
-        seed=seed,
-        mask_prob=mask_prob,
-        model=ModelParams(**{"layers": 1, "hidden": 64, "positions": 32} | sizes),
-        pretrain=PretrainParams(**params | changes),
-        objectives=ObjectivesParams(**objectives),
-        phase=phase,
-        machine=Machine(**shared, pretrain=PretrainingMachine(**{"threads": 1} | machine)),
-    )
+    blocks: dict[str, Any] = {
+        "seed": seed,
+        "mask_prob": mask_prob,
+        "model": ModelParams(**{"num_hidden_layers": 1, "hidden_size": 64, "max_position_embeddings": 32} | sizes),
+        "pretrain": PretrainParams(**params | changes),
+        "objectives": ObjectivesParams(**objectives),
+        "machine": Machine(**shared, pretrain=PretrainingMachine(**{"threads": 1} | machine)),
+    }
+    if after_step is None:
+        pretrain.run(phase=phase, **blocks)
+        return
+    torch.set_num_threads(1)
+    with catch_stop_requests() as stop_request, init_distributed(shared.get("precision", "auto")) as distributed:
+        pretrain.fit(pretrain.Phase(phase, **blocks), distributed, stop_request, after_step)
 
 
 def train_short() -> None:
@@ -111,14 +126,23 @@ def train_short() -> None:
     """
     changes = json.loads(sys.argv[1])
     stop, sleep = changes.pop("stop_after", 0), changes.pop("sleep_after", 0)
-    after = Monitor.after
 
-    def disturbed(self: Monitor, step: int, stopping: bool) -> None:
-        after(self, step, stopping)
+    def disturb(step: int) -> None:
         if step == stop - 1:
             os.kill(os.getpid(), signal.SIGTERM)
         if step == sleep:
             time.sleep(600)
 
-    Monitor.after = disturbed  # type: ignore[method-assign]
-    train_phase("short", **changes)
+    train_phase("phase1", after_step=disturb, **changes)
+
+
+def two_pairs(**arrays: Sequence[int] | np.ndarray) -> TensorBatch:
+    """A batch of two sentence pairs, of 6 and 5 tokens, three of them predicted, with the test's own ``arrays``."""
+    shared = {
+        "segments": [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1],
+        "cu_seqlens": [0, 6, 11],
+        "labels": [20, 21, 22],
+        "pair_label": [0, 1],
+        "examples": [5, 3],
+    }
+    return TensorBatch.of(PretrainingBatch(**{name: np.array(values) for name, values in (shared | arrays).items()}))

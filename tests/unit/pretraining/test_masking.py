@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from pipeline_src.common.counter_rng import derive_seed, uniform
-from pipeline_src.params.pretrain import Masking
-from pipeline_src.pretraining.loading.choosing import UNITS, shuffle
-from pipeline_src.pretraining.loading.masking import MaskedLM
+from pipeline_src.common.registry import member_names
+from pipeline_src.config.pretrain import Masking
+from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.pretraining.data import PretrainingExamples
+from pipeline_src.pretraining.masking import UNITS, LeftToRight, MaskedLM, corruption_of, shuffle
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
+from tests.frames import bert_templates
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 5000
 
@@ -110,10 +113,10 @@ def words_of(ids: np.ndarray) -> list[list[int]]:
 
 def test_whole_words_are_chosen_together_and_the_rate_is_kept():
     ids, lengths, examples = batch(800, 128)
-    model = masked_lm(0.15, spans="whole_word")
+    model = masked_lm(0.15, unit="whole_word")
     _, chosen = model.apply(ids, lengths, examples)
     cu_seqlens = np.cumsum(lengths) - lengths
-    wanted = model.predictions(lengths)
+    wanted = model.num_predictions(lengths)
     for start, length, most in zip(cu_seqlens[:100], lengths, wanted, strict=False):
         own = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
         for word in words_of(ids[start : start + length]):
@@ -142,9 +145,9 @@ def albert_ngrams(ids: np.ndarray, most: int, example: int, stream: int) -> set[
 
 def test_ngrams_are_those_of_alberts_loop():
     ids, lengths, examples = batch(150, 60)
-    model = masked_lm(0.15, spans="ngram")
+    model = masked_lm(0.15, unit="ngram")
     _, chosen = model.apply(ids, lengths, examples)
-    starts, wanted = np.cumsum(lengths) - lengths, model.predictions(lengths)
+    starts, wanted = np.cumsum(lengths) - lengths, model.num_predictions(lengths)
     for start, length, most, example in zip(starts, lengths, wanted, examples, strict=True):
         own = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
         assert own == albert_ngrams(ids[start : start + length], int(most), int(example), derive_seed(1, "choose"))
@@ -155,8 +158,8 @@ def test_longer_ngrams_are_chosen_less_often():
     """Runs of words that lie together are longer than where words are drawn alone."""
     ids, lengths, examples = batch(300, 128)
     together = [
-        (np.diff(masked_lm(0.15, spans=spans).apply(ids, lengths, examples)[1]) == 1).mean()
-        for spans in ("token", "whole_word", "ngram")
+        (np.diff(masked_lm(0.15, unit=unit).apply(ids, lengths, examples)[1]) == 1).mean()
+        for unit in ("token", "whole_word", "ngram")
     ]
     assert together[0] < together[1] < together[2]
 
@@ -165,7 +168,7 @@ def test_longer_ngrams_are_chosen_less_often():
 def test_marks_are_predicted_where_they_may_be(specials):
     tokenizer = build_tokenizer([*SPECIAL_TOKENS, *"abcdefgh"], lowercase=True)
     marks = [tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]")]
-    model = MaskedLM.of(tokenizer, 0.5, Masking(specials=specials), seed=1)
+    model = MaskedLM.of(tokenizer, 0.5, Masking(mask_special_tokens=specials), seed=1)
     ids = np.array([marks[0], 6, 7, marks[1]] * 100)
     _, chosen = model.apply(ids, np.full(100, 4), np.arange(100))
     share = np.isin(ids[chosen], marks).mean()
@@ -174,19 +177,48 @@ def test_marks_are_predicted_where_they_may_be(specials):
 
 def test_a_sequence_that_is_one_long_word_is_left_alone():
     ids = np.asarray([CLS, 10, 12, 15, 18, 21, SEP, 24, 27, SEP])
-    _, chosen = masked_lm(0.15, spans="whole_word").apply(ids, np.asarray([10]), np.asarray([1]))
+    _, chosen = masked_lm(0.15, unit="whole_word").apply(ids, np.asarray([10]), np.asarray([1]))
     assert len(chosen) == 0  # one word of seven pieces, where two tokens are wanted
 
 
 def test_sequences_without_ordinary_tokens_do_no_harm():
     ids = np.asarray([CLS, SEP, CLS, 10, 11, SEP, CLS, SEP])
-    for spans in UNITS:
-        _, chosen = masked_lm(0.15, spans=spans).apply(ids, np.asarray([2, 4, 2]), np.arange(3))
+    for unit in UNITS:
+        _, chosen = masked_lm(0.15, unit=unit).apply(ids, np.asarray([2, 4, 2]), np.arange(3))
         assert len(chosen) == 1 and chosen[0] in (3, 4)
 
 
 def test_no_random_words_where_none_are_wanted():
     ids, lengths, examples = batch(100, 64)
-    seen, chosen = masked_lm(0.15, mask=0.5, random=0.0, keep=0.5).apply(ids, lengths, examples)
+    seen, chosen = masked_lm(0.15, mask_ratio=0.5, random_ratio=0.0, keep_ratio=0.5).apply(ids, lengths, examples)
     assert set(seen[chosen].tolist()) <= {MASK, *ids[chosen].tolist()}
     assert ((seen[chosen] == MASK) | (seen[chosen] == ids[chosen])).all()
+
+
+@pytest.mark.parametrize(("pairs", "marks"), [("none", 2), ("nsp", 3)])
+def test_every_token_but_the_first_is_predicted_once_from_the_one_before(tmp_path, store, pairs, marks):
+    np.save(tmp_path / "index.npy", document_pairs(store, 0, len(store), PairRules(32, 0.1, 0.5, pairs, marks), [1]))
+    examples = PretrainingExamples(tmp_path / "index.npy", store, LeftToRight(SEP), bert_templates(CLS, SEP), pairs)
+    picked = np.asarray([4, 0, 7])
+    batch = examples.batch(picked)
+    places, labels = batch.predicted.tolist(), batch.labels.tolist()
+    expected = []
+    for a, b in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
+        assert batch.ids[a] == CLS and batch.ids[b - 1] == SEP
+        expected += [(place, batch.ids[place + 1]) for place in range(a, b - 1)]
+    assert list(zip(places, labels, strict=True)) == expected
+    assert examples.corruption.num_predictions(np.diff(batch.cu_seqlens)).sum() == len(places)
+    assert np.array_equal(batch.ids, examples.batch(picked, 3).ids)  # in any epoch
+    words = examples.corruption.predicts_unseen(batch.ids[batch.predicted], batch.labels)
+    assert np.array_equal(words, batch.labels != SEP)
+    assert batch.max_seqlen == np.diff(batch.cu_seqlens).max()
+
+
+def test_every_objective_of_the_parameters_is_there():
+    tokenizer = build_tokenizer([*SPECIAL_TOKENS, "a", "##b"], lowercase=True)
+    ids = tokenizer.get_vocab()
+    made = {name: corruption_of(name)(tokenizer, 0.15, Masking(), 1) for name in member_names("objectives")}
+    assert made["clm"] == LeftToRight(ids["[SEP]"])
+    assert made["mlm"].mask_id == ids["[MASK]"]
+    assert made["mlm"].special.nonzero()[0].tolist() == sorted(ids[token] for token in ("[PAD]", "[CLS]", "[SEP]"))
+    assert made["mlm"].continuation.nonzero()[0].tolist() == [ids["##b"]]

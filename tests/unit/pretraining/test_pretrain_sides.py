@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="the peer of the benchmark is not ins
 from benchmarks._pretrain_sides import PREDICTED, SDPA, SIDES, Batch, process_on
 from benchmarks.pretrain_step import SETUPS, verdict
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.pretraining.loading.batches import PretrainingBatch
+from pipeline_src.pretraining.data import PretrainingBatch
 
 CPU = torch.device("cpu")
 CONFIG = BertConfig(60, 32, 1, 1, 64, max_position_embeddings=16)

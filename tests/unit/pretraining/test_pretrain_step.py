@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import pretrain_step
 from benchmarks._pretrain_sides import Side, config_of, random_batches
-from pipeline_src.training.peak_flops import Peak
+from pipeline_src.training.throughput import Peak
 
 
 def test_alone_it_prints_one_paste(monkeypatch, capsys):
@@ -54,22 +54,20 @@ def test_steps_that_compile_are_counted_apart(monkeypatch):
     assert row["wall_best_tokens_per_s"] == pytest.approx(max(tokens[2], *tokens[4:]), rel=0.01)
 
 
-@pytest.mark.parametrize(("rate", "slow"), [(700_000.0, False), (500_000.0, True)])
-def test_on_a_gpu_the_expected_rate_stands_below_and_what_to_do_if_it_is_missed(rate, slow):
-    row = {"tokens_per_s": rate, "mfu": 0.3, "of_training_mb": 7_000, "compile_seconds": 54.0}
-    result = {"sequences": 256, "length": 128, "fill": 0.86, "sides": {"ours": row}, "expected_tokens_per_s": 800_000}
+def test_on_a_gpu_memory_and_compiling_are_shown():
+    row = {"tokens_per_s": 700_000.0, "mfu": 0.3, "of_training_mb": 7_000, "compile_seconds": 54.0}
+    result = {"sequences": 256, "length": 128, "fill": 0.86, "sides": {"ours": row}}
     result |= {"peak_flops": 989e12, "peak_source": "datasheet of H100", "kernels": {"gemm": 0.5}}
     text = pretrain_step.summary("base", result)
-    assert f"{rate:,.0f} tokens a second, 7,000 MB, MFU 30.0%, 54 s of compiling not in it" in text
-    assert f"800,000 tokens a second; ours is {rate / 800_000:.0%} of it" in text
-    assert ("doctor --gpu" in text) == slow and "above 100 %" not in text
+    assert "700,000 tokens a second, 7,000 MB, MFU 30.0%, 54 s of compiling not in it" in text
+    assert "above 100 %" not in text
     row["mfu"] = 1.2
     assert "above 100 %" in pretrain_step.summary("base", result)
 
 
 def test_without_a_gpu_it_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match=r"built without CUDA; .*doctor --gpu"):
+    with pytest.raises(SystemExit, match=r"built without CUDA; .*doctor"):
         monkeypatch.setattr(torch.version, "cuda", None)
         pretrain_step.main(["--device", "cuda"])
     with pytest.raises(SystemExit, match="no GPU answers"):
@@ -88,17 +86,6 @@ def test_of_a_gpu_kernels_alone_are_counted():
         f"kernel {number}": round(number / 28, 3) for number in (7, 6, 5, 4, 3)
     }
     assert pretrain_step.shares(rows, "cpu") == {"aten::mm": 1}
-
-
-def test_what_a_gpu_is_expected_to_reach(monkeypatch):
-    batches = random_batches(128, 256, 1, torch.device("cpu"))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
-    h200 = pretrain_step.expected_rate(config_of("base"), batches)
-    assert 700e3 < h200 < 900e3
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
-    assert pretrain_step.expected_rate(config_of("base"), batches) < h200 / 2
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Another Card")
-    assert pretrain_step.expected_rate(config_of("base"), batches) is None
 
 
 def test_without_the_peer_it_says_what_goes_without(monkeypatch, capsys):

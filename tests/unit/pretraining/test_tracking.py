@@ -11,7 +11,7 @@ from pipeline_src.pretraining.tracking import TENSORBOARD, Tracker
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.delenv(TENSORBOARD, raising=False)
-    return tmp_path / "dvclive" / "short"
+    return tmp_path / "dvclive" / "phase1"
 
 
 def rows(folder, name):
@@ -82,4 +82,4 @@ def test_tensorboard_where_it_is_asked_for(folder, monkeypatch, caplog):
     except ImportError:
         assert not (folder.parent.parent / "tensorboard").exists()
         return
-    assert list((folder.parent.parent / "tensorboard" / "short").glob("events*"))
+    assert list((folder.parent.parent / "tensorboard" / "phase1").glob("events*"))

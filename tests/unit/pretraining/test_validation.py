@@ -8,23 +8,21 @@ import torch
 import torch.nn.functional as F
 
 from pipeline_src.common.files import write_json
+from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.pairs import PairRules, document_pairs
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.heads import BertForPretraining
-from pipeline_src.params.pretrain import Masking
-from pipeline_src.pretraining import validation as validation
-from pipeline_src.pretraining.loading.batches import PretrainingExamples
-from pipeline_src.pretraining.loading.left_to_right import LeftToRight
-from pipeline_src.pretraining.loading.masking import MaskedLM
-from pipeline_src.tokenizer.token_store import TokenStore, TokenWriter
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
+from pipeline_src.pretraining.data import PretrainingExamples
+from pipeline_src.pretraining.masking import LeftToRight, MaskedLM
+from pipeline_src.pretraining.validation import measure_validation, shared_batches
 from pipeline_src.training.distributed import Distributed, single_process
-from tests.frames import bert_frames
+from tests.frames import bert_templates
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 60
 SPECIAL = np.isin(np.arange(ENTRIES), (0, CLS, SEP))
 OBJECTIVES = {
-    "masked": MaskedLM(0.15, Masking(), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1),
-    "left_to_right": LeftToRight(SEP),
+    "mlm": MaskedLM(0.15, Masking(), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1),
+    "clm": LeftToRight(SEP),
 }
 
 
@@ -39,15 +37,16 @@ def store(tmp_path) -> TokenStore:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_figures(tmp_path, store, monkeypatch, objective):
-    monkeypatch.setattr(validation, "PREDICTIONS_PER_BATCH", 64)  # several batches
+def test_figures(tmp_path, store, objective):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
-    examples = PretrainingExamples(tmp_path / "index.npy", store, OBJECTIVES[objective], bert_frames(CLS, SEP), "none")
-    causal = objective == "left_to_right"
+    examples = PretrainingExamples(
+        tmp_path / "index.npy", store, OBJECTIVES[objective], bert_templates(CLS, SEP), "none"
+    )
+    causal = objective == "clm"
     model = BertForPretraining(BertConfig(ENTRIES, 64, 1, 1, 128, 32, is_decoder=causal))
     initialise(model, torch.Generator().manual_seed(0))
     counts = store.counts(ENTRIES)
-    figures = validation.measure_validation(model, examples, counts, single_process())
+    figures = measure_validation(model, examples, counts, single_process(), max_predictions=64)  # several batches
 
     losses, words, right = [], [], 0
     for number in range(len(examples)):
@@ -75,27 +74,28 @@ def test_figures(tmp_path, store, monkeypatch, objective):
 
 
 @pytest.mark.parametrize("processes", [2, 3, 40])
-def test_each_process_measures_its_share_in_as_many_batches(tmp_path, store, monkeypatch, processes):
+def test_each_process_measures_its_share_in_as_many_batches(tmp_path, store, processes):
     """As many, because each pass may gather weights; what does not count is measured for nothing."""
-    monkeypatch.setattr(validation, "PREDICTIONS_PER_BATCH", 16)
     np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
-    examples = PretrainingExamples(tmp_path / "index.npy", store, OBJECTIVES["masked"], bert_frames(CLS, SEP), "none")
+    examples = PretrainingExamples(tmp_path / "index.npy", store, OBJECTIVES["mlm"], bert_templates(CLS, SEP), "none")
     world = [Distributed(rank, processes, torch.device("cpu")) for rank in range(processes)]
-    shares = [list(validation.shared_batches(examples, process)) for process in world]
+    shares = [list(shared_batches(examples, process, max_predictions=16)) for process in world]
     assert len({len(share) for share in shares}) == 1
     measured = np.concatenate([batch.examples for share in shares for batch, counts in share if counts])
     assert sorted(measured) == list(range(len(examples)))
-    alone = [batch.examples.tolist() for batch, _ in validation.shared_batches(examples, single_process())]
+    alone = [batch.examples.tolist() for batch, _ in shared_batches(examples, single_process(), max_predictions=16)]
     assert sorted(batch.examples.tolist() for share in shares for batch, counts in share if counts) == sorted(alone)
 
 
 def test_figures_of_a_diverged_model_and_of_words_that_are_all_shown_are_json(tmp_path, store):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
-    shown = MaskedLM(0.15, Masking(mask=0.0, random=0.0, keep=1.0), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1)
-    examples = PretrainingExamples(tmp_path / "index.npy", store, shown, bert_frames(CLS, SEP), "none")
+    shown = MaskedLM(
+        0.15, Masking(mask_ratio=0.0, random_ratio=0.0, keep_ratio=1.0), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1
+    )
+    examples = PretrainingExamples(tmp_path / "index.npy", store, shown, bert_templates(CLS, SEP), "none")
     model = BertForPretraining(BertConfig(ENTRIES, 64, 1, 1, 128, 32))
     initialise(model, torch.Generator().manual_seed(0))
     with torch.no_grad():
         model.cls["predictions"].decoder.bias.copy_(1000.0 * torch.arange(ENTRIES))
-    figures = validation.measure_validation(model, examples, store.counts(ENTRIES), single_process())
+    figures = measure_validation(model, examples, store.counts(ENTRIES), single_process())
     assert figures["mlm_loss"] > 1000 and "gap" not in figures and json.dumps(figures, allow_nan=False)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline_src.common.files import write_json
-from pipeline_src.report import comparison, drawing, figures
+from pipeline_src.report import comparison, figures
 
+Attributes = list[tuple[str, str | None]]
+DRAWN = figures.svg
 VALIDATION = {
     "mlm_loss": 6.1,
     "mlm_perplexity": 445.9,
@@ -25,7 +30,7 @@ VALIDATION = {
 CONFIG = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12}
 
 
-def score_row(task: str, metric: str, *values: float, main: bool = True, **more) -> dict:
+def score_row(task: str, metric: str, *values: float, main: bool = True, **more: Any) -> dict:
     """A row of ``scores.json``."""
     mean = sum(values) / len(values)
     spread = None if len(values) == 1 else (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
@@ -69,12 +74,13 @@ def task_details(task: str, synthetic: bool, matrix: bool = True) -> dict:
     }
 
 
-def write_scores(folder, rows: list[dict], rules: list[str]) -> None:
+def write_scores(folder: Path, rows: list[dict], rules: list[str], own: Sequence[str] = ()) -> None:
     """``scores.json`` and a file per task."""
     scores = {
         "synthetic": bool(rules),
         "task_source": "synthetic" if rules else "official",
         "rules": {task: "A <rule>." for task in rules},
+        "own": list(own),
         "rows": rows,
     }
     write_json(folder / "scores.json", scores)
@@ -93,30 +99,34 @@ ROWS = [
 ]
 
 
-def sketch(axes, name: str, description: str) -> str:
+def sketch(axes: Any, name: str, description: str) -> str:
     """What is written on a picture, without the picture."""
     texts = [axes.get_title(), axes.get_xlabel(), *(label.get_text() for label in axes.get_yticklabels())]
     return f'<svg role="img" aria-label="{description}">{"".join(f"<text>{text}</text>" for text in texts)}</svg>'
 
 
 @pytest.fixture
-def pictures(results, monkeypatch):
+def pictures(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same results, whose pictures are drawn in full; that takes a second."""
     for module in (figures, comparison):
-        monkeypatch.setattr(module, "svg", drawing.svg)
+        monkeypatch.setattr(module, "svg", DRAWN)
     return results
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study of synthetic tasks, of the size of BERT-base, whose pictures are sketched."""
     monkeypatch.chdir(tmp_path)
     for module in (figures, comparison):
         monkeypatch.setattr(module, "svg", sketch)
-    folder = tmp_path / "results"
+    return write_results(tmp_path / "results")
+
+
+def write_results(folder: Path) -> Path:
+    """Write what a report reads of a study of synthetic tasks."""
     piece = {"text": "town", "inner": False, "was": None, "fate": None}
     masked = {"text": "[MASK]", "inner": False, "was": "river", "fate": "mask"}
-    for phase, start in (("short", 1), ("long", 11)):
+    for phase, start in (("phase1", 1), ("phase2", 11)):
         pretrain = {
             "phase": phase,
             "shown_examples": [{"example": 31, "pair": "B is a random text", "segments": [[piece, masked], [piece]]}],
@@ -133,8 +143,8 @@ def results(tmp_path, monkeypatch):
     bins = {"up_to": [32.0, 64.0], "examples": [10, 90]}
     split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": bins}
     examples = {
-        phase: {"length": length, "pairs": "next_sentence", "train": split, "validation": split}
-        for phase, length in (("short", 64), ("long", 128))
+        phase: {"length": length, "pairs": "nsp", "train": split, "validation": split}
+        for phase, length in (("phase1", 64), ("phase2", 128))
     }
     counts = {"documents": 9, "sentences": 90, "tokens": 900}
     part = {
@@ -149,6 +159,7 @@ def results(tmp_path, monkeypatch):
     corpus = {
         "parts": {"wikipedia-a": part},
         "vocabulary": {"entries": 8192, "coverage": 0.999, "pieces_per_word": 1.2},
+        "few_validation_documents": {"books": 3},
         "dropped": {},
         "examples": examples,
         "overlap": {
@@ -181,20 +192,22 @@ class Page(HTMLParser):
         self.texts: list[tuple[str, list[tuple[str, dict[str, str | None]]]]] = []
         self.feed(text)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: Attributes) -> None:
         self.fetched += [
-            value for name, value in attrs if name in ("src", "href", "xlink:href") and not value.startswith("#")
+            value
+            for name, value in attrs
+            if name in ("src", "href", "xlink:href") and value and not value.startswith("#")
         ]
         if tag not in self.VOID:
             self.open.append((tag, dict(attrs)))
 
-    def handle_startendtag(self, tag, attrs):
+    def handle_startendtag(self, tag: str, attrs: Attributes) -> None:
         self.handle_starttag(tag, attrs)
         if tag not in self.VOID:
             self.handle_endtag(tag)
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         assert self.open.pop()[0] == tag
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         self.texts.append((data, list(self.open)))

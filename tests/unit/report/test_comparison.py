@@ -1,4 +1,4 @@
-"""Experiments of DVC side by side, read where they lie, and ablations beside the paper's."""
+"""Experiments of DVC side by side, ablations next to the paper's, and means over seeds."""
 
 import json
 import re
@@ -10,17 +10,26 @@ from pathlib import Path
 import pytest
 import yaml
 from dvc.repo import Repo
+from scipy import stats
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
-from pipeline_src.report.comparison import OURS, differing, find_ablations, read_tables, render_comparison
-from pipeline_src.report.experiments import Experiment, Folders, dotted, read_experiment, resolve
-from pipeline_src.report.paired import _tests, compared_with
+from pipeline_src.report.comparison import (
+    OURS,
+    differing,
+    find_ablations,
+    group,
+    lines_of,
+    picture,
+    read_tables,
+    render_comparison,
+)
+from pipeline_src.report.experiments import Experiment, Folders, _tests, compared_with, dotted, read_experiment, resolve
 from pipeline_src.report.traced import JsonRef
-from pipeline_src.tasks.files.spec import load_spec, task_names
+from pipeline_src.tasks.spec import load_spec, task_names
 from tests.unit.report.conftest import Page, score_row, write_scores
-from tests.unit.report.test_numbers import audit
+from tests.unit.report.test_traced import audit
 
 IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org")
 
@@ -35,9 +44,9 @@ def study(results, pairs: str, mnli: float, task_rules: list[str]) -> None:
     write_scores(results, rows, task_rules)
     write_json(results / "summary.json", {"mlm_loss": 6.1, "mlm_gap": 0.5, "glue": mnli})
     params = {
-        "examples": {"pairs": pairs},
-        "pretrain": {"objective": "masked"},
-        "model": {"layers": 12, "hidden": 768, "heads": None},
+        "examples": {"pair_objective": pairs},
+        "pretrain": {"objective": "mlm"},
+        "model": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": None},
     }
     (results.parent / "params.yaml").write_text(yaml.safe_dump(params))
 
@@ -57,15 +66,15 @@ def experiments(results, monkeypatch, root):
     shutil.copytree(root / "workflow" / "ablations", results.parent / "workflow" / "ablations")
     stage = {"cmd": "true", "outs": ["results/scores.json"], "metrics": [{"results/summary.json": {"cache": False}}]}
     (results.parent / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"evaluate": stage}}))
-    study(results, "next_sentence", 84.0, [])
+    study(results, "nsp", 84.0, [])
     repo.commit(force=True)
     subprocess.run(["git", "add", "-A", "."], check=True)
     subprocess.run(["git", *IDENTITY, "commit", "-qm", "first"], check=True)
-    for name, pairs, mnli in (("base", "next_sentence", 84.2), ("table5-no-nsp", "none", 83.1)):
+    for name, pairs, mnli in (("base", "nsp", 84.2), ("table5-no-nsp", "none", 83.1)):
         study(results, pairs, mnli, [])
         repo.experiments.save(name=name, force=True)
     repo.close()
-    study(results, "next_sentence", 12.0, [])
+    study(results, "nsp", 12.0, [])
     return results
 
 
@@ -75,7 +84,7 @@ def test_experiments_are_read_without_checking_them_out(experiments, root, pictu
     parsed = Page(page)
     text = unescape("".join(words for words, _ in parsed.texts))
     assert not parsed.open and not parsed.fetched and "84.4 ± 0.3" in text and "83.3 ± 0.3" in text and "12.2" in text
-    assert "examples.pairs" in text and "pretrain.objective" not in text
+    assert "examples.pair_objective" in text and "pretrain.objective" not in text
     found = {
         f"{one}:results/{name}.json": ref.value
         for one in ("base", "table5-no-nsp", "workspace")
@@ -125,7 +134,7 @@ def test_every_table_of_the_paper_has_rows_here(root, monkeypatch):
 
 
 def test_synthetic_experiments_are_marked(results):
-    study(results, "next_sentence", 80.0, ["mnli", "sst2"])
+    study(results, "nsp", 80.0, ["mnli", "sst2"])
     page = render_comparison([read_experiment("workspace")])
     assert page.count(">synthetic<") == 2
 
@@ -160,10 +169,10 @@ def test_parameters_are_dotted():
 
 
 def test_only_parameters_that_differ_are_listed(results):
-    study(results, "next_sentence", 80.0, [])
+    study(results, "nsp", 80.0, [])
     one = read_experiment("workspace")
     study(results, "none", 80.0, [])
-    assert differing([one, read_experiment("workspace")]) == [("examples.pairs", ["next_sentence", "none"])]
+    assert differing([one, read_experiment("workspace")]) == [("examples.pair_objective", ["nsp", "none"])]
 
 
 QUESTIONS = 60
@@ -183,7 +192,7 @@ def answered(folder, right: int, restart: int = 1) -> None:
 def of_answers(name: str, commit: str | None = None) -> Experiment:
     scores = {"synthetic": False, "rules": {}, "rows": [score_row("cola", "matthews", 50.0)]}
     return Experiment(
-        name, JsonRef({}, f"{name}:summary"), JsonRef(scores, f"{name}:scores"), {"finetune.restarts": [1]}, commit
+        name, JsonRef({}, f"{name}:summary"), JsonRef(scores, f"{name}:scores"), {"finetune.seeds": [1]}, commit
     )
 
 
@@ -205,11 +214,11 @@ def test_two_experiments_are_tested_on_the_same_examples(results, monkeypatch):
     first = of_answers("workspace")
     alike, worse, gone = (compared_with(first, of_answers(name, name)).value for name in ("alike", "worse", "gone"))
     assert not gone and set(alike) == set(worse) == {"cola/matthews"}
-    assert worse["cola/matthews"]["told"] and worse["cola/matthews"]["difference"] < -50
+    assert worse["cola/matthews"]["significant"] and worse["cola/matthews"]["difference"] < -50
     found = alike["cola/matthews"]
-    assert not found["told"] and found["p"] > 0.05 and found["examples_to_tell"] > QUESTIONS
+    assert not found["significant"] and found["p"] > 0.05 and found["examples_needed"] > QUESTIONS
     page = render_comparison([first, of_answers("alike", "alike"), of_answers("worse", "worse")])
-    assert re.search(r"noise \(\d+ would tell\)", page) and page.count(": worse") == 1
+    assert re.search(r"not significant \(\d+ examples needed\)", page) and page.count(": worse") == 1
 
 
 def test_other_examples_are_not_compared(results):
@@ -219,3 +228,89 @@ def test_other_examples_are_not_compared(results):
     answered(results.parent / "other", 50)
     (results.parent / "other/data/tasks/cola/dev.tsv").write_text("0\t1\t\tanother sentence\n")
     assert _tests("cola", "cola", "dev.tsv", [other, Folders(first, results.parent / "first")]) == {}
+
+
+BERT, ALBERT = [61.0, 63.0, 62.0], [58.0, 60.5, 58.0]
+
+
+def experiment(name: str, seed: int, architecture: str, score: float, gap: float | None = 1.0) -> Experiment:
+    """A study with one score, and a gap where it has one."""
+    summary = {"from_corpus": score} | ({} if gap is None else {"mlm_gap": gap})
+    scores = {"rows": [score_row("mnli", "accuracy", score)], "synthetic": False, "rules": {}}
+    params = {"seed": seed, "model.architecture": architecture, "pretrain.keep_checkpoint_steps": [seed]}
+    return Experiment(
+        name, JsonRef(summary, f"{name}:results/summary.json"), JsonRef(scores, f"{name}:results/scores.json"), params
+    )
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch, root):
+    """Not in the project's own folder, which may hold the results of a finished study; with its ablations' tables."""
+    (tmp_path / "workflow").symlink_to(root / "workflow")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def family(elsewhere) -> list[Experiment]:
+    """Two members, three seeds each, and one more with one seed and no gap."""
+    return [
+        experiment("workspace", 1, "bert", BERT[0]),
+        *(experiment(f"family-bert-{seed}", seed, "bert", BERT[seed - 1]) for seed in (3, 2)),
+        *(experiment(f"family-albert-{seed}", seed, "albert", ALBERT[seed - 1]) for seed in (1, 2, 3)),
+        experiment("family-electra-1", 1, "electra", 70.0, gap=None),
+    ]
+
+
+def test_members_are_told_by_all_but_their_seed(family):
+    members = group(family)
+    assert [(one.name, one.seeds) for one in members] == [
+        ("family-bert", (1, 2, 3)), ("family-albert", (1, 2, 3)), ("family-electra-1", (1,)),
+    ]  # fmt: skip
+    assert [one.name for one in group(family[:2])] == ["family-bert"]
+
+
+def test_means_and_differences_are_scipys(family):
+    lines = {line.title if isinstance(line.title, str) else line.metric: line for line in lines_of(group(family))}
+    bert, albert, electra = lines["accuracy"].cells
+    low, high = stats.t.interval(0.95, 2, stats.tmean(BERT), stats.sem(BERT))
+    assert bert.mean.value == pytest.approx(62.0) and bert.error.value == pytest.approx((high - low) / 2)
+    assert bert.difference is None and bert.significant is None
+    paired = stats.ttest_rel(ALBERT, BERT).confidence_interval(0.95)
+    assert albert.difference.value == pytest.approx((paired.low + paired.high) / 2)
+    assert albert.difference_error.value == pytest.approx((paired.high - paired.low) / 2)
+    assert albert.significant == (stats.ttest_rel(ALBERT, BERT).pvalue < 0.05)
+    assert electra.mean.value == 70.0 and electra.error is None and electra.difference is None
+    assert lines["nats better than unigram counts at [MASK]"].cells[2] is None
+
+
+def test_a_difference_inside_the_noise_is_called_so(family):
+    line = next(line for line in lines_of(group(family)) if line.metric)
+    assert line.cells[1].significant is True  # 3, 2.5 and 4 points
+    noisy = [*family[:3], *(experiment(f"x-{seed}", seed, "x", BERT[seed - 1] + (-2) ** seed) for seed in (1, 2, 3))]
+    text = unescape("".join(words for words, _ in Page(render_comparison(noisy)).texts))
+    assert ": not significant" in text and "-2.0 ± " in text
+
+
+def test_the_page_shows_them_with_their_sources(family):
+    page = render_comparison(family)
+    parsed = Page(page)
+    assert not parsed.open and "Mean over seeds, with its interval" in page
+    found = {ref.document: ref.value for one in family for ref in (one.summary, one.scores)}
+    found |= {table.document: table.value for table in read_tables()}
+    assert audit(page, found) > 30
+
+
+def test_without_two_seeds_there_is_nothing_to_average(family):
+    assert "No two of these experiments differ in their seed alone" in render_comparison(family[2:4])
+    assert picture(group(family[2:4]), []) == ""
+
+
+def test_a_run_that_is_named_twice_counts_once(elsewhere):
+    runs = [
+        experiment("workspace", 1, "bert", 61.0), experiment("a-1", 1, "bert", 61.0),
+        experiment("b-1", 1, "albert", 58.0), experiment("b-1-again", 1, "albert", 58.0),
+    ]  # fmt: skip
+    members = group(runs)
+    assert [one.seeds for one in members] == [(1,), (1,)]
+    assert not any(cell.significant for cell in lines_of(members)[0].cells)
+    assert "No two of these experiments differ in their seed alone" in render_comparison(runs)

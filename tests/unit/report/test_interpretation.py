@@ -8,9 +8,9 @@ import pytest
 
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import interpretation, report
-from pipeline_src.report.drawing import svg
+from pipeline_src.report.figures import svg
 from tests.unit.report.conftest import Page, sketch
-from tests.unit.report.test_numbers import RATE, audit, documents
+from tests.unit.report.test_traced import RATE, audit, documents
 
 FILLED = [{"text": "a [MASK]", "answer": "dog", "rank": 2, "likeliest": [["cat", 0.5]]}]
 
@@ -136,6 +136,13 @@ def test_the_section_says_when_a_model_is_no_better_than_its_controls(looked_int
         )
     )
     assert rows["parts of speech, best layer"] == rows["one word in two senses, last layer"] == interpretation.BETTER
+    pairs = read_json(looked_into / "interpretation" / "pairs.json")
+    write_json(
+        looked_into / "interpretation" / "pairs.json", {"agreement": pairs["agreement"] | {"gain": [-0.2, -0.1]}}
+    )
+    report.run()
+    page_of_worse = (looked_into / "report.html").read_text(encoding="utf-8")
+    assert f'<td class="wide">{interpretation.WORSE}</td>' in page_of_worse and interpretation.WORSE not in page
     assert rows["rte, best layer"] == interpretation.ONLY_TYPES
     assert rows["whether a word was capitalised, best layer"] == rows["subject and verb"] == interpretation.NO_BETTER
     assert re.search(r'rte, best layer <span class="tag">synthetic', page) and "treebank: no trees" in page
@@ -147,12 +154,14 @@ def test_the_section_says_how_short_the_labels_become(looked_into):
     (table,) = re.findall(r'aria-label="Online codes">(.*?)</table>', page, re.DOTALL)
     row = next(row for row in table.split("</tr>") if "parts of speech" in row)
     cells = [re.sub("<.*?>", "", cell) for cell in re.findall(r'<td class="number ">(.*?)</td>', row)]
-    assert cells == ["20,000", "13.1", "6.25", "6.23", "6.28", "1.60", "1.30", "1.10", "1.500", "1.750"]
+    assert cells == ["20,000", "13.1", "6.25", "6.23 to 6.28", "1.60", "1.30", "1.10", "1.500 to 1.750"]
 
 
 def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
     report.run()
     assert read_json(looked_into / "filled_masks.json") == FILLED
+    opening = (looked_into / "report.html").read_text(encoding="utf-8").partition("<section")[0]
+    assert ">a [MASK]<" in opening and ">cat<" in opening
     page = (looked_into / "interpretation.html").read_text(encoding="utf-8")
     told = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     data = json.loads(told[1])

@@ -12,11 +12,11 @@ import pytest
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import cost, report
-from pipeline_src.report.drawing import new_axes, svg
-from pipeline_src.report.figures import validation_curve
+from pipeline_src.report.figures import new_axes, svg, validation_curve
 from pipeline_src.report.headline import headline
 from pipeline_src.report.results import GLUE_AVERAGE, glue_average, read_results, summarise
 from pipeline_src.report.table import average_line, text_table
+from pipeline_src.report.traced import TEMPLATES
 from tests.unit.report.conftest import ROWS, Page, score_row, write_scores
 
 
@@ -52,12 +52,19 @@ def test_ids_are_unique_and_tables_say_what_their_headers_head(results, pictures
     assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids) and not re.search(r"<th(?! scope=)[ >]", page)
 
 
+def test_templates_name_no_class_of_the_code():
+    code = (path.read_text(encoding="utf-8") for path in TEMPLATES.parents[1].rglob("*.py"))
+    classes = {name for text in code for name in re.findall(r"^class ([A-Z][a-z]+[A-Z]\w+)", text, re.MULTILINE)}
+    for path in TEMPLATES.iterdir():
+        assert not classes & set(re.findall(r"\w+", path.read_text(encoding="utf-8"))), path.name
+
+
 def test_synthetic_scores_are_called_so_everywhere(results):
     page = page_of(results)
     for row in re.findall(r"<tr[^>]*><th scope=\"row\">.*?</tr>", page):
         if re.search(r">(RTE|MRPC|WNLI|SQUAD1|SWAG|GLUE average)<", row):
             assert ">synthetic<" in row
-    assert all("synthetic" in summary for summary in re.findall(r"<summary>.*?not wholly right", page))
+    assert all("synthetic" in summary for summary in re.findall(r"<summary>.*?not fully correct", page))
     assert "score on the synthetic tasks" in page
     for row in (results / "report.md").read_text(encoding="utf-8").splitlines():
         if re.match(r"\| (RTE|MRPC|SQUAD)", row):
@@ -71,13 +78,86 @@ def test_synthetic_scores_are_called_so_everywhere(results):
 
 def test_in_a_mixed_study_each_score_is_marked_by_its_own_data(results):
     mine = [score_row("mine", "accuracy", 77.0), score_row("mine", "f1", 66.0, main=False)]
-    write_scores(results, [*ROWS, *mine], sorted({row["task"] for row in ROWS if row["task"] != "swag"}))
+    rules = sorted({row["task"] for row in ROWS if row["task"] != "swag"})
+    write_scores(results, [*ROWS, *mine], rules, own=["mine"])
     page = page_of(results)
     text = (results / "report.md").read_text(encoding="utf-8")
     assert re.search(r"\| MINE +\| accuracy +\| dev +\| +77.0", text) and re.search(r"\| RTE \(synthetic\)", text)
     assert "The scores of RTE, MRPC, WNLI, SQUAD1 are of synthetic tasks" in page
-    assert "RTE (synthetic), accuracy</text>" in page and "MINE, accuracy</text>" in page  # in the figure
-    assert set(read_json(results / "summary.json")) >= {"synthetic_glue", "synthetic_squad1", "swag"}
+    real, synthetic = re.findall(r'<figure class="tall">(.*?)</figure>', page)
+    assert "MINE, accuracy</text>" in real and "RTE" not in real
+    assert "RTE, accuracy</text>" in synthetic and "synthetic tasks" in synthetic and "MINE" not in synthetic
+    summary = read_json(results / "summary.json")
+    assert set(summary) >= {"synthetic_glue", "synthetic_squad1", "swag"} and summary["mine"] == 77.0
+    assert re.search(r"<dt><span[^>]*>MINE</span></dt><dd><span[^>]*>77.0<", page)
+    folded = page.index("scores of synthetic tasks</summary>")
+    assert page.index(">MINE</span><br>") < folded < page.index(">RTE</span><br>")
+    table = text[: text.index("<details>")]
+    assert "| MINE " in table and "| RTE (synthetic)" not in table
+
+
+def test_a_task_of_ones_own_whose_name_is_a_figures_is_in_the_summary_too(results):
+    names = ("glue", "squad1", "a", "own_glue")
+    rows = [score_row(f"my_{name}", "accuracy", 70.0 + at, eval_set=name) for at, name in enumerate(names)]
+    rows += [score_row(f"task{number}", "accuracy", float(number)) for number in range(9)]
+    write_scores(results, [*ROWS, *rows], ["rte", "mrpc", "wnli", "swag"], own=[row["task"] for row in rows])
+    summary = summarise(read_results())
+    assert (summary["own_glue"], summary["own_squad1"], summary["a"]) == (70.0, 71.0, 72.0)
+    assert summary["own_own_glue"] == 73.0 and summary["task8"] == 8.0 and summary["synthetic_glue"] == 85.0
+    for path in (results / "tasks").iterdir():
+        path.unlink()
+    assert page_of(results).count("<dt>") == len(summary)
+
+
+def test_what_is_significantly_worse_is_called_worse(results):
+    against = {"interval": [-20.0, -10.0], "p": 0.001, "significant": True, "examples_needed": None}
+    close = {"interval": [-1.0, 3.0], "p": 0.4, "significant": False, "examples_needed": 1287}
+    rows = [
+        score_row("rte", "accuracy", 40.0, baselines=baseline(against | {"difference": -15.0})),
+        score_row("mrpc", "accuracy", 70.0, baselines=baseline(against | {"difference": 15.0})),
+        score_row("wnli", "accuracy", 60.0, baselines=baseline(close | {"difference": 1.0})),
+    ]
+    write_scores(results, rows, [])
+    text = re.sub(r"<[^>]*>", "", page_of(results))
+    assert "Better than random weights in MRPC. Worse than random weights in RTE. No significant difference" in text
+    assert "-15.0 worse (-20.0 to -10.0)" in text and "not significant (1,287 examples needed)" in text
+    lines = (results / "report.md").read_text(encoding="utf-8").splitlines()
+    verdicts = [line.split("|")[10].strip() for line in lines if re.match(r"\| (RTE|MRPC|WNLI)", line)]
+    assert verdicts == ["worse", "yes", "not significant (1,287 examples needed)"]
+
+
+def baseline(against: dict) -> dict:
+    return {"random_weights": {"score": 55.0, "interval": [50.0, 60.0], "against": against}}
+
+
+def test_strings_of_results_are_text_wherever_they_are_shown(results, pictures):
+    evil = '<img src=x onerror=alert(1)>|`a` \\1 & "'
+    row = score_row("rte", "accuracy", 40.0) | {"title": evil, "file": evil, "metric": evil, "eval_set": "rte"}
+    write_scores(results, [row], [], own=["rte"])
+    corpus = read_json(results / "corpus.json")
+    corpus["parts"] = {evil: corpus["parts"]["wikipedia-a"]}
+    write_json(results / "corpus.json", corpus)
+    long = read_json(results / "pretrain" / "phase2.json")
+    write_json(results / "pretrain" / "phase2.json", long | {"validation": {evil: 1.0}})
+    page = page_of(results)
+    assert "<img" not in page and "&lt;img" in page and not Page(page).open
+    markdown = (results / "report.md").read_text(encoding="utf-8")
+    assert "<img" not in markdown and "&lt;img" in markdown
+    svg(new_axes(), evil, evil)
+
+
+def test_utilisation_is_shown_of_gpus_alone(results):
+    took = {"seconds": 3753.0, "training_seconds": 59.0, "tokens_per_second": 12.0, "mfu": 1.25, "processes": 2}
+    took |= {"peak_memory": 1, "peak_flops": 1e12, "joules": None}
+    for source, known in (("float32 matrix product measured on this machine", False), ("datasheet, H100", True)):
+        for phase in ("phase1", "phase2"):
+            path = results / "pretrain" / f"{phase}.json"
+            counted = {"steps": 10, "tokens": 4, "flops": 100, "normalised_computation": 6.4e9}
+            write_json(path, read_json(path) | {"cost": counted})
+            log = {"flops": 100, "peak_source": source, **took}
+            write_json(results.parent / "logs" / "pretrain" / f"{phase}.cost.json", log)
+        assert ("125.0 %" in page_of(results)) == known
+        assert ("MFU" in (results / "report.md").read_text(encoding="utf-8")) == known
 
 
 def test_official_scores_are_not(results, pictures):
@@ -87,7 +167,7 @@ def test_official_scores_are_not(results, pictures):
 
 
 def test_a_study_without_next_sentences_has_its_report_too(results):
-    for phase in ("short", "long"):
+    for phase in ("phase1", "phase2"):
         pretrain = read_json(results / "pretrain" / f"{phase}.json")
         figures = {name: value for name, value in pretrain["validation"].items() if not name.startswith("nsp")}
         write_json(results / "pretrain" / f"{phase}.json", pretrain | {"validation": figures})
@@ -98,13 +178,25 @@ def test_a_study_without_next_sentences_has_its_report_too(results):
     assert "no next sentences" in (results / "report.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("phase", ["short", "long"])
+@pytest.mark.parametrize("phase", ["phase1", "phase2"])
 def test_a_study_whose_phase_took_no_steps_has_its_report_too(results, pictures, phase):
     path = results / "pretrain" / f"{phase}.json"
     write_json(path, read_json(path) | {"steps": 0})
     curve = path.with_suffix(".tsv")
     curve.write_text(curve.read_text().splitlines()[0] + "\n")
     assert page_of(results).count("<svg") == 7
+
+
+def test_a_study_that_went_on_from_a_model_shows_gain_and_forgetting(results):
+    path = results / "pretrain/phase2.json"
+    books = [{"step": step, "mlm_loss": loss} for step, loss in ((10, 4.2), (1_200, 3.75), (1_400, 3.71), (1_500, 3.7))]
+    general = [{"step": one["step"], "mlm_loss": loss} for one, loss in zip(books, (4.5, 4.4, 4.6, 4.75), strict=True)]
+    write_json(path, read_json(path) | {"going_on": {"books": books, "wikipedia": general}})
+    text = " ".join("".join(words for words, _ in Page(page_of(results)).texts).split())
+    assert "step 10" in text and "3.750" in text and "-0.500" in text and "+0.250" in text
+    assert "books: nine tenths of the fall by step 1,200; wikipedia: forgotten" in text
+    line = "books 4.200 -> 3.700 (-0.500, nine tenths by step 1,200); wikipedia 4.500 -> 4.750 (+0.250: forgotten)"
+    assert f"Going on from another model, phase2: MLM loss on {line}" in (results / "report.md").read_text()
 
 
 def test_results_of_an_older_release_have_their_report_too(results):
@@ -178,7 +270,7 @@ def test_a_missing_result_is_one_clear_error_and_leaves_the_old_report(results):
 
 
 def test_a_damaged_curve_is_one_clear_error(results):
-    (results / "pretrain" / "long.tsv").write_text("step\tloss\n1\tmuch\n")
+    (results / "pretrain" / "phase2.tsv").write_text("step\tloss\n1\tmuch\n")
     with pytest.raises(PipelineError, match="not a table of numbers"):
         read_results()
 
@@ -196,16 +288,16 @@ def test_numbers_line_up():
 def test_logs_of_another_run_are_left_out(results):
     took = {"seconds": 3753.0, "training_seconds": 59.0, "tokens_per_second": 12.0, "mfu": 0.4, "processes": 2}
     took |= {"peak_memory": 1, "peak_flops": 1e12, "peak_source": "datasheet", "joules": None}
-    for phase, flops in (("short", 100), ("long", 77)):
+    for phase, flops in (("phase1", 100), ("phase2", 77)):
         path = results / "pretrain" / f"{phase}.json"
         counted = {"steps": 10, "tokens": 4, "flops": 100, "normalised_computation": 6.4e9}
         write_json(path, read_json(path) | {"cost": counted})
         write_json(results.parent / "logs" / "pretrain" / f"{phase}.cost.json", {"flops": flops, **took})
     found = cost.measured(read_results())
-    assert [cost.phase_of(log) for log in found] == ["short"]
+    assert [cost.phase_of(log) for log in found] == ["phase1"]
     page = page_of(results)
     assert "1:02:33" in page and "Throughput</text>" not in page
-    tracked = results.parent / "logs/dvclive/short/plots/metrics/tokens_per_second.tsv"
+    tracked = results.parent / "logs/dvclive/phase1/plots/metrics/tokens_per_second.tsv"
     tracked.parent.mkdir(parents=True)
     tracked.write_text("step\ttokens_per_second\n1\t100\n2\t110\n")
     assert "Throughput</text>" in page_of(results)
@@ -218,20 +310,23 @@ def test_results_without_costs_have_their_report_too(results):
 
 
 def test_the_validation_curve_joins_points_on_the_way_with_the_last(results):
-    assert validation_curve(read_results(), "long", "mlm_loss") == {20: 6.1}
-    path = results / "pretrain" / "long.tsv"
+    assert validation_curve(read_results(), "phase2", "mlm_loss") == {20: 6.1}
+    path = results / "pretrain" / "phase2.tsv"
     lines = ["step\tmlm_loss\tnsp_accuracy\tvalidation_mlm_loss", "11\t7\t0.5\t", "12\t7\t0.5\t6.9", "20\t7\t0.5\t6.2"]
     path.write_text("\n".join(lines) + "\n")
     found = read_results()
-    assert validation_curve(found, "long", "mlm_loss") == {12: 6.9, 20: 6.1}  # the phase's own figure is the exact one
-    assert validation_curve(found, "long", "nsp_accuracy") == {20: 0.61}
+    assert validation_curve(found, "phase2", "mlm_loss") == {
+        12: 6.9,
+        20: 6.1,
+    }  # the phase's own figure is the exact one
+    assert validation_curve(found, "phase2", "nsp_accuracy") == {20: 0.61}
     report.run()
 
 
 def test_hashes_are_shown_only_of_these_results(results):
     from hashlib import md5
 
-    from pipeline_src.report.provenance import data_hashes
+    from pipeline_src.report.page import data_hashes
 
     assert data_hashes() is None
     scores, corpus = (md5((results / name).read_bytes()).hexdigest() for name in ("scores.json", "corpus.json"))

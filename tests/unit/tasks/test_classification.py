@@ -7,13 +7,13 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tasks import classification
-from pipeline_src.tasks.classification import Example
-from pipeline_src.tasks.files.spec import load_spec
-from pipeline_src.tasks.sequences import cut
+from pipeline_src.tasks.classification import ChoiceExample, TextExample
+from pipeline_src.tasks.features import truncate_pair
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import load_spec
 
-MRPC, STSB, SST2 = (load_spec(name) for name in ("mrpc", "stsb", "sst2"))
-PAIRS = [Example("0", ("w1 w2", "w3"), 1), Example("1", ("w4", "w5 w6 w7"), 0), Example("2", ("w8", ""), 1)]
+MRPC, STSB, SST2 = (make_task(load_spec(name)) for name in ("mrpc", "stsb", "sst2"))
+PAIRS = [TextExample("0", ("w1 w2", "w3"), 1), TextExample("1", ("w4", "w5 w6 w7"), 0), TextExample("2", ("w8", ""), 1)]
 
 
 def tokens(tokenizer: Tokenizer, ids: np.ndarray) -> str:
@@ -21,7 +21,7 @@ def tokens(tokenizer: Tokenizer, ids: np.ndarray) -> str:
 
 
 def test_pairs_are_framed_end_to_end(tokenizer: Tokenizer):
-    features = classification.features(MRPC, PAIRS, tokenizer, 128)
+    features = MRPC.features(PAIRS, tokenizer, 128)
     assert tokens(tokenizer, features.ids) == (
         "[CLS] w1 w2 [SEP] w3 [SEP] [CLS] w4 [SEP] w5 w6 w7 [SEP] [CLS] w8 [SEP] [SEP]"
     )
@@ -32,43 +32,50 @@ def test_pairs_are_framed_end_to_end(tokenizer: Tokenizer):
     assert (features.ids.dtype, features.segments.dtype, features.labels.dtype) == (np.int32, np.int8, np.int64)
 
 
+def test_the_texts_of_a_pair_are_two_sequences_of_one_item(tokenizer: Tokenizer):
+    features = MRPC.features_apart(PAIRS, tokenizer, 4)
+    expected = "[CLS] w1 w2 [SEP] [CLS] w3 [SEP] [CLS] w4 [SEP] [CLS] w5 w6 [SEP] [CLS] w8 [SEP] [CLS] [SEP]"
+    assert tokens(tokenizer, features.ids) == expected and not features.segments.any()
+    assert (features.items, features.per_item, features.labels.tolist()) == (3, 2, [1, 0, 1])
+
+
 def test_single_sentences_have_one_segment(tokenizer: Tokenizer):
-    features = classification.features(SST2, [Example("0", ("w1 w2 w3 w4",), 1)], tokenizer, 5)
+    features = SST2.features([TextExample("0", ("w1 w2 w3 w4",), 1)], tokenizer, 5)
     assert tokens(tokenizer, features.ids) == "[CLS] w1 w2 w3 [SEP]"
     assert not features.segments.any()
 
 
 def test_the_longer_segment_is_cut_first(tokenizer: Tokenizer):
-    example = Example("0", ("w1 w2 w3 w4 w5", "w6 w7"), 1)
-    features = classification.features(MRPC, [example], tokenizer, 8)
+    example = TextExample("0", ("w1 w2 w3 w4 w5", "w6 w7"), 1)
+    features = MRPC.features([example], tokenizer, 8)
     assert tokens(tokenizer, features.ids) == "[CLS] w1 w2 w3 [SEP] w6 w7 [SEP]"
-    assert cut(4, 4, 5) == (3, 2)  # of equals the second gives way first
-    assert cut(2, 2, 9) == (2, 2)
+    assert truncate_pair(4, 4, 5) == (3, 2)  # of equals the second gives way first
+    assert truncate_pair(2, 2, 9) == (2, 2)
 
 
 def test_predictions_are_labels_and_score_from_json(tokenizer: Tokenizer):
-    features = classification.features(MRPC, PAIRS, tokenizer, 128)
+    features = MRPC.features(PAIRS, tokenizer, 128)
     outputs = np.array([[0.0, 2.0], [1.0, 0.5], [3.0, -1.0]], np.float32)
-    rows = json.loads(json.dumps(classification.predict(MRPC, PAIRS, features, outputs)))
+    rows = json.loads(json.dumps(MRPC.predict(PAIRS, features, outputs)))
     assert [row["prediction"] for row in rows] == ["1", "0", "0"]
-    scores = classification.score(MRPC, "mrpc", PAIRS, rows[::-1])  # the order of the rows does not matter
+    scores = MRPC.score("mrpc", PAIRS, rows[::-1])  # the order of the rows does not matter
     assert scores == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(200 / 3)}
-    baseline = classification.majority_baseline(MRPC, "mrpc", PAIRS)
+    baseline = MRPC.majority_baseline("mrpc", PAIRS)
     assert baseline == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(80.0)}
 
 
 def test_regressions_are_clipped_to_their_range(tokenizer: Tokenizer):
-    examples = [Example(str(i), ("w1", "w2"), value) for i, value in enumerate([0.0, 2.5, 5.0])]
-    features = classification.features(STSB, examples, tokenizer, 128)
+    examples = [TextExample(str(i), ("w1", "w2"), value) for i, value in enumerate([0.0, 2.5, 5.0])]
+    features = STSB.features(examples, tokenizer, 128)
     assert features.labels.dtype == np.float32
-    rows = classification.predict(STSB, examples, features, np.array([[-1.0], [2.0], [7.5]], np.float32))
+    rows = STSB.predict(examples, features, np.array([[-1.0], [2.0], [7.5]], np.float32))
     assert [row["prediction"] for row in rows] == [0.0, 2.0, 5.0]
-    assert classification.score(STSB, "stsb", examples, rows)["spearman"] == pytest.approx(100.0)
-    assert classification.majority_baseline(STSB, "stsb", examples) == {"pearson": 0.0, "spearman": 0.0}
+    assert STSB.score("stsb", examples, rows)["spearman"] == pytest.approx(100.0)
+    assert STSB.majority_baseline("stsb", examples) == {"pearson": 0.0, "spearman": 0.0}
 
 
 def test_head_widths():
-    assert [classification.outputs(load_spec(task)) for task in ("cola", "mnli", "stsb")] == [2, 3, 1]
+    assert [make_task(load_spec(task)).num_outputs for task in ("cola", "mnli", "stsb")] == [2, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -83,61 +90,104 @@ def test_head_widths():
 )
 def test_predictions_must_fit_the_examples(rows: list, message: str):
     with pytest.raises(PipelineError, match=message):
-        classification.score(MRPC, "mrpc", PAIRS, [{"id": id_, "prediction": value} for id_, value in rows])
+        MRPC.score("mrpc", PAIRS, [{"id": id_, "prediction": value} for id_, value in rows])
 
 
 def test_nan_outputs_are_refused(tokenizer: Tokenizer):
-    features = classification.features(MRPC, PAIRS, tokenizer, 128)
+    features = MRPC.features(PAIRS, tokenizer, 128)
     with pytest.raises(PipelineError, match="not a number: row 1"):
-        classification.predict(MRPC, PAIRS, features, np.array([[0, 1], [0, np.nan], [1, 0]]))
+        MRPC.predict(PAIRS, features, np.array([[0, 1], [0, np.nan], [1, 0]]))
     with pytest.raises(PipelineError, match="not a prediction: nan"):
-        classification.score(STSB, "stsb", [Example("0", ("a", "b"), 1.0)], [{"id": "0", "prediction": float("nan")}])
+        STSB.score("stsb", [TextExample("0", ("a", "b"), 1.0)], [{"id": "0", "prediction": float("nan")}])
 
 
 def test_a_vocabulary_without_special_tokens_is_refused():
     from tokenizers import models
 
-    with pytest.raises(PipelineError, match="puts no marks around a text"):
-        classification.features(MRPC, PAIRS, Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")), 128)
+    with pytest.raises(PipelineError, match="adds no special tokens around a text"):
+        MRPC.features(PAIRS, Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")), 128)
 
 
 def test_verdicts_say_what_was_answered_and_how_surely():
     rows = [{"id": "0", "prediction": "0", "outputs": [1.0, 0.0]}, {"id": "1", "prediction": "0"}]
-    first, second = classification.example_results(MRPC, "mrpc", PAIRS[:2], rows)
+    first, second = MRPC.example_results("mrpc", PAIRS[:2], rows)
     assert (first.text, first.words, first.gold, first.predicted, first.right) == ("w1 w2\nw3", 3, "1", "0", 0.0)
     assert first.confidence == pytest.approx(np.e / (np.e + 1))
     assert (second.right, second.confidence) == (1.0, None)
     far = [{"id": "0", "prediction": 0.0, "outputs": [1000.0, -1000.0]}]
-    (number,) = classification.example_results(
-        STSB, "stsb", [Example("0", ("a", "b"), 4.0)], [{"id": "0", "prediction": 1.5}]
-    )
+    (number,) = STSB.example_results("stsb", [TextExample("0", ("a", "b"), 4.0)], [{"id": "0", "prediction": 1.5}])
     assert (number.gold, number.predicted, number.right) == ("4.000", "1.500", 0.5)
     with pytest.raises(PipelineError, match="not a prediction"):
-        classification.example_results(MRPC, "mrpc", PAIRS[:1], far)
+        MRPC.example_results("mrpc", PAIRS[:1], far)
 
 
 def test_a_submission_is_indexed_and_spelt_as_the_leaderboard_does():
-    unlabelled = [Example(str(place), ("a", "b"), None) for place in range(11)]
-    rte = load_spec("rte")
+    unlabelled = [TextExample(str(place), ("a", "b"), None) for place in range(11)]
+    rte = make_task(load_spec("rte"))
     labels = ["entailment", "not_entailment"] * 5 + ["entailment"]
     rows = [{"id": str(place), "prediction": label} for place, label in enumerate(labels)]
-    (name, content), *more = classification.submission(rte, "rte", unlabelled, rows[::-1]).items()
+    (name, content), *more = rte.submission("rte", unlabelled, rows[::-1]).items()
     assert (name, more) == ("RTE.tsv", [])
     assert content.split("\n") == ["index\tprediction", *(f"{n}\t{label}" for n, label in enumerate(labels)), ""]
-    scores = [{"id": str(place), "prediction": value} for place, value in enumerate([-0.1, 5.2, 2.34567])]
-    content = classification.submission(STSB, "stsb", unlabelled[:3], scores)["STS-B.tsv"]
+    scores = [{"id": str(place), "prediction": value} for place, value in enumerate([0, 5.0, 2.34567])]
+    content = STSB.submission("stsb", unlabelled[:3], scores)["STS-B.tsv"]
     assert content == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n"
     with pytest.raises(PipelineError, match="no prediction for an example: 10"):
-        classification.submission(rte, "rte", unlabelled, rows[:-1])
+        rte.submission("rte", unlabelled, rows[:-1])
 
 
 def test_examples_without_labels_make_features(tokenizer: Tokenizer):
     for spec in (MRPC, STSB):
-        features = classification.features(spec, [Example("0", ("w1", "w2"), None)], tokenizer, 128)
+        features = spec.features([TextExample("0", ("w1", "w2"), None)], tokenizer, 128)
         assert features.labels.tolist() == [-1]
 
 
 def test_what_was_cut_is_counted(tokenizer: Tokenizer):
-    features = classification.features(MRPC, PAIRS, tokenizer, 6)
+    features = MRPC.features(PAIRS, tokenizer, 6)
     assert features.counts == {"sequences cut to 6 tokens": 1}
-    assert classification.features(MRPC, PAIRS, tokenizer, 128).counts == {}
+    assert MRPC.features(PAIRS, tokenizer, 128).counts == {}
+
+
+SWAG = make_task(load_spec("swag"))
+ENDINGS = [
+    ChoiceExample("0", "w1 w2", ("w3", "w4 w5", "w6", "w7"), 1),
+    ChoiceExample("1", "w8", ("w3", "w4", "w5", "w6"), 1),
+    ChoiceExample("2", "w9", ("w3", "w4", "w5", "w6"), 3),
+]
+
+
+def test_each_choice_is_a_sequence(tokenizer: Tokenizer):
+    features = SWAG.features(ENDINGS, tokenizer, 128)
+    assert (features.per_item, features.items, len(features.cu_seqlens)) == (4, 3, 13)
+    second = features.ids[features.cu_seqlens[1] : features.cu_seqlens[2]]
+    assert [tokenizer.id_to_token(int(token)) for token in second] == "[CLS] w1 w2 [SEP] w4 w5 [SEP]".split()
+    assert features.labels.tolist() == [1, 1, 3]
+    assert SWAG.num_outputs == 1
+
+
+def test_choices_are_predicted_and_scored(tokenizer: Tokenizer):
+    features = SWAG.features(ENDINGS, tokenizer, 128)
+    outputs = np.array([[0, 3, 1, 1], [2, 0, 0, 0], [0, 0, 0, 1]], float)
+    rows = SWAG.predict(ENDINGS, features, outputs)
+    assert [row["prediction"] for row in rows] == [1, 0, 3]
+    assert SWAG.score("swag", ENDINGS, rows) == {"accuracy": pytest.approx(200 / 3)}
+    assert SWAG.majority_baseline("swag", ENDINGS) == {"accuracy": pytest.approx(200 / 3)}
+
+
+@pytest.mark.parametrize("value", [4, -1, "1", True, 1.0])
+def test_a_prediction_is_a_choice(value: object):
+    with pytest.raises(PipelineError, match="not a prediction"):
+        SWAG.score("swag", ENDINGS[:1], [{"id": "0", "prediction": value}])
+
+
+def test_results_of_choices_are_endings():
+    row = {"id": "0", "prediction": 2, "outputs": [0.0, 0.0, 0.0, 0.0]}
+    (verdict,) = SWAG.example_results("swag", ENDINGS[:1], [row])
+    assert (verdict.text, verdict.gold, verdict.predicted, verdict.right) == ("w1 w2", "w4 w5", "w6", 0.0)
+    assert (verdict.words, verdict.confidence) == (4, 0.25)
+
+
+def test_a_submission_is_csv_in_the_order_of_the_file():
+    unlabelled = [ChoiceExample(str(place), "w1", ("a", "b", "c", "d"), None) for place in range(2)]
+    rows = [{"id": "1", "prediction": 3}, {"id": "0", "prediction": 1}]
+    assert SWAG.submission("swag", unlabelled, rows) == {"swag.csv": ",pred\n0,1\n1,3\n"}

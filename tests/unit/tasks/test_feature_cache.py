@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_src.tasks import feature_cache as cache
 from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.windows import SpanFeatures
+from pipeline_src.tasks.squad import SpanFeatures
 
 
 @pytest.fixture(autouse=True)

@@ -15,22 +15,22 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.finetuning.files import EvalSet
-from pipeline_src.finetuning.recipes import grid_points
-from pipeline_src.finetuning.trainer import TaskTrainer
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.machine import Machine
+from pipeline_src.download.synthetic import RULES, write_task
+from pipeline_src.finetuning.finetune import TaskTrainer
+from pipeline_src.finetuning.hyperparameter_grid import grid_points
+from pipeline_src.finetuning.task_data import EvalSet
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.params.finetune import FinetuneParams, Recipe
-from pipeline_src.params.machine import Machine
-from pipeline_src.task_sources.synthetic import RULES, write_task
 from pipeline_src.tasks.features import NO_TAG
-from pipeline_src.tasks.files.spec import load_spec
-from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
-from pipeline_src.tokenizer_training.counting import count_words
-from pipeline_src.tokenizer_training.learn import learn_vocabulary
+from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
 PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
-RECIPE = Recipe(learning_rates=1e-3, epochs=2, batches=32, max_length=64)
+RECIPE = TaskHyperparameters(learning_rates=1e-3, epochs=2, batch_sizes=32, max_length=64)
 EPOCHS = {"stsb": 4, "cola": 4, "squad2": 6, "swag": 4}  # what takes longer to learn
 # One task of each kind of label: two classes, three, a number, a tag a word, a span, one of several.
 SHUFFLED = ("sst2", "mnli", "stsb", "ner", "squad2", "swag")
@@ -43,7 +43,7 @@ class Study:
     def __init__(self, task: str, folder: Path) -> None:
         torch.set_num_threads(1)
         self.spec = load_spec(task)
-        self.handler = HANDLERS[self.spec.kind]
+        self.task = make_task(self.spec)
         for seed in (1, *MORE_SEEDS):
             write_task(task, folder / str(seed), seed)
         text = [path.read_text(encoding="utf-8") for path in sorted((folder / "1").iterdir())]
@@ -51,15 +51,15 @@ class Study:
         self.tokenizer = build_tokenizer(pieces, lowercase=True)
         self.config = BertConfig(len(pieces), 128, 2, 2, 512, 64)
         self.folder = folder
-        self.training = self.features(self.handler.read(self.spec, folder / "1" / self.spec.train))
+        self.training = self.features(self.task.read(folder / "1" / self.spec.train))
 
     def features(self, examples: list[Any]) -> Any:
-        return self.handler.features(self.spec, examples, self.tokenizer, RECIPE.max_length)
+        return self.task.features(examples, self.tokenizer, RECIPE.max_length)
 
     def examples(self, row: str, seeds: tuple[int, ...] = (1,)) -> list[Any]:
         """The examples of an evaluation set, of several seeds together, renumbered so that each has its own id."""
         file = self.spec.scores[row].file
-        found = [e for seed in seeds for e in self.handler.read(self.spec, self.folder / str(seed) / file, row)]
+        found = [e for seed in seeds for e in self.task.read(self.folder / str(seed) / file, row)]
         return [replace(example, id=str(number)) for number, example in enumerate(found)]
 
     def train(self, training: Any, epochs: int, judged: dict[str, list[Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -73,8 +73,8 @@ class Study:
     def main_score(self, row: str, examples: list[Any], predictions: list[dict[str, Any]]) -> tuple[float, float]:
         """Main metric and the majority baseline, in percent."""
         metric = self.spec.scores[row].metrics[0]
-        score = self.handler.score(self.spec, row, examples, predictions)[metric]
-        return score, self.handler.majority_baseline(self.spec, row, examples)[metric]
+        score = self.task.score(row, examples, predictions)[metric]
+        return score, self.task.majority_baseline(row, examples)[metric]
 
 
 @pytest.fixture(scope="module", params=sorted(RULES))

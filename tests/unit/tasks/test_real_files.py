@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.task_sources import mrpc
-from pipeline_src.tasks.files.spec import load_spec
-from pipeline_src.tasks.handlers import HANDLERS
+from pipeline_src.download import mrpc
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import load_spec
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
@@ -65,7 +65,7 @@ FILES += [(file, *about, True) for file, about in UNLABELLED.items()]
 def test_no_row_is_lost_and_every_character_is_kept(file: str, task: str, rows: int | None, test: bool):
     spec = load_spec(task)
     counts: Counter[str] = Counter()
-    examples = HANDLERS[spec.kind].read(spec, DATA / file, test=test, counts=counts)
+    examples = make_task(spec).read(DATA / file, test=test, counts=counts)
     assert not counts and [example.id for example in examples] == [str(place) for place in range(len(examples))]
     raw = fields_of(DATA / file)
     layout = spec.layout(None, test)
@@ -96,11 +96,11 @@ def test_small_samples_in_the_original_columns(task: str):
     files = sorted(folder.glob("*.tsv"))
     assert len(files) == 10
     for file in files:
-        assert len(HANDLERS[spec.kind].read(spec, file)) == 16 * len(spec.labels)
+        assert len(make_task(spec).read(file)) == 16 * len(spec.labels)
 
 
 def test_stsb_has_as_many_pairs_as_glue_says() -> None:
-    assert len(HANDLERS["classification"].read(load_spec("stsb"), DATA / "glue/STS-B/train.tsv")) == 5749
+    assert len(make_task(load_spec("stsb")).read(DATA / "glue/STS-B/train.tsv")) == 5749
 
 
 SAMPLES = [  # archive, folder in it, task, files by evaluation set (None: training)
@@ -123,11 +123,11 @@ def test_layout_samples(tmp_path: Path, archive: str, inside: str, task: str, fi
         samples.extractall(tmp_path)
     folder = tmp_path / "dummy_data" / inside
     for row, file in files.items():
-        read = HANDLERS[spec.kind].read(spec, folder / file, row)
+        read = make_task(spec).read(folder / file, row)
         assert len(read) == len(fields_of(folder / file)) - spec.header
     tests = {"ax": "ax.tsv"} if archive == "ax" else {row: spec.scores[row].test.file for row in files if row}
     for row, file in tests.items():
-        read = HANDLERS[spec.kind].read(spec, folder / file, row, test=True)
+        read = make_task(spec).read(folder / file, row, test=True)
         assert len(read) == len(fields_of(folder / file)) - 1 and all(example.label is None for example in read)
 
 
@@ -138,11 +138,11 @@ def test_mrpc_is_cut_from_the_sample_of_microsofts_files(tmp_path: Path):
             (tmp_path / name).write_bytes(content.replace(b"BOM", b"\xef\xbb\xbf"))  # spelt out in the sample
     originals = {name: fields_of(tmp_path / name) for name in (mrpc.TRAIN, mrpc.TEST, mrpc.DEV_IDS)}
     mrpc.arrange(tmp_path)
-    spec, read = load_spec("mrpc"), HANDLERS["classification"].read
-    train, dev = read(spec, tmp_path / "train.tsv"), read(spec, tmp_path / "dev.tsv")
+    read = make_task(load_spec("mrpc")).read
+    train, dev = read(tmp_path / "train.tsv"), read(tmp_path / "dev.tsv")
     assert len(dev) == len(originals[mrpc.DEV_IDS])
     assert len(train) + len(dev) == len(originals[mrpc.TRAIN]) - 1
-    test = read(spec, tmp_path / "test.tsv", test=True)
+    test = read(tmp_path / "test.tsv", test=True)
     assert [example.texts for example in test] == [tuple(row[3:]) for row in originals[mrpc.TEST][1:]]
     assert (tmp_path / "test.tsv").read_text(encoding="utf-8").split("\n")[0] == mrpc.TEST_HEADER
 
@@ -153,16 +153,16 @@ def test_swag_samples(tmp_path: Path):
     spec = load_spec("swag")
     for name in ("train", "val", "test"):
         path = tmp_path / "dummy_data" / f"{name}.csv"
-        assert len(HANDLERS["choice"].read(spec, path, test=name == "test")) == len(fields_of(path)) - 1
+        assert len(make_task(spec).read(path, test=name == "test")) == len(fields_of(path)) - 1
 
 
 def test_squad(tmp_path: Path):
     path = tmp_path / "dev-v1.1.json"
     path.write_bytes(lzma.decompress((DATA / "squad" / "dev-v1.1.rebuilt.json.xz").read_bytes()))
     spec = load_spec("squad1")
-    examples = HANDLERS["span"].read(spec, path)
+    examples = make_task(spec).read(path)
     assert len(examples) == 10_570
     gold = [{"id": example.id, "prediction": example.answers[-1].text} for example in examples]
-    scores = HANDLERS["span"].score(spec, "squad1", examples, gold)
+    scores = make_task(spec).score("squad1", examples, gold)
     assert scores["em"] == 100.0
     assert (100 - scores["f1"]) / 100 * len(examples) < 1.01  # one answer is an article alone: F1 0, EM 1

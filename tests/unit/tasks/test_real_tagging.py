@@ -10,18 +10,19 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.sources.catalogue import load_source, resolve
-from pipeline_src.sources.fetch import obtain, place
-from pipeline_src.tasks import tagging
+from pipeline_src.download.catalogue import load_source, resolve
+from pipeline_src.download.fetch import obtain, place
 from pipeline_src.tasks.features import TokenFeatures
-from pipeline_src.tasks.files.conll import Example
-from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.readers import TaggedSentence
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.tagging import Tagging
+from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
-from pipeline_src.tokenizer_training.counting import count_words
-from pipeline_src.tokenizer_training.learn import learn_vocabulary
+from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
 EWT = Path(__file__).resolve().parents[3].parent / "shared/data/ud_ewt/en_ewt-ud-dev.conllu"
-NER, POS = load_spec("ner"), load_spec("pos")
+NER, POS = make_task(load_spec("ner")), make_task(load_spec("pos"))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def conll2003(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-def cased_tokenizer(examples: list[Example]) -> Tokenizer:
+def cased_tokenizer(examples: list[TaggedSentence]) -> Tokenizer:
     """A tokenizer of these words that keeps case, so that its pieces spell them."""
     words = count_words([" ".join(word for example in examples for word in example.words)], lowercase=False)
     return build_tokenizer(learn_vocabulary(words, 4000, 500, 2), lowercase=False)
@@ -60,9 +61,9 @@ def spelt(features: TokenFeatures, tokenizer: Tokenizer) -> list[str]:
     return [found[number] for number in sorted(found)]
 
 
-def check_round_trip(examples: list[Example], spec, length: int) -> None:
+def check_round_trip(examples: list[TaggedSentence], task: Tagging, length: int) -> None:
     tokenizer = cased_tokenizer(examples)
-    features = tagging.features(spec, examples, tokenizer, length)
+    features = task.features(examples, tokenizer, length)
     assert np.diff(features.cu_seqlens).max() <= length
     words = [word for example in examples for word in example.words]
     tags = [tag for example in examples for tag in example.tags]
@@ -72,7 +73,7 @@ def check_round_trip(examples: list[Example], spec, length: int) -> None:
     assert len(other) < 0.001 * len(words)
     order = np.argsort(features.word[features.word >= 0])
     labels = features.labels[features.word >= 0][order]
-    assert [spec.labels[label] for label in labels] == tags
+    assert [task.spec.labels[label] for label in labels] == tags
     documents = [examples[owner].document for owner in features.example]
     assert documents == sorted(documents)
 
@@ -89,7 +90,7 @@ def test_conll2003(
     conll2003: Path, file: str, sentences: int, words: int, documents: int, entities: dict[str, int]
 ) -> None:
     counts: Counter[str] = Counter()
-    examples = tagging.read(NER, conll2003 / file, counts=counts)
+    examples = NER.read(conll2003 / file, counts=counts)
     assert (len(examples), sum(len(example.words) for example in examples)) == (sentences, words)
     assert len({example.document for example in examples}) == documents
     assert Counter(tag[2:] for e in examples for tag in e.tags if tag.startswith("B-")) == entities
@@ -100,7 +101,7 @@ def test_conll2003(
 @pytest.mark.skipif(not EWT.exists(), reason="shared/data/ud_ewt is not here")
 def test_english_web_treebank() -> None:
     counts: Counter[str] = Counter()
-    examples = tagging.read(POS, EWT, counts=counts)
+    examples = POS.read(EWT, counts=counts)
     lines = [line.split("\t") for line in EWT.read_text(encoding="utf-8").split("\n")]
     words = [(columns[1], columns[3]) for columns in lines if columns[0].isdigit()]
     assert len(examples) == 2001 and len(words) == 25_147

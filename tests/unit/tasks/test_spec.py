@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.evaluation.submissions import GLUE
-from pipeline_src.tasks.files.spec import TaskSpec, load_spec, task_names
+from pipeline_src.tasks.spec import TaskSpec, load_spec, task_names
 
 
 def test_nineteen_tasks_fill_twenty_two_rows():
@@ -18,7 +18,7 @@ def test_nineteen_tasks_fill_twenty_two_rows():
 
 
 def test_entries_are_short(root: Path):
-    for path in (root / "pipeline_src/catalogue/tasks").glob("*.yaml"):
+    for path in (root / "catalogue/tasks").glob("*.yaml"):
         lines = path.read_text(encoding="utf-8").splitlines()
         assert len([line for line in lines if line and not line.startswith("#")]) <= 8, path.name
 

@@ -1,134 +1,518 @@
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections import Counter
-from pathlib import Path
-from typing import Any
+import time
+import tracemalloc
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tasks import span
-from pipeline_src.tasks.files.spec import load_spec
-
-ONE, TWO = load_spec("squad1"), load_spec("squad2")
-
-
-def question(**changes: Any) -> dict[str, Any]:
-    answers = [{"text": "Paris", "answer_start": 12}]
-    return {"id": "q0", "question": "Where?", "answers": answers, "is_impossible": False} | changes
-
-
-def write(tmp_path: Path, *questions: Any, context: Any = "Ada lives in Paris.") -> Path:
-    path = tmp_path / "dev.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": list(questions)}]}]}))
-    return path
-
-
-def without(key: str) -> dict[str, Any]:
-    return {name: value for name, value in question().items() if name != key}
-
-
-PLACE = r"dev\.json, data\[0\]\.paragraphs\[0\]\.qas\[0\]"
-
-
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (without("question"), "key 'question' is missing"),
-        (without("id"), "key 'id' is missing"),
-        (without("answers"), "key 'answers' is missing"),
-        (without("is_impossible"), "key 'is_impossible' is missing"),
-        (question(question=7), "7 is not a text"),
-        (question(question=None), "None is not a text"),
-        (question(id=None), "None is not a text or number"),
-        (question(answers=7), "not iterable"),
-        (question(answers=["Paris"]), "indices"),
-        (question(answers=[{"text": "Paris"}]), "key 'answer_start' is missing"),
-        (question(answers=[{"text": None, "answer_start": 1}]), "None is not a text"),
-        (question(answers=[{"text": "Paris", "answer_start": "12"}]), "'12' is not a whole number"),
-        (question(answers=[{"text": "Paris", "answer_start": 1.5}]), "1.5 is not a whole number"),
-        (question(answers=[{"text": "Paris", "answer_start": True}]), "True is not a whole number"),
-        (question(answers=[{"text": "Paris", "answer_start": float("nan")}]), "nan is not a whole number"),
-        (question(is_impossible="false"), "'false' is not true or false"),
-        (question(answers=[]), "question q0 has no answer"),
-        (question(is_impossible=True), "question q0 has answers, but is_impossible"),
-        ("Where?", "indices"),
-    ],
+from pipeline_src.tasks import squad
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.readers import Answer, Question
+from pipeline_src.tasks.spec import TestSpec, load_spec
+from pipeline_src.tasks.squad import (
+    SpanFeatures,
+    find_spans,
+    gold_tokens,
+    most_context,
+    nbest_list,
+    window_features,
+    window_spans,
 )
-def test_a_broken_question_is_refused_with_its_place(tmp_path: Path, broken: Any, message: str):
-    with pytest.raises(PipelineError, match=PLACE) as caught:
-        span.read(TWO, write(tmp_path, broken))
-    assert message in str(caught.value)
+
+ONE, TWO = make_task(load_spec("squad1")), make_task(load_spec("squad2"))
+CONTEXT = "Ada  was born, in Paris."
+ADA = Question("q0", "Where was who born?", CONTEXT, (Answer("Paris", 18), Answer("in Paris", 15)))
+LONG = " ".join(f"w{number}" for number in range(400))
 
 
-def test_a_question_without_an_answer_is_refused_in_1_1(tmp_path: Path):
-    with pytest.raises(PipelineError, match="question q0 has no answer"):
-        span.read(ONE, write(tmp_path, question(answers=[])))
+def long(answer: str) -> Question:
+    return Question("long", "where", LONG, (Answer(answer, f" {LONG}".index(f" {answer}")),))
 
 
-def test_two_questions_of_one_id_are_refused(tmp_path: Path):
-    with pytest.raises(PipelineError, match=r"a second question has the id 'q0'\n.*qas\[1\]"):
-        span.read(ONE, write(tmp_path, question(), question()))
+def oracle(features: squad.SpanFeatures) -> np.ndarray:
+    """Outputs that know the labels."""
+    outputs = np.zeros((len(features.ids), 2), np.float32)
+    for item, (first, last) in enumerate(features.labels):
+        outputs[features.cu_seqlens[item] + first, 0] += 5
+        outputs[features.cu_seqlens[item] + last, 1] += 5
+    return outputs
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "not a JSON file"),
-        ("{", "not a JSON file"),
-        ("[]", "not in SQuAD's layout"),
-        ("3", "not in SQuAD's layout"),
-        ('{"data": 3}', "not in SQuAD's layout"),
-        ('{"data": null}', "not in SQuAD's layout"),
-        ('{"version": "1.1"}', "key 'data' is missing"),
-        ('{"data": [{"title": "x"}]}', "key 'paragraphs' is missing"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "key 'context' is missing"),
-        ('{"data": [{"paragraphs": [{"context": ["x"], "qas": []}]}]}', "is not a text"),
-        ('{"data": [{"paragraphs": [{"context": "x"}]}]}', "key 'qas' is missing"),
-        ('{"data": []}', "no questions in the file"),
-        ('{"data": [{"paragraphs": [{"context": "x", "qas": []}]}]}', "no questions in the file"),
-    ],
-)
-def test_a_broken_file_is_refused(tmp_path: Path, content: str, message: str):
-    path = tmp_path / "dev.json"
-    path.write_text(content)
-    with pytest.raises(PipelineError, match=r"dev\.json") as caught:
-        span.read(ONE, path)
-    assert message in str(caught.value)
-
-
-def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path):
-    path = tmp_path / "dev.json"
-    with pytest.raises(PipelineError, match=r"dev\.json"):
-        span.read(ONE, path)
-    path.write_bytes(b"\xff\xfe{}")
-    with pytest.raises(PipelineError, match="not a JSON file"):
-        span.read(ONE, path)
-
-
-@pytest.mark.parametrize("start", [-1, -8, 3, 10_000])
-def test_an_answer_that_is_not_where_the_file_says_is_judged_but_counted(tmp_path: Path, start: int):
-    counts: Counter[str] = Counter()
-    answers = [{"text": "Paris", "answer_start": start}, {"text": "Paris", "answer_start": 13}]
-    (example,) = span.read(ONE, write(tmp_path, question(answers=answers)), counts=counts)
-    assert counts == {"answers that are not in the context where the file says": 1}
-    assert [answer.text for answer in example.answers] == ["Paris", "Paris"]
-
-
-def test_empty_texts_are_counted(tmp_path: Path):
-    counts: Counter[str] = Counter({"before": 1})
-    path = write(tmp_path, question(question=" ", answers=[], is_impossible=True), question(id=7), context="")
-    examples = span.read(TWO, path, counts=counts)
-    assert [example.id for example in examples] == ["q0", "7"]
-    assert counts == {
-        "before": 1,
-        "questions without words": 1,
-        "questions about an empty context": 2,
-        "answers that are not in the context where the file says": 1,
+def test_labels_lead_back_to_the_text(tokenizer: Tokenizer):
+    features = ONE.features([ADA], tokenizer, 64)
+    first, last = features.labels[0]
+    words = [tokenizer.id_to_token(int(token)) for token in features.ids]
+    assert words[:7] == "[CLS] where was who born ? [SEP]".split()
+    assert words[first : last + 1] == ["paris"]
+    assert features.segments[first] == 1
+    (row,) = ONE.predict([ADA], features, oracle(features))
+    assert row.keys() == {"id", "prediction", "nbest"}
+    assert (row["id"], row["prediction"], len(row["nbest"])) == ("q0", "Paris", 20)
+    assert row["nbest"][0] | {"probability": None} == {
+        "text": "Paris",
+        "start": 18,
+        "end": 23,
+        "score": 10.0,
+        "probability": None,
     }
 
 
-def test_a_file_of_a_test_needs_no_answers(tmp_path: Path):
-    path = write(tmp_path, {"id": "q0", "question": "Where?"}, question(id="q1"))
-    assert [example.answers for example in span.read(ONE, path, test=True)] == [(), ()]
+def test_a_long_context_is_read_in_windows(tokenizer: Tokenizer):
+    example = long("w150")
+    features = ONE.features([example], tokenizer, 204)  # 200 tokens of context beside one of question
+    assert np.diff(features.cu_seqlens).tolist() == [204, 204, 148]  # from tokens 0, 128 and 256
+    assert features.example.tolist() == [0, 0, 0]
+    assert features.labels.tolist() == [[153, 153], [25, 25], [0, 0]]
+    assert ONE.predict([example], features, oracle(features))[0]["prediction"] == "w150"
+
+
+def test_every_token_may_start_an_answer_in_one_window_alone(tokenizer: Tokenizer):
+    features = ONE.features([long("w1")], tokenizer, 204)
+    token = features.offsets[features.may_start, 0]
+    assert len(token) == 400 and len(set(token.tolist())) == 400
+    best = {int(start): item for item in range(3) for start in _starts(features, item)}
+    assert best[LONG.index("w128 ")] == 0  # at the edge of window 1, well inside window 0
+    assert best[LONG.index("w190 ")] == 1
+
+
+def _starts(features: squad.SpanFeatures, item: int) -> list[int]:
+    part = slice(features.cu_seqlens[item], features.cu_seqlens[item + 1])
+    return features.offsets[part][features.may_start[part], 0].tolist()
+
+
+def test_small_windows_leave_no_token_out(tokenizer: Tokenizer):
+    example = long("w399")
+    features = ONE.features([example], tokenizer, 16)
+    seen = {tuple(offset) for offset in features.offsets.tolist()} - {(0, 0)}
+    assert len(seen) == 400
+    assert ONE.predict([example], features, oracle(features))[0]["prediction"] == "w399"
+
+
+def test_a_long_question_leaves_room_for_the_context(tokenizer: Tokenizer):
+    example = Question("q", " ".join(["w1"] * 90), CONTEXT, (Answer("Paris", 18),))
+    features = ONE.features([example], tokenizer, 384)
+    assert features.segments.tolist().index(1) == 64 + 2
+    assert ONE.features([example], tokenizer, 16).items > 1
+
+
+def test_answers_have_at_most_thirty_tokens(tokenizer: Tokenizer):
+    example = long("w10")
+    features = ONE.features([example], tokenizer, 512)
+    outputs = np.zeros((len(features.ids), 2))
+    outputs[[13, 60], [0, 1]] = 9.0, 9.0  # 48 tokens apart
+    outputs[41, 1] = 1.0  # 29 after the start
+    answer = ONE.predict([example], features, outputs)[0]["prediction"].split()
+    assert (answer[0], answer[-1], len(answer)) == ("w10", "w38", 29)
+
+
+def test_unanswerable_questions_are_told_by_the_null_score(tokenizer: Tokenizer):
+    examples = [ADA, Question("q1", "Who?", CONTEXT, ())]
+    features = TWO.features(examples, tokenizer, 64)
+    assert features.labels[1].tolist() == [0, 0]
+    rows = TWO.predict(examples, features, oracle(features))
+    assert rows[0]["prediction"] == "Paris"
+    assert rows[1]["prediction"] != ""  # the threshold is applied when all are there
+    assert [row["null_score_difference"] for row in rows] == [-10.0, 10.0]
+    assert [row["nbest"][0]["text"] for row in rows] == ["Paris", ""]
+    assert TWO.score("squad2", examples, rows) == {
+        "f1": 100.0,
+        "em": 100.0,
+        "threshold": -10.0,
+        "f1_at_zero": 100.0,
+        "em_at_zero": 100.0,
+        "HasAns_f1": 100.0,
+        "HasAns_em": 100.0,
+        "NoAns_f1": 100.0,
+        "NoAns_em": 100.0,
+        "best_em": 100.0,
+        "best_em_threshold": -10.0,
+    }
+
+
+FOUR = [
+    Question("a", "?", CONTEXT, (Answer("Paris", 18),)),
+    Question("b", "?", CONTEXT, (Answer("in Paris", 15),)),
+    Question("c", "?", CONTEXT, ()),
+    Question("d", "?", CONTEXT, (Answer("Ada", 0),)),
+]
+ROWS = [
+    {"id": "d", "prediction": "Ada", "null_score_difference": 3.0},
+    {"id": "c", "prediction": "born", "null_score_difference": 1.5},
+    {"id": "b", "prediction": "Paris", "null_score_difference": 0.5},
+    {"id": "a", "prediction": "Paris", "null_score_difference": -2.0},
+]
+
+
+def test_the_threshold_is_searched_for_f1():
+    scores = TWO.score("squad2", FOUR, ROWS)
+    assert scores == {
+        "f1": pytest.approx(100 * (1 + 2 / 3 + 1) / 4),
+        "em": 50.0,
+        "threshold": 0.5,  # the best for exact match is lower
+        "f1_at_zero": 50.0,
+        "em_at_zero": 50.0,
+        "HasAns_f1": pytest.approx(100 * (1 + 2 / 3) / 3),
+        "HasAns_em": pytest.approx(100 / 3),
+        "NoAns_f1": 100.0,
+        "NoAns_em": 100.0,
+        "best_em": 50.0,
+        "best_em_threshold": -2.0,
+    }
+    without = TWO.score("squad2", FOUR[:2] + FOUR[3:], [ROWS[0], *ROWS[2:]])
+    assert "NoAns_f1" not in without and without["threshold"] == 3.0
+
+
+def test_verdicts_show_what_is_given_at_the_threshold():
+    rows = [row | {"nbest": [{"text": "", "probability": 0.25}, {"text": "Paris", "probability": 0.5}]} for row in ROWS]
+    example_results = TWO.example_results("squad2", FOUR, rows)
+    assert [verdict.id for verdict in example_results] == ["a", "b", "c", "d"]
+    assert [verdict.predicted for verdict in example_results] == ["Paris", "Paris", "", ""]
+    assert [verdict.gold for verdict in example_results] == ["Paris", "in Paris", "", "Ada"]
+    assert [verdict.right for verdict in example_results] == pytest.approx([1.0, 2 / 3, 1.0, 0.0])
+    assert [verdict.confidence for verdict in example_results] == [0.5, 0.5, 0.25, 0.25]
+    assert example_results[0].text == "? ||| Ada was born, in Paris."
+    assert example_results[0].words == 6
+    assert 100 * np.mean([verdict.right for verdict in example_results]) == pytest.approx(
+        TWO.score("squad2", FOUR, rows)["f1"]
+    )
+    assert TWO.example_results("squad2", FOUR, ROWS)[0].confidence is None
+
+
+@pytest.mark.parametrize("answer", ["w0", "w7", "w200", "w399"])
+def test_a_verdict_shows_the_text_around_the_answer(answer: str):
+    (verdict,) = ONE.example_results("squad1", [long(answer)], [{"id": "long", "prediction": "w1"}])
+    shown = verdict.text.removeprefix("where ||| ")
+    assert answer in shown.split()
+    assert 290 <= len(shown) <= 304
+    assert shown.startswith("w0 ") == (answer in ("w0", "w7")) and shown.endswith("w399") == (answer == "w399")
+    assert verdict.words == 401
+
+
+def test_a_submission_has_the_threshold_applied():
+    files = TWO.submission("squad2", FOUR, ROWS)
+    assert {name: json.loads(text) for name, text in files.items()} == {
+        "squad2_predictions.json": {"a": "Paris", "b": "Paris", "c": "", "d": ""},
+        "squad2_null_odds.json": {"a": -2.0, "b": 0.5, "c": 1.5, "d": 3.0},
+    }
+    given = TWO.submission("squad2", FOUR, ROWS, threshold=1.5)["squad2_predictions.json"]
+    assert json.loads(given) == {"a": "Paris", "b": "Paris", "c": "born", "d": ""}
+    assert ONE.submission("squad1", [ADA], [{"id": "q0", "prediction": "naïve"}]) == {
+        "squad1_predictions.json": '{\n  "q0": "naïve"\n}\n'
+    }
+
+
+def test_answers_for_a_test_file_have_the_name_that_it_asks_for():
+    to_submit = TestSpec(file="test.json", submit="answers.json")
+    eval_set = ONE.spec.scores["squad1"].model_copy(update={"test": to_submit})
+    task = make_task(ONE.spec.model_copy(update={"scores": {"squad1": eval_set}}))
+    files = task.submission("squad1", [ADA], [{"id": "q0", "prediction": "a"}])
+    assert list(files) == ["answers.json"]
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), 10**400, "0.5", True, ...])
+def test_a_question_that_may_have_no_answer_needs_its_difference(value: object):
+    rows = [row | {"null_score_difference": value} for row in ROWS]
+    if value is ...:
+        rows = [{"id": row["id"], "prediction": row["prediction"]} for row in ROWS]
+    with pytest.raises(PipelineError, match="no null score difference"):
+        TWO.score("squad2", FOUR, rows)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_outputs_that_are_no_numbers_are_refused(tokenizer: Tokenizer, value: float):
+    features = ONE.features([ADA], tokenizer, 64)
+    outputs = np.zeros((len(features.ids), 2), np.float32)
+    outputs[3, 1] = value
+    with pytest.raises(PipelineError, match="not a number: row 3"):
+        ONE.predict([ADA], features, outputs)
+
+
+def test_an_answer_that_stands_elsewhere_is_not_learnt(tokenizer: Tokenizer):
+    example = Question("q", "where", CONTEXT, (Answer("London", 18),))
+    assert ONE.features([example], tokenizer, 64).labels.tolist() == [[0, 0]]
+
+
+def test_an_empty_context_has_an_empty_answer(tokenizer: Tokenizer):
+    example = Question("q", "where", "", (Answer("x", 0),))
+    features = ONE.features([example], tokenizer, 64)
+    assert ONE.predict([example], features, oracle(features)) == [{"id": "q", "prediction": "", "nbest": []}]
+    (row,) = TWO.predict([example], features, oracle(features))
+    assert (row["prediction"], row["null_score_difference"]) == ("", 0.0)
+
+
+def test_chance_is_the_best_constant_answer():
+    examples = [
+        Question("a", "?", "x y", (Answer("x", 0), Answer("x y", 0))),
+        Question("b", "?", "x y", (Answer("the x", 0),)),
+        Question("c", "?", "x y", (Answer("y", 2),)),
+        Question("d", "?", "x y", ()),
+    ]
+    # "x" gets a and b exactly; "x y" gets a, and two thirds of b and of c
+    assert TWO.majority_baseline("squad2", examples) == {"f1": pytest.approx(100 * (1 + 4 / 3) / 4), "em": 50.0}
+    assert TWO.majority_baseline("squad2", examples[2:]) == {"f1": 50.0, "em": 50.0}
+    assert ONE.majority_baseline("squad1", examples[:3])["em"] == pytest.approx(200 / 3)
+
+
+def test_predictions_are_texts():
+    with pytest.raises(PipelineError, match="not a prediction: None"):
+        ONE.score("squad1", [ADA], [{"id": "q0", "prediction": None}])
+
+
+def asking(answer: str, start: int | None = None, context: str = CONTEXT, text: str = "where") -> Question:
+    return Question("q", text, context, (Answer(answer, context.index(answer) if start is None else start),))
+
+
+def is_best_window(spans: list[tuple[int, int]], number: int, position: int) -> bool:
+    """The rule of run_squad.py, one window and one token at a time."""
+    best_score, best_number = None, None
+    for index, (start, past) in enumerate(spans):
+        length = past - start
+        end = start + length - 1
+        if position < start or position > end:
+            continue
+        score = min(position - start, end - position) + 0.01 * length
+        if best_score is None or score > best_score:
+            best_score, best_number = score, index
+    return best_number == number
+
+
+@given(st.integers(0, 1500), st.integers(1, 400))
+@settings(max_examples=60, deadline=None)
+def test_windows_and_their_tokens_are_those_of_run_squad(tokens: int, room: int):
+    spans = window_spans(tokens, room)
+    start, expected = 0, []  # the loop of run_squad.py
+    while start < tokens:
+        length = min(tokens - start, room)
+        expected.append((start, start + length))
+        if start + length == tokens:
+            break
+        start += min(length, 128)
+    assert spans == (expected or [(0, 0)])
+    best = most_context(spans)
+    assert len(best) == tokens
+    for position in {*range(0, tokens, 7), *(p for first, last in spans for p in (first, last - 1) if tokens)}:
+        for number in [i for i, (first, last) in enumerate(spans) if first <= position < last]:
+            assert (best[position] == number) == is_best_window(spans, number, position)
+
+
+def test_what_lies_where(tokenizer: Tokenizer):
+    example = asking("w150", context=LONG, text="where was who")
+    features = window_features("t", [example], tokenizer, 206)  # 200 tokens of context beside three of question
+    words = [tokenizer.id_to_token(token) for token in features.ids.tolist()]
+    context = LONG.split()
+    expected, segments, offsets, labels = [], [], [], []
+    for first, last in ((0, 200), (128, 328), (256, 400)):
+        expected += ["[CLS]", "where", "was", "who", "[SEP]", *context[first:last], "[SEP]"]
+        segments += [0] * 5 + [1] * (last - first + 1)
+        places = [(LONG.index(f"{word} "), LONG.index(f"{word} ") + len(word)) for word in context[first : last - 1]]
+        at = LONG.index(context[last - 1])
+        offsets += [(0, 0)] * 5 + [*places, (at, at + len(context[last - 1])), (0, 0)]
+        labels.append([150 - first + 5] * 2 if first <= 150 < last else [0, 0])
+    assert words == expected
+    assert features.segments.tolist() == segments
+    assert features.offsets.tolist() == [list(pair) for pair in offsets]
+    assert features.labels.tolist() == labels
+    assert features.cu_seqlens.tolist() == [0, 206, 412, 562]
+    assert features.counts == {}
+    assert [array.dtype for array in (features.ids, features.segments, features.offsets)] == ["int32", "int8", "int32"]
+
+
+def test_questions_of_one_context_and_of_several_lie_side_by_side(tokenizer: Tokenizer):
+    examples = [asking("Paris"), asking("w3", context=LONG), asking("Ada", text="who was born"), asking("in")]
+    together = window_features("t", examples, tokenizer, 64)
+    alone = [window_features("t", [example], tokenizer, 64) for example in examples]
+    for name in ("ids", "segments", "offsets", "may_start", "labels"):
+        joined = np.concatenate([getattr(features, name) for features in alone])
+        np.testing.assert_array_equal(getattr(together, name), joined)
+    assert np.bincount(together.example).tolist() == [features.items for features in alone]
+
+
+@pytest.mark.parametrize(
+    ("example", "length", "counts"),
+    [
+        (asking("Paris"), 64, {}),
+        (asking("Paris", 3), 64, {squad.NOT_THERE: 1}),
+        (asking("Paris", -6), 64, {squad.NOT_THERE: 1}),
+        (asking("Paris", 9999), 64, {squad.NOT_THERE: 1}),
+        (asking("London", 18), 64, {squad.NOT_THERE: 1}),
+        (asking("", 3), 64, {squad.NOT_THERE: 1}),
+        (asking(" ", 4), 64, {squad.NO_TOKEN: 1}),
+        (asking("aris"), 64, {squad.INSIDE_A_WORD: 1}),
+        (asking("born, "), 64, {squad.INSIDE_A_WORD: 1}),
+        (asking("Paris", text=" ".join(["w1"] * 65)), 384, {squad.QUESTION_CUT: 1, squad.SHORT_CONTEXT: 1}),
+        (asking("Ada", text=" ".join(["w1"] * 20)), 31, {squad.QUESTION_CUT_MORE: 1, squad.SHORT_CONTEXT: 1}),
+        (asking("x", 0, context=""), 64, {squad.EMPTY_CONTEXT: 1, squad.NOT_THERE: 1}),
+        (asking("x", 0, context=" \n"), 64, {squad.EMPTY_CONTEXT: 1, squad.NOT_THERE: 1}),
+        (asking("w1", context="w1", text="where was"), 64, {squad.SHORT_CONTEXT: 1}),
+        (asking(LONG[: LONG.index(" w30")], 0, LONG), 384, {}),
+        (asking(LONG[: LONG.index(" w31")], 0, LONG), 384, {squad.TOO_LONG: 1}),
+        (asking(LONG[: LONG.index(" w21")], 0, LONG), 24, {squad.NO_WINDOW: 1}),
+        (asking("w19 w20", None, LONG), 24, {squad.SPLIT: 1}),
+        (Question("q", "where", CONTEXT, ()), 64, {}),
+    ],
+)
+def test_every_reason_is_counted(tokenizer: Tokenizer, example: Question, length: int, counts: dict[str, int]):
+    features = window_features("t", [example] * 3, tokenizer, length)
+    assert features.counts == {reason: 3 * count for reason, count in counts.items()}
+    learnt = features.labels.any()
+    lost = {squad.NOT_THERE, squad.NO_TOKEN, squad.NO_WINDOW, squad.SPLIT}
+    assert learnt == (bool(example.answers) and not lost & counts.keys())
+
+
+def test_pieces_of_a_word_are_learnt_as_the_whole_of_it(tokenizer: Tokenizer):
+    offsets = np.array(tokenizer.encode(CONTEXT, add_special_tokens=False).offsets)
+    found, reason = gold_tokens(CONTEXT, Answer("aris", 19), offsets)
+    assert reason == squad.INSIDE_A_WORD
+    assert found is not None and CONTEXT[offsets[found[0], 0] : offsets[found[1], 1]] == "Paris"
+
+
+def test_a_tokenizer_that_cuts_texts_is_refused(tokenizer: Tokenizer):
+    cutting = Tokenizer.from_str(tokenizer.to_str())
+    cutting.enable_truncation(128)
+    with pytest.raises(PipelineError, match="cuts or pads"):
+        window_features("t", [asking("Paris")], cutting, 64)
+
+
+def test_texts_are_encoded_some_at_a_time(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch):
+    examples = [asking("w3", context=f"{LONG} w{number}") for number in range(20)]
+    whole = window_features("t", examples, tokenizer, 384)
+    monkeypatch.setattr(squad, "TEXTS", 3)
+    parts = window_features("t", examples, tokenizer, 384)
+    for field in dataclasses.fields(whole):
+        np.testing.assert_array_equal(getattr(parts, field.name), getattr(whole, field.name))
+
+
+def test_features_take_little_more_than_their_arrays(tokenizer: Tokenizer):
+    examples = [asking("w3", context=f"{LONG} w{number % 40}") for number in range(4000)]  # 100 to a context
+    window_features("t", examples[:1], tokenizer, 384)
+    tracemalloc.start()
+    features = window_features("t", examples, tokenizer, 384)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    arrays = [getattr(features, field.name) for field in dataclasses.fields(features)]
+    size = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+    assert len(features.ids) > 2_000_000
+    assert peak < 1.5 * size
+
+
+WORDS = " ".join(f"w{number}" for number in range(300))
+
+
+def run_squad_nbest(
+    features: SpanFeatures, outputs: np.ndarray, question: int, context: str, void: bool
+) -> list[tuple]:
+    """What run_squad.py does for one question, a pair of tokens at a time: texts and scores, best first."""
+    found, null = [], 1e6
+    for item in np.flatnonzero(features.example == question).tolist():
+        begin, end = features.cu_seqlens[item], features.cu_seqlens[item + 1]
+        scores = outputs[begin:end].tolist()
+        null = min(null, scores[0][0] + scores[0][1])
+        ranked = [
+            [i for i, _ in sorted(enumerate(scores), key=lambda pair: pair[1][side], reverse=True)][:20]
+            for side in (0, 1)
+        ]
+        for first in ranked[0]:
+            for last in ranked[1]:
+                inside = features.offsets[begin + first, 1] > 0 and features.offsets[begin + last, 1] > 0
+                if not inside or not features.may_start[begin + first]:
+                    continue
+                if last < first or last - first + 1 > 30:
+                    continue
+                left, right = features.offsets[begin + first, 0], features.offsets[begin + last, 1]
+                found.append((scores[first][0] + scores[last][1], context[left:right]))
+    if void:
+        found.append((null, ""))
+    kept: list[tuple] = []
+    for score, text in sorted(found, key=lambda pair: pair[0], reverse=True):
+        if len(kept) < 20 and text not in [other for other, _ in kept]:
+            kept.append((text, score))
+    if void and "" not in [text for text, _ in kept]:
+        kept.append(("", null))
+    return kept
+
+
+@given(st.integers(0, 2**32), st.sampled_from([24, 60, 384]), st.booleans(), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_spans_are_those_of_run_squad(tokenizer: Tokenizer, seed: int, length: int, void: bool, even: bool):
+    rng = np.random.default_rng(seed)
+    # words come back, so that different spans have one text
+    contexts = [" ".join(f"w{n}" for n in rng.integers(0, 30, size=rng.integers(1, 300))) for _ in range(4)]
+    examples = [Question(str(i), "where was", contexts[i % 4], ()) for i in range(6)]
+    features = window_features("t", examples, tokenizer, length)
+    outputs = rng.normal(size=(len(features.ids), 2)).astype(np.float32) * 3
+    if even:
+        outputs = outputs.round()  # many equal scores
+    for number, found in enumerate(find_spans(features, outputs, len(examples))):
+        context = examples[number].context
+        expected = run_squad_nbest(features, outputs, number, context, void)
+        spans = nbest_list(found, context, features.offsets, void)
+        if not [text for text, _ in expected if text]:
+            assert len([span for span in spans if span["text"]]) == 1  # run_squad.py says "empty"
+            continue
+        assert [span["text"] for span in spans] == [text for text, _ in expected]
+        np.testing.assert_allclose([span["score"] for span in spans], [score for _, score in expected], atol=1e-5)
+        weights = np.exp([score for _, score in expected])
+        np.testing.assert_allclose([span["probability"] for span in spans], weights / weights.sum(), atol=1e-6)
+        assert all(context[span["start"] : span["end"]] == span["text"] for span in spans)
+
+
+def test_where_the_best_starts_and_ends_do_not_meet_the_best_span_of_all_is_taken(tokenizer: Tokenizer):
+    example = Question("q", "where", WORDS, (Answer("w1", 3),))
+    features = window_features("t", [example], tokenizer, 384)
+    outputs = np.zeros((len(features.ids), 2))
+    outputs[200:230, 0] = 5.0
+    outputs[10:40, 1] = 5.0  # all best ends lie before all best starts
+    outputs[100, 0], outputs[105, 1] = 4.0, 4.0
+    (found,) = find_spans(features, outputs, 1)
+    spans = nbest_list(found, WORDS, features.offsets, False)
+    assert spans == [
+        {
+            "text": "w97 w98 w99 w100 w101 w102",
+            "start": WORDS.index("w97"),
+            "end": WORDS.index(" w103"),
+            "score": 8.0,
+            "probability": 1.0,
+        }
+    ]
+
+
+def test_no_answer_is_the_least_score_of_all_windows(tokenizer: Tokenizer):
+    features = window_features("t", [Question("q", "where", WORDS, ())], tokenizer, 204)
+    outputs = np.zeros((len(features.ids), 2))
+    outputs[features.cu_seqlens[:-1]] = [[3.0, 1.0], [2.0, 0.5]]
+    (found,) = find_spans(features, outputs, 1)
+    assert found.null == 2.5
+    assert nbest_list(found, WORDS, features.offsets, True)[0]["text"] == ""
+
+
+@pytest.mark.parametrize("block", [1, 2, 512])
+def test_blocks_of_questions_change_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, block: int):
+    examples = [Question(str(i), "where", WORDS[: 90 * i], ()) for i in range(5)]  # the first context is empty
+    features = window_features("t", examples, tokenizer, 100)
+    outputs = np.random.default_rng(0).normal(size=(len(features.ids), 2))
+    monkeypatch.setattr(squad, "QUESTIONS", block)
+    found = [nbest_list(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
+    monkeypatch.undo()
+    assert found == [nbest_list(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
+    assert [span["text"] for span in found[0]] == [""]
+
+
+def test_ten_thousand_questions_take_seconds(tokenizer: Tokenizer):
+    examples = [Question(str(i), "where", f"{WORDS[: 600 + i % 7]}", ()) for i in range(10_570)]
+    features = window_features("t", examples, tokenizer, 384)
+    outputs = np.random.default_rng(0).normal(size=(len(features.ids), 2)).astype(np.float32)
+    begin = time.process_time()
+    size = 0
+    for example, found in zip(examples, find_spans(features, outputs, len(examples)), strict=True):
+        spans = nbest_list(found, example.context, features.offsets, True)
+        if int(example.id) % 10 == 0:
+            size += len(json.dumps(spans))
+    assert time.process_time() - begin < 15  # 1 s; minutes one pair at a time
+    assert size / (len(examples) / 10) < 5000  # bytes of a question

@@ -10,24 +10,24 @@ import torch
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.finetuning.batches import make_batch, training_batches
-from pipeline_src.finetuning.losses import LOSSES
-from pipeline_src.tasks import tagging
+from pipeline_src.finetuning.heads import LOSSES
+from pipeline_src.finetuning.task_data import make_batch, training_batches
 from pipeline_src.tasks.features import NO_TAG, TokenFeatures
-from pipeline_src.tasks.files.conll import Example
-from pipeline_src.tasks.files.spec import load_spec
+from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.metrics import entity_f1
+from pipeline_src.tasks.readers import TaggedSentence
+from pipeline_src.tasks.spec import load_spec
 
-NER, POS = load_spec("ner"), load_spec("pos")
+NER, POS = make_task(load_spec("ner")), make_task(load_spec("pos"))
 EXAMPLES = [
-    Example("0", 1, ("Zoe", "was", "born", "in", "Paris"), ("B-PER", "O", "O", "O", "B-LOC")),
-    Example("1", 1, ("Where", "?"), ("O", "O")),
-    Example("2", 2, ("Paris-was", "\u200b"), ("B-MISC", "I-MISC")),
+    TaggedSentence("0", 1, ("Zoe", "was", "born", "in", "Paris"), ("B-PER", "O", "O", "O", "B-LOC")),
+    TaggedSentence("1", 1, ("Where", "?"), ("O", "O")),
+    TaggedSentence("2", 2, ("Paris-was", "\u200b"), ("B-MISC", "I-MISC")),
 ]
 
 
-def sentence(number: int, words: str, document: int = 1) -> Example:
-    return Example(str(number), document, tuple(words.split()), ("O",) * len(words.split()))
+def sentence(number: int, words: str, document: int = 1) -> TaggedSentence:
+    return TaggedSentence(str(number), document, tuple(words.split()), ("O",) * len(words.split()))
 
 
 def shown(tokenizer: Tokenizer, features: TokenFeatures) -> list[str]:
@@ -46,7 +46,7 @@ def oracle(features: TokenFeatures, tags: int) -> np.ndarray:
 
 
 def test_the_first_token_of_a_word_carries_its_tag(tokenizer: Tokenizer):
-    features = tagging.features(NER, EXAMPLES, tokenizer, 64)
+    features = NER.features(EXAMPLES, tokenizer, 64)
     assert shown(tokenizer, features) == [
         "[CLS] Z ##o ##e WAS BORN IN PARIS WHERE ? [SEP]",
         "[CLS] PARIS - was [UNK] [SEP]",
@@ -58,13 +58,13 @@ def test_the_first_token_of_a_word_carries_its_tag(tokenizer: Tokenizer):
     assert features.counts == {"words without a token, read as [UNK]": 1}
     assert (features.ids.dtype, features.segments.dtype, features.labels.dtype) == (np.int32, np.int8, np.int64)
     assert not features.segments.any()
-    assert tagging.outputs(NER) == 9
+    assert NER.num_outputs == 9
 
 
 def test_a_later_window_begins_with_sentences_before_it(tokenizer: Tokenizer):
     examples = [sentence(0, "w0 w1 w2 w3 w4 w5 w6"), sentence(1, "w7 w8"), sentence(2, "w9"), sentence(3, "w10 w11")]
     examples += [sentence(4, "w12 w13 w14 w15 w16 w17 w18 w19 w20 w21"), sentence(5, "w22", document=2)]
-    features = tagging.features(NER, examples, tokenizer, 14)  # 12 tokens, 3 of them context at most
+    features = NER.features(examples, tokenizer, 14)  # 12 tokens, 3 of them context at most
     assert shown(tokenizer, features) == [
         "[CLS] W0 W1 W2 W3 W4 W5 W6 W7 W8 W9 W10 W11 [SEP]",
         "[CLS] w10 w11 W12 W13 W14 W15 W16 W17 W18 W19 W20 W21 [SEP]",
@@ -76,13 +76,13 @@ def test_a_later_window_begins_with_sentences_before_it(tokenizer: Tokenizer):
 
 def test_context_gives_way_to_what_must_be_tagged(tokenizer: Tokenizer):
     examples = [sentence(0, "w0 w1"), sentence(1, "w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13")]
-    features = tagging.features(NER, examples, tokenizer, 14)
+    features = NER.features(examples, tokenizer, 14)
     assert [window.split()[1] for window in shown(tokenizer, features)] == ["W0", "W2"]
 
 
 def test_a_sentence_longer_than_the_window_is_cut_between_words(tokenizer: Tokenizer):
     example = sentence(0, " ".join(f"w{number}" for number in range(30)) + " ok by " + "x" * 40 + " w30")
-    features = tagging.features(NER, [example], tokenizer, 16)
+    features = NER.features([example], tokenizer, 16)
     windows = shown(tokenizer, features)
     assert windows[2] == "[CLS] W28 W29 O ##k B ##y [SEP]"
     assert windows[3] == "[CLS] X" + " ##x" * 13 + " [SEP]"
@@ -100,18 +100,18 @@ def test_every_word_is_tagged_once_and_leads_back(tokenizer: Tokenizer, length: 
     examples = []
     for number in range(200):
         words = [rng.choice(["w1", "born", "xyz", "a-b", "\u200b", "."]) for _ in range(rng.randint(1, 40))]
-        tags = tuple(rng.choice(NER.labels) for _ in words)
-        examples.append(Example(str(number), number // 7, tuple(words), tags))
-    features = tagging.features(NER, examples, tokenizer, length)
+        tags = tuple(rng.choice(NER.spec.labels) for _ in words)
+        examples.append(TaggedSentence(str(number), number // 7, tuple(words), tags))
+    features = NER.features(examples, tokenizer, length)
     assert np.diff(features.cu_seqlens).max() <= length
     assert sorted(features.word[features.word >= 0]) == list(range(sum(len(e.words) for e in examples)))
     assert np.array_equal(features.labels >= 0, features.word >= 0)
-    rows = tagging.predict(NER, examples, features, oracle(features, 9))
+    rows = NER.predict(examples, features, oracle(features, 9))
     assert [tuple(row["prediction"]) for row in rows] == [example.tags for example in examples]
 
 
 def test_batches_hold_labels_by_token_and_count_the_tagged(tokenizer: Tokenizer):
-    features = tagging.features(NER, EXAMPLES, tokenizer, 64)
+    features = NER.features(EXAMPLES, tokenizer, 64)
     batch = make_batch(features, np.array([1, 0]))
     assert batch.labels.tolist() == [*features.labels[11:].tolist(), *features.labels[:11].tolist()]
     assert batch.counts == {"task": 9}
@@ -120,7 +120,7 @@ def test_batches_hold_labels_by_token_and_count_the_tagged(tokenizer: Tokenizer)
 
 def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
     """However a batch is cut, its summed losses over its count are the same."""
-    features = tagging.features(NER, EXAMPLES, tokenizer, 64)
+    features = NER.features(EXAMPLES, tokenizer, 64)
     outputs = torch.randn(len(features.ids), 9, generator=torch.Generator().manual_seed(0))
     sums = []
     for items in ([0], [1], [0, 1]):
@@ -131,31 +131,31 @@ def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
 
 
 def test_predictions_are_a_tag_a_word_and_score_from_json(tokenizer: Tokenizer):
-    features = tagging.features(NER, EXAMPLES, tokenizer, 64)
+    features = NER.features(EXAMPLES, tokenizer, 64)
     outputs = oracle(features, 9)
     outputs[np.flatnonzero(features.word == 8), [0]] = 9.0  # the second word of Paris-was is called O
-    rows = json.loads(json.dumps(tagging.predict(NER, EXAMPLES, features, outputs)))
+    rows = json.loads(json.dumps(NER.predict(EXAMPLES, features, outputs)))
     assert [row["prediction"] for row in rows] == [list(e.tags) for e in EXAMPLES[:2]] + [["B-MISC", "O"]]
     assert 0.9 < rows[0]["confidence"] < rows[2]["confidence"] < 1
-    assert tagging.score(NER, "ner", EXAMPLES, rows[::-1]) == {"entity_f1": pytest.approx(200 / 3)}
-    assert tagging.majority_baseline(NER, "ner", EXAMPLES) == {"entity_f1": 0.0}
-    third = tagging.example_results(NER, "ner", EXAMPLES, rows)[2]
+    assert NER.score("ner", EXAMPLES, rows[::-1]) == {"entity_f1": pytest.approx(200 / 3)}
+    assert NER.majority_baseline("ner", EXAMPLES) == {"entity_f1": 0.0}
+    third = NER.example_results("ner", EXAMPLES, rows)[2]
     assert (third.text, third.words, third.right) == ("Paris-was \u200b", 2, 0.5)
     assert (third.gold, third.predicted, third.confidence) == ("B-MISC I-MISC", "B-MISC O", rows[2]["confidence"])
 
 
 def test_parts_of_speech_are_judged_word_by_word():
-    examples = [Example("0", 0, ("a", "b", "c"), ("X", "VERB", "X")), Example("1", 1, ("d",), ("NOUN",))]
+    examples = [TaggedSentence("0", 0, ("a", "b", "c"), ("X", "VERB", "X")), TaggedSentence("1", 1, ("d",), ("NOUN",))]
     rows = [{"id": "0", "prediction": ["X", "X", "X"]}, {"id": "1", "prediction": ["NOUN"]}]
-    assert tagging.score(POS, "pos", examples, rows) == {"accuracy": 75.0}
-    assert tagging.majority_baseline(POS, "pos", examples) == {"accuracy": 50.0}
-    assert tagging.example_results(POS, "pos", examples, rows)[0].confidence is None
+    assert POS.score("pos", examples, rows) == {"accuracy": 75.0}
+    assert POS.majority_baseline("pos", examples) == {"accuracy": 50.0}
+    assert POS.example_results("pos", examples, rows)[0].confidence is None
 
 
 @pytest.mark.parametrize("value", [["O"], ["O", "B-GEO"], "OO", None, [["O"], "O"], ["O", 1]])
 def test_a_prediction_is_a_tag_for_each_word(value: object):
     with pytest.raises(PipelineError, match="not a prediction[\\s\\S]*each of the 2 words"):
-        tagging.score(NER, "ner", EXAMPLES[1:2], [{"id": "1", "prediction": value}])
+        NER.score("ner", EXAMPLES[1:2], [{"id": "1", "prediction": value}])
 
 
 def conlleval(sentences: list[tuple[list[str], list[str]]]) -> float:
@@ -192,8 +192,8 @@ def test_entity_f1_is_conllevals(seed: int):
     rng = random.Random(seed)
     sentences = []
     for _ in range(rng.choice([1, 10, 300])):
-        gold = [rng.choice(NER.labels if rng.random() < 0.5 else ("O",)) for _ in range(rng.randint(1, 25))]
-        guess = [tag if rng.random() < 0.8 else rng.choice(NER.labels) for tag in gold]
+        gold = [rng.choice(NER.spec.labels if rng.random() < 0.5 else ("O",)) for _ in range(rng.randint(1, 25))]
+        guess = [tag if rng.random() < 0.8 else rng.choice(NER.spec.labels) for tag in gold]
         sentences.append((gold, guess))
     gold, guess = ([list(side) for side in sides] for sides in zip(*sentences, strict=True))
     expected = conlleval(sentences)

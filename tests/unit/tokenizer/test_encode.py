@@ -9,6 +9,7 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from pipeline_src.examples.token_store import id_type
 from pipeline_src.tokenizer import encode
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, reserved_tokens
@@ -88,7 +89,7 @@ def test_the_cache_is_bounded(tokenizer, monkeypatch):
 
 @pytest.mark.parametrize("longest", [4, 100])
 def test_words_of_more_characters_than_allowed_are_unknown(pieces, longest):
-    tokenizer = build_tokenizer([*pieces, "rivers"], lowercase=True, longest_word=longest)
+    tokenizer = build_tokenizer([*pieces, "rivers"], lowercase=True, max_word_length=longest)
     text = "rivers old " + "o" * (longest + 1)
     ids = Encoder(tokenizer).encode(text)
     assert ids == tokenizer.encode(text, add_special_tokens=False).ids
@@ -96,15 +97,14 @@ def test_words_of_more_characters_than_allowed_are_unknown(pieces, longest):
     assert (ids[0] == unknown) == (longest == 4) and ids[-1] == unknown
 
 
-@pytest.mark.parametrize(
-    ("entries", "id_type"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32), (70_000, np.uint32)]
-)
-def test_ids_are_as_wide_as_the_vocabulary_needs(entries, id_type):
-    tokenizer = Tokenizer(WordPiece({str(number): number for number in range(entries)}, unk_token="0"))
+@pytest.mark.parametrize(("size", "expected"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32), (70_000, np.uint32)])
+def test_ids_are_as_wide_as_the_vocabulary_needs(size, expected):
+    tokenizer = Tokenizer(WordPiece({str(number): number for number in range(size)}, unk_token="0"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
-    texts = [f"{entries - 1} 7", "65535 and 12"]
-    ids, lengths = Encoder(tokenizer).encode_batch(texts)
-    assert ids.dtype == id_type and ids[0] == entries - 1 and lengths.tolist() == [2, 3]
+    texts = [f"{size - 1} 7", "65535 and 12"]
+    stored = id_type(size).newbyteorder("=")
+    ids, lengths = Encoder(tokenizer, stored).encode_batch(texts)
+    assert ids.dtype == stored == expected and ids[0] == size - 1 and lengths.tolist() == [2, 3]
     assert [Encoder(tokenizer).encode(text) for text in texts] == [
         tokenizer.encode(text, add_special_tokens=False).ids for text in texts
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
-from pipeline_src.tokenizer.load import check_entries, load_tokenizer
+from pipeline_src.tokenizer.load import check_vocab_size, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import (
     SPECIAL_TOKENS,
     build_tokenizer,
@@ -33,7 +33,7 @@ def test_few_reserved_entries_follow_pad(unused):
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_saved_files_load(tmp_path, pieces, lowercase):
     vocabulary = reserved_tokens(3) + pieces[5:]
-    save_tokenizer(tmp_path, vocabulary, lowercase, longest_word=7)
+    save_tokenizer(tmp_path, vocabulary, lowercase, max_word_length=7)
     loaded, built = load_tokenizer(tmp_path), build_tokenizer(vocabulary, lowercase, 7)
     for text in ("The OLDEST river", "[SEP] [unused1] café", "riverriver"):
         assert loaded.encode(text).ids == built.encode(text).ids
@@ -47,7 +47,14 @@ def test_a_folder_without_tokenizer_is_one_clear_error(tmp_path):
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
+BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+PANICS = [  # of tokenizers, which are no Exception
+    {"model": BPE, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+    {"model": BPE | {"merges": [["a", "b"]], "continuing_subword_prefix": "####"}},
+]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", *map(json.dumps, PANICS)])
 def test_a_damaged_tokenizer_is_one_clear_error(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(PipelineError, match="not a tokenizer"):
@@ -81,9 +88,9 @@ def test_an_empty_vocabulary_is_one_clear_error():
 
 def test_ids_that_two_entries_share_or_the_model_lacks_are_one_clear_error(tmp_path, pieces):
     save_tokenizer(tmp_path, pieces, lowercase=True)
-    check_entries(load_tokenizer(tmp_path), len(pieces), tmp_path)
+    check_vocab_size(load_tokenizer(tmp_path), len(pieces), tmp_path)
     with pytest.raises(PipelineError, match="more entries than the model"):
-        check_entries(load_tokenizer(tmp_path), len(pieces) - 1, tmp_path)
+        check_vocab_size(load_tokenizer(tmp_path), len(pieces) - 1, tmp_path)
     written = json.loads((tmp_path / "tokenizer.json").read_text())
     (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
     with pytest.raises(PipelineError, match="not the vocabulary of tokenizer.json"):
@@ -96,4 +103,4 @@ def test_ids_that_two_entries_share_or_the_model_lacks_are_one_clear_error(tmp_p
     written["model"]["vocab"]["twice"] = 10**6
     (tmp_path / "tokenizer.json").write_text(json.dumps(written))
     with pytest.raises(PipelineError, match="'twice' has id 1,000,000"):
-        check_entries(load_tokenizer(tmp_path), len(pieces) + 1, tmp_path)
+        check_vocab_size(load_tokenizer(tmp_path), len(pieces) + 1, tmp_path)

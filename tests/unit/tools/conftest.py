@@ -1,5 +1,21 @@
 """Servers and catalogues of the tests of ``sources``, for the tool that lists a dump's parts."""
 
-from tests.unit.sources.conftest import no_waiting, project, web
+import argparse
+
+import pytest
+
+from tests.unit.download.conftest import no_waiting, project, web
 
 __all__ = ["no_waiting", "project", "web"]
+
+
+@pytest.fixture
+def call():
+    """Run a tool with command-line arguments."""
+
+    def run(tool, *given) -> int | None:
+        parser = argparse.ArgumentParser()
+        tool.add_arguments(parser)
+        return tool.main(parser.parse_args([str(argument) for argument in given]))
+
+    return run

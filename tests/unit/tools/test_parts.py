@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.params.study import load_study
-from pipeline_src.sources.catalogue import resolve
-from pipeline_src.sources.corpus_source import load_corpus_source
+from pipeline_src.common.yaml_files import SOURCES
+from pipeline_src.config.study import load_study
+from pipeline_src.download.catalogue import load_source, resolve
 from pipeline_src.tools import parts as tool
 
 DATE = "20260901"
@@ -38,15 +38,15 @@ def listing(ranges: list[str], name: str = "enwiki") -> bytes:
 def enwiki(web, monkeypatch: pytest.MonkeyPatch):
     """The catalogue's own entries, with lists of sums on this machine; the catalogue itself admits https alone."""
 
-    def local(name: str):
-        source = load_corpus_source(name)
+    def local(folder: str, name: str):
+        source = load_source(folder, name)
         files = tuple(
             file.model_copy(update={"checksum_file": file.checksum_file and web.url("/{date}/sums.txt")})
             for file in source.files
         )
         return source.model_copy(update={"files": files})
 
-    monkeypatch.setattr(tool, "load_corpus_source", local)
+    monkeypatch.setattr(tool, "load_source", local)
     web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
     return web
 
@@ -81,7 +81,7 @@ def test_parts_go_into_the_study_in_natural_order_and_all_else_stays(enwiki, stu
     out = capsys.readouterr().out
     assert f"5 parts of enwiki {DATE}, {RANGES[0]} to {RANGES[-1]}" in out and "make study" in out
     for part in RANGES:
-        resolve("enwiki", load_corpus_source("enwiki"), date=DATE, part=part)
+        resolve("enwiki", load_source(SOURCES, "enwiki"), date=DATE, part=part)
 
 
 def test_a_second_time_changes_the_list_alone(enwiki, study: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_wiki_in_one_file(enwiki, study: Path) -> None:
         ({"dump": "own-wikipedia"}, "no dates with parts to list: own-wikipedia"),
         ({"dump": "shakespeare-sample"}, "no dates with parts to list"),
         ({"date": "2026-09-01"}, "not a date of a dump: 2026-09-01"),
-        ({"date": "20200101"}, r"no dump of that date: 20200101\n  where:  \S+/20200101/sums.txt\n  remedy: choose"),
+        ({"date": "20200101"}, r"no dump of that date: 20200101\n  where:  \S+/20200101/sums.txt\n  hint: choose"),
     ],
 )
 def test_what_cannot_be_listed_is_one_clear_error(enwiki, study: Path, arguments: dict, message: str) -> None:
@@ -146,7 +146,7 @@ def test_a_dump_that_is_still_being_made(enwiki, study: Path) -> None:
         run()
     whole = listing(RANGES).decode().splitlines(keepends=True)
     enwiki.files[address] = "".join(line for line in whole if "index27" not in line).encode()
-    with pytest.raises(PipelineError, match=r"not whole yet: a file is not listed: enwiki-20260901\S+index27\S+"):
+    with pytest.raises(PipelineError, match=r"not complete yet: a file is not listed: enwiki-20260901\S+index27\S+"):
         run()
 
 

@@ -9,16 +9,16 @@ from apache_beam.io.tfrecordio import _TFRecordUtil
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
+from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.pairs import PairRules, document_pairs
-from pipeline_src.params.pretrain import Masking
-from pipeline_src.pretraining.loading.batches import open_examples
-from pipeline_src.pretraining.loading.readable import shown_examples
+from pipeline_src.examples.token_store import TokenStore
+from pipeline_src.pretraining.data import open_examples, shown_examples
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tokenizer.token_store import TokenStore
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
-from pipeline_src.tools import export_examples as export
+from pipeline_src.tools import export, export_examples
 from pipeline_src.tools import show_examples as show
-from pipeline_src.tools.tfrecord import _example_class, serialise_example
+from pipeline_src.tools.export_examples import _example_class, serialise_example
+from pipeline_src.tools.preset import preset_text
 
 WORDS = ["the", "river", "ran", "##s", "##ning", "through", "town", "old", "."]
 
@@ -26,34 +26,34 @@ WORDS = ["the", "river", "ran", "##s", "##ning", "through", "town", "old", "."]
 @pytest.fixture
 def study(tmp_path, monkeypatch, make_store, root):
     """A study whose stages up to ``examples`` have run."""
-    (tmp_path / "params.yaml").write_text((root / "workflow/presets/test.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
     monkeypatch.chdir(tmp_path)
-    for folder in ("data/tokens", "data/examples/short", "data/vocabulary"):
+    for folder in ("data/tokens", "data/examples/phase1", "data/vocabulary"):
         (tmp_path / folder).mkdir(parents=True)
     save_tokenizer(tmp_path / "data/vocabulary", [*SPECIAL_TOKENS, *WORDS], lowercase=True)
     rng = np.random.default_rng(0)
     documents = [[rng.integers(5, 14, rng.integers(3, 12)).tolist() for _ in range(9)] for _ in range(60)]
     store = make_store(tmp_path / "data/tokens", documents)
-    rules = PairRules(64, 0.1, 0.5, "next_sentence", 3)
-    np.save(tmp_path / "data/examples/short/train.npy", document_pairs(store, 0, 60, rules, [1]))
-    write_json(tmp_path / "data/examples/manifest.json", {"pairs": "next_sentence", "short": {"length": 64}})
+    rules = PairRules(64, 0.1, 0.5, "nsp", 3)
+    np.save(tmp_path / "data/examples/phase1/train.npy", document_pairs(store, 0, 60, rules, [1]))
+    write_json(tmp_path / "data/examples/manifest.json", {"pairs": "nsp", "phase1": {"length": 64}})
     return tmp_path
 
 
 def opened():
-    return open_examples("short", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1, "masked")
+    return open_examples("phase1", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1, "mlm")
 
 
 @pytest.fixture
 def left_to_right(study):
     """The same study, whose model is to predict every next word."""
     params = (study / "params.yaml").read_text()
-    params = params.replace("objective: masked", "objective: left_to_right")
-    (study / "params.yaml").write_text(params.replace("pairs: next_sentence", "pairs: none"))
+    params = params.replace("objective: mlm", "objective: clm")
+    (study / "params.yaml").write_text(params.replace("pair_objective: nsp", "pair_objective: none"))
     store = TokenStore("data/tokens", "train")
     rules = PairRules(64, 0.1, 0.5, "none", 2)
-    np.save(study / "data/examples/short/train.npy", document_pairs(store, 0, len(store), rules, [1]))
-    write_json("data/examples/manifest.json", {"pairs": "none", "short": {"length": 64}})
+    np.save(study / "data/examples/phase1/train.npy", document_pairs(store, 0, len(store), rules, [1]))
+    write_json("data/examples/manifest.json", {"pairs": "none", "phase1": {"length": 64}})
     return study
 
 
@@ -66,7 +66,7 @@ def arguments(tool, *given: str) -> argparse.Namespace:
 def test_show_prints_the_text_with_its_masks(study, capsys):
     show.main(arguments(show, "--example", "3"))
     printed = capsys.readouterr().out
-    assert "example 3 (short, train):" in printed and "  A: " in printed and "  B: " in printed
+    assert "example 3 (phase1, train):" in printed and "  A: " in printed and "  B: " in printed
     batch = opened().batch(np.asarray([3]))
     assert f"{len(batch.predicted)} predicted" in printed
     text = printed.split("\n\n")[1]
@@ -98,7 +98,7 @@ def test_show_prints_what_a_left_to_right_model_sees(left_to_right, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith(show.NEXT_KEY) and "  B: " not in printed
     tokenizer = load_tokenizer("data/vocabulary")
-    examples = open_examples("short", "train", tokenizer, 0.15, Masking(), 1, "left_to_right")
+    examples = open_examples("phase1", "train", tokenizer, 0.15, Masking(), 1, "clm")
     batch = examples.batch(np.asarray([3]))
     assert f"{len(batch.ids)} tokens, {len(batch.ids) - 1} predicted\n" in printed
     words = "".join(f" {tokenizer.id_to_token(number)}" for number in batch.ids[1:-1].tolist()).replace(" ##", "")
@@ -108,7 +108,7 @@ def test_show_prints_what_a_left_to_right_model_sees(left_to_right, capsys):
 
 def test_a_left_to_right_model_sees_what_it_predicts_only_afterwards(left_to_right):
     tokenizer = load_tokenizer("data/vocabulary")
-    examples = open_examples("short", "train", tokenizer, 0.15, Masking(), 1, "left_to_right")
+    examples = open_examples("phase1", "train", tokenizer, 0.15, Masking(), 1, "clm")
     for example in shown_examples(examples, tokenizer, seed=1):
         assert example["pair"] is None and len(example["segments"]) == 1
         for piece in example["segments"][0]:
@@ -139,7 +139,7 @@ def parse(data: bytes) -> dict[str, list]:
 
 @pytest.mark.parametrize("per_file", [1 << 16, 50])
 def test_both_formats_hold_what_training_sees(study, monkeypatch, per_file):
-    monkeypatch.setattr(export, "AT_ONCE", 16)
+    monkeypatch.setattr(export_examples, "AT_ONCE", 16)
     monkeypatch.setenv("PIPELINE_WORKERS", "2")
     export.main(arguments(export, "tf", "--format", "tfrecord", "--per-file", str(per_file)))
     export.main(arguments(export, "pq", "--format", "parquet", "--per-file", str(per_file)))
@@ -180,14 +180,14 @@ def test_export_refuses_what_it_cannot_do(study):
     (study / "there").mkdir()
     with pytest.raises(PipelineError, match="exists already"):
         export.main(arguments(export, "there"))
+    with pytest.raises(PipelineError, match="an option of another format: --pooling\n  where:  --format parquet"):
+        export.main(arguments(export, "new", "--format", "parquet", "--pooling", "max"))
     params = (study / "params.yaml").read_text()
     (study / "params.yaml").write_text(params.replace("dynamic: false", "dynamic: true"))
     with pytest.raises(PipelineError, match="dynamic masks"):
         export.main(arguments(export, "new"))
-    params = params.replace("objective: masked", "objective: left_to_right").replace(
-        "pairs: next_sentence", "pairs: none"
-    )
+    params = params.replace("objective: mlm", "objective: clm").replace("pair_objective: nsp", "pair_objective: none")
     (study / "params.yaml").write_text(params)
-    with pytest.raises(PipelineError, match="for masked words: pretrain.objective: left_to_right"):
+    with pytest.raises(PipelineError, match="for masked words: pretrain.objective: clm"):
         export.main(arguments(export, "new"))
     assert not (study / "new").exists()

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from pipeline_src.models import attention, disentangled, dropout, heads, linear_cross_entropy, packed_layout
-from pipeline_src.models.compiling import compile_parts
-from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.models import attention, bert, deberta, losses
+from pipeline_src.models.bert import compile_parts
+from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.training.distributed import Distributed, init_distributed
-from pipeline_src.training.optimiser import make_optimiser
+from pipeline_src.training.optimizers import make_optimizer
 from tests.flash_on_cpu import flash_on_cpu
 from tests.unit.training.rehearsal import LONGEST, make_batch, make_loop, member_of, objective_of, pretraining_batches
 
@@ -32,13 +32,13 @@ KERNELS = flash_on_cpu()
 def take_them(compiler: str = "") -> None:
     """From now on the project's code takes its branches for a GPU, and torch.compile this back end."""
     KERNELS.__enter__()
-    attention.choose = lambda *_: "flash"
-    dropout.dropout = attention.drop = lambda inner, rate: F.dropout(inner, rate) if rate else inner
-    packed_layout.always_masked = lambda cu_seqlens: True
-    disentangled.in_runs, disentangled.drop = disentangled.in_rectangles, dropout.dropout
-    heads.sampled_cross_entropy = sample_of_all
-    heads.linear_cross_entropy = lambda hidden, weight, bias, labels: linear_cross_entropy.summed_cross_entropy(
-        linear_cross_entropy.aligned_scores(hidden, weight, bias), labels
+    attention.choose = lambda *_: "flash_varlen"
+    attention.apply_dropout = deberta.apply_dropout = lambda inner, rate: F.dropout(inner, rate) if rate else inner
+    attention.always_masked = lambda cu_seqlens: True
+    deberta.disentangled_grouped = deberta.disentangled_padded
+    bert.sampled_cross_entropy = sample_of_all
+    bert.linear_cross_entropy = lambda hidden, weight, bias, labels: losses.summed_cross_entropy(
+        losses.aligned_logits(hidden, weight, bias), labels
     )
     if compiler:
         from torch._dynamo.variables import constant, tensor
@@ -49,18 +49,19 @@ def take_them(compiler: str = "") -> None:
 
 def sample_of_all(hidden: Any, weight: Any, bias: Any, labels: Any, draws: Any) -> tuple[Any, ...]:
     """As the project samples on a GPU: of all scores at once."""
-    scores = linear_cross_entropy.aligned_scores(hidden, weight, bias)
+    scores = losses.aligned_logits(hidden, weight, bias)
     with torch.no_grad():
-        drawn = linear_cross_entropy.draw_entries(scores.float().softmax(1), draws)
-    return *linear_cross_entropy.summed_cross_entropy(scores, labels), drawn
+        drawn = losses.sample_tokens(scores.float().softmax(1), draws)
+    return *losses.summed_cross_entropy(scores, labels), drawn
 
 
 def count_graphs() -> None:
     """A program: compile as the stage does and take steps; print which code was compiled, graphs by step, and breaks.
 
     Its arguments are the number of batches; torch.compile's back end; and an objective and an architecture, or nothing
-    or ``recompute`` for masked words and BERT. Batches are of other sizes each; then come the edges: every sequence
-    full, one sequence alone, and one of which a single token is predicted; and at last batches without training.
+    or ``activation_checkpointing`` for masked words and BERT. Batches are of other sizes each; then come the edges:
+    every sequence full, one sequence alone, and one of which a single token is predicted; and at last batches without
+    training.
     """
     from torch._dynamo.utils import counters, get_compilation_metrics
 
@@ -69,11 +70,13 @@ def count_graphs() -> None:
     if len(of) == 2:
         objective = member_of(*of, KINDS_OF_BLOCKS.get(of[1], 2))()
     else:
-        objective = objective_of("masked", attention="flash", recompute=of == ["recompute"])()
-    objective.draw_weights(torch.Generator().manual_seed(0))
+        objective = objective_of(
+            "mlm", attention="flash_varlen", activation_checkpointing=of == ["activation_checkpointing"]
+        )()
+    objective.init_weights(torch.Generator().manual_seed(0))
     compile_parts(objective)
     process, graphs = Distributed(0, 1, CPU, torch.bfloat16), []
-    loop = make_loop(objective, make_optimiser(objective, 1e-3, 0.01), process)
+    loop = make_loop(objective, make_optimizer(objective, 1e-3, 0.01), process)
     edges = [[make_batch(np.random.default_rng(1), np.array(lengths))] for lengths in ([LONGEST] * 4, [30], [6])]
     for _ in loop.run([*pretraining_batches(int(batches)), *edges]):
         graphs.append(counters["stats"]["unique_graphs"])
@@ -96,12 +99,12 @@ def train_together() -> None:
     """
     compiler = "".join(sys.argv[1:])
     take_them(compiler)
-    objective = objective_of("masked", attention="flash", hidden_dropout_prob=0.0, vocab_size=8_000)()
-    objective.draw_weights(torch.Generator().manual_seed(0))
+    objective = objective_of("mlm", attention="flash_varlen", hidden_dropout_prob=0.0, vocab_size=8_000)()
+    objective.init_weights(torch.Generator().manual_seed(0))
     if compiler:
         compile_parts(objective)
     with init_distributed("bfloat16") as distributed:
-        loop = make_loop(objective, make_optimiser(objective, 1e-3, 0.01), distributed)
+        loop = make_loop(objective, make_optimizer(objective, 1e-3, 0.01), distributed)
         loop.last = 2
         for _ in loop.run(shared_batches(distributed)):
             pass

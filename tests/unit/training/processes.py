@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +13,9 @@ from safetensors.torch import load_file
 
 from pipeline_src.common.files import read_json
 from pipeline_src.examples.build_examples import run as plan_examples
-from tests.forks import Forks
-from tests.unit.pretraining.small import EXAMPLES, make_study, make_teacher
+from tests.children import Child
+from tests.unit.pretraining.small import EXAMPLES, build_teacher, make_study
 
-TRAININGS = Forks(
-    {"train": "tests.unit.pretraining.small:train_short"},
-    ["tests.unit.pretraining.small", "tests.unit.training.warmed"],
-    OMP_WAIT_POLICY="PASSIVE", OMP_NUM_THREADS="1",
-)  # fmt: skip
 TORCHRUN = {
     "RANK": "{}",
     "LOCAL_RANK": "{}",
@@ -40,7 +34,7 @@ SRUN = {
 
 def launch(
     folder: Path | list[Path], size: int, variables: dict[str, str], each: list[dict] | None = None, **changes
-) -> list[subprocess.Popen]:
+) -> list[Child]:
     """Start ``size`` processes that train together in ``folder``, or in one each, with changes of ``each`` besides."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -51,50 +45,57 @@ def launch(
     for rank in range(size):
         shape = {name: form.format(rank, size=size, port=port) for name, form in variables.items()}
         own = json.dumps(changes | (each[rank] if each else {}))
-        started.append(TRAININGS.start(["train", own], places[rank], outer | shape))
+        started.append(Child("tests.unit.pretraining.small:train_short", [own], places[rank], outer | shape, False))
     return started
 
 
-def said(processes: list[subprocess.Popen]) -> list[str]:
+def said(processes: list[Child]) -> list[str]:
     """Wait for all; returns what they said."""
     texts = [process.communicate(timeout=240)[0] for process in processes]
     print("\n".join(text[-2000:] for text in texts))  # shown where a test fails
     return texts
 
 
-def finish(processes: list[subprocess.Popen]) -> list[int]:
+def finish(processes: list[Child]) -> list[int]:
     """Wait for all; returns their statuses."""
     said(processes)
     return [process.returncode for process in processes]
 
 
-def new_study(folder: Path, pairs: str = "next_sentence") -> Path:
+def new_study(folder: Path, pairs: str = "nsp") -> Path:
     """Make what a training reads in ``folder``, with examples of such pairs."""
     make_study(folder)
-    make_teacher(folder)
+    build_teacher(folder)
     before = Path.cwd()
     os.chdir(folder)
-    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"pairs": pairs}))
+    plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": pairs}))
     os.chdir(before)
     return folder
 
 
-STEADY = {"short": 12, "layers": 2, "dropout": 0.0, "max_tokens": 60, "batch": 16, "evaluate_every": 6}
-MADE = ["results", "models/pretrained/short"]
+STEADY = {
+    "phase1": 12,
+    "num_hidden_layers": 2,
+    "hidden_dropout_prob": 0.0,
+    "microbatch_tokens": 60,
+    "train_batch_size": 16,
+    "eval_steps": 6,
+}
+MADE = ["results", "models/pretrained/phase1"]
 
 
 def assert_same(folder: Path, expected: Path) -> None:
     """Losses of training and validation text to 1e-5, the same files with the same tensors in them."""
-    curve, other = (pd.read_csv(each / "results/pretrain/short.tsv", sep="\t") for each in (folder, expected))
+    curve, other = (pd.read_csv(each / "results/pretrain/phase1.tsv", sep="\t") for each in (folder, expected))
     assert curve["step"].tolist() == other["step"].tolist()
     np.testing.assert_allclose(curve.drop(columns="step"), other.drop(columns="step"), rtol=1e-5)
-    figures, others = (read_json(each / "results/pretrain/short.json")["validation"] for each in (folder, expected))
+    figures, others = (read_json(each / "results/pretrain/phase1.json")["validation"] for each in (folder, expected))
     assert figures == pytest.approx(others, rel=1e-5)
     names = [sorted(path.name for path in (each / MADE[1]).rglob("*")) for each in (folder, expected)]
     assert names[0] == names[1]
-    for file in ("model.safetensors", "training_state/optimiser.safetensors"):
+    for file in ("model.safetensors", "training_state/optimizer.safetensors"):
         tensors, others = (load_file(each / MADE[1] / file) for each in (folder, expected))
         assert tensors.keys() == others.keys()
         for name, tensor in tensors.items():
             torch.testing.assert_close(tensor, others[name], rtol=1e-3, atol=1e-4)
-    assert not list((folder / "checkpoints/short").glob("*/step-*"))
+    assert not list((folder / "checkpoints/phase1").glob("*/step-*"))

@@ -13,33 +13,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline_src.common.members import member_names, stated
-from pipeline_src.finetuning.batches import training_batches
-from pipeline_src.finetuning.losses import LOSSES
-from pipeline_src.finetuning.task_heads import BertForTask
-from pipeline_src.finetuning.trainer import TaskObjective
+from pipeline_src.common.registry import architecture_spec, member_names, objective_spec
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.pretrain import ElectraParams
+from pipeline_src.finetuning.finetune import TaskObjective
+from pipeline_src.finetuning.heads import LOSSES, BertForTask
+from pipeline_src.finetuning.task_data import training_batches
 from pipeline_src.models import attention
-from pipeline_src.models.architecture import load_architecture
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.objectives.masked import Masked
-from pipeline_src.params.model import ModelParams
-from pipeline_src.params.objectives import ReplacedParams
-from pipeline_src.pretraining.loading.batches import PretrainingBatch
-from pipeline_src.pretraining.tensor_batch import TensorBatch
+from pipeline_src.models.bert import BertConfig, load_architecture
+from pipeline_src.objectives.mlm import BertObjective
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.tasks.features import Features, TokenFeatures
-from pipeline_src.training import state
+from pipeline_src.training import checkpoint
 from pipeline_src.training.checkpoint import KINDS
-from pipeline_src.training.cutting import cut_evenly
 from pipeline_src.training.distributed import Distributed
-from pipeline_src.training.loop import Loop, Objective, Term
+from pipeline_src.training.loop import Loop, LossTerm, Objective, split_balanced
 from pipeline_src.training.objective import load_objective
-from pipeline_src.training.optimiser import MOMENTS, OPTIMISERS, make_optimiser
+from pipeline_src.training.optimizers import MOMENTS, OPTIMIZERS, make_optimizer
 from tests.unit.training.pretended_gpu import GPU, Seen, Watch, lend_cuda, pretended, where
 
 STEPS, SEQUENCES, LONGEST, ENTRIES = 2, 6, 64, 1_000
 CONFIG = BertConfig(ENTRIES, 64, 2, 2, 128, LONGEST)
 ON_GPU = sorted(name for name in attention.BACK_ENDS if attention.RUNS_ON.get(name, GPU.type) == GPU.type)
-PRECISION, ATTENTION = (torch.bfloat16, "flash") if GPU.type == "cuda" else (torch.float32, "padded")
+PRECISION, ATTENTION = (torch.bfloat16, "flash_varlen") if GPU.type == "cuda" else (torch.float32, "padded")
 STARTS: dict[str, tuple[str, ...]] = {  # what is read before the first step
     "fresh": (),
     "resumed": tuple(KINDS),
@@ -48,12 +44,12 @@ STARTS: dict[str, tuple[str, ...]] = {  # what is read before the first step
 
 
 class Case(NamedTuple):
-    """What is trained, on which batches, by which optimiser, from where."""
+    """What is trained, on which batches, by which optimizer, from where."""
 
     name: str
     objective: Callable[[], Objective[Any]]
     batches: Callable[[], Iterator[Any]]
-    optimiser: str = "adamw"
+    optimizer: str = "adamw"
     start: str = "fresh"
 
 
@@ -69,14 +65,14 @@ def steps(case: Case) -> Seen:
     with pretended(), Watch() as watch:
         try:
             objective = on_gpu(case.objective)
-            optimiser = make_optimiser(objective, 1e-3, 0.01, case.optimiser)
+            optimizer = make_optimizer(objective, 1e-3, 0.01, case.optimizer)
             if STARTS[case.start]:
-                restore(objective, optimiser, STARTS[case.start])
+                restore(objective, optimizer, STARTS[case.start])
             watch.seen.waits.clear()  # what waits before the first step
-            loop = make_loop(objective, optimiser, Distributed(0, 1, GPU, PRECISION))
+            loop = make_loop(objective, optimizer, Distributed(0, 1, GPU, PRECISION))
             for _ in islice(loop.run(case.batches()), STEPS):
                 pass
-            watch.seen.types += narrowed(objective, optimiser)
+            watch.seen.types += narrowed(objective, optimizer)
         except Exception as error:
             watch.seen.refused.append(f"{type(error).__name__}: {str(error).splitlines()[0]} at {where(error)}")
     return watch.seen
@@ -97,26 +93,26 @@ def on_gpu(make: Callable[[], Objective[Any]]) -> Objective[Any]:
     return objective
 
 
-def make_loop(objective: Objective[Any], optimiser: torch.optim.Optimizer, distributed: Distributed) -> Loop[Any]:
+def make_loop(objective: Objective[Any], optimizer: torch.optim.Optimizer, distributed: Distributed) -> Loop[Any]:
     """The project's own; no row of the curve ends in what is rehearsed."""
     return Loop(
-        objective, optimiser, lambda step: 1e-3, last=1_000, row_ends=lambda step: False, what="rehearsal", stream=1,
+        objective, optimizer, lambda step: 1e-3, last=1_000, log_at=lambda step: False, name="rehearsal", seed=1,
         distributed=distributed,
     )  # fmt: skip
 
 
-def narrowed(objective: nn.Module, optimiser: torch.optim.Optimizer) -> list[str]:
+def narrowed(objective: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
     """Parameters, gradients and moments that are not in float32 on the GPU."""
     found = []
     for name, parameter in objective.named_parameters():
-        moments = [each for kind, each in optimiser.state[parameter].items() if kind in MOMENTS]
+        moments = [each for kind, each in optimizer.state[parameter].items() if kind in MOMENTS]
         for tensor in (parameter, parameter.grad, *moments):
             if tensor is not None and (tensor.dtype, tensor.device) != (torch.float32, GPU):
                 found.append(f"{name}: {tensor.dtype} on {tensor.device}")
     return found
 
 
-def restore(objective: nn.Module, optimiser: torch.optim.Optimizer, kinds: tuple[str, ...]) -> None:
+def restore(objective: nn.Module, optimizer: torch.optim.Optimizer, kinds: tuple[str, ...]) -> None:
     """Weights and moments, as a checkpoint or the phase before brings them."""
     parameters = dict(objective.named_parameters())
     shapes = {f"{kind}.{name}": list(part.shape) for name, part in parameters.items() for kind in kinds}
@@ -138,69 +134,77 @@ def restore(objective: nn.Module, optimiser: torch.optim.Optimizer, kinds: tuple
         def get_tensor(self, name: str) -> Tensor:
             return torch.empty(shapes[name])
 
-    state.safe_open = Stored  # type: ignore[assignment]
-    state.restore_tensors("", parameters, optimiser, kinds, 7, "")  # type: ignore[arg-type]
+    checkpoint.safe_open = Stored  # type: ignore[assignment]
+    checkpoint.restore_tensors("", parameters, optimizer, kinds, 7, "")  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- pretraining
 
 
 def pretraining() -> Iterator[Case]:
-    """Every objective on every attention of a GPU; every optimiser from every start."""
-    for name in ("masked", "left_to_right", "replaced"):
+    """Every objective on every attention of a GPU; every optimizer from every start."""
+    for name in ("mlm", "clm", "electra"):
         for back_end in ON_GPU:
             yield Case(f"{name}, {back_end}", objective_of(name, attention=back_end), pretraining_batches)
-    steady = objective_of("masked", recompute=True, attention_probs_dropout_prob=0.0)
+    steady = objective_of("mlm", activation_checkpointing=True, attention_probs_dropout_prob=0.0)
     yield Case("masked, recomputed, no dropout on attention", steady, pretraining_batches)
-    shallow = objective_of("masked", num_hidden_layers=1)
-    for optimiser in OPTIMISERS:
+    shallow = objective_of("mlm", num_hidden_layers=1)
+    for optimizer in OPTIMIZERS:
         for start in STARTS:
-            yield Case(f"masked, {optimiser}, {start}", shallow, pretraining_batches, optimiser, start)
+            yield Case(f"masked, {optimizer}, {start}", shallow, pretraining_batches, optimizer, start)
 
 
 def objective_of(name: str, **changes: Any) -> Callable[[], Any]:
     """Makes an objective of pretraining."""
     kind = load_objective(name)
-    own = {"replaced": ReplacedParams(embeddings="separate")}.get(name)
-    return lambda: kind(replace(CONFIG, is_decoder=kind.causal, **changes), "next_sentence", own)
+    own = {"electra": ElectraParams(embeddings="separate")}.get(name)
+    return lambda: kind(replace(CONFIG, is_decoder=kind.causal, **changes), "nsp", own)
 
 
 def family() -> Iterator[Case]:
     """Every architecture but BERT by an objective that takes it; every objective that needs a teacher, or another."""
-    for architecture in member_names("architectures"):
+    for architecture in member_names("models"):
         if architecture == CONFIG.names.model_type:
             continue
-        refused = stated("architectures", architecture, "REFUSED_OBJECTIVES", {})
+        refused = architecture_spec(architecture).refused_objectives
         names = [name for name in member_names("objectives") if takes(name, architecture) and name not in refused]
-        name = "masked" if "masked" in names else names[0]
+        name = "mlm" if "mlm" in names else names[0]
         yield Case(f"{name}, {architecture}", member_of(name, architecture), pretraining_batches)
     for name in member_names("objectives"):
-        (architecture, *_) = stated("objectives", name, "ONLY_ARCHITECTURES", (CONFIG.names.model_type,))
-        if architecture != CONFIG.names.model_type or stated("objectives", name, "NEEDS_TEACHER", False):
+        (architecture, *_) = objective_spec(name).only_architectures or (CONFIG.names.model_type,)
+        if architecture != CONFIG.names.model_type or objective_spec(name).needs_teacher:
             yield Case(name, member_of(name, architecture), pretraining_batches)
 
 
 def takes(objective: str, architecture: str) -> bool:
     """Whether an objective can be trained on encoders of this architecture, and has no teacher."""
-    only = stated("objectives", objective, "ONLY_ARCHITECTURES", (architecture,))
-    return architecture in only and not stated("objectives", objective, "NEEDS_TEACHER", False)
+    only = objective_spec(objective).only_architectures
+    return (not only or architecture in only) and not objective_spec(objective).needs_teacher
 
 
 def member_of(name: str, architecture: str, layers: int = 2) -> Callable[[], Any]:
     """Makes an objective of pretraining on an encoder of the family, with a teacher twice as deep where it has one."""
     kind, member = load_objective(name), load_architecture(architecture)
-    sizes = {"hidden": 64, "heads": 2, "feed_forward": 128, "positions": 2 * LONGEST}
+    sizes = {
+        "hidden_size": 64,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+        "max_position_embeddings": 2 * LONGEST,
+    }
     student, teacher = (
         member.config.from_params(
-            ModelParams(architecture=architecture, layers=depth, **sizes), ENTRIES, kind.causal, attention=ATTENTION
+            ModelParams(architecture=architecture, num_hidden_layers=depth, **sizes),
+            ENTRIES,
+            kind.causal,
+            attention=ATTENTION,
         )
         for depth in (layers, 2 * layers)
     )
 
     def make() -> Any:
-        objective = kind(student, "next_sentence", None)
-        if (model := kind.make_teacher(teacher)) is not None:
-            objective.learn_from(model.eval().requires_grad_(False))
+        objective = kind(student, "nsp", None)
+        if (model := kind.build_teacher(teacher)) is not None:
+            objective.set_teacher(model.eval().requires_grad_(False))
         return objective
 
     return make
@@ -223,7 +227,7 @@ def pretraining_batches(count: int = STEPS, seed: int = 0) -> Iterator[list[Tens
     for _ in range(count):
         nearly_full = LONGEST - rng.integers(0, 3, SEQUENCES)
         lengths = np.where(rng.random(SEQUENCES) < 0.3, rng.integers(8, LONGEST, SEQUENCES), nearly_full)
-        yield [make_batch(rng, lengths[piece]) for piece in cut_evenly(lengths, 200)]
+        yield [make_batch(rng, lengths[piece]) for piece in split_balanced(lengths, 200)]
 
 
 # ---------------------------------------------------------------- fine-tuning
@@ -281,12 +285,12 @@ def task_batches(task: str) -> Callable[[], Iterator[Any]]:
 # ---------------------------------------------------------------- mistakes
 
 
-class Mistaken(Masked):
+class Mistaken(BertObjective):
     """Makes one mistake in every step."""
 
     mistake: Callable[[TensorBatch, Tensor], object]
 
-    def forward(self, batch: TensorBatch) -> dict[str, Term]:
+    def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """The sums of the losses, and the mistake."""
         terms = super().forward(batch)
         self.mistake(batch, terms["mlm"].loss)  # type: ignore[call-arg, arg-type]
@@ -320,7 +324,7 @@ def mistakes() -> Iterator[Case]:
     for name, mistake in MISTAKES.items():
 
         def make(mistake: Any = mistake) -> Mistaken:
-            objective = Mistaken(replace(CONFIG, num_hidden_layers=1), "next_sentence")
+            objective = Mistaken(replace(CONFIG, num_hidden_layers=1), "nsp")
             objective.mistake = mistake
             return objective
 

@@ -20,15 +20,14 @@ import torchgen
 import yaml
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.training.distributed import init_distributed, single_process
-from pipeline_src.training.precision import choose_precision
-from pipeline_src.training.transfer import to_device
+from pipeline_src.training.distributed import choose_precision, init_distributed, single_process
+from pipeline_src.training.prefetch import to_device
 
 ROOT = Path(__file__).resolve().parents[3]
 # One kernel in torch serves every device, or there is a view or a copy and nothing to compute
 ANY_DEVICE = {"CompositeExplicitAutograd", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional"}
 # They read counts on the host in the middle of a step, as on a CPU, which a tensor without numbers cannot answer
-NOT_REHEARSED = {"masked, bilstm", "masked, deberta", "masked, deberta_v2", "both_directions"}
+NOT_REHEARSED = {"mlm, bilstm", "mlm, deberta", "mlm, deberta_v2", "bilm"}
 
 
 @cache

@@ -16,11 +16,9 @@ import pytest
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
-from pipeline_src.pretraining import monitor
-from pipeline_src.training import checkpoint, checkpoint_settings, loop
-from pipeline_src.training.checkpoint import Checkpoints
+from pipeline_src.training import checkpoint, loop
+from pipeline_src.training.checkpoint import Checkpoints, difference, hash_values
 from pipeline_src.training.distributed import single_process
-from pipeline_src.training.identity import difference, fingerprint
 from tests.unit.pretraining.small import EXAMPLES, make_study
 from tests.unit.pretraining.small import train_phase as run
 
@@ -36,37 +34,34 @@ def outputs(folder: Path) -> dict[str, str]:
 @cache
 def undisturbed() -> dict[str, str]:
     """Outputs of nine steps that nothing stopped, taken away again; every study here is the same."""
-    run("short", short=9)
+    run("phase1", phase1=9)
     found = outputs(Path.cwd())
     shutil.rmtree("models"), shutil.rmtree("results")
     return found
 
 
-def stop_after(monkeypatch, step: int) -> None:
-    """Let the training of this process end without warning after a step, before or after its checkpoint."""
-    after = monitor.Monitor.after
+def stop_after(step: int):
+    """End a training of this process without warning after a step and what is saved then."""
 
-    def killed(self, taken, stopping):
+    def after_step(taken: int) -> None:
         if taken == step:
             raise KeyboardInterrupt
-        after(self, taken, stopping)
 
-    monkeypatch.setattr(monitor.Monitor, "after", killed)
+    return after_step
 
 
-def test_a_training_that_goes_on_ends_bit_for_bit_alike(study, monkeypatch):
-    changes = {"short": 30, "evaluate_every": 7, "curve_points": 10, "keep_steps": (3, 14, 20)}
-    run("short", **changes)
+def test_a_training_that_goes_on_ends_bit_for_bit_alike(study):
+    changes = {"phase1": 30, "eval_steps": 7, "log_points": 10, "keep_checkpoint_steps": (3, 14, 20)}
+    run("phase1", **changes)
     expected = outputs(study)
     shutil.rmtree("models"), shutil.rmtree("results")
     for step in (13, 15, 29):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_after(patch, step)
-            run("short", **changes)
-        assert not os.path.exists("models/pretrained/short") and not os.path.exists("results")
-    run("short", **changes)
+        with pytest.raises(KeyboardInterrupt):
+            run("phase1", after_step=stop_after(step), **changes)
+        assert not os.path.exists("models/pretrained/phase1") and not os.path.exists("results")
+    run("phase1", **changes)
     assert outputs(study) == expected
-    tracked = Path("logs/dvclive/short/plots/metrics/loss.tsv").read_text().split()[2::2]
+    tracked = Path("logs/dvclive/phase1/plots/metrics/loss.tsv").read_text().split()[2::2]
     assert tracked == [str(row) for row in sorted({*range(4, 31, 4), 7, 14, 21, 28, 30})]
 
 
@@ -83,12 +78,12 @@ def test_a_signal_stops_after_the_step_and_is_no_loss(study, monkeypatch, number
     with monkeypatch.context() as patch:
         patch.setattr(loop.Loop, "_take", signalled)
         with pytest.raises(Interrupted, match=f"stopped by {number.name} after step 5"):
-            run("short", short=9)
+            run("phase1", phase1=9)
         assert signal.getsignal(number) not in (None, signalled)
-    assert sorted(path.name for path in Path("checkpoints/short").glob("*/step-*")) == ["step-00000005"]
-    run("short", short=9)
+    assert sorted(path.name for path in Path("checkpoints/phase1").glob("*/step-*")) == ["step-00000005"]
+    run("phase1", phase1=9)
     assert outputs(study) == expected
-    assert not list(Path("checkpoints/short").iterdir())  # nothing was measured, so nothing is best
+    assert not list(Path("checkpoints/phase1").iterdir())  # nothing was measured, so nothing is best
 
 
 @pytest.mark.slow
@@ -112,10 +107,9 @@ def test_twenty_kills_change_no_bit(tmp_path):
 def interrupted(step: int, monkeypatch, **changes) -> Path:
     """The folder of a training stopped after ``step``, with a checkpoint after every step."""
     monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", "0")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_after(patch, step + 1)
-        run("short", **{"short": 9} | changes)
-    (folder,) = [path for path in Path("checkpoints/short").iterdir() if path.name != "best"]
+    with pytest.raises(KeyboardInterrupt):
+        run("phase1", after_step=stop_after(step), **{"phase1": 9} | changes)
+    (folder,) = [path for path in Path("checkpoints/phase1").iterdir() if path.name != "best"]
     return folder
 
 
@@ -133,18 +127,19 @@ def test_other_settings_of_the_machine_go_on_from_the_checkpoint(study, monkeypa
     take = loop.Loop._take
     monkeypatch.setattr(loop.Loop, "_take", lambda self, pieces: (seen.append(self.step), take(self, pieces)))
     with caplog.at_level(logging.INFO):
-        run("short", short=9, max_tokens=60, recompute=True, threads=2)
+        run("phase1", phase1=9, microbatch_tokens=60, activation_checkpointing=True, threads=2)
     assert seen == [5, 6, 7, 8] and not folder.exists()
     said = [record.message for record in caplog.records if "rounding" in record.message]
-    assert len(said) == 1 and "max_tokens 16384 there, 60 here" in said[0]
+    assert len(said) == 1 and "microbatch_tokens 16384 there, 60 here" in said[0]
+    assert read_json("results/pretrain/phase1.json")["ledger"]["machine"]["mixed"]
 
 
 def test_the_newest_two_and_the_best_are_kept(study, monkeypatch):
-    folder = interrupted(8, monkeypatch, evaluate_every=3)
+    folder = interrupted(8, monkeypatch, eval_steps=3)
     assert sorted(path.name for path in folder.glob("step-*")) == [f"step-{step:08d}" for step in (6, 7, 8)]
-    run("short", short=9, evaluate_every=3)
-    assert [path.name for path in Path("checkpoints/short").iterdir()] == ["best"]
-    assert read_json("checkpoints/short/best/state.json")["state"]["step"] == 6
+    run("phase1", phase1=9, eval_steps=3)
+    assert [path.name for path in Path("checkpoints/phase1").iterdir()] == ["best"]
+    assert read_json("checkpoints/phase1/best/state.json")["state"]["step"] == 6
 
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
@@ -155,9 +150,20 @@ def test_from_a_damaged_checkpoint_it_goes_back_to_the_one_before(study, monkeyp
     how(folder / "step-00000005" / name)
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
-        run("short", short=9)
+        run("phase1", phase1=9)
     assert "checkpoint of step 5 is damaged" in caplog.text and "the checkpoint of step 4" in caplog.text
     assert outputs(study) == expected
+
+
+def test_where_there_is_none_before_it_says_so(study, monkeypatch, caplog):
+    folder = interrupted(2, monkeypatch)
+    for path in folder.glob("step-*"):
+        damage(path / "state.json")
+    logging.getLogger("pipeline_src").propagate = True
+    with caplog.at_level(logging.INFO):
+        run("phase1", phase1=9)
+    assert caplog.text.count("there is none before it to go back to") == 1
+    assert caplog.text.count("going back") == caplog.text.count("is damaged") - 1
 
 
 def changed(path: Path, **values) -> None:
@@ -180,7 +186,7 @@ def changed(path: Path, **values) -> None:
 def test_nothing_a_checkpoint_says_can_change_unseen(study, monkeypatch, how):
     expected = undisturbed()
     how(interrupted(5, monkeypatch) / "step-00000005")
-    run("short", short=9)
+    run("phase1", phase1=9)
     assert outputs(study) == expected
 
 
@@ -189,7 +195,7 @@ def test_another_training_s_damaged_checkpoint_stops_nobody(study, monkeypatch, 
     path.write_text("{")
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
-        run("short", short=9, mask_prob=0.2)
+        run("phase1", phase1=9, mask_prob=0.2)
     assert "damaged, or of an older version" in caplog.text
 
 
@@ -201,39 +207,41 @@ def test_the_same_training_does_not_run_twice_at_once(study, monkeypatch):
     ) as other:
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(PipelineError, match="the same training runs already"):
-            run("short", short=9)
+            run("phase1", phase1=9)
         other.communicate(b"\n")
-    run("short", short=9)
+    run("phase1", phase1=9)
 
 
 def test_a_phase_goes_on_from_whole_weights_and_moments_alone(study):
-    run("short", short=4)
-    for name in ("model.safetensors", "training_state/optimiser.safetensors"):
-        path = Path("models/pretrained/short") / name
+    run("phase1", phase1=4)
+    for name in ("model.safetensors", "training_state/optimizer.safetensors"):
+        path = Path("models/pretrained/phase1") / name
         whole = path.read_bytes()
         damage(path)
         with pytest.raises(PipelineError, match=f"not as it was written: {Path(name).name}"):
-            run("long", short=4)
+            run("phase2", phase1=4)
         path.write_bytes(whole)
 
 
 def test_checkpoints_of_other_parameters_are_named_and_not_used(study, monkeypatch, caplog):
-    run("short", short=9, batch=8)
+    run("phase1", phase1=9, train_batch_size=8)
     expected = outputs(study)
     interrupted(5, monkeypatch)
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
-        run("short", short=9, batch=8)
-    assert "not used: checkpoints/short/" in caplog.text and "pretrain.batch 16 there, 8 here" in caplog.text
+        run("phase1", phase1=9, train_batch_size=8)
+    assert (
+        "not used: checkpoints/phase1/" in caplog.text and "pretrain.train_batch_size 16 there, 8 here" in caplog.text
+    )
     assert outputs(study) == expected
 
 
 def test_a_checkpoint_put_into_another_trainings_folder_is_refused(study, monkeypatch):
     folder = interrupted(5, monkeypatch)
     identity = read_json(folder / "step-00000005" / "state.json")["identity"]
-    shutil.copytree(folder, folder.parent / fingerprint({**identity, "mask_prob": 0.2}))
+    shutil.copytree(folder, folder.parent / hash_values({**identity, "mask_prob": 0.2}))
     with pytest.raises(PipelineError, match="(?s)a checkpoint of other parameters: mask_prob 0.15 there, 0.2 here"):
-        run("short", short=9, mask_prob=0.2)
+        run("phase1", phase1=9, mask_prob=0.2)
 
 
 def test_other_data_is_another_training(study, monkeypatch, caplog):
@@ -241,7 +249,7 @@ def test_other_data_is_another_training(study, monkeypatch, caplog):
     plan_examples(seed=2, examples=EXAMPLES)
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
-        run("short", short=9)
+        run("phase1", phase1=9)
     assert "data.examples" in caplog.text and "going on" not in caplog.text
 
 
@@ -253,7 +261,7 @@ def test_another_machine_goes_on_and_says_so(study, monkeypatch, caplog):
     write_json(path, state | {checkpoint.OWN_SUM: checkpoint._own_sum(state)})
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
-        run("short", short=9)
+        run("phase1", phase1=9)
     assert "last bits may differ by rounding: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
 
 
@@ -267,16 +275,25 @@ def test_minutes_between_checkpoints_are_checked(study, monkeypatch):
     for wrong in ("soon", "-1", "nan"):
         monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", wrong)
         with pytest.raises(PipelineError, match="not a number of minutes"):
-            Checkpoints("short", {}, {}, single_process())
+            Checkpoints("phase1", {}, {}, single_process())
+
+
+@pytest.mark.parametrize(
+    ("folder", "root"),
+    [("study", "checkpoints"), ("study/.dvc/tmp/exps/tmpab12", "{}/study/checkpoints"), ("tmp/exps/a", "checkpoints")],
+)
+def test_an_experiment_in_a_folder_of_its_own_keeps_its_checkpoints_in_the_main_checkout(tmp_path, folder, root):
+    """DVC deletes that folder when the experiment is stopped."""
+    assert checkpoint.checkpoint_root(tmp_path / folder) == Path(root.format(tmp_path))
 
 
 def test_a_folder_that_cannot_be_written_stops_before_any_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     for wrong in ("/proc/x", "file", "file/below"):
-        monkeypatch.setattr(checkpoint_settings, "ROOT", Path(wrong))
+        monkeypatch.setattr(checkpoint, "ROOT", Path(wrong))
         with pytest.raises(PipelineError, match="checkpoints cannot be written"):
-            run("short", short=9)
+            run("phase1", phase1=9)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -284,4 +301,4 @@ def test_a_folder_that_cannot_be_written_stops_before_any_work(tmp_path, monkeyp
 def test_fingerprints_follow_values_not_order(seed):
     items = list({"a": 1, "b": {"c": 2}, "d": [1, 2]}.items())
     random.Random(seed).shuffle(items)
-    assert fingerprint(dict(items)) == fingerprint({"a": 1, "b": {"c": 2}, "d": [1, 2]})
+    assert hash_values(dict(items)) == hash_values({"a": 1, "b": {"c": 2}, "d": [1, 2]})

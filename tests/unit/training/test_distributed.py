@@ -1,14 +1,40 @@
-"""Several processes on one batch: the same losses as one, one writer, and a stop that all agree on."""
+"""Several processes on one batch, ends of a process, sharding, devices, precision, and the network between them."""
 
 import os
 import shutil
 import signal
+import socket
 import time
+from collections import namedtuple
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group as param_group
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file
+from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
+from pipeline_src.training import distributed
+from pipeline_src.training.distributed import (
+    FULL_SHARD,
+    SHARD_GRAD_OP,
+    Distributed,
+    choose_interface,
+    choose_precision,
+    distribute_like,
+    full_tensor,
+    gradient_sync,
+    init_distributed,
+    shard,
+    single_process,
+    source_address,
+)
 from tests.unit.training.processes import SRUN, STEADY, TORCHRUN, assert_same, finish, launch, new_study, said
 
 
@@ -26,109 +52,386 @@ def study(fresh, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(fresh, tmp_path_factory):
-    """The folder in which one process trained, by optimiser."""
+    """The folder in which one process trained, by optimizer."""
     folders = {}
 
-    def trained(optimiser: str) -> Path:
-        if optimiser not in folders:
-            folder = folders[optimiser] = shutil.copytree(fresh, tmp_path_factory.mktemp("alone") / "study")
-            assert finish(launch(folder, 1, {}, **STEADY, optimiser=optimiser)) == [0]
-        return folders[optimiser]
+    def trained(optimizer: str) -> Path:
+        if optimizer not in folders:
+            folder = folders[optimizer] = shutil.copytree(fresh, tmp_path_factory.mktemp("alone") / "study")
+            assert finish(launch(folder, 1, {}, **STEADY, optimizer=optimizer)) == [0]
+        return folders[optimizer]
 
     return trained
 
 
-WORLDS = [(2, "none", "lamb", TORCHRUN), (2, "optimiser", "lamb", SRUN)]  # below is one with "full"
+WORLDS = [(2, "none", "lamb", TORCHRUN), (2, "shard_grad_op", "lamb", SRUN)]  # below is one with "full_shard"
 MORE_WORLDS = [
-    *((size, sharding, "lamb", TORCHRUN) for size in (4, 8) for sharding in ("none", "optimiser", "full")),
-    *((2, sharding, optimiser, TORCHRUN) for sharding in ("optimiser", "full") for optimiser in ("adamw", "bert_adam")),
+    *((size, sharding, "lamb", TORCHRUN) for size in (4, 8) for sharding in ("none", "shard_grad_op", "full_shard")),
+    *(
+        (2, sharding, optimizer, TORCHRUN)
+        for sharding in ("shard_grad_op", "full_shard")
+        for optimizer in ("adamw", "bert_adam")
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("size", "sharding", "optimiser", "variables"),
+    ("size", "sharding", "optimizer", "variables"),
     [*WORLDS, *(pytest.param(*world, marks=pytest.mark.slow) for world in MORE_WORLDS)],
 )
-def test_the_same_batch_gives_the_same_losses(study, alone, size, sharding, optimiser, variables):
+def test_the_same_batch_gives_the_same_losses(study, alone, size, sharding, optimizer, variables):
     """To 1e-5 in float32 after twelve steps; what differs is the order of sums."""
-    assert finish(launch(study, size, variables, **STEADY, sharding=sharding, optimiser=optimiser)) == [0] * size
-    assert_same(study, alone(optimiser))
+    assert finish(launch(study, size, variables, **STEADY, sharding=sharding, optimizer=optimizer)) == [0] * size
+    assert_same(study, alone(optimizer))
 
 
 def test_a_checkpoint_goes_on_under_another_number_of_processes_and_sharding(study, alone):
     """What each process cuts differs in number, so that with full sharding some take a pass for nothing."""
-    chain = [(2, "full", 4), (1, "none", 7), (3, "optimiser", 9), (2, "full", 0)]
+    chain = [(2, "full_shard", 4), (1, "none", 7), (3, "shard_grad_op", 9), (2, "full_shard", 0)]
     for size, sharding, stop in chain:
-        changes = {**STEADY, "sharding": sharding, "optimiser": "lamb", "stop_after": stop}
-        smaller = [{"max_tokens": 60 if rank == 0 else 20} for rank in range(size)]
+        changes = {**STEADY, "sharding": sharding, "optimizer": "lamb", "stop_after": stop}
+        smaller = [{"microbatch_tokens": 60 if rank == 0 else 20} for rank in range(size)]
         statuses = finish(launch(study, size, TORCHRUN if size > 1 else {}, smaller, **changes))
         assert statuses == [1 if stop else 0] * size
         if stop:
-            assert max(path.name for path in study.glob("checkpoints/short/*/step-*")) == f"step-{stop:08d}"
+            assert max(path.name for path in study.glob("checkpoints/phase1/*/step-*")) == f"step-{stop:08d}"
     assert_same(study, alone("lamb"))
 
 
 def test_processes_that_see_different_checkpoints_stop(study, fresh, tmp_path):
-    assert finish(launch(study, 2, TORCHRUN, short=9, stop_after=5)) == [1, 1]
+    assert finish(launch(study, 2, TORCHRUN, phase1=9, stop_after=5)) == [1, 1]
     other = shutil.copytree(fresh, tmp_path / "other")
-    processes = launch([study, other], 2, TORCHRUN, short=9)
+    processes = launch([study, other], 2, TORCHRUN, phase1=9)
     texts = said(processes)
     assert [process.returncode for process in processes] == [1, 1]
     for text in texts:
         assert "the processes see different checkpoints: process 0 step 5" in text and "process 1 step 0" in text
 
 
-def test_a_process_that_died_or_hangs_is_named_and_the_others_end(fresh, tmp_path, monkeypatch):
-    """Three trainings side by side, for most of it is waiting."""
-    monkeypatch.setenv("PIPELINE_HUNG_AFTER", "3")
-    long = {"short": 100_000, "curve_points": 10_000}  # a row every ten steps
-    studies = {way: shutil.copytree(fresh, tmp_path / way) for way in ("killed", "halted", "asleep")}
-    running = {
-        way: launch(study, 2, TORCHRUN, [{}, {"sleep_after": 30} if way == "asleep" else {}], **long)
-        for way, study in studies.items()
-    }
-    for way, study in studies.items():
-        curve = study / "logs/dvclive/short/plots/metrics/loss.tsv"
-        deadline = time.monotonic() + 120
-        while not curve.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if way != "asleep":
-            running[way][1].send_signal(signal.SIGKILL if way == "killed" else signal.SIGSTOP)
+def disturb(study: Path, signal_number: int) -> tuple[str, float]:
+    """Signal process 1 of two in mid-training; return what process 0 said and the seconds until it ended."""
+    main, other = launch(study, 2, TORCHRUN, phase1=100_000, log_points=10_000)  # a row every ten steps
+    curve = study / "logs/dvclive/phase1/plots/metrics/loss.tsv"
+    deadline = time.monotonic() + 120
+    while not curve.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
     began = time.monotonic()
     try:
-        for main, _ in running.values():
-            (text,) = said([main])
-            assert main.returncode == 1
-            assert f"have ended or hang: process 1 on {os.uname().nodename}" in text
-        assert time.monotonic() - began < 40
+        other.send_signal(signal_number)
+        (text,) = said([main])
     finally:
-        for _, other in running.values():
-            if other.returncode is None:
-                other.send_signal(signal.SIGKILL)
+        other.send_signal(signal.SIGKILL)
+    assert main.returncode == 1 and "processes that train together have ended or hang" in text
+    return text, time.monotonic() - began
+
+
+def test_a_process_that_died_ends_the_others_at_once(study):
+    text, seconds = disturb(study, signal.SIGKILL)
+    assert "Connection" in text and "noticed by process 0 of 2" in text
+    assert seconds < 20
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_named_after_the_timeout(study, monkeypatch):
+    monkeypatch.setenv("PIPELINE_HUNG_AFTER", "3")
+    text, seconds = disturb(study, signal.SIGSTOP)
+    assert "Ranks 1 failed to pass monitoredBarrier" in text
+    assert 3 <= seconds < 40
 
 
 def test_two_processes_that_are_stopped_go_on_to_the_same_bytes(study):
     folder = study
-    changes = {"short": 60, "dropout": 0.1}
+    changes = {"phase1": 60, "hidden_dropout_prob": 0.1}
     assert finish(launch(folder, 2, TORCHRUN, **changes)) == [0, 0]
-    expected = hash_file(folder / "models/pretrained/short/model.safetensors")
+    expected = hash_file(folder / "models/pretrained/phase1/model.safetensors")
     shutil.rmtree(folder / "models")
     os.environ["PIPELINE_CHECKPOINT_MINUTES"] = "0"
     try:
         processes = launch(folder, 2, TORCHRUN, **changes)
         deadline = time.monotonic() + 120
-        while not list(folder.glob("checkpoints/short/*/step-*")) and time.monotonic() < deadline:
+        while not list(folder.glob("checkpoints/phase1/*/step-*")) and time.monotonic() < deadline:
             time.sleep(0.005)
         processes[1].send_signal(signal.SIGTERM)  # one is told, both stop
         assert finish(processes) == [1, 1]  # as the script does not turn Interrupted into a status
-        steps = sorted(path.name for path in folder.glob("checkpoints/short/*/step-*"))
+        steps = sorted(path.name for path in folder.glob("checkpoints/phase1/*/step-*"))
         assert steps and steps[-1] < "step-00000060"
     finally:
         del os.environ["PIPELINE_CHECKPOINT_MINUTES"]
     assert finish(launch(folder, 2, TORCHRUN, **changes)) == [0, 0]
-    assert hash_file(folder / "models/pretrained/short/model.safetensors") == expected
+    assert hash_file(folder / "models/pretrained/phase1/model.safetensors") == expected
 
 
 def test_more_processes_than_sequences_is_one_clear_error(study):
-    statuses = finish(launch(study, 2, TORCHRUN, short=2, batch=1))
+    statuses = finish(launch(study, 2, TORCHRUN, phase1=2, train_batch_size=1))
     assert statuses == [1, 1]
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture
+def capability(monkeypatch):
+    def lend(*of_gpu: int) -> None:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: of_gpu)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+
+    return lend
+
+
+@pytest.mark.parametrize("of_gpu", [(8, 0), (12, 0)])
+def test_a_gpu_trains_in_bfloat16_and_a_cpu_does_where_it_is_told_to(capability, of_gpu):
+    capability(*of_gpu)
+    assert choose_precision("auto", GPU) == choose_precision("bfloat16", GPU) == torch.bfloat16
+    assert choose_precision("auto", CPU) == choose_precision("float32", CPU) == torch.float32
+    assert choose_precision("bfloat16", CPU) == torch.bfloat16
+
+
+def test_gpus_from_before_ampere_train_in_float32_alone(capability):
+    capability(7, 5)
+    with pytest.raises(PipelineError, match=r"(?s)no bfloat16: Tesla T4.*set precision: float32"):
+        choose_precision("bfloat16", GPU)
+    assert choose_precision("auto", GPU) == choose_precision("float32", GPU) == torch.float32
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
+def test_products_are_computed_in_it(precision):
+    with Distributed(0, 1, CPU, precision).autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == precision
+
+
+BLOCKS = 3
+
+
+@pytest.fixture
+def group(tmp_path) -> Iterator[None]:
+    """A world of one process, with which torch nevertheless exchanges everything."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Sum(nn.Module):
+    """A small model of several megabytes, and a loss over it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = BertForPretraining(BertConfig(400, 256, BLOCKS, 4, 1024, 16, hidden_dropout_prob=0.0))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        cu_seqlens = torch.arange(0, len(ids) + 1, 8)
+        hidden, pooled = self.model.bert(ids, torch.zeros_like(ids), cu_seqlens, 8)
+        scores = self.model.cls["predictions"](hidden[::2])
+        pairs = self.model.cls["seq_relationship"](pooled)
+        return torch.nn.functional.cross_entropy(scores.float(), ids[::2]) + pairs.float().square().mean()
+
+
+def small_model() -> Sum:
+    objective = Sum()
+    initialise(objective, torch.Generator().manual_seed(0))
+    return objective
+
+
+def ids(step: int) -> Tensor:
+    return torch.randint(0, 400, (32,), generator=torch.Generator().manual_seed(step))
+
+
+def watch_blocks(objective: nn.Module, events: list[str]) -> None:
+    """Note when the backward pass has left each block."""
+    for number, block in enumerate(objective.model.bert.encoder.layer):
+        block.register_full_backward_hook(lambda *_, number=number: events.append(f"block {number}"))
+
+
+def assert_overlaps(events: list[str]) -> None:
+    """Gradients of the last block are on their way before the backward pass is through the first."""
+    assert events.count("launch") > 1
+    assert events.index("launch") < events.index("block 1") < events.index("block 0")
+
+
+@pytest.mark.usefixtures("group")
+def test_data_parallel_exchange_overlaps_the_backward_pass():
+    events: list[str] = []
+    wrapped = Distributed(0, 2, CPU).wrap(small_model())
+
+    def launch(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        events.append("launch")
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+    wrapped.register_comm_hook(None, launch)
+    wrapped(ids(0)).backward()  # after it torch orders its buckets as gradients come
+    watch_blocks(wrapped.module, events)
+    events.clear()
+    wrapped(ids(1)).backward()
+    assert_overlaps(events)
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("how", [SHARD_GRAD_OP, FULL_SHARD])
+def test_sharded_exchange_overlaps_the_backward_pass_and_is_one_a_step(monkeypatch, how):
+    events: list[str] = []
+    objective = small_model()
+    watch_blocks(objective, events)
+    shard(objective, CPU, how)
+    reduce = param_group.foreach_reduce
+
+    def launch(*arguments, **more):
+        events.append("launch")
+        return reduce(*arguments, **more)
+
+    monkeypatch.setattr(param_group, "foreach_reduce", launch)
+    with gradient_sync(objective, last=True):
+        objective(ids(0)).backward()
+    assert_overlaps(events)
+    once = events.count("launch")
+    events.clear()
+    for last in (False, True):
+        with gradient_sync(objective, last):
+            objective(ids(1)).backward()
+    assert events.count("launch") == (once if how == SHARD_GRAD_OP else 2 * once)
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("how", [SHARD_GRAD_OP, FULL_SHARD])
+def test_in_bfloat16_what_is_kept_and_summed_is_float32(how):
+    """Under autocast, as on a GPU, losses and gradients are those without sharding."""
+    plain, sharded = small_model(), small_model()
+    shard(sharded, CPU, how)
+    losses, norms = [], []
+    for objective in (plain, sharded):
+        with gradient_sync(objective, last=True):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = objective(ids(0))
+            loss.backward()
+        losses.append(loss.item())
+        norms.append(full_tensor(nn.utils.clip_grad_norm_(objective.parameters(), 1.0)).item())
+        kept = {tensor.dtype for parameter in objective.parameters() for tensor in (parameter, parameter.grad)}
+        assert kept == {torch.float32}
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+    total = torch.stack([full_tensor(parameter.grad).norm() for parameter in sharded.parameters()]).norm()
+    assert total.item() == pytest.approx(1, rel=1e-3)  # clipped
+
+
+@pytest.mark.usefixtures("group")
+def test_a_whole_tensor_becomes_parts_and_whole_again():
+    sharded, other = small_model(), small_model()
+    shard(sharded, CPU, FULL_SHARD)
+    for parameter, expected in zip(sharded.parameters(), other.parameters(), strict=True):
+        assert torch.equal(full_tensor(distribute_like(expected.detach(), parameter)), expected)
+        assert distribute_like(expected, expected) is expected and full_tensor(expected) is expected
+
+
+@pytest.fixture
+def gpus(monkeypatch, tmp_path):
+    """Says how many GPUs this process sees, and lists those that were set."""
+    monkeypatch.setattr(distributed.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(distributed, "_CLAIMED", [])
+    monkeypatch.delenv(distributed.VISIBLE, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(device.index))
+
+    def see(count: int) -> list[int]:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        return chosen
+
+    yield see
+    for lock in distributed._CLAIMED:
+        lock.close()
+
+
+@pytest.mark.parametrize(("seen", "local_rank", "number"), [(1, 3, 0), (8, 3, 3), (4, 5, 1)])
+def test_a_task_that_sees_its_own_gpu_alone_takes_number_0(gpus, seen, local_rank, number):
+    """``--gpus-per-task 1``: the number among the tasks of a machine is not that of a device."""
+    chosen = gpus(seen)
+    assert distributed._own_device(local_rank) == torch.device("cuda", number)
+    assert chosen == [number]
+
+
+def test_two_processes_on_one_gpu_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="GPU-1"))
+
+    class Two(Distributed):
+        def gather(self, value):
+            return [("node1", "GPU-1"), ("node1", "GPU-2"), ("node2", "GPU-1"), *others]
+
+    world = Two(0, 4, torch.device("cuda", 0))
+    others = [("node2", "GPU-2")]
+    distributed._check_devices(world)
+    others = [("node1", "GPU-2")]
+    with pytest.raises(PipelineError, match="processes 1 and 3 have the same"):
+        distributed._check_devices(world)
+
+
+def test_trainings_side_by_side_take_different_gpus(gpus):
+    chosen = gpus(3)
+    devices = [single_process().device for _ in range(4)]
+    assert [device.index for device in devices] == chosen == [0, 1, 2, 0]  # the fourth shares
+    distributed._CLAIMED.pop(1).close()  # one ends
+    assert single_process().device.index == 1
+
+
+def test_gpus_are_told_apart_by_what_cuda_was_told_to_see(gpus, monkeypatch):
+    gpus(2)
+    monkeypatch.setenv(distributed.VISIBLE, "4,5")
+    assert [single_process().device.index for _ in range(2)] == [0, 1]
+    monkeypatch.setenv(distributed.VISIBLE, "5,6")
+    assert single_process().device.index == 1  # 6; 5 is taken
+    gpus(1)
+    assert single_process().device.index == 0
+
+
+Address = namedtuple("Address", "address")
+INTERFACES = {
+    "lo": [Address("127.0.0.1"), Address("::1")],
+    "ib0": [Address("10.0.0.1"), Address("fe80::1%ib0")],
+    "eth0": [Address("192.168.0.1")],
+}
+
+
+class Store(dict):
+    """The store that the processes share."""
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value.encode()
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "interface"),
+    [
+        ("127.0.1.1", ["127.0.1.1", "10.0.0.2"], "ib0"),  # the first machine: its name is 127.0.1.1 on Debian
+        ("127.0.1.1", ["127.0.1.1"], "lo"),  # processes of one machine
+        ("192.168.0.1", ["10.0.0.1"], "eth0"),  # another machine
+        ("", ["10.0.0.2"], ""),  # no route
+        ("fe80::1", ["10.0.0.2"], "ib0"),
+    ],
+)
+def test_the_interface_is_the_one_that_routes_to_the_first_machine(own, others, interface):
+    routes = {"first": own, "10.0.0.2": "10.0.0.1"}
+    store = Store({f"address/{rank}": address.encode() for rank, address in enumerate(others, 1)})
+    world = 1 + len(others)
+    assert (
+        choose_interface(store, 0, world, "first", lambda host: routes.get(host, ""), lambda: INTERFACES) == interface
+    )
+
+
+def test_the_address_on_a_route():
+    assert source_address("127.0.0.1") == "127.0.0.1"
+    assert source_address("no such host") == ""
+
+
+@pytest.mark.parametrize(("rank", "reason"), [(0, "failed to listen"), (1, "timed out")])
+def test_processes_that_do_not_find_each_other_say_why(monkeypatch, rank, reason):
+    """Another program has the port, or nobody does."""
+    monkeypatch.setattr(distributed, "STARTING", timedelta(seconds=1))
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        if rank == 0:
+            taken.listen()
+        port = taken.getsockname()[1]
+        launched = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for name, value in launched.items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(PipelineError, match="do not find each other") as error, init_distributed():
+            pass
+    assert f"127.0.0.1 port {port}" in str(error.value) and reason in str(error.value)

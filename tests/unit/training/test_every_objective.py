@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.common.files import hash_file
-from pipeline_src.common.members import member_names
+from pipeline_src.common.registry import member_names
 from tests.unit.pretraining.small import PAIRS, WAYS
 from tests.unit.training.processes import STEADY, TORCHRUN, assert_same, finish, launch, new_study
 
-BRIEF = {**STEADY, "short": 6, "batch": 8, "evaluate_every": 3, "optimiser": "adamw"}
+BRIEF = {**STEADY, "phase1": 6, "train_batch_size": 8, "eval_steps": 3, "optimizer": "adamw"}
 KILLED_AFTER = 4
-IN_CI = [way if way == "replaced" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+IN_CI = [way if way == "electra" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def fresh(tmp_path_factory) -> Callable[[str, str], Path]:
     made: dict[str, Path] = {}
 
     def copied(way: str, name: str) -> Path:
-        pairs = PAIRS.get(way, "next_sentence")
+        pairs = PAIRS.get(way, "nsp")
         if pairs not in made:
             made[pairs] = new_study(tmp_path_factory.mktemp("study"), pairs)
         return shutil.copytree(made[pairs], tmp_path_factory.mktemp(name) / "study")
@@ -48,7 +48,7 @@ def alone(fresh) -> Callable[[str], Path]:
 
 
 def test_every_objective_is_among_them():
-    assert {way.get("objective", "masked") for way in WAYS.values()} == set(member_names("objectives"))
+    assert {way.get("objective", "mlm") for way in WAYS.values()} == set(member_names("objectives"))
 
 
 @pytest.mark.parametrize("way", IN_CI)
@@ -58,13 +58,13 @@ def test_killed_it_goes_on_to_the_same_bytes(fresh, alone, way, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("PIPELINE_CHECKPOINT_MINUTES", "0")
         (process,) = launch(folder, 1, {}, sleep_after=KILLED_AFTER, **changes)
-        newest, deadline = f"checkpoints/short/*/step-{KILLED_AFTER:08d}/state.json", time.monotonic() + 240
+        newest, deadline = f"checkpoints/phase1/*/step-{KILLED_AFTER:08d}/state.json", time.monotonic() + 240
         while not list(folder.glob(newest)):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
         assert finish([process]) == [-signal.SIGKILL]
-    assert not (folder / "models/pretrained/short").exists()
+    assert not (folder / "models/pretrained/phase1").exists()
     assert finish(launch(folder, 1, {}, **changes)) == [0]
     found, expected = (
         {

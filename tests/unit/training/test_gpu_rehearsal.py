@@ -17,21 +17,17 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline_src.common.members import member_names, stated
+from pipeline_src.common.registry import member_names, objective_spec
 from pipeline_src.models.attention import BACK_ENDS, RUNS_ON
-from pipeline_src.training.optimiser import OPTIMISERS
-from tests.forks import Forks
+from pipeline_src.training.optimizers import OPTIMIZERS
+from tests.children import Child
 from tests.unit.training.rehearsal import MISTAKES, STARTS, TASKS
 
-REHEARSALS = Forks(
-    {
-        "rehearse": "tests.unit.training.rehearsal:rehearse",
-        "count_graphs": "tests.unit.training.gpu_branches:count_graphs",
-        "train_together": "tests.unit.training.gpu_branches:train_together",
-    },
-    ["tests.unit.training.gpu_branches", "torch._dynamo.backends.debugging", "torch._meta_registrations"],
-    OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE",
-)  # fmt: skip
+REHEARSALS = {
+    "rehearse": "tests.unit.training.rehearsal:rehearse",
+    "count_graphs": "tests.unit.training.gpu_branches:count_graphs",
+    "train_together": "tests.unit.training.gpu_branches:train_together",
+}
 pytestmark = pytest.mark.skipif(
     torch.version.cuda is not None, reason="a CUDA build asks for its driver: the CPU build pretends a GPU"
 )
@@ -46,13 +42,16 @@ def said_by(*commands: Sequence[Any], folder: Path, seconds: int = 300) -> list[
     outer = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     world = {"WORLD_SIZE": str(len(commands)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} | world for rank in range(len(commands))]
-    programs = [REHEARSALS.start(command, folder, outer | rank) for command, rank in zip(commands, ranks, strict=True)]
+    programs = [
+        Child(REHEARSALS[name], arguments, folder, outer | rank, False)
+        for (name, *arguments), rank in zip(commands, ranks, strict=True)
+    ]
     texts = [program.communicate(timeout=seconds)[0] for program in programs]
     assert [program.returncode for program in programs] == [0] * len(programs), "\n".join(texts)[-4000:]
     return [[json.loads(line) for line in text.splitlines() if line.startswith("{")] for text in texts]
 
 
-NO_ATTENTION, NO_KERNEL = {"bilstm", "both_directions", "word_vectors"}, {"deberta", "deberta_v2"}
+NO_ATTENTION, NO_KERNEL = {"bilstm", "bilm", "word_vectors"}, {"deberta", "deberta_v2"}
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "family", "finetuning"])
@@ -65,11 +64,11 @@ def test_no_step_waits_for_the_gpu_or_gives_it_what_it_cannot_take(kind, tmp_pat
     names = {case["case"] for case in cases}
     on_gpu = {name for name in BACK_ENDS if RUNS_ON.get(name, "cuda") == "cuda"}
     if kind == "pretraining":
-        assert {f"masked, {optimiser}, {start}" for optimiser in OPTIMISERS for start in STARTS} <= names
+        assert {f"masked, {optimizer}, {start}" for optimizer in OPTIMIZERS for start in STARTS} <= names
         assert {f"{objective}, {name}" for objective in objectives() for name in on_gpu} <= names
     elif kind == "family":
         members = {part for name in names for part in name.split(", ")}
-        assert {*member_names("architectures"), *member_names("objectives")} <= {"bert", *members, *objectives()}
+        assert {*member_names("models"), *member_names("objectives")} <= {"bert", *members, *objectives()}
     else:
         assert {*TASKS, *(f"span, {name}" for name in on_gpu), "tagging, LSTM"} <= names
     flash = [case for case in cases if not {"padded", *NO_ATTENTION, *NO_KERNEL} & set(case["case"].split(", "))]
@@ -78,9 +77,8 @@ def test_no_step_waits_for_the_gpu_or_gives_it_what_it_cannot_take(kind, tmp_pat
 
 def objectives() -> list[str]:
     """Those without a teacher, and of encoders that attend; the others are among the family."""
-    left_out = ("NEEDS_TEACHER", "ONLY_ARCHITECTURES")
-    names = member_names("objectives")
-    return [name for name in names if not any(stated("objectives", name, fact, False) for fact in left_out)]
+    specs = {name: objective_spec(name) for name in member_names("objectives")}
+    return [name for name, spec in specs.items() if not spec.needs_teacher and not spec.only_architectures]
 
 
 def test_every_mistake_is_seen(tmp_path):
@@ -93,7 +91,7 @@ def test_every_mistake_is_seen(tmp_path):
 
 @pytest.mark.parametrize(
     ("batches", "how"),
-    [(50, ""), pytest.param(10, "recompute", marks=pytest.mark.slow)],
+    [(50, ""), pytest.param(10, "activation_checkpointing", marks=pytest.mark.slow)],
     ids=["kept", "recomputed"],
 )
 def test_few_graphs_without_breaks(batches, how, tmp_path):
@@ -103,13 +101,13 @@ def test_few_graphs_without_breaks(batches, how, tmp_path):
 FAMILY = [  # every other pair of an objective and an architecture of which something is compiled
     pytest.param(*pair, most, marks=pytest.mark.slow)
     for pair, most in {
-        ("masked", "modernbert"): MOST_RECOMPILATIONS + 2,  # its blocks are of four kinds: first, local, global, last
+        ("mlm", "modernbert"): MOST_RECOMPILATIONS + 2,  # its blocks are of four kinds: first, local, global, last
         # a batch of one sequence alone brings each kind of block another
-        **{("masked", name): MOST_RECOMPILATIONS + 1 for name in ("deberta", "deberta_v2")},
-        ("replaced", "electra"): MOST_RECOMPILATIONS,
-        **{("masked", name): MOST_RECOMPILATIONS for name in ("albert", "electra", "distilbert", "roberta")},
-        **{("masked", name): MOST_RECOMPILATIONS for name in ("bilstm", "word_vectors")},
-        **{(name, "bert"): MOST_RECOMPILATIONS for name in ("left_to_right", "distilled", "layers")},
+        **{("mlm", name): MOST_RECOMPILATIONS + 1 for name in ("deberta", "deberta_v2")},
+        ("electra", "electra"): MOST_RECOMPILATIONS,
+        **{("mlm", name): MOST_RECOMPILATIONS for name in ("albert", "electra", "distilbert", "roberta")},
+        **{("mlm", name): MOST_RECOMPILATIONS for name in ("bilstm", "word_vectors")},
+        **{(name, "bert"): MOST_RECOMPILATIONS for name in ("clm", "distilbert", "tinybert")},
     }.items()
 ]
 

@@ -1,11 +1,19 @@
 """Batches made on another thread come in order, and the thread ends."""
 
+from __future__ import annotations
+
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
-from pipeline_src.training.prefetch import prefetch
+from pipeline_src.training.prefetch import prefetch, to_device, transfer
 
 
 def threads() -> list[str]:
@@ -44,3 +52,89 @@ def test_an_error_comes_after_what_was_made_before_it():
     with pytest.raises(ValueError, match="the disk is gone"):
         next(items)
     assert not threads()
+
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Part:
+    ids: Tensor
+    labels: Tensor
+    examples: np.ndarray
+
+
+class Streams:
+    """Torch's streams and copies; ``said`` is what happened, in order."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.said: list[tuple] = []
+        self.current = "computing"
+        self.devices: list[torch.device] = []
+        patch.setattr(torch.cuda, "set_device", self.devices.append)
+        patch.setattr(torch.cuda, "Stream", lambda device: self.make("copying"))
+        patch.setattr(torch.cuda, "current_stream", lambda device: self.make("computing"))
+        patch.setattr(torch.cuda, "stream", self.enter)
+        patch.setattr(Tensor, "pin_memory", lambda tensor: self.say("pin", tensor))
+        patch.setattr(Tensor, "to", lambda tensor, device, non_blocking: self.say("copy", tensor, non_blocking))
+        patch.setattr(Tensor, "record_stream", lambda tensor, stream: self.say("keep", tensor, stream.name))
+
+    def make(self, name: str):
+        streams = self
+
+        class Stream:
+            def __init__(self) -> None:
+                self.name = name
+
+            def record_event(self) -> str:
+                streams.said.append(("record", name))
+                return f"event on {name}"
+
+            def wait_event(self, event: str) -> None:
+                streams.said.append(("wait", name, event))
+
+        return Stream()
+
+    @contextlib.contextmanager
+    def enter(self, stream) -> Iterator[None]:
+        before, self.current = self.current, stream.name
+        yield
+        self.current = before
+
+    def say(self, what: str, tensor: Tensor, *more) -> Tensor:
+        self.said.append((what, int(tensor.sum()), self.current, *more))
+        return tensor
+
+
+def part(number: int) -> Part:
+    return Part(torch.tensor([number]), torch.tensor([number + 1]), np.array([number]))
+
+
+def test_copies_have_a_stream_of_their_own(monkeypatch):
+    """From page-locked memory; the stream that computes waits for them, and keeps their memory until it is done."""
+    streams = Streams(monkeypatch)
+    arriving = transfer([[part(1), part(3)]], GPU)
+    (first, second) = next(arriving)
+    assert [first.examples, second.examples] == [[1], [3]]
+    copies = [("copy", number, "copying", True) for number in (1, 2, 3, 4)]
+    assert [said for said in streams.said if said[0] == "copy"] == copies
+    assert [said[1] for said in streams.said if said[0] == "pin"] == [1, 2, 3, 4]
+    after = streams.said[streams.said.index(("record", "copying")) :]
+    kept = [("keep", number, "computing", "computing") for number in (1, 2, 3, 4)]
+    assert after == [("record", "copying"), ("wait", "computing", "event on copying"), *kept]
+    assert streams.said.index(copies[-1]) < streams.said.index(after[0])
+
+
+def test_what_lies_on_the_gpu_is_not_copied_again(monkeypatch):
+    class OnGpu(Tensor):
+        device = GPU
+
+    streams = Streams(monkeypatch)
+    there = Part(torch.tensor([1]).as_subclass(OnGpu), torch.tensor([2]), np.array([0]))
+    assert to_device(there, GPU).ids is there.ids
+    assert [said[:2] for said in streams.said] == [("pin", 2), ("copy", 2)]
+
+
+def test_on_a_cpu_batches_come_as_they_are():
+    batches = [[part(1)], [part(2), part(3)]]
+    assert all(one is two for one, two in zip(transfer(batches, CPU), batches, strict=True))

@@ -86,14 +86,14 @@ def train(machines: Machines, family: str, study: Path, root: Path, command: lis
         for process in started:
             process.kill()
     assert [process.returncode for process in started] == [0, 0], "\n".join(texts)[-4000:]
-    assert (study / "models/pretrained/short/model.safetensors").exists()
+    assert (study / "models/pretrained/phase1/model.safetensors").exists()
     return texts
 
 
 @pytest.mark.parametrize("family", ADDRESSES)
 def test_tasks_of_srun_find_the_way_to_the_first_machine(machines, family, tmp_path, root):
     """By its name in the step's list; where the first looks it up, it is an address that nobody else reaches."""
-    changes = json.dumps({"short": 5})
+    changes = json.dumps({"phase1": 5})
     command = [sys.executable, "-c", PROGRAM, changes]
     train(machines, family, new_study(tmp_path / "study"), root, command, SLURM_STEP_NODELIST=",".join(NAMES))
 
@@ -102,5 +102,5 @@ def test_workers_of_torchrun_find_the_way_to_the_first_machine(machines, tmp_pat
     """The documented line; torchrun's own agents meet by the first machine's name."""
     shape = ["--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "0", "--rdzv-backend", "c10d"]
     launcher = [sys.executable, str(root / "workflow/torchrun.py"), *shape, "--rdzv-endpoint", f"{NAMES[0]}:29400"]
-    command = [*launcher, "--no-python", sys.executable, "-c", PROGRAM, json.dumps({"short": 5})]
+    command = [*launcher, "--no-python", sys.executable, "-c", PROGRAM, json.dumps({"phase1": 5})]
     train(machines, "IPv4", new_study(tmp_path / "study"), root, command)

@@ -1,10 +1,7 @@
-import argparse
-
 import pytest
 import torch
 
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.models.bert import BertConfig, BertForPretraining
 from pipeline_src.models.hub import save_model
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
@@ -31,15 +28,3 @@ def folder(tmp_path, model):
     save_tokenizer(tmp_path / "v", ENTRIES, lowercase=True)
     save_model(tmp_path / "model", model, model.bert.config, "BertForPreTraining", tmp_path / "v")
     return tmp_path / "model"
-
-
-@pytest.fixture
-def call():
-    """Run a tool with command-line arguments."""
-
-    def run(tool, *given) -> None:
-        parser = argparse.ArgumentParser()
-        tool.add_arguments(parser)
-        tool.main(parser.parse_args([str(argument) for argument in given]))
-
-    return run

@@ -9,13 +9,14 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.finetuning.task_heads import BertForTask
-from pipeline_src.models.heads import BertForPretraining
+from pipeline_src.finetuning.heads import BertForTask
+from pipeline_src.models.bert import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.pretraining import import_model
+from pipeline_src.pretraining.import_model import CONFIG
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tools import fill_mask, import_model
+from pipeline_src.tools import fill_mask
 from pipeline_src.tools.open_model import open_model
-from pipeline_src.tools.tensorflow_checkpoint import CONFIG
 
 
 def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys):
@@ -36,7 +37,7 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
     assert json.loads((tmp_path / "made/config.json").read_text())["architectures"] == ["BertForPreTraining"]
     assert "license: other" in (tmp_path / "made/README.md").read_text()
     opened = open_model(tmp_path / "made", BertForPretraining, fill_mask.USED, "")
-    assert len(fill_mask.fill_mask(opened, "the [MASK]", 3)[0]) == 3
+    assert len(next(fill_mask.fill_mask(opened, ["the [MASK]"], 3))[1][0]) == 3
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_a_checkpoint_of_google(folder, model, call, tmp_path, monkeypatch):
         name.replace(".layer.", ".layer_").replace(".", "/"): parameter.detach().numpy()
         for name, parameter in model.named_parameters()
     }
-    monkeypatch.setattr("pipeline_src.tools.tensorflow_checkpoint.read_variables", lambda prefix: variables)
+    monkeypatch.setattr("pipeline_src.pretraining.import_model.read_variables", lambda prefix: variables)
     call(import_model, source, tmp_path / "made")
     assert load_config(tmp_path / "made").hidden_act == "gelu_tanh"
     again = BertForPretraining(load_config(tmp_path / "made"))

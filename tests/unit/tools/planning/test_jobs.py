@@ -8,15 +8,15 @@ import sys
 import pytest
 import yaml
 
-from pipeline_src.models.flops import Workload
-from pipeline_src.params.finetune import Recipe
-from pipeline_src.params.study import check_study
-from pipeline_src.tasks.files.spec import task_names
-from pipeline_src.tools.planning.counted import make_objective
+from pipeline_src.config.finetune import TaskHyperparameters
+from pipeline_src.config.study import check_study
+from pipeline_src.tasks.spec import task_names
+from pipeline_src.tools.planning.cost import ModelCost, make_objective, workload
 from pipeline_src.tools.planning.jobs import STAGES, Jobs, fill_ratio
-from pipeline_src.tools.planning.model_sizes import ModelSizes
-from pipeline_src.tools.planning.task_sizes import SIZES, SYNTHETIC
+from pipeline_src.tools.planning.sizes import SIZES, SYNTHETIC
 from pipeline_src.tools.preset import preset_text
+
+LENGTH = 128 * 0.94  # mean tokens of a sequence of at most 128
 
 
 def nothing_ran(_: str) -> None:
@@ -37,17 +37,16 @@ def study_of(root, tmp_path, monkeypatch):
 
 
 def jobs_of(study, stage):
-    return STAGES[stage].jobs(Jobs(study, nothing_ran))
+    return STAGES[stage](Jobs(study, nothing_ran))
 
 
 @pytest.mark.parametrize("preset", ["sample", "bert-base", "bert-large"])
 def test_parameters_are_those_of_the_model_itself(study_of, preset):
     import torch
 
-    from pipeline_src.models.bert import BertConfig
-    from pipeline_src.models.heads import BertForPretraining
+    from pipeline_src.models.bert import BertConfig, BertForPretraining
 
-    sizes = ModelSizes.of(study_of(preset))
+    sizes = ModelCost.of(study_of(preset))
     with torch.device("meta"):
         bert = BertForPretraining(
             BertConfig(
@@ -65,7 +64,7 @@ def test_parameters_are_those_of_the_model_itself(study_of, preset):
 @pytest.mark.parametrize(("preset", "published"), [("bert-base", 2.3e19), ("bert-large", 8.0e19)])
 def test_full_sequences_cost_what_is_published(study_of, preset, published):
     """2.3e19 and 8.0e19 are of 42.6 G places (900,000 steps of 128, 100,000 of 512, 256 each), padding and all."""
-    phases = [*jobs_of(study_of(preset), "pretrain_short"), *jobs_of(study_of(preset), "pretrain_long")]
+    phases = [*jobs_of(study_of(preset), "pretrain_phase1"), *jobs_of(study_of(preset), "pretrain_phase2")]
     slots = sum(job.slot_flops for job in phases)
     assert slots == pytest.approx(published, rel=0.06)
     assert 0.7 * slots < sum(job.flops for job in phases) < 0.9 * slots
@@ -79,67 +78,83 @@ def test_a_real_training_of_the_readme_is_met(study_of):
     """
     study = study_of(
         "sample",
-        vocabulary={"entries": 8192},
-        examples={"lengths": {"short": 128, "long": 512}},
-        pretrain={"steps": {"short": 5400, "long": 300}},
+        vocabulary={"vocab_size": 8192},
+        examples={"max_seq_length": {"phase1": 128, "phase2": 512}},
+        pretrain={"steps": {"phase1": 5400, "phase2": 300}},
     )
-    (short,), (long,) = jobs_of(study, "pretrain_short"), jobs_of(study, "pretrain_long")
+    (short,), (long,) = jobs_of(study, "pretrain_phase1"), jobs_of(study, "pretrain_phase2")
     assert short.tokens == pytest.approx(20_528_997, rel=0.1)
-    every_row = ModelSizes.of(study).flops(short.tokens, short.length, short.predictions)
+    every_row = ModelCost.of(study).flops(workload(short.tokens, LENGTH, 0.15 * short.tokens))
     assert every_row == pytest.approx(7.570e13, rel=0.1)
     assert short.flops == pytest.approx(0.73 * every_row, rel=0.02)
     assert long.tokens == pytest.approx(4_065_263, rel=0.35)  # books are longer than articles
 
 
 def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
-    recipe = Recipe(learning_rates=(0.001,), epochs=(1,), batches=(32,), max_length=64).model_dump(mode="json")
-    one = {"default": recipe, "tasks": {"cola": {}}, "random_baseline": False, "restarts": [1]}
+    recipe = TaskHyperparameters(learning_rates=(0.001,), epochs=(1,), batch_sizes=(32,), max_length=64).model_dump(
+        mode="json"
+    )
+    one = {"defaults": recipe, "per_task": {"cola": {}}, "random_baseline": False, "seeds": [1]}
     many = {
-        "default": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3]},
-        "tasks": {"cola": {}},
+        "defaults": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3]},
+        "per_task": {"cola": {}},
         "random_baseline": True,
-        "restarts": [1, 2],
+        "seeds": [1, 2],
     }
     (single,) = jobs_of(study_of("sample", tasks=["cola"], finetune=one), "finetune")
     double = list(jobs_of(study_of("sample", tasks=["cola"], finetune=many), "finetune"))
     assert [job.item for job in double] == ["cola-1", "cola-2"]
     assert double[0].tokens == pytest.approx(single.tokens * 3 * (1 + 3) * 2)
-    assert double[0].steps == single.steps * 3 * (1 + 3) * 2
-    assert single.steps == 38  # 1,200 sentences of 32 a batch
     predicted = SYNTHETIC["cola"].labelled / SYNTHETIC["cola"].rows / 3
     assert double[0].flops / single.flops == pytest.approx(24 * (1 + predicted / 2) / (1 + predicted), rel=0.03)
 
 
 @pytest.mark.parametrize(
     ("architecture", "objective", "pairs"),
-    [("albert", "masked", "sentence_order"), ("modernbert", "masked", "none"), ("electra", "replaced", "none")],
+    [("albert", "mlm", "sop"), ("modernbert", "mlm", "none"), ("electra", "electra", "none")],
 )
 def test_other_members_count_as_the_model_that_is_trained(study_of, architecture, objective, pairs):
     """Parameters and FLOPs that its own class counts, with ELECTRA's generator; ALBERT's blocks are one."""
-    changes = {"architecture": architecture} | ({} if architecture == "modernbert" else {"embedding": 32})
-    study = study_of("sample", model=changes, pretrain={"objective": objective}, examples={"pairs": pairs})
-    (job,), bert = jobs_of(study, "pretrain_short"), ModelSizes.of(study_of("sample"))
-    learning = make_objective(study)
-    assert job.parameters == sum(parameter.numel() for parameter in learning.parameters())
-    assert job.parameters != bert.parameters
-    counts = (job.tokens / job.length, job.tokens, job.tokens * job.length, job.predictions, job.rows)
-    work = Workload(*map(round, counts), round(job.rows * job.length))
+    changes = {"architecture": architecture} | ({} if architecture == "modernbert" else {"embedding_size": 32})
+    study = study_of("sample", model=changes, pretrain={"objective": objective}, examples={"pair_objective": pairs})
+    (job,), bert = jobs_of(study, "pretrain_phase1"), ModelCost.of(study_of("sample"))
+    learning, cost = make_objective(study), ModelCost.of(study)
+    assert cost.parameters == sum(parameter.numel() for parameter in learning.parameters()) != bert.parameters
+    assert cost.encoder_parameters != bert.encoder_parameters
+    length, predictions = 64.0, 0.15 * job.tokens
+    work = workload(job.tokens, length, predictions, predictions + job.tokens / length)
     assert job.flops == pytest.approx(learning.training_flops(work), rel=1e-6)
-    assert job.over_bert == pytest.approx(job.flops / bert.flops(job.tokens, job.length, job.predictions, job.rows))
 
 
 def test_a_teachers_forward_pass_counts_where_it_is_there(study_of, tmp_path):
     from pipeline_src.models.bert import BertConfig
 
-    pretrain = {"objective": "distilled", "teacher": str(tmp_path / "teacher")}
-    (alone,) = jobs_of(study_of("sample", pretrain=pretrain), "pretrain_short")
+    pretrain = {"objective": "distilbert", "teacher": str(tmp_path / "teacher")}
+    (alone,) = jobs_of(study_of("sample", pretrain=pretrain), "pretrain_phase1")
     (tmp_path / "teacher").mkdir()
     study = study_of("sample")
-    sizes = (study.vocabulary.entries, study.model.hidden, 4, 2, 512)
+    sizes = (study.vocabulary.vocab_size, study.model.hidden_size, 4, 2, 512)
     config = {"model_type": "bert", **BertConfig(*sizes).as_dict()}
     (tmp_path / "teacher/config.json").write_text(json.dumps(config))
-    (taught,) = jobs_of(study_of("sample", pretrain=pretrain), "pretrain_short")
-    assert taught.flops > 1.3 * alone.flops and taught.parameters == alone.parameters
+    (taught,) = jobs_of(study_of("sample", pretrain=pretrain), "pretrain_phase1")
+    assert taught.flops > 1.3 * alone.flops and taught.written == alone.written
+
+
+def test_a_model_to_go_on_from_counts_with_its_own_sizes(study_of, tmp_path):
+    from pipeline_src.models.bert import BertConfig
+
+    config = {"model_type": "bert", **BertConfig(30_522, 256, 4, 4, 1024).as_dict()}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    changes = {"vocabulary": {"kind": "given"}, "pretrain": {"init_from": str(tmp_path)}}
+    (job,) = jobs_of(study_of("sample", **changes), "pretrain_phase1")
+    (same,) = jobs_of(
+        study_of("sample", vocabulary={"vocab_size": 30_522}, model={"num_hidden_layers": 4, "hidden_size": 256}),
+        "pretrain_phase1",
+    )
+    assert job == same
+    entry = {"vocabulary": {"kind": "given"}, "pretrain": {"init_from": "catalogue/models/minilm.yaml"}}
+    (fetched,) = jobs_of(study_of("sample", **entry), "start_model")
+    assert fetched.units == 83_506_384
 
 
 def test_every_declared_task_has_its_sizes():
@@ -151,7 +166,7 @@ def test_a_dump_is_counted_by_its_parts(study_of):
     jobs, whole = Jobs(study, nothing_ran), Jobs(study, nothing_ran, whole_dump=True)
     listed, all_parts = list(jobs.clean_wikipedia()), list(whole.clean_wikipedia())
     assert len(listed) == len(study.wikipedia.parts)
-    assert sum(job.read for job in all_parts) == pytest.approx(25e9)
+    assert sum(job.units for job in all_parts) == pytest.approx(25e9)
     assert whole.corpus.tokens() > 4e9  # two thousand five hundred million words were there in 2018
     assert any("--whole-dump" in note for note in jobs.corpus.notes)
     assert not any("--whole-dump" in note for note in whole.corpus.notes)
@@ -191,7 +206,6 @@ def test_reading_the_workflow_imports_no_torch(root):
 )  # fmt: skip
 def test_a_published_preset_is_planned_where_a_phase_has_no_steps_too(study_of, preset):
     study = study_of(preset)
-    for phase in ("short", "long"):
+    for phase in ("phase1", "phase2"):
         (job,) = jobs_of(study, f"pretrain_{phase}")
-        assert job.steps == getattr(study.pretrain.steps, phase)
-        assert (job.flops > 0) == (job.steps > 0) and job.over_bert > 0
+        assert (job.flops > 0) == (getattr(study.pretrain.steps, phase) > 0)

@@ -1,1 +1,0 @@
-"""One file an encoder of the family; loaded by name."""

@@ -1,0 +1,154 @@
+"""Find the members of the family by name: one file each in ``models/`` and ``objectives/``.
+
+A file is a member if it assigns a literal :class:`ArchitectureSpec` or :class:`ObjectiveSpec` to ``SPEC``, which is
+read without importing the file, and so without torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline_src.common.errors import PipelineError
+
+
+@dataclass(frozen=True)
+class ArchitectureSpec:
+    """Facts of an architecture in ``models/``.
+
+    Attributes:
+        even: size that must be even: ``hidden`` or ``head``.
+        refused_objectives: objective -> reason why this encoder does not support it.
+        refused_pairs: reason why it does not support sentence pairs; empty if it does.
+        factorized_embeddings: embeddings may be narrower than the encoder.
+        flops_by_formula: ``plan`` computes parameters and FLOPs from the sizes, without torch.
+    """
+
+    even: Literal["hidden", "head"] | None = None
+    refused_objectives: Mapping[str, str] = field(default_factory=dict)
+    refused_pairs: str = ""
+    factorized_embeddings: bool = False
+    flops_by_formula: bool = False
+
+
+@dataclass(frozen=True)
+class ObjectiveSpec:
+    """Facts of an objective in ``objectives/``.
+
+    Attributes:
+        corruption: how a text's tokens are changed for prediction; see ``pretraining.masking``.
+        needs_teacher: it learns from a pretrained model.
+        refused_pairs: reason why it does not support sentence pairs; empty if it does.
+        only_architectures: the architectures that support it; empty for all.
+        goes_on: it can start from a pretrained model (``pretrain.init_from``).
+        flops_by_formula: only the encoder and its heads run.
+    """
+
+    corruption: Literal["masked", "left_to_right", "unmasked"] = "masked"
+    needs_teacher: bool = False
+    refused_pairs: str = ""
+    only_architectures: tuple[str, ...] = ()
+    goes_on: bool = False
+    flops_by_formula: bool = False
+
+
+SPECS: dict[str, type[ArchitectureSpec] | type[ObjectiveSpec]] = {
+    "models": ArchitectureSpec,
+    "objectives": ObjectiveSpec,
+}
+EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # what a member defines in addition to SPEC
+
+
+def member_names(folder: str) -> list[str]:
+    """Return the sorted names of the members in ``models`` or ``objectives``, without importing them."""
+    return sorted(name for name, path in _files(folder).items() if _spec_call(path) is not None)
+
+
+def architecture_spec(name: str) -> ArchitectureSpec:
+    """Return the facts of an architecture, without importing it.
+
+    Raises:
+        PipelineError: there is no such member, or its SPEC cannot be read.
+    """
+    spec = _spec("models", name)
+    assert isinstance(spec, ArchitectureSpec)
+    return spec
+
+
+def objective_spec(name: str) -> ObjectiveSpec:
+    """Return the facts of an objective, without importing it.
+
+    Raises:
+        PipelineError: there is no such member, or its SPEC cannot be read.
+    """
+    spec = _spec("objectives", name)
+    assert isinstance(spec, ObjectiveSpec)
+    return spec
+
+
+def load_member(folder: str, name: str) -> Any:
+    """Import a member and return its ``ARCHITECTURE`` or ``OBJECTIVE``.
+
+    Raises:
+        PipelineError: there is no such member, or it lacks this.
+    """
+    if name not in member_names(folder):
+        raise _no_member(folder, name)
+    member, export = importlib.import_module(f"pipeline_src.{folder}.{name}"), EXPORTS[folder]
+    if not hasattr(member, export):
+        raise PipelineError(
+            f"a member without {export}", name, where=member.__file__,
+            hint=f"assign it at the end of the file, as the others in pipeline_src/{folder} do",
+        )  # fmt: skip
+    return getattr(member, export)
+
+
+def _spec(folder: str, name: str) -> ArchitectureSpec | ObjectiveSpec:
+    path = _files(folder).get(name)
+    call = None if path is None else _spec_call(path)
+    if path is None or call is None:
+        raise _no_member(folder, name)
+    try:
+        return SPECS[folder](**{word.arg or "": ast.literal_eval(word.value) for word in call.keywords})
+    except (TypeError, ValueError) as error:
+        raise PipelineError(
+            "cannot read SPEC", error, where=path,
+            hint=f"give literal keyword arguments of {SPECS[folder].__name__}",
+        ) from error  # fmt: skip
+
+
+def _files(folder: str) -> dict[str, Path]:
+    package = importlib.import_module(f"pipeline_src.{folder}")
+    return {
+        module.name: Path(module.module_finder.path) / f"{module.name}.py"  # type: ignore[union-attr]
+        for module in pkgutil.iter_modules(package.__path__)
+    }
+
+
+def _spec_call(path: Path) -> ast.Call | None:
+    return _spec_call_of(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _spec_call_of(path: Path, _edited: int) -> ast.Call | None:
+    for line in ast.parse(path.read_bytes()).body:
+        targets = (
+            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
+        )
+        if any(isinstance(target, ast.Name) and target.id == "SPEC" for target in targets):
+            value = line.value  # type: ignore[attr-defined]
+            return value if isinstance(value, ast.Call) else None
+    return None
+
+
+def _no_member(folder: str, name: str) -> PipelineError:
+    kind = EXPORTS[folder].lower()
+    return PipelineError(
+        f"no such {kind}", name, where=f"pipeline_src/{folder}", hint=f"give one of {', '.join(member_names(folder))}"
+    )

@@ -1,0 +1,167 @@
+"""params.yaml: ``wikipedia``, ``books``, ``corpus``, ``vocabulary``, ``examples``, ``word_vectors``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pipeline_src.config.schema import ListedOnce, Name, Section
+
+# smallest vocab_size of each kind: five special tokens, and the 256 bytes of byte-level BPE
+FEWEST = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}
+
+
+class WikipediaParams(Section):
+    """The Wikipedia dump, and the filter of its articles.
+
+    Attributes:
+        dump: entry of ``catalogue/sources``.
+        date: date of the dump in Wikimedia's form (``20260901``), if the entry's addresses need one.
+        parts: parts of the dump, one job each, by the names in the entry's addresses.
+        min_words: articles with fewer words of prose are dropped (counted as ``too_short``).
+        beam_args: arguments of Beam's ``PipelineOptions``, such as ``["--runner=FlinkRunner"]``.
+    """
+
+    dump: Name
+    date: str | None = Field(default=None, pattern=r"^\d{8}$")
+    parts: Annotated[tuple[Name, ...], ListedOnce] = Field(min_length=1)
+    min_words: int = Field(default=0, ge=0, le=1_000_000_000)
+    beam_args: tuple[str, ...] = ()
+
+    @field_validator("date", mode="before")
+    @classmethod
+    def _date_as_text(cls, value: object) -> object:
+        return str(value) if isinstance(value, int) else value
+
+
+class BooksParams(Section):
+    """The books, and their filter.
+
+    Attributes:
+        source: entry of ``catalogue/sources``.
+        min_words: shorter books are dropped (counted as ``too_short``).
+        sentences_per_document: lines per document of a file with one sentence per line and no book boundaries
+            (BookCorpus as distributed).
+        encoding: Python's name of the text files' encoding, such as ``cp1252``; null detects it.
+        undecodable: a file that is no text, or of unknown encoding: ``drop`` counts it and logs the reason; ``error``
+            ends the stage.
+        text_column: name of the text's column in JSONL and Parquet.
+        near_duplicates: Jaccard similarity of the 5-word shingles from which a book counts as a copy of an earlier one
+            and is dropped; null drops only exact copies.
+    """
+
+    source: Name
+    min_words: int = Field(default=0, ge=0, le=1_000_000_000)
+    sentences_per_document: int = Field(default=1000, ge=2, le=10_000_000)
+    encoding: str | None = None
+    undecodable: Literal["drop", "error"] = "drop"
+    text_column: str = Field(default="text", min_length=1)
+    near_duplicates: float | None = Field(default=0.8, gt=0, le=1)
+
+
+class CorpusParams(Section):
+    """The validation set.
+
+    Attributes:
+        validation: fraction of documents (up to 0.5) that no training stage sees; the validation loss is measured on
+            them.
+    """
+
+    validation: float = Field(default=0.01, gt=0, le=0.5)
+
+
+class VocabularyParams(Section):
+    """The vocabulary.
+
+    Attributes:
+        kind: ``wordpiece`` (BERT, ELECTRA, DistilBERT), ``byte_bpe`` (RoBERTa; DeBERTa v1), ``unigram`` (ALBERT;
+            DeBERTa v3), or ``given``: that of ``pretrain.init_from``; of this section only ``extend`` is then read.
+        vocab_size: number of entries, special tokens and single characters included; 30,000 in the paper (section 3),
+            30,522 in the released uncased vocabulary. Ids are stored in 16 bits up to 65,536 entries, in 32 above.
+        lowercase: lower-case text and strip accents (the uncased models).
+        min_frequency: rarer words (in byte-level BPE: rarer pairs) are not learnt from.
+        alphabet: most single characters kept; rarer ones become [UNK]. Only for WordPiece.
+        unused: entries reserved for later use, [unused0] to [unusedN-1], placed as in the released vocabularies (994
+            in the uncased one): up to 99 of them right after [PAD], the rest after [MASK]. Only for WordPiece.
+        max_word_length: characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert. The
+            other kinds write them in pieces, and unigram does not learn from them.
+        extend: entries added to a ``given`` WordPiece vocabulary, learnt from words that it cuts; its [unusedN] are
+            replaced first.
+    """
+
+    kind: Literal["wordpiece", "byte_bpe", "unigram", "given"] = "wordpiece"
+    vocab_size: int = Field(ge=100, le=1_000_000)
+    lowercase: bool = True
+    min_frequency: int = Field(default=2, ge=1, le=1_000_000_000)
+    alphabet: int = Field(default=1000, ge=26, le=1_000_000)
+    unused: int = Field(default=0, ge=0, le=60_000)
+    max_word_length: int = Field(default=100, ge=1, le=10_000)
+    extend: int = Field(default=0, ge=0, le=100_000)
+
+    @model_validator(mode="after")
+    def _reserved_entries_fit(self) -> VocabularyParams:
+        if self.extend and self.kind != "given":
+            raise ValueError(f"extend ({self.extend}) is only for kind: given; set it to 0")
+        if self.kind == "given":
+            return self
+        if self.vocab_size < FEWEST[self.kind]:
+            raise ValueError(
+                f"vocab_size ({self.vocab_size}) must be at least {FEWEST[self.kind]} for kind: {self.kind}"
+            )
+        if self.unused and self.kind != "wordpiece":
+            raise ValueError(f"unused ({self.unused}) is only for kind: wordpiece; set it to 0")
+        if self.unused + 5 >= self.vocab_size:
+            raise ValueError(
+                f"unused ({self.unused}) and the five special tokens leave none of {self.vocab_size} entries"
+            )
+        return self
+
+
+class Lengths(Section):
+    """Tokens per example in each phase of pretraining, [CLS] and [SEP] included."""
+
+    phase1: int = Field(ge=8, le=4096)
+    phase2: int = Field(ge=8, le=4096)
+
+
+class ExamplesParams(Section):
+    """The sampling of sentence pairs.
+
+    Attributes:
+        max_seq_length: longest example of each phase; 128 and 512 in the paper (appendix A.2).
+        dupe_factor: passes over the corpus, each with its own pairs and masks (``dupe_factor`` of
+            google-research/bert).
+        short_seq_prob: probability that a document is cut into shorter examples (google-research/bert).
+        random_next_prob: probability that sentence B is replaced by text of another document (with ``sop``: that A and
+            B are swapped); 0.5 in the paper (section 3.1).
+        pair_objective: what is predicted of two segments. ``nsp``: B follows A, or is of another document (the paper,
+            section 3.1); ``sop``: B follows A, or A follows B (ALBERT, Lan et al. 2020, section 3.1); ``none``: single
+            segments of full sentences, for MLM alone ("No NSP" of the paper, section 5.1).
+    """
+
+    max_seq_length: Lengths
+    dupe_factor: int = Field(default=5, ge=1, le=1000)
+    short_seq_prob: float = Field(default=0.1, ge=0, le=1)
+    random_next_prob: float = Field(default=0.5, ge=0, le=1)
+    pair_objective: Literal["nsp", "sop", "none"] = "nsp"
+
+
+class WordVectorsParams(Section):
+    """Static vectors: Word2Vec (Mikolov et al. 2013) by `gensim`.
+
+    Attributes:
+        method: ``cbow`` predicts a token from the mean of its context, ``skip_gram`` the context from a token.
+        width: of a vector; 300 in GLUE's baselines (Wang et al. 2019).
+        window: most tokens to either side; gensim's 5.
+        negative: negative samples; gensim's 5.
+        sample: relative frequency above which tokens are downsampled; gensim's 0.001.
+        epochs: passes over the text; gensim's 5.
+    """
+
+    method: Literal["cbow", "skip_gram"] = "cbow"
+    width: int = Field(default=300, ge=2, le=16_384, multiple_of=2)
+    window: int = Field(default=5, ge=1, le=1000)
+    negative: int = Field(default=5, ge=1, le=1000)
+    sample: float = Field(default=0.001, ge=0, le=1)
+    epochs: int = Field(default=5, ge=1, le=1000)

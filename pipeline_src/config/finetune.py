@@ -1,0 +1,112 @@
+"""params.yaml: ``finetune``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from pipeline_src.config.schema import NO_TEACHER, ListedOnce, Name, Number, Section
+
+Frozen = Literal[
+    "embeddings",
+    "second_to_last",
+    "last",
+    "weighted_last_four",
+    "concat_last_four",
+    "weighted_all",
+    "weighted_with_embeddings",
+]
+
+
+def _several(value: Any) -> Any:
+    """A single number is a list of one, because people type ``-S finetune.defaults.epochs=1``."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+Numbers = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_several), Field(min_length=1)
+]
+Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], BeforeValidator(_several), Field(min_length=1)]
+
+
+class TaskHyperparameters(Section):
+    """Hyperparameters of a task (paper, appendix A.3 and section 4); lists are tried in every combination.
+
+    Attributes:
+        learning_rates, epochs, batch_sizes: the grid, each a number or a list; the best point by the development set is
+            kept. The defaults are section 4.1's.
+        max_length: most tokens of a sequence.
+        dropout: of hidden states and attention probabilities during fine-tuning; null keeps the encoder's. For an
+            encoder pretrained with little or none, which would overfit few labelled examples.
+        feature_layers: layers of a frozen encoder that feed the task's LSTM (section 5.3, table 7); null fine-tunes.
+        layer_epochs: with a teacher, epochs of distilling its layers, before its logits for ``epochs``; 20 in TinyBERT
+            (Jiao et al. 2020, section 4.2). 0 leaves them out.
+        layer_learning_rate: constant learning rate of these; 5e-5 there.
+        num_augmentations: with a teacher, augmented copies of each text; 30 in TinyBERT, 20 for SST-2 and QNLI,
+            10 for MNLI and QQP (huawei-noah/Pretrained-Language-Model, data_augmentation.py).
+    """
+
+    learning_rates: Rates = (5e-5, 4e-5, 3e-5, 2e-5)
+    epochs: Numbers = (3,)
+    batch_sizes: Numbers = (32,)
+    max_length: int = Field(default=128, ge=16, le=4096)
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    feature_layers: Frozen | None = None
+    layer_epochs: int = Field(default=20, ge=0, le=1_000_000)
+    layer_learning_rate: float = Field(default=5e-5, gt=0, le=1)
+    num_augmentations: int = Field(default=0, ge=0, le=1000)
+
+
+class FinetuneParams(Section):
+    """Fine-tuning.
+
+    Attributes:
+        model: folder of the initial encoder, this study's or any BERT in Hugging Face's layout.
+        teacher: folder ``models`` of a study of the same vocabulary whose fine-tuned models are distilled (TinyBERT's
+            task-specific distillation); ``catalogue/no-teacher`` for none.
+        seeds: one run per task and seed, each with its own data order and head (paper, section 4.1).
+        defaults: hyperparameters of every task.
+        per_task: task -> its differences from ``defaults``, ``{}`` for none.
+        random_baseline: also train each task from random weights, as a baseline of its score.
+        bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
+            left-to-right model's).
+        pair_head: how tasks of two texts are read: ``joint`` as one sequence (paper, figure 4), or ``two_towers``, not
+            the paper's: apart, each averaged over its tokens, with an output layer over [u, v, |u - v|], or for a
+            regression their cosine (Sentence-BERT, Reimers and Gurevych 2019, section 3).
+        warmup_ratio: fraction of the steps spent in warm-up (0.1 in google-research/bert, whose rate decays from step 0
+            on: with 0.1, transformers' decay from the end of warm-up, used here, is 11 % higher after it).
+        weight_decay: as in pretraining.
+    """
+
+    model: str = "models/pretrained/phase2"
+    teacher: str = NO_TEACHER
+    seeds: Annotated[tuple[Number, ...], ListedOnce] = Field(default=(1,), min_length=1)
+    defaults: TaskHyperparameters = TaskHyperparameters()
+    per_task: dict[Name, TaskHyperparameters] = {}
+    random_baseline: bool = False
+    bilstm: bool = False
+    pair_head: Literal["joint", "two_towers"] = "joint"
+    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
+    weight_decay: float = Field(default=0.01, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _a_student_is_trained(self) -> FinetuneParams:
+        if self.teacher != NO_TEACHER and any(
+            recipe.feature_layers for recipe in (self.defaults, *self.per_task.values())
+        ):
+            raise ValueError(
+                f"teacher ({self.teacher}): a frozen encoder learns nothing from it; set feature_layers: null, or "
+                f"teacher to {NO_TEACHER}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _two_towers_stand_alone(self) -> FinetuneParams:
+        frozen = any(recipe.feature_layers for recipe in (self.defaults, *self.per_task.values()))
+        if self.pair_head == "two_towers" and (self.bilstm or frozen or self.teacher != NO_TEACHER):
+            raise ValueError(
+                f"pair_head ({self.pair_head}): goes with no LSTM, frozen encoder or teacher; set bilstm: false, "
+                f"feature_layers: null and teacher: {NO_TEACHER}, or pair_head: joint"
+            )
+        return self

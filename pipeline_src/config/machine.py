@@ -1,0 +1,84 @@
+"""machine.yaml: how the study runs on this machine. No stage or checkpoint depends on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from pipeline_src.config.reading import check_block, read_yaml
+from pipeline_src.config.schema import Section
+
+MACHINE = Path("machine.yaml")
+Compile = bool | Literal["auto"]
+Precision = Literal["auto", "float32", "bfloat16"]
+Device = Literal["auto", "cpu", "mps"]
+
+
+class TrainingMachine(Section):
+    """Settings of one kind of training.
+
+    Attributes:
+        threads: CPU threads of one process.
+        microbatch_tokens: most tokens that go through the model at once on one process; a batch is split into
+            microbatches, and its losses are divided by the counts of the full batch.
+        activation_checkpointing: recompute activations in the backward pass instead of keeping them: a third more work,
+            far less memory.
+    """
+
+    threads: int = Field(default=1, ge=1, le=1024)
+    microbatch_tokens: int = Field(default=16_384, ge=1, le=1_000_000_000)
+    activation_checkpointing: bool = False
+
+
+class PretrainingMachine(TrainingMachine):
+    """Settings of pretraining.
+
+    Attributes:
+        sharding: across the processes that train together: ``none``; ``shard_grad_op``: the optimizer's moments and
+            gradients; ``full_shard``: weights too, for models that do not fit one device.
+    """
+
+    threads: int = Field(default=2, ge=1, le=1024)
+    sharding: Literal["none", "shard_grad_op", "full_shard"] = "none"
+
+
+class Machine(Section):
+    """Settings for this machine.
+
+    Attributes:
+        device: ``auto`` is torch's CUDA device (NVIDIA, AMD) if there is one, else the CPU; ``mps`` is Apple's GPU.
+        attention: implementation of attention: ``padded`` runs anywhere; ``length_grouped``: sequences of equal length
+            together, on a CPU; ``flash_varlen``: without padding, on a GPU of the Ampere generation or later; ``auto``:
+            the fastest of these.
+        compile: use torch.compile in pretraining on a GPU; ``auto``: if enough training is left to earn back its time.
+        precision: dtype of matrix multiplications; weights, sums, losses and moments are always float32. ``auto`` is
+            bfloat16 on an NVIDIA GPU from the Ampere generation on, else float32.
+        pretrain, finetune: settings of the two kinds of training.
+    """
+
+    device: Device = "auto"
+    attention: Literal["auto", "padded", "length_grouped", "flash_varlen"] = "auto"
+    compile: Compile = "auto"
+    precision: Precision = "auto"
+    pretrain: PretrainingMachine = PretrainingMachine()
+    finetune: TrainingMachine = TrainingMachine()
+
+    def settings(self, training: str) -> dict[str, object]:
+        """Return the settings of ``pretrain`` or ``finetune`` by key, without the device."""
+        shared = {"attention": self.attention, "compile": self.compile, "precision": self.precision}
+        return {**shared, **{"pretrain": self.pretrain, "finetune": self.finetune}[training].model_dump()}
+
+
+USUAL = Machine()
+
+
+def load_machine(path: str | Path = MACHINE) -> Machine:
+    """Read and check machine.yaml; a missing file or key takes the default.
+
+    Raises:
+        PipelineError: the file is not YAML, or holds an unknown key, a wrong type or a value out of range; the
+            message names the key, the value and what is allowed.
+    """
+    return check_block(Machine, read_yaml(path), path) if Path(path).exists() else USUAL

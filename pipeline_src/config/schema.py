@@ -1,0 +1,46 @@
+"""The base of all sections, and the types of names and paths in them and in the catalogue."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from pipeline_src.common.names import check_file_name, check_name, check_path, shown
+
+# existing paths, since stages depend on them
+NO_TEACHER = "catalogue/no-teacher"
+NO_MODEL = "catalogue/no-model"
+
+
+class Section(BaseModel):
+    """A section of params.yaml: frozen, without unknown keys.
+
+    Numbers may be text: ``dvc exp run -S finetune.lr=1e-5`` writes ``1e-05``,
+    which YAML 1.1 reads as a string.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+def _whole_number(value: Any) -> Any:
+    """Refuse what Python also reads as a number (`` 1``, ``1_0``, ``true``): in a path a number has one spelling."""
+    if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value)):
+        raise ValueError(f"a number of digits alone, unlike {shown(value)}")
+    return value
+
+
+def _listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    # each is a folder
+    twice = [value for value in values if values.count(value) > 1]
+    if twice:
+        raise ValueError(f"{shown(twice[0])} is listed twice; each may be listed once")
+    return values
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+FileName = Annotated[str, AfterValidator(check_file_name)]
+FilePath = Annotated[str, AfterValidator(check_path)]
+Number = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, lt=2**31)]  # of a restart
+ListedOnce = AfterValidator(_listed_once)

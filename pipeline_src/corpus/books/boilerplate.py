@@ -1,0 +1,146 @@
+"""Parts of a book that are not prose: tables of contents, notes, tables, advertisements."""
+
+from __future__ import annotations
+
+import re
+
+CONTENTS = re.compile(r"(?:table of )?contents\.?|(?:list of )?(?:illustrations|plates|maps)\.?", re.I)
+BACK = 0.85  # fraction of a book after which advertisements are searched
+HEADINGS = {  # of front and back matter -> the reason for which what follows is dropped
+    "its makers' note": re.compile(
+        r"errat(?:a|um)\b.{0,60}|corrigenda\b.{0,60}|(?:list of )?corrections\b.{0,60}"
+        r"|(?:the )?transcriber['’]?s?['’]? (?:end)?(?:notes?|comments?|remarks?)\b.{0,60}"
+        r"|anmerkung(?:en)? (?:zur|der|des) (?:transkription|bearbeiters?|transcription)\b.{0,60}"
+        r"|(?:au lecteur|notes? (?:du|de la|au lecteur de ce)\b.{0,20}(?:transcri\w+|électronique|ebook).{0,40})"
+        r"|notas? (?:del|do) transcri(?:ptor|tor)\b.{0,60}|note? (?:del|di) trascri(?:ttore|zione)\b.{0,60}",
+        re.I,
+    ),
+    "index": re.compile(
+        r"(?:(?:general|alphabetical|analytical) )?index(?: (?:of|to) .{1,60})?|register|sachregister"
+        r"|namen(?:s)?register|(?:table|index) (?:alphabétique|analytique).{0,40}|índice alfabético|indice analitico",
+        re.I,
+    ),
+    "advertisement": re.compile(
+        r"advertisements?|(?:other )?(?:books|works|novels|volumes) by the same author|by the same author"
+        r"|(?:a )?(?:list|catalogue|selection) of (?:\w+ ){0,3}(?:books|works|publications)\b.{0,60}"
+        r"|du même auteur|vom (?:selben|gleichen) verfasser",
+        re.I,
+    ),
+}
+FRONT = 0.05  # fraction of a book before which front matter is searched
+MAX_LENGTH = 3_000  # characters of a note or an advertisement
+MAX_SECTION = 20_000  # characters of a section of notes or advertisements at the end
+MAX_SECTION_BEFORE = 600  # elsewhere: prose may follow without a heading
+
+_POINTER = r"[\[{](?:\d{1,3}|[*†‡§]{1,3}|[A-Z]|(?:[Ff]oot|[Ee]nd)?[Nn]ote:? ?\w{1,4}|[Pp]g\.? ?\w{1,5})[\]}]"
+_REFERENCE = re.compile(rf"(?<=[^\s\[{{])(?: ?{_POINTER}(?!\w)|{_POINTER})|(?<=\S ){_POINTER}")
+_NOTE = re.compile(
+    r"[\[{](?:(?:foot|end|side)note|note\b|\d{1,3}[\]}:]|[*†‡§]{1,3}[\]}])|\*{1,3} ?(?!\*)\w[^*]*\Z|[†‡§] ?\w", re.I
+)
+_SUPERSCRIPT = re.compile(r"\^\{([^{}\n]{1,8})\}|(?<=[^\W\d_])\{([a-zà-ÿ]{1,4})\}")
+_EMPHASIS = {
+    mark: re.compile(rf"(?<![\w{mark}]){mark}(?=[^\s{mark}])([^{mark}]{{0,400}}?[^\s{mark}]){mark}(?![\w{mark}])")
+    for mark in "=~"
+}
+_MAKERS = re.compile(
+    r"project gutenberg|gutenberg\.(?:org|net)\b|distributed proofread"
+    r"|^\W*transcriber['’]?s?['’]? (?:note|comment|errat)"
+    r"|^\W*errata\b|typographical errors? (?:has|have|was|were)|^\W*(?:end of )?(?:this )?e-?text\b",
+    re.M,
+)
+_OF_MAKERS = ("gutenberg", "distributed proofread", "transcriber", "errata", "typographical", "etext", "e-text")
+_IMPRINT = re.compile(
+    r"(?:printed (?:in|by|at)\b|imprimerie\b|imprimé\b|typographie\b|impr\. |druck (?:von|der)\b|gedruckt (?:bei|in)\b"
+    r"|impreso (?:en|por)\b|stampato (?:in|da)\b|tipografia\b|imprenta de\b|riverside press\b|the end\b)"
+    r"|.{0,40}\b(?:imprimerie|printers?,|electrotypers|press of)\b",
+    re.I,
+)  # fmt: skip
+_FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b", re.I)
+_PRICE = re.compile(r"[$£] ?\d|\b\d+s\.|\b\d+ ?(?:cents|cts|d\.)|\bnet\b")
+_PAGE = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,}|[ \t])(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
+_LEADER = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,})(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
+_ENTRY = re.compile(r"(?:(?:chapter|book|part|no\.) )?(?:[IVXLC]+|\d{1,3})[.:)]?(?:\s|\Z)", re.I)
+_NUMBERED = re.compile(  # an entry of an index: its pages, or another entry
+    r"[,;.\s]\s*(?:pp?\. ?)?\d{1,4}(?:(?:\s?[-–—,;]\s*|\s+)(?:n\.|note|ff?\.|\d{1,4}))*[.;,]?\s*\Z|\bsee (?:also )?\w",
+    re.I,
+)
+_TABLE = ("|", "+-", "+=")
+_SENTENCE_END = (".", "!", "?", '"', "”", "’", "»")
+
+
+def without_references(text: str) -> str:
+    """Remove references to notes and printed pages."""
+    return _REFERENCE.sub("", text) if "[" in text or "{" in text else text
+
+
+def without_marks(text: str) -> str:
+    """Remove a transcriber's marks: ``=bold=``, ``~italics~``, ``26^{me}``, ``d{te}``."""
+    if "{" in text:
+        text = _SUPERSCRIPT.sub(lambda found: found[1] or found[2], text)
+    for mark, pattern in _EMPHASIS.items():
+        if text.count(mark) > 1:
+            text = pattern.sub(r"\1", text)
+    return text
+
+
+def section_of(heading: str, place: float) -> str | None:
+    """Return the reason for which all below a heading of front or back matter is dropped, or None for another heading.
+
+    Args:
+        heading: the whole block, on one line.
+        place: position in the book (0 to 1).
+    """
+    text = heading.strip(" .:*_=~[](){}-—\n")
+    for reason, pattern in HEADINGS.items():
+        if pattern.fullmatch(text) and (reason == "its makers' note" or place <= FRONT or place >= BACK - 0.1):
+            return reason
+    return None
+
+
+def belongs(lines: list[str], section: str) -> bool:
+    """Whether a block below such a heading is part of its section."""
+    text = " ".join(line.strip() for line in lines)
+    if section == "index":
+        numbered = sum(bool(_NUMBERED.search(line)) for line in lines)
+        return 3 * numbered >= len(lines) or len(text) <= 40
+    if section == "advertisement":
+        return len(text) <= 300 or bool(_FORMAT.search(text) or _PRICE.search(text))
+    return len(text) <= MAX_LENGTH
+
+
+def why_boilerplate(lines: list[str], *, listing: bool, place: float) -> str | None:
+    """Return the reason why a block of lines is not prose, or None.
+
+    Args:
+        lines: without blank lines.
+        listing: whether the block follows the heading of a table of contents.
+        place: position in the book (0 to 1).
+    """
+    if 2 * sum(line.lstrip().startswith(_TABLE) for line in lines) >= len(lines):
+        return "table"
+    if _is_listing(lines, listing):
+        return "table of contents"
+    text = "\n".join(lines)
+    if len(text) > MAX_LENGTH:
+        return None
+    lower = text.lower()  # a search that ignores case is ten times slower
+    if any(word in lower for word in _OF_MAKERS) and _MAKERS.search(lower):
+        return "its makers' note"
+    if _NOTE.match(text.strip()):
+        return "footnote"
+    outside = place <= FRONT or place >= BACK
+    if outside and _FORMAT.search(text) and _PRICE.search(text):
+        return "advertisement"
+    if outside and len(text) <= 120 and _IMPRINT.match(text.strip()):
+        return "imprint"
+    return None
+
+
+def _is_listing(lines: list[str], listing: bool) -> bool:
+    """Whether lines end in page numbers or, after the heading of a table of contents, begin with numbers."""
+    if not listing:
+        return len(lines) >= 3 and 10 * sum(map(bool, map(_LEADER.search, lines))) >= 7 * len(lines)
+    entries = sum(bool(_PAGE.search(line) or _ENTRY.match(line.strip())) for line in lines)
+    ended = sum(line.rstrip().endswith(_SENTENCE_END) and len(line) > 60 for line in lines)
+    one_entry = bool(_PAGE.search(lines[-1])) and bool(_ENTRY.match(lines[0].strip()))  # a title of several lines
+    return one_entry or (2 * entries >= len(lines) and not ended)

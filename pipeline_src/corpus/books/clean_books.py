@@ -1,0 +1,197 @@
+"""Stage ``clean_books``: books to documents of clean prose without duplicates, in shards.
+
+A long book becomes several documents, cut at its headings, so that the validation set has parts of many books instead
+of few books as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory
+from pipeline_src.common.parallel import map_in_order
+from pipeline_src.common.paths import RAW_BOOKS, TEXT_BOOKS
+from pipeline_src.common.progress import log, track
+from pipeline_src.config.data import BooksParams
+from pipeline_src.corpus.books.encodings import check_encoding, decode
+from pipeline_src.corpus.books.markdown import markdown_paragraphs
+from pipeline_src.corpus.books.near_duplicates import Copies, Shingles, digest, normal_words, shingle
+from pipeline_src.corpus.books.plain_text import plain_paragraphs
+from pipeline_src.corpus.books.readers import RawDocument, count_others, find_books, read_books, suffix_of
+from pipeline_src.corpus.documents import Document, read_source, write_manifest, write_shard
+
+SHARD = 64_000_000  # characters of text, after which a new shard begins
+PART = 1_000  # words, from which a document ends at the next heading
+LONG_PART = 5_000  # words, from which it ends with the paragraph
+MAX_COPIES = 300  # listed in the manifest
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A worker's result for one :class:`RawDocument`.
+
+    Attributes:
+        document: id, title and prose.
+        why_not: the reason to drop it, or ''; a dropped document has no text.
+        dropped: number of removed blocks by reason.
+        encoding: of its file, if it is a whole file.
+        sentences: see :class:`RawDocument`.
+        headings: number of paragraphs before each heading, ascending.
+        words: :func:`digest` of its words.
+        shingles: of its words, if near-duplicates are searched.
+    """
+
+    document: Document
+    why_not: str
+    dropped: Counter[str]
+    encoding: str | None
+    sentences: int
+    headings: tuple[int, ...] = ()
+    words: bytes = b""
+    shingles: Shingles | None = None
+
+
+def run(books: BooksParams) -> None:
+    """Clean every book in ``data/raw/books/`` into ``data/text/books/``.
+
+    Raises:
+        PipelineError: there are no books, one is unreadable, two have the same id, or none is left.
+    """
+    check_encoding(books.encoding)
+    paths = find_books(RAW_BOOKS)
+    books_filter = _BookFilter(books)
+    books_filter.dropped["unknown_format"] = count_others(RAW_BOOKS)
+    raw = read_books(paths, books.sentences_per_document, books.encoding, books.text_column, books_filter.encodings)
+    cleaned = map_in_order(partial(clean_document, params=books), raw)
+    documents = books_filter.kept(track(cleaned, "cleaning books", "book"))
+    sources = read_source(RAW_BOOKS)
+    with atomic_directory(TEXT_BOOKS) as folder:
+        shards: list[dict[str, Any]] = []
+        while (first := next(documents, None)) is not None:
+            shard = chain([first], up_to(SHARD - len(first.text), documents))
+            shards.append(write_shard(folder / f"books-{len(shards):05d}.jsonl", shard))
+        manifest = write_manifest(
+            folder, shards, +books_filter.dropped,
+            files=len(paths),
+            books=books_filter.num_kept,
+            parts={"at_headings_from_words": PART, "anywhere_from_words": LONG_PART},
+            dropped_blocks=dict(sorted(books_filter.blocks.items())),
+            encodings=dict(sorted(books_filter.encodings.items())),
+            pseudo_documents=dict(sorted(books_filter.parts.items())),
+            copies=books_filter.copies,
+            language=next((source["language"] for source in sources if "language" in source), None),
+            sources=sources,
+        )  # fmt: skip
+        if not manifest["documents"]:
+            raise PipelineError(
+                "no book is left", manifest["dropped"], where=RAW_BOOKS,
+                hint="lower books.min_words in params.yaml, or add books",
+            )  # fmt: skip
+    log.info(
+        "%d books, cut into %d documents, %d words kept; dropped %s",
+        *(manifest[key] for key in ("books", "documents", "words", "dropped")),
+    )
+
+
+class _BookFilter:
+    """Decides which books are kept, in order, and counts the rest."""
+
+    def __init__(self, params: BooksParams) -> None:
+        self.dropped: Counter[str] = Counter()  # documents, by reason
+        self.blocks: Counter[str] = Counter()  # removed within documents, by reason
+        self.encodings: Counter[str] = Counter()  # files, by encoding
+        self.parts: dict[str, dict[str, int]] = {}  # file -> number of its sentences and documents
+        self.copies: dict[str, str] = {}  # dropped id -> id of the book it copies
+        self.num_kept = 0
+        self._known = Copies(params.near_duplicates)
+        self._ids: set[str] = set()
+
+    def kept(self, cleaned: Iterator[Cleaned]) -> Iterator[Document]:
+        for book in cleaned:
+            name = book.document.id
+            if name in self._ids:
+                raise PipelineError(
+                    "two books have the same id", name, where=RAW_BOOKS,
+                    hint="rename one of the files, or give its row another id",
+                )  # fmt: skip
+            self._ids.add(name)
+            self.blocks.update(book.dropped)
+            if book.encoding:
+                self.encodings[book.encoding] += 1
+            if book.sentences:
+                part = self.parts.setdefault(name.removeprefix("books:").rpartition("-")[0], Counter())
+                part["documents"] += 1
+                part["sentences"] += book.sentences
+            copied = None if book.why_not else self._known.find(name, book.words, book.shingles)
+            if copied and len(self.copies) < MAX_COPIES:
+                self.copies[name] = copied[1]
+            if reason := copied[0] if copied else book.why_not:
+                self.dropped[reason] += 1
+            else:
+                self.num_kept += 1
+                yield from [book.document] if book.sentences else cut(book.document, book.headings)
+
+
+def clean_document(raw: RawDocument, params: BooksParams) -> Cleaned:
+    """Clean one document; an undecodable file is dropped or an error, by ``books.undecodable``."""
+    dropped: Counter[str] = Counter()
+    encoding = None
+    headings: list[int] = []
+    text = raw.text
+    if text is None:
+        try:
+            text, encoding = decode(raw.path.read_bytes(), raw.path, params.encoding)
+        except PipelineError as error:
+            if params.undecodable == "error":
+                raise
+            log.warning("%s: dropped: %s (%s)", raw.path, error.what, error.where)
+            return Cleaned(Document(raw.id, raw.title, ""), "undecodable", dropped, None, raw.sentences)
+    if raw.sentences:
+        text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
+    else:
+        clean = markdown_paragraphs if suffix_of(raw.path) == ".md" else plain_paragraphs
+        text = "\n".join(clean(text, dropped, headings))
+    words = normal_words(text)
+    if why_not := "empty" if not words else "too_short" if len(text.split()) < params.min_words else "":
+        return Cleaned(Document(raw.id, raw.title, ""), why_not, dropped, encoding, raw.sentences)
+    shingles = shingle(words) if params.near_duplicates else None
+    document = Document(raw.id, raw.title, text)
+    return Cleaned(document, "", dropped, encoding, raw.sentences, tuple(headings), digest(words), shingles)
+
+
+def cut(book: Document, headings: Sequence[int]) -> Iterator[Document]:
+    """Yield the documents of a book.
+
+    Each ends at the first heading after ``PART`` words, or with the first paragraph after ``LONG_PART``. Less than
+    ``PART`` words at the end of the book belong to its last document.
+
+    Args:
+        book: the whole book.
+        headings: number of paragraphs before each heading.
+    """
+    paragraphs = book.text.split("\n")
+    words = list(accumulate((len(paragraph.split()) for paragraph in paragraphs), initial=0))
+    starts, ends_at = [0], frozenset(headings)
+    for number in range(1, len(paragraphs)):
+        size = words[number] - words[starts[-1]]
+        if size >= (PART if number in ends_at else LONG_PART) and words[-1] - words[number] >= PART:
+            starts.append(number)
+    if len(starts) == 1:
+        yield book
+        return
+    for part, (start, end) in enumerate(pairwise([*starts, len(paragraphs)]), start=1):
+        text = "\n".join(paragraphs[start:end])
+        yield Document(f"{book.id}/{part:03d}", f"{book.title}, part {part}", text)
+
+
+def up_to(size: int, documents: Iterator[Document]) -> Iterator[Document]:
+    """Yield documents until their texts have ``size`` characters."""
+    while size > 0 and (document := next(documents, None)) is not None:
+        size -= len(document.text)
+        yield document

@@ -1,0 +1,292 @@
+"""Decode text files: UTF-8, UTF-16 and UTF-32 by byte order mark, or a detected legacy encoding.
+
+An encoding that cannot be detected with confidence is an error, since a wrong guess corrupts a book silently.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+from charset_normalizer import CharsetMatch, from_bytes
+
+from pipeline_src.common.errors import PipelineError
+
+_APOSTROPHES = frozenset("’ʼ´")
+_CLOSERS = frozenset(",.;?!")
+_BETWEEN_LETTERS = frozenset("’ʼ´·—–…\xa0\xad‐‑")  # don’t, col·lega
+_OPENERS = frozenset("“‘„‚«‹¿¡")
+_AFTER_CEDILLA = frozenset("aouàáâãóôõúûøœ")
+_NEVER = {"Cc", "Co", "Cn", "Cs", "Lm", "Sk"}  # controls, private, unknown, and spacing accents
+_IDEOGRAPHS = "\u2e80"  # from here on, letters are next to punctuation without spaces
+_BOXES = range(0x2500, 0x25A0)
+
+
+def share_misread(text: str) -> float:
+    """Return the share of non-ASCII characters that are implausible in their context, 0 if there are none.
+
+    A wrong encoding puts capitals into lower-case words, quotation marks between letters and letters next to digits:
+    ``cafŽ``, ``p‚re``, ``Ł4``. No language is assumed: code pages of one script are told apart by such signs alone.
+    """
+    found = [match.start() for match in _BEYOND_ASCII.finditer(text)]
+    padded = f" {text} "
+    return sum(_is_misread(padded, place + 1) for place in found) / max(1, len(found))
+
+
+def _is_misread(text: str, place: int) -> bool:
+    before, character, after = text[place - 1], text[place], text[place + 1]
+    if character >= _IDEOGRAPHS:
+        return character == "\ufffd" or unicodedata.category(character) in _NEVER
+    category = unicodedata.category(character)
+    if category in _NEVER and character not in _APOSTROPHES:
+        return True
+    if ord(character) in _BOXES or character in "\ufffdﬁﬂ":
+        return True
+    if category[0] == "L":
+        begins_a_capital = after.isupper() and not before.isalpha() and text[place + 2 : place + 3].islower()
+        if (character.isupper() and begins_a_capital) or (before in _CLOSERS and not after.isalpha()):
+            return True  # ÒCome here,Ó instead of quotation marks
+        return _is_misread_letter(before, character, after)
+    if character in _OPENERS:
+        return before.isalnum() or after.isspace()
+    if before.isalpha() and after.isalpha():
+        return character not in _BETWEEN_LETTERS
+    return character == "£" and before.isalpha()
+
+
+def _is_misread_letter(before: str, letter: str, after: str) -> bool:
+    if before.isdigit() or after.isdigit():
+        return True
+    if letter == "ı":  # Turkish, whose code pages are not candidates
+        return True
+    if letter in "ƒªº":
+        return before.isalpha() and after.isalpha()
+    if letter == "ç" and after not in _AFTER_CEDILLA:
+        return True
+    if letter.isupper():
+        return before.islower()
+    if letter.islower() and after.isupper():
+        return True
+    return any(near.isalpha() and _script(near) != _script(letter) for near in (before, after))
+
+
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "?").partition(" ")[0]
+
+
+MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+         (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
+# Candidates by script: if most letters are ASCII, only Latin ones.
+WESTERN = ["cp1252", "mac_roman", "cp850", "cp437"]
+LATIN = [*WESTERN, "cp1250", "iso8859_2", "cp852", "mac_latin2"]
+OTHER = ["cp1251", "koi8_r", "iso8859_5", "cp866", "mac_cyrillic", "cp1253", "cp932", "euc_jp", "gb18030", "big5",
+         "cp949"]  # fmt: skip
+NEARLY_ASCII = 0.01  # non-ASCII letters per ASCII letter, below which the language is Western
+CLEAR = 0.02  # difference of misread characters' shares by which one encoding beats another
+MAX_MISREAD = 0.1
+MAX_FOREIGN = 0.5  # non-ASCII bytes per ASCII letter
+SAMPLE = 20_000  # bytes of non-ASCII words, on which legacy encodings are compared
+MIN_FOREIGN = 100  # non-ASCII bytes needed to tell one script from another
+MAX_CHAOS, CHAOS_TOLERANCE, COHERENCE_LEAD = 0.35, 0.05, 0.1  # of charset-normalizer, 0 to 1
+# Python's codecs that are no text encodings
+NO_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"}
+HEAD = 5_000  # bytes in which Project Gutenberg's header names the encoding
+BLOCK = 1 << 20  # bytes read at a time from a streamed file
+
+_FOREIGN_WORD = re.compile(rb"[^\x00-\x20]*[\x80-\xff][^\x00-\x20]*")
+_ASCII_LETTER = re.compile(rb"[A-Za-z]")
+_FOREIGN = re.compile(rb"[\x80-\xff]")
+_TYPESET = re.compile(rb"[\x85\x91-\x97\xa0-\xff]*")  # punctuation of cp1252 that books use, and Latin-1
+_SAID = re.compile(rb"^Character set encoding:[ \t]*([\w.-]{1,40})", re.I | re.M)
+_WRONG = re.compile("[\udc80-\udcff]")
+_BEYOND_ASCII = re.compile("[^\x00-\x7f]")
+
+
+def check_encoding(declared: str | None) -> None:
+    """Raise a PipelineError if Python does not know the encoding ``declared``."""
+    try:
+        if (declared or "utf-8").lower().replace("_", "-") in NO_TEXT or "a".encode(declared or "utf-8") == b"":
+            raise LookupError
+        b"a".decode(declared or "utf-8", "replace")
+    except (LookupError, ValueError):
+        raise PipelineError(
+            "no such encoding", declared, where="books.encoding in params.yaml",
+            hint="use a name that Python knows, such as utf-8, cp1252 or utf-16, or null to find it out",
+        ) from None  # fmt: skip
+
+
+def decode(data: bytes, path: Path, declared: str | None) -> tuple[str, str]:
+    """Return the text of a whole file with ``\\n`` line ends, and the name of its encoding (``utf-8``, ``cp1252``).
+
+    Raises:
+        PipelineError: the encoding cannot be detected, or a byte is invalid in it; names the byte.
+    """
+    encoding = find_encoding(data, path, declared)
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise _not_decoded(path, error.start, data[error.start], encoding, declared) from None
+    if (nul := text.find("\0")) >= 0:
+        raise _binary(path, len(text[:nul].encode(encoding)))
+    return _lines(text), name_of(encoding)
+
+
+def decode_blocks(path: Path, encoding: str, declared: str | None, size: int = BLOCK) -> Iterator[str]:
+    """Yield the text of a file of any size in blocks; errors as in :func:`decode`."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    done = 0
+    with open(path, "rb") as file:
+        while True:
+            block = file.read(size)
+            held = len(decoder.getstate()[0])  # bytes of a character begun in the last block
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                at = done - held + error.start
+                raise _not_decoded(path, at, error.object[error.start], encoding, declared) from None
+            if (nul := text.find("\0")) >= 0:
+                raise _binary(path, done - held + len(text[:nul].encode(encoding)))
+            if not block:
+                yield text
+                return
+            done += len(block)
+            yield text
+
+
+def find_encoding(data: bytes, path: Path, declared: str | None, whole: bool = True) -> str:
+    """Detect the encoding of a file and return its name in Python's codecs.
+
+    Args:
+        data: the file, or its start if ``whole`` is false.
+        path: for errors.
+        declared: ``books.encoding``; None to detect it.
+        whole: whether the last character must be complete.
+
+    Raises:
+        PipelineError: the file is binary or its encoding cannot be detected with confidence.
+    """
+    if declared:
+        return "utf-8-sig" if name_of(declared) == "utf-8" else declared
+    for mark, encoding in MARKS:
+        if data.startswith(mark):
+            return encoding
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data, final=whole)
+    except UnicodeDecodeError as error:
+        if (nul := data.find(0)) >= 0:
+            raise _binary(path, nul) from None
+        return _legacy_encoding(data, path, error.start)
+    return "utf-8"
+
+
+def name_of(encoding: str) -> str:
+    """Return the one name of an encoding's aliases."""
+    return codecs.lookup(encoding.replace("-sig", "")).name
+
+
+def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
+    """Detect an encoding other than UTF-8 from the non-ASCII words."""
+    read = data.decode("utf-8", "surrogateescape")
+    wrong = len(_WRONG.findall(read))
+    if (right := len(_BEYOND_ASCII.findall(read)) - wrong) > wrong:
+        raise PipelineError(
+            "damaged UTF-8", path,
+            where=f"byte {offset:,} (0x{data[offset]:02x}); {wrong:,} wrong bytes, {right:,} right characters",
+            hint=f"fetch it again, or drop wrong bytes: `iconv -c -f UTF-8 -t UTF-8 {path.name} > new{path.suffix}`",
+        )  # fmt: skip
+    foreign, letters = len(_FOREIGN.findall(data)), len(_ASCII_LETTER.findall(data))
+    latin = foreign <= MAX_FOREIGN * letters
+    sample = b" ".join(_FOREIGN_WORD.findall(data))[:SAMPLE]
+    candidates = LATIN if latin else OTHER
+    if (said := _declared_by_file(data)) in candidates:
+        candidates = [said]
+    plausible = _plausible(sample, candidates)
+    if plausible and latin and (len(_readings(sample, plausible)) == 1 or _is_western(data, plausible[0], letters)):
+        return plausible[0]
+    if plausible and (latin or foreign >= MIN_FOREIGN) and (sure := _most_like_a_language(sample, plausible, latin)):
+        return sure
+    raise PipelineError(
+        "the encoding of a book cannot be told", path,
+        where=f"byte {offset:,} (0x{data[offset]:02x}) is not UTF-8; it may be {', '.join(plausible) or 'no text'}",
+        hint=_remedy(path, plausible[0] if plausible else "WINDOWS-1252"),
+    )  # fmt: skip
+
+
+def _declared_by_file(data: bytes) -> str | None:
+    """The encoding that Project Gutenberg's header names; Latin-1 and ASCII are read as cp1252."""
+    found = _SAID.search(data[:HEAD])
+    try:
+        name = codecs.lookup(found[1].decode("ascii")).name if found else None
+    except LookupError:
+        return None
+    return "cp1252" if name in ("iso8859-1", "ascii") else name and name.replace("-", "_")
+
+
+def _plausible(sample: bytes, candidates: list[str]) -> list[str]:
+    """The candidates that misread the fewest characters, best first; none if all misread many."""
+    shares = {name: share_misread(sample.decode(name, "replace")) for name in candidates}
+    best = min(shares.values())
+    good = [name for name, share in shares.items() if best <= MAX_MISREAD and share <= best + CLEAR]
+    return sorted(good, key=lambda name: round(shares[name], 2))
+
+
+def _is_western(data: bytes, encoding: str, letters: int) -> bool:
+    """Whether a text has so few non-ASCII letters that its language must be Western."""
+    foreign = b"".join(_FOREIGN.findall(data)).decode(encoding, "replace")
+    return encoding in WESTERN and sum(map(str.isalpha, foreign)) <= NEARLY_ASCII * letters
+
+
+def _readings(sample: bytes, names: list[str]) -> set[str]:
+    return {sample.decode(name, "replace") for name in names}
+
+
+def _most_like_a_language(sample: bytes, names: list[str], latin: bool) -> str | None:
+    """The candidate whose text is most like a language, judged by charset-normalizer."""
+    matches = from_bytes(
+        sample, steps=1, chunk_size=len(sample), threshold=MAX_CHAOS, cp_isolation=names,
+        preemptive_behaviour=False, enable_fallback=False,
+    )  # fmt: skip
+    best = min((match.chaos for match in matches), default=0.0)
+    good = [match for match in matches if match.chaos <= best + CHAOS_TOLERANCE]
+    known = {name for match in good for name in match.could_be_from_charset}
+    if latin and "cp1252" in known and _TYPESET.fullmatch(b"".join(_FOREIGN.findall(sample))):
+        return "cp1252"  # by far the most frequent
+    return _clear_winner(good)
+
+
+def _clear_winner(matches: list[CharsetMatch]) -> str | None:
+    """The only match, or the one that is much more coherent than the others."""
+    ranked = sorted(matches, key=lambda match: -match.coherence)
+    if ranked and (len(ranked) == 1 or ranked[0].coherence >= ranked[1].coherence + COHERENCE_LEAD):
+        return ranked[0].encoding
+    return None
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _remedy(path: Path, encoding: str) -> str:
+    return (
+        "set books.encoding in params.yaml where all text files have one encoding, or re-encode this one: "
+        f"`iconv -f {encoding} -t UTF-8 {path.name} > new{path.suffix}`"
+    )
+
+
+def _not_decoded(path: Path, offset: int, byte: int, encoding: str, declared: str | None) -> PipelineError:
+    said = "declared as books.encoding" if declared else "found out from the rest"
+    return PipelineError(
+        f"a book is not {name_of(encoding)}", path, where=f"byte {offset:,} (0x{byte:02x}); the encoding was {said}",
+        hint=_remedy(path, "WINDOWS-1252" if encoding.startswith("utf-8") else encoding),
+    )  # fmt: skip
+
+
+def _binary(path: Path, offset: int) -> PipelineError:
+    return PipelineError(
+        "a book is binary", path, where=f"byte {offset:,} is NUL",
+        hint="take it away; if it is UTF-16 without a byte order mark, re-encode it: "
+        f"`iconv -f UTF-16LE -t UTF-8 {path.name} > new{path.suffix}`",
+    )  # fmt: skip

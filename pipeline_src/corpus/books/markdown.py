@@ -1,0 +1,97 @@
+"""Split a Markdown book into paragraphs, a Markdown play into speeches."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.S)
+_CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.S | re.M)
+_BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
+_HEADING = re.compile(r"#{1,6}\s.*|[^\n]+\n(?:=+|-+)\s*", re.S)
+_RULE = re.compile(r"(?:[-*_=] ?){3,}")
+_SPEAKER = re.compile(r"(\*\*|__)[^*_\n]{1,60}\1[.:]?")
+_DIRECTION = re.compile(r"([*_])(?!\1).+?\1|__\\?\[.*?\]_?_?|\\?\[.*?\\?\]", re.S)
+_TITLE = re.compile(r"^(?:[A-Z][A-Z .,:'-]{2,}[A-Z][.:]?|(?:ACT|SCENE) [IVX]+\b.*)[ \t]*$", re.M)  # SONG. EPILOGUE
+_LIST_ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s|\|")
+_ASIDE = re.compile(r"(?<!_)_*+\\?\[[^\]\n]{0,80}\]_*|^_[^_]{1,160}_[ \t]*$", re.M)
+_IMAGE = re.compile(r"!\[[^\[\]\n]*\]\([^)\n]{0,1000}\)")
+_LINK = re.compile(r"\[([^\[\]\n]*)\]\([^)\n]{0,1000}\)")
+_EMPHASIS = re.compile(r"(?<!\\)(?:\*+|`+|(?<!\w)_+|_+(?!\w))")
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+_TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>")
+
+
+def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | None = None) -> list[str]:
+    """Return the paragraphs of a book, or the speeches of a play, each on one line.
+
+    Headings, lists, tables and code are removed; so are a play's speaker names and stage directions (a block, a line or
+    an aside in italics or brackets). Verse becomes one paragraph per speech. Everything removed is counted in
+    ``dropped``; for each heading, the number of paragraphs before it is appended to ``headings``.
+    """
+    text = _without_comments(_CODE.sub("", _FRONT_MATTER.sub("", text)))
+    is_play = len(re.findall(r"^\*\*[^*\n]{1,60}\*\*[.:]?[ \t]*$", text, re.M)) > 10
+    if is_play:
+        text, titles = _TITLE.subn("", text)
+        dropped["heading"] += titles
+    kept: list[str] = []
+    for block in _BLANK_LINES.split(text):
+        block = block.strip()
+        if not block:
+            continue
+        reason = _why_not_prose(block, is_play)
+        if reason:
+            dropped[reason] += 1
+            if reason == "heading" and headings is not None:
+                headings.append(len(kept))
+            continue
+        lines = [line.strip() for line in block.split("\n")]
+        spoken = [line for line in lines if not _names_speaker(line, is_play, dropped)]
+        paragraph = _plain(" ".join(_without_asides(spoken, dropped) if is_play else spoken))
+        if any(letter.isalpha() for letter in paragraph):
+            kept.append(paragraph)
+    return kept
+
+
+def _without_comments(text: str) -> str:
+    """Remove HTML comments; an unclosed one is text and searched for only once."""
+    kept, at = [], 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        kept.append(text[at:start])
+        at = end + 3
+    return "".join([*kept, text[at:]])
+
+
+def _why_not_prose(block: str, is_play: bool) -> str | None:
+    if _HEADING.fullmatch(block) or (is_play and block.isalpha()):  # a single word without punctuation is half a title
+        return "heading"
+    if _RULE.fullmatch(block):
+        return "rule"
+    if _LIST_ITEM.match(block):
+        return "list or table"
+    if is_play and _DIRECTION.fullmatch(block):
+        return "stage direction"
+    return None
+
+
+def _names_speaker(line: str, is_play: bool, dropped: Counter[str]) -> bool:
+    if not (is_play and _SPEAKER.fullmatch(line)):
+        return False
+    dropped["speaker"] += 1
+    return True
+
+
+def _without_asides(lines: list[str], dropped: Counter[str]) -> list[str]:
+    """Remove stage directions within a speech, also multi-line ones."""
+    text, found = _ASIDE.subn("", "\n".join(lines))
+    spoken = [line for line in text.split("\n") if line.strip() and not _DIRECTION.fullmatch(line.strip())]
+    found += len(text.split("\n")) - len(spoken)
+    if found:
+        dropped["stage direction"] += found
+    return spoken
+
+
+def _plain(text: str) -> str:
+    text = _LINK.sub(r"\1", _IMAGE.sub("", text))
+    text = _TAG.sub("", _ESCAPE.sub(r"\1", _EMPHASIS.sub("", text)))
+    return " ".join(text.removeprefix("> ").split())

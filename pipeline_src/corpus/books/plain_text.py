@@ -1,0 +1,276 @@
+"""Split a plain-text book into paragraphs, without Gutenberg's header, front matter, headings and line breaks."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cached_property
+
+from pipeline_src.corpus.books.boilerplate import (
+    BACK,
+    CONTENTS,
+    FRONT,
+    MAX_SECTION,
+    MAX_SECTION_BEFORE,
+    belongs,
+    section_of,
+    why_boilerplate,
+    without_marks,
+    without_references,
+)
+
+_WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)*"
+_WORDS = re.compile(rf"{_WORD}(?:-{_WORD})*")
+# Matches begin only at the start of a part, of few parts: 100,000 letters are scanned once, not 100,000 times.
+_PART = r"[^\W\d_]++(?:['’][^\W\d_]++){0,8}"
+_BROKEN = re.compile(rf"(?<![^\W\d_])((?:{_PART}-){{0,8}}{_PART})-[ \t]*+\n[ \t]*+({_WORD})")
+_LAST = re.compile(rf"((?:{_WORD}-)*{_WORD})-\Z")
+_FIRST = re.compile(_WORD)
+_WINDOW = 100  # characters; no word is longer
+MIN_PART_COUNT = 2  # occurrences after which a part counts as a word
+
+
+class HyphenResolver:
+    """Decides whether a word broken at a line end has a hyphen, by the book's other words.
+
+    A scanned book breaks words anywhere (``con-`` / ``cerning``); a transcriber leaves only hyphens that belong to the
+    word (``every-`` / ``day``). The form found elsewhere in the book is correct; if there is none, the form that most
+    other broken words turned out to have.
+
+    Args:
+        text: the book, with its line breaks.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def belongs(self, before: str, after: str) -> bool:
+        """Whether the hyphen at the end of ``before`` is part of the word that continues in ``after``."""
+        left, right = _LAST.search(before[-_WINDOW:]), _FIRST.match(after)
+        if left is None or right is None:
+            return True
+        known = self._known_form(left[1].lower(), right[0].lower())
+        if known is not None:
+            return known
+        if right[0][0].isupper() or self._mostly_belong:
+            return True
+        return all(
+            self._counts[part] >= MIN_PART_COUNT for part in (left[1].lower().rpartition("-")[2], right[0].lower())
+        )
+
+    def _known_form(self, left: str, right: str) -> bool | None:
+        """Whether the book prefers the hyphenated form; None if it has neither form, or both equally often."""
+        joined, hyphenated = self._counts[left + right], self._counts[f"{left}-{right}"]
+        return None if joined == hyphenated else hyphenated > joined
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        """Counts of the unbroken words."""
+        return Counter(map(str.lower, _WORDS.findall(_BROKEN.sub(" ", self._text))))
+
+    @cached_property
+    def _mostly_belong(self) -> bool:
+        forms = [self._known_form(left.lower(), right.lower()) for left, right in _BROKEN.findall(self._text)]
+        known = [each for each in forms if each is not None]
+        return 2 * sum(known) >= len(known)
+
+
+_FRAME_START = re.compile(
+    r"^\*{3} ?START OF (?:THE|THIS) PROJECT GUTENBERG.*$|^\*END[ *]THE SMALL PRINT.*$", re.I | re.M
+)
+_FRAME_END = re.compile(
+    r"^\*{3} ?END OF (?:THE|THIS) PROJECT GUTENBERG.*$|^End of (?:the )?Project Gutenberg.*$", re.I | re.M
+)
+BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
+_NUMBER = (
+    r"(?:[IVXLC]+|\d+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty(?:[- ]\w+)?|the (?:first|second|third|last))"
+)
+_HEADING = re.compile(
+    rf"(?:(?:chapter|book|part|volume|vol\.|section|act|scene|canto|letter|stave) {_NUMBER}\b.{{0,80}}"
+    rf"|(?:preface|foreword|introduction|prologue|epilogue|conclusion|appendix|footnotes?|the end|finis)\.?"
+    rf"|{_NUMBER}[.:]?)",
+    re.I | re.S,
+)
+_FRONT_MATTER = re.compile(
+    r"copyright|all rights reserved|\bISBN\b|transcriber|^e-?text prepared"
+    r"|^(?:produced|published|printed|illustrated) by|^(?:table of )?contents\b"
+    r"|^list of illustrations|^(?:first )?(?:edition|published)\b|^dedicated to",
+    re.I | re.M,
+)
+_ILLUSTRATION = re.compile(r"\[(?:illustration|footnote|sidenote|transcriber)[^\]]*\]", re.I)
+_SPEECH_END = frozenset(".!?:;,\"”’»›')]—-…")
+SENTENCE_END = frozenset(".!?\"”’»›')…")
+_CLOSED = SENTENCE_END | frozenset(":]")  # after which a lower-case letter does not continue the sentence
+FRONT_MIN = 2_000  # characters in which front matter is searched
+VERSE = 65  # characters; no line of verse is longer
+SAMPLE = 20_000  # characters that decide whether sentences begin with capitals
+UNWRAPPED = 120  # characters; a longer line was not wrapped
+FULL = 45  # characters; a line of this length was wrapped
+
+
+def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | None = None) -> list[str]:
+    """Return the paragraphs of a book, each on one line.
+
+    Args:
+        text: the book.
+        dropped: counts everything removed, by reason.
+        headings: for each heading, the number of paragraphs before it is appended.
+    """
+    text = _inside_frame(text, dropped)
+    hyphens = HyphenResolver(text)
+    capitals = _has_capitals(text)
+    kept: list[str] = []
+    position = 0
+    open_end = ""  # the last paragraph, if it ends within a sentence because of a stray blank line
+    listing = False  # after the heading of a table of contents
+    section, section_size = None, 0  # of front or back matter, and its characters until here
+    for block in BLANK_LINES.split(without_marks(without_references(_ILLUSTRATION.sub("", text)))):
+        position += len(block)
+        place = position / max(1, len(text))
+        whole = [line for line in block.split("\n") if line.strip()]
+        for lines in [whole] if _is_verse(whole) else _split_block(block):
+            heading = section_of(lines[0], place) if len(lines) == 1 else None
+            largest = MAX_SECTION if place >= BACK else MAX_SECTION_BEFORE
+            if heading or (section and not (belongs(lines, section) and section_size < largest)):
+                section, section_size = heading, 0
+            if section and not _chapter(lines):
+                dropped[section] += 1
+                section_size += sum(map(len, lines)) if section != "index" else 0
+                continue
+            section = None
+            if reason := why_boilerplate(lines, listing=listing, place=place):
+                dropped[reason] += 1
+                continue
+            paragraph = _join(lines, hyphens)
+            if not paragraph:
+                continue
+            if _is_verse(lines) and position >= FRONT_MIN and not listing and not _is_heading(paragraph):
+                if open_end:
+                    _keep(open_end, kept, dropped)
+                kept.append(_join(lines[: _without_name(lines)], hyphens))
+                open_end = ""
+                continue
+            continues = paragraph[0].islower()
+            if continues and not open_end and capitals and kept:
+                open_end = kept.pop()  # “Is it?” / he asked.
+            if open_end and continues:
+                paragraph = _joined(open_end, paragraph, hyphens)
+            elif open_end:
+                _keep(open_end, kept, dropped)
+            open_end = ""
+            reason = _why_not_prose(paragraph, in_front=position < max(FRONT * len(text), FRONT_MIN))
+            listing = CONTENTS.fullmatch(paragraph) is not None or (listing and reason is not None)
+            if reason:
+                dropped[reason] += 1
+                if reason == "heading" and headings is not None:
+                    headings.append(len(kept))
+            elif paragraph[-1] in _CLOSED:
+                kept.append(paragraph)
+            else:
+                open_end = paragraph
+    if open_end:
+        _keep(open_end, kept, dropped)
+    return kept
+
+
+def _chapter(lines: list[str]) -> bool:
+    """Whether a block is the heading of a chapter, with which prose begins again."""
+    return len(lines) <= 3 and _HEADING.fullmatch(" ".join(line.strip() for line in lines)) is not None
+
+
+def _is_verse(lines: list[str]) -> bool:
+    """Whether lines end where verses do: all are short, begin with a capital, and some end in a mark."""
+    texts = [line.strip().lstrip("_\"'“‘«([") for line in lines]
+    short = len(lines) >= 2 and max(map(len, texts)) <= VERSE
+    marked = sum(line.rstrip("_ ")[-1:] in ",;:.!?—-" for line in lines)
+    two_paragraphs = len(lines) == 2 and lines[0].rstrip()[-1] in SENTENCE_END
+    return short and all(text[:1].isupper() for text in texts) and 3 * marked >= len(lines) and not two_paragraphs
+
+
+def _without_name(lines: list[str]) -> int:
+    """Number of lines of a verse without the poet's name below it."""
+    last = lines[-1].strip()
+    named = last.startswith(("—", "--")) or not any(map(str.islower, last))
+    return len(lines) - (named and len(lines) > 2)
+
+
+def _has_capitals(text: str) -> bool:
+    """Whether sentences begin with capitals; BookCorpus is lower-cased."""
+    middle = text[len(text) // 2 :][:SAMPLE]
+    return 500 * sum(map(str.isupper, middle)) >= len(middle)
+
+
+def _keep(paragraph: str, kept: list[str], dropped: Counter[str]) -> None:
+    """Keep a paragraph without final punctuation if it is too long for a title or a line of verse."""
+    if len(paragraph) < UNWRAPPED and paragraph[-1] not in _SPEECH_END:
+        dropped["fragment"] += 1
+    else:
+        kept.append(paragraph)
+
+
+def _inside_frame(text: str, dropped: Counter[str]) -> str:
+    for match in _FRAME_START.finditer(text):
+        text, dropped["frame"] = text[match.end() :], 1
+        break
+    end = _FRAME_END.search(text)
+    if end:
+        dropped["frame"] = 1
+    return text[: end.start()] if end else text
+
+
+def _split_block(block: str) -> list[list[str]]:
+    """Split a block without blank lines into paragraphs: one, unless lines are long or first lines are indented."""
+    lines = [line for line in block.split("\n") if line.strip()]
+    unwrapped = max(map(len, lines), default=0) > UNWRAPPED and _mostly_whole(lines)
+    indented = [line[0] in " \t" for line in lines]
+    if not unwrapped and not 0 < sum(indented) <= len(lines) / 2:
+        return [lines] if lines else []
+    paragraphs: list[list[str]] = []
+    last = ""
+    for line, begins in zip(lines, indented, strict=True):
+        if not paragraphs or ((unwrapped or begins) and not _goes_on(last, line.strip())):
+            paragraphs.append([])
+        paragraphs[-1].append(line)
+        last = line.strip()
+    return paragraphs
+
+
+def _mostly_whole(lines: list[str]) -> bool:
+    """Whether at least half of the lines end like sentences, which wrapped lines rarely do."""
+    return 2 * sum(line.rstrip()[-1] in SENTENCE_END for line in lines) >= len(lines)
+
+
+def _goes_on(line: str, following: str) -> bool:
+    """Whether a sentence continues on the next line."""
+    if following[0].islower():
+        return line[-1] not in _CLOSED and not _is_heading(line)
+    return line[-1] not in _SPEECH_END and len(line) >= FULL and not _is_heading(line)
+
+
+def _is_heading(text: str) -> bool:
+    return _HEADING.fullmatch(text) is not None or not any(letter.islower() for letter in text)
+
+
+def _join(lines: list[str], hyphens: HyphenResolver) -> str:
+    text = ""
+    for line in lines:
+        text = _joined(text, " ".join(line.split()), hyphens)
+    return text.replace("_", "")  # Gutenberg's italics
+
+
+def _joined(text: str, line: str, hyphens: HyphenResolver) -> str:
+    """Append a line; a word broken between the two is joined, with its hyphen if it has one."""
+    if not text:
+        return line
+    if len(text) > 1 and text[-1] == "-" and text[-2].isalpha():
+        return (text if hyphens.belongs(text, line) else text[:-1]) + line
+    return f"{text} {line}"
+
+
+def _why_not_prose(paragraph: str, in_front: bool) -> str | None:
+    if _is_heading(paragraph):
+        return "heading"
+    if in_front and _FRONT_MATTER.search(paragraph):
+        return "front matter"
+    return None

@@ -1,0 +1,357 @@
+"""Read files of books: one book a file, one book a row (JSON Lines, Parquet), or a list of sentences.
+
+Files of one book are read by the worker that cleans them; rows and lists are streamed, so that a file may be larger
+than memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import list_folder
+from pipeline_src.corpus.books.encodings import BLOCK, MARKS, decode_blocks, find_encoding, name_of
+from pipeline_src.corpus.books.plain_text import BLANK_LINES, SENTENCE_END
+from pipeline_src.corpus.sentences import split_sentences
+
+TITLES = ("title", "book_title", "name")
+IDS = ("id", "book_id", "gutenberg_id")
+BATCH = 4 << 20  # bytes of text read from a Parquet file at a time
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Attributes:
+        number: in the file, from 0.
+        text: from ``books.text_column``.
+        title: from the first of ``TITLES`` that the row has, or ''.
+        id: from the first of ``IDS`` that the row has, or ''.
+    """
+
+    number: int
+    text: str
+    title: str
+    id: str
+
+
+def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
+    """Yield the rows of a file in order.
+
+    Raises:
+        PipelineError: the file is damaged, a line is not a JSON object, the column is missing, or a row has no text;
+            names the file and the line or row.
+    """
+    for number, (where, record) in enumerate(ROW_READERS[suffix](path, text_column)):
+        if text_column not in record:
+            raise _no_column(where, text_column, record)
+        text = record[text_column]
+        if not isinstance(text, str):
+            raise PipelineError(
+                "a row without text", f"{text_column} is {json.dumps(text, default=str)[:80]}", where=where,
+                hint="leave such rows out of the file, or name another column as books.text_column in params.yaml",
+            )  # fmt: skip
+        row = Row(number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS))
+        try:
+            f"{row.text}{row.title}{row.id}".encode()
+        except UnicodeEncodeError as error:
+            raise PipelineError(
+                "half a character", ascii(error.object[error.start]), where=where, hint="fix or remove that row"
+            ) from None
+        yield row
+
+
+def _first(record: dict[str, Any], names: Iterable[str]) -> str:
+    values = (record[name] for name in names if record.get(name) is not None)
+    return " ".join(str(next(values, "")).split())
+
+
+def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    opened: IO[bytes] = gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")  # type: ignore[assignment]
+    with opened as file:
+        number = 0
+        try:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path}:{number}"
+                try:
+                    record = json.loads(line.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
+                except RecursionError:
+                    raise PipelineError("nested too deeply", where=where, hint="fix or remove that line") from None
+                except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are
+                    raise PipelineError("not JSON", error, where=where, hint="fix or remove that line") from None
+                if not isinstance(record, dict):
+                    raise PipelineError(
+                        "not a JSON object", type(record).__name__, where=where,
+                        hint='write each book as one line: {"title": ..., "text": ...}',
+                    )  # fmt: skip
+                yield where, record
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise PipelineError(
+                "a damaged gzip file", error, where=f"{path}, after line {number:,}", hint="fetch it again"
+            ) from None
+
+
+def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
+            there = file.schema_arrow.names
+            if text_column not in there:
+                raise _no_column(path, text_column, there)
+            columns = [name for name in (text_column, *TITLES, *IDS) if name in there]
+            if there.count(text_column) > 1:
+                raise PipelineError(
+                    "two columns of one name", text_column, where=path, hint="rename or leave out one of them"
+                )
+            rows = max(1, file.metadata.num_rows)
+            size = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
+            batch = max(1, min(1 << 16, BATCH * rows // max(1, size)))
+            for table in file.iter_batches(batch, columns=columns, use_threads=False):
+                for record in table.to_pylist():
+                    yield f"{path}, row {number}", record
+                    number += 1
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
+        raise PipelineError(
+            "not a Parquet file, or a damaged one",
+            error,
+            where=f"{path}, after row {number:,}",
+            hint="fetch it again",
+        ) from None
+
+
+def _no_column(where: object, text_column: str, there: Iterable[str]) -> PipelineError:
+    return PipelineError(
+        "no such column", text_column, where=f"{where}, which has {', '.join(there) or 'none'}",
+        hint="name the one that holds the text as books.text_column in params.yaml",
+    )  # fmt: skip
+
+
+# by suffix
+ROW_READERS: dict[str, Callable[[Path, str], Iterator[tuple[str, dict[str, Any]]]]] = {
+    ".jsonl": _json_lines,
+    ".jsonl.gz": _json_lines,
+    ".ndjson": _json_lines,
+    ".ndjson.gz": _json_lines,
+    ".parquet": _parquet,
+}
+
+
+LIST_LINES = 100  # of a list of sentences, at least
+MIN_SENTENCES = 3  # per document on average, if the blank lines of a list separate documents
+MAX_SENTENCE = 1_000  # characters of a line
+LIST_SENTENCES = 1.5  # per line of a list, at most; a paragraph has two or more
+
+
+def is_sentence_list(text: str) -> bool:
+    """Whether each line is one sentence, as in the distributed BookCorpus, judged by the first lines.
+
+    Blank lines are ignored.
+    """
+    lines = [line for line in text[: 4 * LIST_LINES * MAX_SENTENCE].split("\n") if line.strip()][:-1][: 2 * LIST_LINES]
+    if len(lines) < LIST_LINES or sum(line.rstrip()[-1] in SENTENCE_END for line in lines) <= 0.8 * len(lines):
+        return False
+    return sum(len(split_sentences(line, "")) for line in lines) <= LIST_SENTENCES * len(lines)
+
+
+def blank_lines_separate(text: str) -> bool:
+    """Whether blank lines separate the documents of a list of sentences, as in google-research/bert's input.
+
+    They do not if documents would have fewer than MIN_SENTENCES sentences on average.
+    """
+    documents = [block for block in BLANK_LINES.split(text.strip("\n")) if block.strip()]
+    return len(documents) > 1 and sum(block.count("\n") + 1 for block in documents) >= MIN_SENTENCES * len(documents)
+
+
+BOOK_SUFFIXES = (".txt", ".md")
+SUFFIXES = (*BOOK_SUFFIXES, *ROW_READERS)
+MAX_BOOK = 256 << 20  # bytes; the longest novels have a tenth of it
+
+
+@dataclass(frozen=True)
+class RawDocument:
+    """A document before cleaning.
+
+    Attributes:
+        id: of the document.
+        title: for display.
+        path: its file.
+        text: its text; None if it is the whole file.
+        sentences: number of lines if each is one sentence, 0 for a book.
+    """
+
+    id: str
+    title: str
+    path: Path
+    text: str | None = None
+    sentences: int = 0
+
+
+def find_books(folder: Path) -> list[Path]:
+    """Return every file of a known format below ``folder``, sorted by path.
+
+    Raises:
+        PipelineError: there is none, or two have the same name, so that their documents would share an id.
+    """
+    paths = sorted(path for path in _files(folder) if suffix_of(path) in SUFFIXES)
+    if not paths:
+        raise PipelineError(
+            "no books found", where=folder,
+            hint=f"run `download_books`, or put files there: {', '.join(SUFFIXES)}",
+        )  # fmt: skip
+    by_name: dict[str, Path] = {}
+    for path in paths:
+        if stem_of(path) in by_name:
+            raise PipelineError(
+                "two books have the same name",
+                path,
+                where=by_name[stem_of(path)],
+                hint="rename or remove one of them",
+            )
+        by_name[stem_of(path)] = path
+    return paths
+
+
+def count_others(folder: Path) -> int:
+    """Count the files of unknown formats below ``folder``, except the download's own record."""
+    return sum(suffix_of(path) not in SUFFIXES and path.name != "source.json" for path in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for name in list_folder(folder):
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            yield from _files(path)
+        elif name[0] != "." and path.is_file():
+            yield path
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix that tells a file's format: ``.txt``, ``.jsonl.gz``."""
+    name = path.name.lower()
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), path.suffix.lower())
+
+
+def stem_of(path: Path) -> str:
+    """Return a file's name without :func:`suffix_of` it."""
+    return path.name[: -len(suffix_of(path)) or None]
+
+
+def read_books(
+    paths: Iterable[Path], sentences_per_document: int, encoding: str | None, text_column: str, encodings: Counter[str]
+) -> Iterator[RawDocument]:
+    """Yield the documents of every file, in order.
+
+    Args:
+        paths: see :func:`find_books`.
+        sentences_per_document: lines or rows of one document, if each is a sentence.
+        encoding: ``books.encoding``.
+        text_column: ``books.text_column``.
+        encodings: counts the encodings of streamed text files.
+
+    Raises:
+        PipelineError: a file is not in its format; names the file and the byte, line or row.
+    """
+    for path in paths:
+        if suffix_of(path) in ROW_READERS:
+            yield from _rows(path, text_column, sentences_per_document)
+            if suffix_of(path) != ".parquet":
+                encodings["utf-8"] += 1
+            continue
+        found = _list_layout(path, encoding) if suffix_of(path) == ".txt" else None
+        if found:
+            name, separated = found
+            yield from _parts(path, _lines(decode_blocks(path, name, encoding)), sentences_per_document, separated)
+            encodings[name_of(name)] += 1
+        elif path.stat().st_size > MAX_BOOK:
+            raise PipelineError(
+                "too large for one book", path, where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
+                hint="cut it into one file a book, or into one sentence a line",
+            )  # fmt: skip
+        else:
+            yield RawDocument(f"books:{stem_of(path)}", _title(path), path)
+
+
+def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
+    """The encoding of a list of sentences, and whether blank lines separate documents; None for any other file."""
+    with open(path, "rb") as file:
+        head = file.read(BLOCK)
+    likely = next((encoding for mark, encoding in MARKS if head.startswith(mark)), declared or "utf-8")
+    text = head.decode(likely, "replace")
+    if not is_sentence_list(text):
+        return None
+    try:
+        encoding = find_encoding(head, path, declared, whole=len(head) < BLOCK)
+        next(decode_blocks(path, encoding, declared))
+    except PipelineError:
+        return None  # handled by books.undecodable when read as a book
+    return encoding, blank_lines_separate(text)
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[str]:
+    rest = ""
+    for block in blocks:
+        *lines, rest = (rest + block).split("\n")
+        yield from lines
+    yield rest
+
+
+def _rows(path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
+    """One document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus."""
+    rows = read_rows(path, suffix_of(path), text_column)
+    start: list[Row] = []
+    for row in islice(rows, 2 * LIST_LINES + 1):
+        start.append(row)
+        if "\n" in row.text or len(row.text) > MAX_SENTENCE:
+            break
+    listed = is_sentence_list("\n".join(row.text for row in start))
+    everything = _all(start, rows)
+    if listed:
+        yield from _parts(path, (row.text.replace("\n", " ") for row in everything), sentences_per_document)
+        return
+    for row in everything:
+        name = f"{stem_of(path)}-{row.id or f'{row.number:06d}'}"
+        yield RawDocument(f"books:{name}", row.title or f"{_title(path)}, row {row.number + 1}", path, row.text)
+
+
+def _all(start: list[Row], rows: Iterator[Row]) -> Iterator[Row]:
+    while start:  # frees each row after reading it
+        yield start.pop(0)
+    yield from rows
+
+
+def _parts(path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
+    """Documents of up to ``size`` lines; blank lines end one if ``separated``, else they are ignored."""
+    for number, part in enumerate(_groups(lines, size, separated)):
+        name, title = f"books:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
+        yield RawDocument(name, title, path, "\n".join(part), len(part))
+
+
+def _groups(lines: Iterable[str], size: int, separated: bool) -> Iterator[list[str]]:
+    part: list[str] = []
+    for line in lines:
+        blank = not line or line.isspace()
+        if not blank:
+            part.append(line)
+        if part and (len(part) == size or (blank and separated)):
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _title(path: Path) -> str:
+    return " ".join(stem_of(path).replace("_", " ").replace("-", " ").split())

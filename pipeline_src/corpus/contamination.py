@@ -1,0 +1,144 @@
+"""Contamination: how much of a text occurs in the training corpus, as runs of 13 words (Brown et al. 2020, app. C).
+
+Works on blocks of token ids: a word is the hash of its pieces, a run the hash of its words. Punctuation does not count,
+nor does case in an uncased vocabulary. It is reported, never removed, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.common.counter_rng import bits, derive_seed
+from pipeline_src.common.parallel import map_in_order
+from pipeline_src.common.progress import Progress
+from pipeline_src.examples.token_store import TokenStore
+from pipeline_src.tokenizer.load import kind_of
+
+RUN = 13  # words
+BLOCK = 1 << 22  # tokens hashed at once
+FILTER = 24  # bits of a hash that exclude most other runs
+_PIECE, _WORD = derive_seed("overlap", "piece"), derive_seed("overlap", "word")
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a vocabulary's pieces.
+
+    Attributes:
+        continues: whether an id continues a word, bool [vocab_size].
+        written: whether it has a letter or digit, bool [vocab_size].
+    """
+
+    continues: np.ndarray
+    written: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Words:
+        """Return the words of a tokenizer."""
+        kind, written = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
+        for piece, number in tokenizer.get_vocab().items():
+            written[number] = any(character.isalnum() for character in kind.spelt(piece))
+        return cls(kind.is_continuation(tokenizer), written)
+
+    def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return every run of 13 words within one text.
+
+        Args:
+            ids: texts end to end, [tokens].
+            starts: start of each text, ascending, int64 [texts].
+
+        Returns:
+            Hashes of the runs, uint64 [runs], and the index of each run's text, int64 [runs].
+        """
+        places = np.flatnonzero(self.written[ids])
+        none = np.empty(0, np.uint64), np.empty(0, np.int64)
+        if not len(places):
+            return none
+        pieces = ids[places]
+        opens = ~self.continues[pieces]
+        opens[0] = True
+        first = np.flatnonzero(opens)
+        within = np.arange(len(pieces)) - np.repeat(first, np.diff(first, append=len(pieces)))
+        with np.errstate(over="ignore"):
+            words = np.add.reduceat(bits(_PIECE, pieces, within), first)
+        text = np.searchsorted(starts, places[first], side="right") - 1
+        count = len(words) - RUN + 1
+        if count <= 0:
+            return none
+        runs = np.zeros(count, np.uint64)
+        with np.errstate(over="ignore"):
+            for place, factor in enumerate(bits(_WORD, np.arange(RUN), 0) | np.uint64(1)):
+                runs += words[place : place + count] * factor
+        inside = text[:count] == text[RUN - 1 :]
+        return runs[inside], text[:count][inside]
+
+
+def measure_overlap(
+    store: TokenStore, words: Words, texts: dict[str, tuple[np.ndarray, np.ndarray]], workers: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """Measure how much of each set of texts occurs in ``store``.
+
+    Args:
+        store: the training documents.
+        words: see :class:`Words`.
+        texts: by name, ids and starts; see :meth:`Words.runs`.
+
+    Returns:
+        By name: ``texts``, the number long enough for a run; ``found``, the number of them with a run that occurs;
+        ``share``, their ratio; ``runs`` and ``share_of_runs``, the same by runs of 13 words.
+    """
+    of_texts = {name: words.runs(ids, starts) for name, (ids, starts) in texts.items()}
+    wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *(runs for runs, _ in of_texts.values())]))
+    shared = np.zeros(len(wanted), bool)
+    blocks = list(_blocks(store))
+    if len(wanted):
+        search = partial(_search, store, words, wanted)
+        with Progress("looking for shared passages", len(store.ids), "token") as progress:
+            for (start, stop), places in zip(
+                blocks, map_in_order(search, blocks, 1 if len(blocks) == 1 else workers), strict=True
+            ):
+                shared[places] = True
+                progress.advance(stop - start)
+    figures = {}
+    for name, (runs, text) in of_texts.items():
+        hit = shared[np.searchsorted(wanted, runs)]
+        long_enough, with_hit = len(np.unique(text)), len(np.unique(text[hit]))
+        figures[name] = {
+            "texts": long_enough,
+            "found": with_hit,
+            "share": round(with_hit / long_enough, 4) if long_enough else None,
+            "runs": len(runs),
+            "share_of_runs": round(float(hit.mean()), 4) if len(runs) else None,
+        }
+    return figures
+
+
+def _blocks(store: TokenStore) -> Iterator[tuple[int, int]]:
+    """Yield ranges of tokens of full documents, about ``BLOCK`` each."""
+    starts = store.sentences[store.documents]
+    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK), len(store.ids)]))
+    yield from zip(starts[edges].tolist(), starts[edges[1:]].tolist(), strict=False)
+
+
+def _search(store: TokenStore, words: Words, wanted: np.ndarray, block: tuple[int, int]) -> np.ndarray:
+    """Return the indices of the ``wanted`` (sorted) runs that occur in a block of the store, int64."""
+    shift = np.uint64(64 - FILTER)
+    known = np.zeros(1 << FILTER, bool)
+    known[wanted >> shift] = True
+    runs, _ = words.runs(store.ids[slice(*block)], np.zeros(1, np.int64))
+    runs = runs[known[runs >> shift]]
+    place = np.minimum(np.searchsorted(wanted, runs), len(wanted) - 1)
+    return np.unique(place[wanted[place] == runs])
+
+
+def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return lists of ids as the arguments of :meth:`Words.runs`."""
+    lengths = np.asarray([len(ids) for ids in texts], np.int64)
+    flat = np.fromiter((number for ids in texts for number in ids), np.int64, int(lengths.sum()))
+    return flat, np.cumsum(lengths) - lengths

@@ -1,0 +1,213 @@
+"""Stage ``corpus_statistics``: counts of the corpus by stage, and its overlap with the tasks and the validation set.
+
+``results/corpus.json`` also has a few passages of the cleaned text. The tool ``statistics`` prints the counts as soon
+as there are examples, before any training.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.common.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
+from pipeline_src.config.data import WikipediaParams
+from pipeline_src.corpus.contamination import Words, end_to_end, measure_overlap
+from pipeline_src.corpus.documents import (
+    COUNTS,
+    Document,
+    ShardSlice,
+    corpus_folders,
+    corpus_label,
+    few_validation_documents,
+    read_manifest,
+    read_slice,
+    slice_shards,
+)
+from pipeline_src.examples.token_store import SPLITS, TokenStore, read_sample_index
+from pipeline_src.tasks.readers import read_columns, read_questions
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.special_tokens import Templates, read_templates
+
+PASSAGES = 5
+MOST_UNKNOWN = 10  # templates whose words would bring most sentences back
+FEWEST, MOST = 40, 90  # words of a passage, if a document has as many
+
+
+def sample_passages(folders: Sequence[Path], root: Path, seed: int) -> list[dict[str, Any]]:
+    """Return cleaned passages, in turn from the books and each part of Wikipedia, keyed by the seed.
+
+    Only the documents shown are read.
+
+    Args:
+        folders: the corpus folders below ``root``.
+        root: ``data/text``.
+        seed: the study's.
+
+    Returns:
+        ``part``, ``id``, ``title``, ``text`` and ``words`` of each.
+
+    Raises:
+        PipelineError: a shard is missing or damaged.
+    """
+    passages: dict[str, dict[str, Any]] = {}
+    shards = {folder: [part for part in slice_shards(folder) if part.bytes] for folder in folders}
+    filled = [folder for folder in folders if shards[folder]]
+    for turn in range(PASSAGES if filled else 0):
+        folder = filled[turn % len(filled)]
+        document = _document_at(shards[folder], derive_seed(seed, "passage", turn))
+        name = corpus_label(folder, root)
+        passages.setdefault(
+            document.id, {"part": name, "id": document.id, "title": document.title} | _passage(document)
+        )
+    return list(passages.values())
+
+
+def _document_at(slices: list[ShardSlice], draw: int) -> Document:
+    """Return the first document that begins at or after a random byte of the folder, else its first."""
+    place = draw % sum(part.bytes for part in slices)
+    for part in slices:
+        if place < part.bytes:
+            break
+        place -= part.bytes
+    after = ShardSlice(part.path, part.start + place, part.stop)
+    return next(read_slice(after), None) or next(document for part in slices for document in read_slice(part))
+
+
+def _passage(document: Document) -> dict[str, Any]:
+    """Return the first lines from the middle of the document, cut at the longest length of a passage."""
+    lines = document.text.split("\n")
+    words: list[str] = []
+    for line in lines[len(lines) // 2 :] if document.words > 2 * MOST else lines:
+        words += line.split()
+        if len(words) >= FEWEST:
+            break
+    return {"text": " ".join(words[:MOST]) + (" …" if len(words) > MOST else ""), "words": min(len(words), MOST)}
+
+
+PHASES = ("phase1", "phase2")
+BINS = 16  # of the histogram of lengths
+ROWS = 1 << 20  # of a sample index, read together
+OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
+
+
+def run(*, seed: int, tasks: tuple[str, ...], wikipedia: WikipediaParams) -> None:
+    """Read the outputs of the corpus stages and the tasks made from Wikipedia; write ``results/corpus.json``.
+
+    Raises:
+        PipelineError: a manifest, a shard, a sample index or a task file is missing or malformed.
+    """
+    folders = corpus_folders(TEXT, wikipedia.parts)
+    write_json(CORPUS, corpus_statistics(wikipedia.parts, tasks) | {"passages": sample_passages(folders, TEXT, seed)})
+
+
+def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, Any]:
+    """Return the counts of all corpus stages, the templates that cost most sentences, and the overlap.
+
+    Args:
+        parts: parts of Wikipedia in params.yaml.
+        tasks: tasks of the study, of which those made from Wikipedia are used.
+
+    Raises:
+        PipelineError: a manifest, a sample index or a task file is missing or malformed.
+    """
+    folders = _folders(parts)
+    counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}
+    tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
+    tokenizer = load_tokenizer(VOCABULARY)
+    unknown: Counter[str] = Counter()
+    for folder in folders.values():
+        unknown.update(dict(read_manifest(folder, {}).get("unknown_templates", [])))
+    return {
+        "unknown_templates": [list(item) for item in unknown.most_common(MOST_UNKNOWN)],
+        "parts": {name: _part(folder, name, tokens) for name, folder in folders.items()},
+        "vocabulary": read_json(VOCABULARY / "manifest.json", dict),
+        "few_validation_documents": few_validation_documents(tokens["parts"]),
+        "dropped": tokens["dropped"],
+        "examples": {phase: _examples(phase, read_templates(tokenizer)) for phase in PHASES},
+        "overlap": _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks]),
+    }
+
+
+def _folders(parts: Sequence[str]) -> dict[str, Path]:
+    return {corpus_label(folder, TEXT): folder for folder in corpus_folders(TEXT, parts)}
+
+
+def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
+    """One corpus part: documents, words, bytes, drops by reason; sentences and tokens of each split."""
+    manifest = read_manifest(folder, COUNTS)
+    part = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
+    part["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}
+    return part | {split: tokens["parts"][split][name] for split in SPLITS}
+
+
+def _examples(phase: str, templates: Templates) -> dict[str, Any]:
+    manifest = read_json(EXAMPLES / "manifest.json", {"pairs": str, phase: {"length": int}})
+    length = manifest[phase]["length"]
+    template = templates.single if manifest["pairs"] == "none" else templates.pair
+    return {"length": length, "pairs": manifest["pairs"]} | {
+        split: describe(read_sample_index(EXAMPLES / phase / f"{split}.npy"), length, template.size) for split in SPLITS
+    }
+
+
+def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[str, Any]:
+    """Return the statistics of a sample index.
+
+    Args:
+        sample_index: dtype ``SAMPLE_INDEX``, [examples]; read in blocks.
+        length: longest example that the phase allows.
+        num_special: special tokens of an example.
+
+    Returns:
+        ``examples``; ``tokens``; ``fill``, mean length / longest length; ``random_next``, the fraction of pairs with
+        label 1; and ``lengths``, the number of ``examples`` in each of 16 equal bins of length, and their ends.
+    """
+    edges = np.linspace(0, length, BINS + 1)
+    tokens = random = 0
+    histogram = np.zeros(BINS, np.int64)
+    for start in range(0, len(sample_index), ROWS):
+        rows = sample_index[start : start + ROWS]
+        lengths = rows["a_length"].astype(np.int64) + rows["b_length"] + num_special
+        tokens += int(lengths.sum())
+        random += int(rows["is_random"].sum())
+        histogram += np.histogram(lengths, edges)[0]
+    return {
+        "examples": len(sample_index),
+        "tokens": tokens,
+        "fill": round(tokens / (len(sample_index) * length), 4),
+        "random_next": round(random / len(sample_index), 4),
+        "lengths": {"up_to": edges[1:].tolist(), "examples": histogram.tolist()},
+    }
+
+
+def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    encoder = Encoder(tokenizer)
+    validation = TokenStore(TOKENS, "validation")
+    texts = {"validation documents": (validation.ids[:], validation.sentences[validation.documents[:-1]])}
+    for task in tasks:
+        for name, passages in task_passages(task).items():
+            texts[name] = end_to_end([encoder.encode(passage) for passage in passages])
+    return measure_overlap(TokenStore(TOKENS, "train"), Words.of(tokenizer), texts)
+
+
+def task_passages(task: str) -> dict[str, list[str]]:
+    """Return the distinct passages of each file of a task made from Wikipedia: SQuAD's contexts, QNLI's sentences."""
+    spec = load_spec(task)
+    by_file = {}
+    for file in dict.fromkeys([spec.train, *(row.file for row in spec.scores.values())]):
+        path = TASKS / task / file
+        if spec.columns is not None:
+            rows = read_columns(spec.name, path, spec.layout())
+            passages = [fields["sentence"] for _, fields in rows]
+        else:
+            passages = [question.context for question in read_questions(spec, path)]
+        by_file[f"{task}/{file}"] = list(dict.fromkeys(passages))
+    return by_file

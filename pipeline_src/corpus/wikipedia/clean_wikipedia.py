@@ -1,0 +1,273 @@
+"""Stage ``clean_wikipedia``: one part of a dump to documents of clean prose, as an Apache Beam pipeline.
+
+An element is a range of the dump's bz2 streams; a worker writes its shard, named by byte offset, and the shard's row of
+the manifest. Articles are never shuffled or held in memory, no result passes through the runner, and the output does
+not depend on the runner or on the number of workers.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, read_json, write_json
+from pipeline_src.common.parallel import count_workers
+from pipeline_src.common.paths import raw_wikipedia, text_wikipedia
+from pipeline_src.common.progress import Progress, log
+from pipeline_src.config.data import WikipediaParams
+from pipeline_src.corpus.documents import Document, ShardSlice, read_slice, read_source, write_manifest, write_shard
+from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
+from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
+from pipeline_src.corpus.wikipedia.wikitext import clean
+
+Row = dict[str, Any]  # of the manifest, for one range
+
+MOST_UNKNOWN = 100  # templates that the manifest lists
+
+
+def run(wikipedia: WikipediaParams, part: str) -> None:
+    """Clean ``data/raw/wikipedia/<part>/dump-files/`` into ``data/text/wikipedia/<part>/clean-text/``.
+
+    Raises:
+        PipelineError: no dump, not a dump, a truncated or corrupt dump, or one without an article.
+        OSError: the disk is full.
+    """
+    dump = find_dump(raw_wikipedia(part))
+    siteinfo = read_siteinfo(read_head(dump))
+    ranges = split_ranges(dump)
+    with atomic_directory(text_wikipedia(part)) as folder:
+        with _progress(dump, ranges, folder):
+            _run_beam(dump, ranges, siteinfo, folder.absolute(), wikipedia)
+        rows = _collect(ranges, folder)
+        drop_repeated(rows, folder)
+        corrupt = [{"byte": byte, "problem": problem} for row in rows for byte, problem in row["corrupt_streams"]]
+        for stream in corrupt:
+            log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", dump, *stream.values())
+        counts, dropped, lines, unknown = (
+            sum((Counter(row[key]) for row in rows), Counter[str]())
+            for key in ("counts", "dropped", "lines", "unknown_templates")
+        )
+        if not counts["pages"]:
+            raise PipelineError("the dump holds no pages", dump, hint="use a pages-articles dump")
+        manifest = write_manifest(
+            folder,
+            [row["shard"] for row in rows],
+            dropped,
+            source=dump.name,
+            site=siteinfo.name,
+            language=siteinfo.language,
+            pages=counts["pages"],
+            dropped_lines=dict(sorted(lines.items())),
+            unknown_templates=most_frequent(unknown),
+            corrupt_streams=corrupt,
+            sources=[{**source, "language": siteinfo.language} for source in read_source(raw_wikipedia(part))],
+        )
+        if not manifest["documents"]:
+            raise PipelineError(
+                "no article of the dump is left", dict(sorted(dropped.items())), where=dump,
+                hint="lower wikipedia.min_words in params.yaml, or use a pages-articles dump",
+            )  # fmt: skip
+    log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
+
+
+def most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
+    """Return the templates that cost most sentences, each with their number, by number."""
+    commonest = sorted(unknown.items(), key=lambda item: (-item[1], item[0]))[:MOST_UNKNOWN]
+    return [list(item) for item in commonest]
+
+
+class CleanRange(beam.DoFn):  # type: ignore[misc]
+    """Cleans one range. An error for the user is also a row, so that every runner reports it alike."""
+
+    def __init__(self, dump: Path, siteinfo: SiteInfo, folder: Path, min_words: int) -> None:
+        super().__init__()
+        self.dump, self.siteinfo, self.folder, self.min_words = dump, siteinfo, folder, min_words
+
+    def process(self, element: tuple[int, int]) -> None:
+        """Write the shard of the range and then its row of the manifest, or a row with its error."""
+        try:
+            row = clean_range(self.dump, *element, self.siteinfo, self.folder, self.min_words)
+        except PipelineError as error:
+            row = {"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]}
+        except OSError as error:
+            row = {"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]}
+        write_json(self.folder / _row(element[0]), row)
+
+
+def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Path, min_words: int) -> Row:
+    """Clean the pages that begin in bytes [start, end) of the dump, write their shard, and return its row."""
+    counts: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    lines: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    ids: list[int] = []
+    damage = Damage()
+
+    def documents() -> Iterator[Document]:
+        for page in read_pages(dump, start, end, damage):
+            counts["pages"] += 1
+            reason = why_not_an_article(page, siteinfo)
+            if reason is None:
+                text = clean(page.text, siteinfo, lines, unknown, page.title)
+                article = Document(f"{siteinfo.name}:{page.id}", page.title, text, page.revision)
+                if article.words >= max(min_words, 1):
+                    ids.append(page.id)
+                    yield article
+                    continue
+                reason = "too_short" if article.words else "empty"
+            dropped[reason] += 1
+
+    name = shard_name(start)
+    partial = folder / f".{name}"  # a retried range overwrites only its own file
+    shard = write_shard(partial, documents()) | {"name": name}
+    os.replace(partial, folder / name)
+    dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
+    return {
+        "shard": shard,
+        "counts": counts,
+        "dropped": dropped,
+        "lines": lines,
+        "unknown_templates": unknown,
+        "ids": ids,
+        "corrupt_streams": damage.streams,
+    }
+
+
+def drop_repeated(rows: list[Row], folder: Path) -> None:
+    """Keep the first of several articles of one id (a dump may contain a stream twice), and count the others.
+
+    Args:
+        rows: rows of the manifest in the dump's order; those with repeated articles are changed.
+        folder: the folder of their shards, which are rewritten.
+    """
+    seen: set[int] = set()
+    for row in rows:
+        first = []
+        for page in row["ids"]:
+            first.append(page not in seen)
+            seen.add(page)
+        if all(first):
+            continue
+        path = folder / row["shard"]["name"]
+        documents = read_slice(ShardSlice(path, 0, path.stat().st_size))
+        kept = [document for document, keep in zip(documents, first, strict=True) if keep]
+        partial = folder / f".{path.name}"
+        row["shard"] = write_shard(partial, kept) | {"name": path.name}
+        os.replace(partial, path)
+        row["dropped"]["repeated"] = row["dropped"].get("repeated", 0) + len(first) - len(kept)
+
+
+def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
+    """Return the reason to drop a page before it is cleaned, or None."""
+    if page.namespace != 0:
+        return "namespace"
+    if page.redirect or siteinfo.redirect.match(page.text):
+        return "redirect"
+    if siteinfo.disambiguation.search(page.text) or "__DISAMBIG__" in page.text:
+        return "disambiguation"
+    return None
+
+
+def shard_name(start: int) -> str:
+    """Return the name of the shard of the range that begins at byte ``start``; names sort in the dump's order."""
+    return f"pages-{start:014d}.jsonl"
+
+
+def _plain(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _row(start: int) -> str:
+    return f".pages-{start:014d}.row.json"
+
+
+def _run_beam(
+    dump: Path, ranges: list[tuple[int, int]], siteinfo: SiteInfo, folder: Path, params: WikipediaParams
+) -> None:
+    # worker processes must find this package from any working directory
+    paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    options = PipelineOptions(beam_options(params.beam_args, len(ranges)))
+    try:
+        with beam.Pipeline(options=options) as pipeline:
+            (
+                pipeline
+                | "ranges" >> beam.Create(ranges)
+                | "spread over workers" >> beam.Reshuffle()
+                | "clean" >> beam.ParDo(CleanRange(dump.absolute(), siteinfo, folder, params.min_words))
+            )
+    except Exception as error:
+        # A runner turns its workers' exceptions into text; a full disk must remain an OSError.
+        if os.strerror(errno.ENOSPC) in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+        raise
+
+
+def beam_options(beam_args: Sequence[str], ranges: int) -> list[str]:
+    """Return the user's options and, unless they name a runner, the local one on every available core.
+
+    It is named because Beam's default runner first tries to fetch a program from the network.
+    """
+    if any(argument.split("=")[0] == "--runner" for argument in beam_args):
+        return list(beam_args)
+    workers = min(ranges, count_workers())
+    local = ["--runner=FnApiRunner"]
+    if workers > 1:  # starting worker processes takes seconds
+        local += [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
+    return [*local, *beam_args]
+
+
+def _collect(ranges: list[tuple[int, int]], folder: Path) -> list[Row]:
+    """Return every range's row, checked against the files; raise the first error among them."""
+    rows = []
+    for start, _ in ranges:
+        path, shard = folder / _row(start), folder / shard_name(start)
+        row = read_json(path) if path.exists() else {}
+        path.unlink(missing_ok=True)
+        if "error" in row:
+            what, value, where, hint = row["error"]
+            raise PipelineError(what, value, where=where, hint=hint)
+        if "errno" in row:
+            raise OSError(*row["errno"])
+        written = shard.stat().st_size if shard.exists() else 0
+        if not row or written != row["shard"]["bytes"]:
+            raise PipelineError(
+                "the Beam runner lost output",
+                f"{written} bytes on disk, {row['shard']['bytes'] if row else 0} reported",
+                where=f"range at byte {start:,}",
+                hint="give workers and this process the same file system, or leave wikipedia.beam_args empty",
+            )
+        rows.append(row)
+    return rows
+
+
+@contextmanager
+def _progress(dump: Path, ranges: list[tuple[int, int]], folder: Path) -> Iterator[None]:
+    """Show the progress by looking for new shards once a second, which works with any runner."""
+    finished = threading.Event()
+
+    def watch() -> None:
+        left = dict(ranges)
+        with Progress(f"cleaning {dump.name}", dump.stat().st_size, "B") as progress:
+            while not finished.wait(1.0):
+                for start in [start for start in left if (folder / shard_name(start)).exists()]:
+                    progress.advance(left.pop(start) - start)
+                progress.advance(0)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()

@@ -1,0 +1,336 @@
+"""Read the pages of a MediaWiki dump of any compression, all of them or those in a range of its bz2 streams.
+
+Wikimedia's multistream dumps are concatenated bz2 streams, so a reader can start at any of them, and a corrupt one
+costs only itself. libbz2 returns data before it checks their checksum, so a stream is fully decoded before any of it is
+passed on. A page belongs to the range in which its ``<page>`` tag begins.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+import re
+import zlib
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from html import unescape
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+
+from pipeline_src.common.errors import PipelineError
+
+STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # header of a stream and of its first block (the first digits of pi)
+RANGE_BYTES = 8 << 20  # compressed; some 35 MB of XML, 3 s of work
+LONGEST_HELD = 64 << 20  # decompressed bytes of a stream held until its end
+READ = 1 << 16
+MOST = 1 << 20  # decompressed bytes of a block
+HEAD_BYTES = 1 << 20  # <siteinfo> ends long before
+PAGE, PAGE_END, END = b"<page>", b"</page>", b"</mediawiki>"
+LONGEST_PAGE = 128 << 20  # bytes of XML; MediaWiki allows 2 MB of text to a page
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&"}
+ESCAPE = re.compile(r"&(?:lt|gt|quot|apos|amp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
+INDEX = re.compile(r"-index[0-9]*\.txt")  # enwiki-20260901-pages-articles-multistream-index1.txt-p1p41242.bz2
+FETCH_AGAIN = "delete it and run the download stage again"
+
+
+@dataclass(frozen=True)
+class DumpBlock:
+    """A piece of a dump.
+
+    Attributes:
+        stream: byte offset of its bz2 stream; 0 in a file of another compression.
+        data: decompressed bytes; an empty block announces a stream before it is decoded.
+        problem: instead of data, the reason why the stream is lost.
+    """
+
+    stream: int
+    data: bytes = b""
+    problem: str | None = None
+
+
+def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
+    """Return ranges of bytes [start, end) that can be read separately: only one if the file is not multistream.
+
+    Args:
+        path: the dump; its streams are found without an index.
+        size: smallest number of bytes of a range.
+    """
+    total = path.stat().st_size
+    starts = [0]
+    with open(path, "rb") as file:
+        if file.read(3) == b"BZh":
+            while (start := _find_stream(file, starts[-1] + size)) is not None:
+                starts.append(start)
+    return list(zip(starts, [*starts[1:], total], strict=True))
+
+
+def _find_stream(file: IO[bytes], position: int) -> int | None:
+    """Return where the first stream at or after ``position`` begins; 10 bytes match by chance with 2^-80 a position."""
+    file.seek(position)
+    tail = b""
+    while data := file.read(1 << 20):
+        window = tail + data
+        if found := STREAM.search(window):
+            return position - len(tail) + found.start()
+        position += len(data)
+        tail = window[-9:]
+    return None
+
+
+def read_blocks(path: Path, start: int = 0) -> Iterator[DumpBlock]:
+    """Yield the file's blocks from byte ``start`` on, where a stream must begin.
+
+    The compression is detected by the file's first bytes. A corrupt bz2 stream of up to :data:`LONGEST_HELD` bytes that
+    another one follows is one block with its problem.
+
+    Raises:
+        PipelineError: the file is truncated, or corrupt: in its first, its last or a longer stream, or outside bz2.
+    """
+    with open(path, "rb") as file:
+        magic = file.read(4)
+        file.seek(start)
+        if magic[:3] == b"BZh":
+            following: int | None = start
+            while following is not None:
+                following = yield from _read_stream(file, path, following)
+            return
+        reader: Any = file
+        if magic[:2] == b"\x1f\x8b":
+            reader = gzip.open(file)
+        elif magic == b"\x28\xb5\x2f\xfd":
+            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        while data := _checked_read(reader, path):
+            yield DumpBlock(0, data)
+
+
+class _Corrupt(Exception):
+    pass
+
+
+def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[DumpBlock, None, int | None]:
+    """Yield one stream's blocks; return where the next one begins, or None at the end of the file."""
+    yield DumpBlock(stream)
+    file.seek(stream)
+    held: deque[bytes] = deque()
+    size = 0
+    try:
+        for data in _decode(file):
+            held.append(data)
+            size += len(data)
+            while held and size > LONGEST_HELD:
+                yield DumpBlock(stream, held.popleft())
+    except _Corrupt as error:
+        following = _find_stream(file, stream + 1)
+        if stream == 0 or following is None or size > LONGEST_HELD:
+            raise broken(path, f"the bz2 stream at byte {stream:,}", error) from None
+        yield DumpBlock(stream, problem=str(error))
+        return following
+    following = file.tell()
+    while held:
+        yield DumpBlock(stream, held.popleft())
+    return following if following < os.fstat(file.fileno()).st_size else None
+
+
+def _decode(file: IO[bytes]) -> Iterator[bytes]:
+    """Decompress the stream at the file's position, and leave the position at its end."""
+    decoder = bz2.BZ2Decompressor()
+    while not decoder.eof:
+        packed = file.read(READ) if decoder.needs_input else b""
+        if decoder.needs_input and not packed:
+            raise _Corrupt("the file ends within it")
+        try:
+            data = decoder.decompress(packed, MOST)
+        except OSError as error:
+            raise _Corrupt(error) from None
+        if data:
+            yield data
+    file.seek(-len(decoder.unused_data), os.SEEK_CUR)
+
+
+def _checked_read(reader: Any, path: Path) -> bytes:
+    try:
+        return bytes(reader.read(READ))
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise broken(path, "the compressed data", error) from None
+
+
+def broken(path: Path, place: str, problem: object) -> PipelineError:
+    """Return the error for a dump that cannot be read to its end."""
+    return PipelineError("the dump is cut off or corrupt", problem, where=f"{path}, {place}", hint=FETCH_AGAIN)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page with its latest revision; ``text`` is wikitext."""
+
+    id: int
+    title: str
+    namespace: int
+    redirect: bool
+    revision: int
+    text: str
+
+
+def find_dump(folder: str | Path) -> Path:
+    """Return the one dump file in ``folder``; ``source.json`` and an index may be next to it.
+
+    Raises:
+        PipelineError: there is none, more than one, or it is empty.
+    """
+    folder = Path(folder)
+    files = sorted(
+        path
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if path.is_file() and path.name != "source.json" and not INDEX.search(path.name) and path.name[0] != "."
+    )
+    if len(files) != 1:
+        raise PipelineError(
+            "there must be exactly one dump file",
+            ", ".join(path.name for path in files) or "none found",
+            where=folder,
+            hint="run the download stage, or put one .xml, .xml.bz2, .xml.gz or .xml.zst file there",
+        )
+    if files[0].stat().st_size == 0:
+        raise PipelineError("the dump is empty", files[0], hint=FETCH_AGAIN)
+    return files[0]
+
+
+def read_head(path: Path) -> str:
+    """Return the start of the dump, up to ``</siteinfo>``.
+
+    Raises:
+        PipelineError: the file is not a MediaWiki dump.
+    """
+    head = b""
+    for block in read_blocks(path):
+        head += block.data
+        if b"</siteinfo>" in head or len(head) > HEAD_BYTES:
+            break
+    if b"<mediawiki" not in head:
+        raise PipelineError(
+            "not a MediaWiki dump", repr(head[:40].decode("utf-8", "replace")), where=f"{path}, at its start",
+            hint="use a pages-articles dump in XML (plain, .bz2, .gz or .zst)",
+        )  # fmt: skip
+    return head.decode("utf-8", "replace")
+
+
+@dataclass
+class Damage:
+    """Losses by corrupt streams.
+
+    Attributes:
+        streams: byte offset in the file and problem of each.
+        cut_pages: pages that begin in a good stream and run into a corrupt one.
+    """
+
+    streams: list[tuple[int, str]] = field(default_factory=list)
+    cut_pages: int = 0
+
+
+def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damage | None = None) -> Iterator[Page]:
+    """Yield the pages that begin in bytes [start, end) of the file.
+
+    Args:
+        path: the dump.
+        start: byte where a stream begins.
+        end: byte where another stream begins; None for the end of the file.
+        damage: filled with the corrupt streams of the range, whose pages are left out; None raises an error instead.
+
+    Raises:
+        PipelineError: the file is cut off or corrupt, or a page lacks its title, id or text.
+    """
+    own: int | None = None  # number of pending bytes in the range; None while all are
+    pending = bytearray()
+    searched = 0  # bytes of pending without the end of a page
+    ended = False
+    for block in read_blocks(path, start):
+        if end is not None and block.stream >= end and own is None:
+            own = len(pending)
+        if block.problem is not None:
+            if damage is None:
+                raise broken(path, f"the bz2 stream at byte {block.stream:,}", block.problem)
+            damage.cut_pages += PAGE in pending
+            if own is not None:
+                return
+            damage.streams.append((block.stream, block.problem))
+            pending.clear()  # nothing is joined across the hole
+            searched = 0
+            continue
+        pending += block.data
+        used = 0
+        while True:
+            begin = _find_page(pending, used)
+            if own is not None and begin >= own:
+                return
+            ended = ended or END in pending[used:begin]
+            if ended:
+                break
+            close = pending.find(PAGE_END, max(begin, searched))
+            if close < 0:
+                break
+            used = close + len(PAGE_END)
+            yield parse_page(bytes(pending[begin:used]), path)
+        if begin < len(pending) and len(pending) - begin > LONGEST_PAGE:
+            raise PipelineError(
+                f"a page of more than {LONGEST_PAGE:,} bytes", f"{bytes(pending[begin : begin + 80])!r}", where=path,
+                hint="use a pages-articles dump, which holds one revision of each page",
+            )  # fmt: skip
+        keep = min(begin, max(used, len(pending) - len(END) - 20))
+        if ended:
+            if more := bytes(pending[used:]).split(END, 1)[-1].strip():
+                raise broken(path, "after </mediawiki>", f"there is more: {more[:40]!r}")
+            keep = len(pending)
+        del pending[:keep]
+        searched = max(0, len(pending) - len(PAGE_END))
+        own = None if own is None else own - keep
+    if PAGE in pending or not ended:
+        raise broken(path, "at its end", "the XML stops before </mediawiki>")
+
+
+def _find_page(xml: bytearray, position: int) -> int:
+    """Return where a page begins at or after ``position``, even with part of a tag at the end, or the length."""
+    begin = xml.find(PAGE, position)
+    if begin >= 0:
+        return begin
+    half = next((size for size in range(len(PAGE) - 1, 0, -1) if xml.endswith(PAGE[:size])), 0)
+    return len(xml) - half
+
+
+def parse_page(xml: bytes, path: Path) -> Page:
+    """Return ``<page>…</page>`` as a :class:`Page` with its last revision."""
+    head, _, revision = xml.rpartition(b"<revision>")
+    title, identifier = _field(head, b"title"), _field(head, b"id")
+    numbers = (identifier or "", _field(head, b"ns") or "0", _field(revision, b"id") or "0")
+    opening = revision.find(b"<text")
+    inside = revision.find(b">", opening) + 1
+    if title is None or not all(_NUMBER.fullmatch(number) for number in numbers) or opening < 0 or not inside:
+        raise PipelineError(
+            "a page without title, id or text", title or identifier, where=f"{path}, {xml[:80]!r}",
+            hint=f"use an unchanged pages-articles dump; if this is one, {FETCH_AGAIN}",
+        )  # fmt: skip
+    close = revision.find(b"</text>", inside)
+    text = revision[inside:close] if close >= 0 else b""
+    return Page(
+        id=int(numbers[0]),
+        title=_unescape(title),
+        namespace=int(numbers[1]),
+        redirect=b"<redirect" in head,
+        revision=int(numbers[2]),
+        text=_unescape(text.decode("utf-8", "replace")),
+    )
+
+
+def _field(xml: bytes, name: bytes) -> str | None:
+    begin = xml.find(b"<" + name + b">")
+    end = xml.find(b"</" + name + b">", begin)
+    return xml[begin + len(name) + 2 : end].decode("utf-8", "replace").strip() if 0 <= begin < end else None
+
+
+def _unescape(text: str) -> str:
+    """Undo only XML's own escapes: &nbsp; and the like belong to the wikitext."""
+    return ESCAPE.sub(lambda escape: ESCAPED.get(escape[0]) or unescape(escape[0]), text)

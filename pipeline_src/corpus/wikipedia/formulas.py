@@ -1,0 +1,207 @@
+"""Formulas that read as text: ``n``, ``f(x)``, ``\\alpha \\le 1``, ``\\frac{a}{b}`` as a/b; others leave a placeholder.
+
+They are written on one line as Unicode's technical note 28 has it: ``x_{ij}`` as x_ij, ``\\sqrt{a+b}`` as √(a+b).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from pipeline_src.corpus.wikipedia.markers import PLACEHOLDER
+from pipeline_src.corpus.wikipedia.unit_templates import RAISED
+
+LONGEST = 60  # characters of a formula or code within a sentence
+LONGEST_SOURCE = 240  # characters of a formula's source
+DEEPEST = 6  # groups within groups
+_SYMBOLS = {
+    "times": "×", "cdot": "·", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "pm": "±",
+    "infty": "∞", "to": "→", "rightarrow": "→", "approx": "≈", "ldots": "…", "dots": "…", "in": "∈", "sim": "∼",
+    "log": "log", "ln": "ln", "sin": "sin", "cos": "cos", "exp": "exp", "max": "max", "min": "min", "hbar": "ħ",
+    "cdots": "⋯", "dotsc": "…", "dotsb": "⋯", "mp": "∓", "div": "÷", "equiv": "≡", "propto": "∝", "cong": "≅",
+    "simeq": "≃", "ll": "≪", "gg": "≫", "leqslant": "≤", "geqslant": "≥", "lt": " < ", "gt": " > ",
+    "partial": "∂", "nabla": "∇", "sum": "∑", "prod": "∏", "int": "∫", "oint": "∮", "Box": "□", "ell": "ℓ",
+    "Re": "Re", "Im": "Im", "circ": "∘", "ast": "∗", "star": "⋆", "prime": "′", "bot": "⊥", "perp": "⊥",
+    "parallel": "∥", "mid": "&#124;", "vert": "&#124;", "lvert": "&#124;", "rvert": "&#124;", "langle": "⟨",
+    "rangle": "⟩", "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "wedge": "∧", "land": "∧", "vee": "∨",
+    "lor": "∨", "lnot": "¬", "neg": "¬", "forall": "∀", "exists": "∃", "notin": "∉", "ni": "∋", "subset": "⊂",
+    "subseteq": "⊆", "supset": "⊃", "supseteq": "⊇", "cup": "∪", "cap": "∩", "emptyset": "∅", "varnothing": "∅",
+    "setminus": "∖", "oplus": "⊕", "otimes": "⊗", "Rightarrow": "⇒", "Longrightarrow": "⇒", "implies": "⇒",
+    "leftarrow": "←", "leftrightarrow": "↔", "Leftrightarrow": "⇔", "iff": "⇔", "mapsto": "↦", "longrightarrow": "→",
+    "tan": "tan", "cot": "cot", "arcsin": "arcsin", "arccos": "arccos", "arctan": "arctan", "sinh": "sinh",
+    "cosh": "cosh", "tanh": "tanh", "arg": "arg", "det": "det", "dim": "dim", "gcd": "gcd", "lim": "lim",
+    "sup": "sup", "inf": "inf", "deg": "deg", "ker": "ker", "mod": "mod", "bmod": "mod", "degree": "°", "dagger": "†",
+    "varepsilon": "ε", "epsilon": "ε", "varphi": "φ", "vartheta": "θ", "varrho": "ρ", "varsigma": "ς",
+    "R": "ℝ", "N": "ℕ", "Z": "ℤ", "Q": "ℚ", "C": "ℂ",
+    "lambda": "λ", "Lambda": "Λ", "quad": " ", "qquad": " ", ",": " ", ";": " ", ":": " ", "!": " ", " ": " ",
+    "%": "%", "$": "$", "#": "#", "&": "&#38;", "{": "&#123;", "}": "&#125;", "_": "_",
+}  # fmt: skip
+_FONTS = frozenset(
+    """mathbf mathrm mathit mathsf mathcal mathscr mathfrak mathbb boldsymbol bold text textrm textit textbf mbox
+    operatorname""".split()
+)
+_STYLES = frozenset(
+    """bf rm it cal displaystyle textstyle scriptstyle left right big Big bigl bigr Bigl Bigr bigg Bigg
+    limits nolimits""".split()
+)
+_ACCENTS = {
+    "bar": "\u0304", "overline": "\u0304", "hat": "\u0302", "widehat": "\u0302", "tilde": "\u0303", "vec": "\u20d7",
+    "dot": "\u0307", "ddot": "\u0308",
+}  # fmt: skip
+_FRACTIONS = frozenset((r"\frac", r"\dfrac", r"\tfrac"))
+_MARKS = {"|": "&#124;", "[": "&#91;", "]": "&#93;", "<": " < ", ">": " > ", "'": "′", "~": " ", "-": "-"}
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
+_PLAIN = re.compile(r"[\w+\-=.,()/!:;*%&#≤≥≠×·∞→…±−≈∈∼° ]*")
+_SIMPLE = re.compile(r"[\w+−\u0300-\u0308\u20d7-]{1,20}|.")
+_WHOLE = re.compile(r"\d+|[^\W\d_]{1,2}[\u0300-\u0308\u20d7²³]*")  # needs no brackets next to / and √
+_EXPONENT = re.compile(r"[+−-]?\d+")
+_SPACES = re.compile(r"\s+")
+_CODE = re.compile(r"[\w+\-.,/ :\"%$@^~]*\w[\w+\-,/ :\"%$@^~]*")
+
+
+class _UnreadableError(Exception):
+    """A formula that cannot be written as a line of text."""
+
+
+@lru_cache(10_000)  # a page of mathematics repeats short ones
+def formula_text(formula: str) -> str:
+    """Return ``formula`` (TeX) as characters if it is short and flat, else ``placeholders.PLACEHOLDER``."""
+    if len(formula) > LONGEST_SOURCE:
+        return PLACEHOLDER
+    reader = _Reader(_TOKEN.findall(formula))
+    try:
+        text = reader.read_group()
+    except _UnreadableError:
+        return PLACEHOLDER
+    text = _SPACES.sub(" ", text).strip()
+    return text if text and len(text) <= LONGEST else PLACEHOLDER
+
+
+class _Reader:
+    """Reads the tokens of a formula from the left."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._place = 0
+
+    def read_group(self, depth: int = 0) -> str:
+        """Return the text up to the brace that closes this group, or to the end."""
+        if depth > DEEPEST:
+            raise _UnreadableError
+        out: list[str] = []
+        above: str | None = None
+        divided = False  # a fraction came last
+        while self._place < len(self._tokens):
+            token = self._next()
+            if token == "}":
+                if not depth:
+                    raise _UnreadableError
+                break
+            if token == r"\over" and above is None:
+                above, out = "".join(out), []
+            elif token in "^_":
+                out.append(_script(token, self._argument(depth)))
+            else:
+                shown = self._show(token, depth)
+                if out and _touch(out[-1], token, shown, divided):
+                    out.append(" ")
+                out.append(shown)
+            divided = token in _FRACTIONS
+        else:
+            if depth:
+                raise _UnreadableError
+        text = "".join(out)
+        return text if above is None else _fraction(above, text)
+
+    def _next(self) -> str:
+        token = self._tokens[self._place] if self._place < len(self._tokens) else ""
+        self._place += 1
+        return token
+
+    def _argument(self, depth: int) -> str:
+        """Return the text of the next token or group."""
+        token = self._next()
+        if token.isspace():
+            token = self._next()
+        if token in ("", "}", "^", "_"):
+            raise _UnreadableError
+        return self._show(token, depth)
+
+    def _show(self, token: str, depth: int) -> str:
+        if token == "{":
+            return self.read_group(depth + 1)
+        if token[0] != "\\" or len(token) == 1:
+            return _character(token)
+        name = token[1:]
+        if name in _SYMBOLS:
+            return _SYMBOLS[name]
+        if name in _STYLES:
+            return ""
+        if token in _FRACTIONS:
+            return _fraction(self._argument(depth), self._argument(depth))
+        if name == "sqrt":
+            return f"√{_bracketed(self._argument(depth))}"
+        if name in _FONTS:
+            return self._argument(depth)
+        if name in _ACCENTS:
+            return _accented(self._argument(depth), _ACCENTS[name])
+        return _greek(name)
+
+
+def _touch(before: str, token: str, shown: str, divided: bool) -> bool:
+    """Return whether ``shown`` needs a space before it: ``2 sin x``, ``1/c v``."""
+    word = token[0] == "\\" and shown.isalpha() and shown.isascii() and len(shown) > 1
+    return (divided or word) and before[-1:].isalnum() and shown[:1].isalnum()
+
+
+def _character(token: str) -> str:
+    if token in _MARKS:
+        return _MARKS[token]
+    if token.isspace():
+        return " "
+    if not _PLAIN.fullmatch(token) or token in "&#":
+        raise _UnreadableError
+    return token
+
+
+def _script(mark: str, text: str) -> str:
+    text = text.strip()
+    if mark == "^":
+        if _EXPONENT.fullmatch(text):
+            return text.translate(RAISED)
+        if text in ("∘", "′", "∗", "*"):
+            return "°" if text == "∘" else text
+    return f"{mark}{text}" if _SIMPLE.fullmatch(text) else f"{mark}({text})"
+
+
+def _fraction(above: str, below: str) -> str:
+    return f"{_bracketed(above)}/{_bracketed(below)}"
+
+
+def _bracketed(text: str) -> str:
+    text = text.strip()
+    if not text:
+        raise _UnreadableError
+    whole = _WHOLE.fullmatch(text) or (text[0] == "(" and text[-1] == ")" and text.find(")") == len(text) - 1)
+    return text if whole else f"({text})"
+
+
+def _accented(text: str, accent: str) -> str:
+    text = text.strip()
+    if not text[:1].isalpha() or not all(map(unicodedata.combining, text[1:])):
+        raise _UnreadableError
+    return unicodedata.normalize("NFC", text + accent)
+
+
+def _greek(name: str) -> str:
+    size = "SMALL" if name.islower() else "CAPITAL"
+    try:
+        return unicodedata.lookup(f"GREEK {size} LETTER {name.upper()}")
+    except KeyError:
+        raise _UnreadableError from None
+
+
+def code_text(code: str) -> str:
+    """Return ``code`` if it is short and has no characters that would break a sentence, else a placeholder."""
+    return code if len(code) <= LONGEST and _CODE.fullmatch(code) else PLACEHOLDER

@@ -1,0 +1,101 @@
+"""How a wiki's language writes numbers and dates."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+TABLES = Path(__file__).parent / "tables"
+NUMBERS = TABLES / "numbers.tsv"
+_NUMBER = re.compile(r"[-−+]?\d+(?:\.\d*)?|[-−+]?\.\d+", re.ASCII)
+_LONGEST = 100  # digits
+
+
+@dataclass(frozen=True)
+class Locale:
+    """The conventions of one language.
+
+    Attributes:
+        language: language code (``en``).
+        group: text between thousands.
+        decimal: decimal sign.
+        grouped_from: fewest digits of a number whose thousands are separated.
+        months: names of the months in a date with a day; empty if unknown.
+        months_alone: their names without a day.
+        between: text after the day and before the year.
+        first_day: how the first day of a month is written.
+    """
+
+    language: str
+    group: str = ","
+    decimal: str = "."
+    grouped_from: int = 4
+    months: tuple[str, ...] = ()
+    months_alone: tuple[str, ...] = ()
+    between: tuple[str, str] = (" ", " ")
+    first_day: str = "1"
+
+    def number(self, text: str, *, grouped: bool = True) -> str:
+        """Write a number: 640081.87 -> 640,081.87; any other text stays."""
+        if not _NUMBER.fullmatch(text):
+            return text
+        whole, point, rest = text.partition(".")
+        digits = whole.lstrip("+-−")
+        if grouped and self.grouped_from <= len(digits) < _LONGEST and digits[0] != "0":
+            whole = whole[: len(whole) - len(digits)] + f"{int(digits):,}".replace(",", self.group)
+        return f"{whole}{self.decimal}{rest}" if point else whole
+
+    def date(self, day: str, month: int | None, year: str) -> str | None:
+        """Write a date of which parts may be empty: 14 mai 1995; None without names of months, or a day alone."""
+        if month is None:
+            return None if day or not year else year
+        if not self.months:
+            return None
+        after_day, before_year = self.between
+        name = (self.months if day else self.months_alone)[month - 1]
+        shown = self.first_day if day == "1" else day
+        return (f"{shown}{after_day}" if day else "") + name + (f"{before_year}{year}" if year else "")
+
+    def month(self, text: str) -> int | None:
+        """Return the number of a month given by number, name or the first three letters or more of its name."""
+        if text.isascii() and text.isdigit():
+            return int(text) if len(text) < 3 and 1 <= int(text) <= 12 else None
+        start = text.lower().rstrip(".")
+        if len(start) < 3:
+            return None
+        names = zip(self.months, self.months_alone, strict=True)
+        return next(
+            (n for n, both in enumerate(names, 1) if any(name.lower().startswith(start) for name in both)), None
+        )
+
+
+@cache
+def _number_formats() -> dict[str, str]:
+    with open(NUMBERS, encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t")
+        return {language: row["example"] for row in rows for language in row["languages"].split()}
+
+
+def read_locale(language: str, dates: dict[str, Any]) -> Locale:
+    """Return the conventions of a language.
+
+    Args:
+        language: language code; English numbers if :data:`NUMBERS` lacks it.
+        dates: the part ``dates`` of its table of templates; may be empty.
+    """
+    example = _number_formats().get(language, "1,234.5")
+    months = tuple(dates.get("months", "").split())
+    return Locale(
+        language,
+        group=example[-6],
+        decimal=example[-2],
+        grouped_from=example.index(example[-6]) + 3,
+        months=months,
+        months_alone=tuple(dates.get("alone", "").split()) or months,
+        between=tuple(dates.get("between", (" ", " "))),
+        first_day=dates.get("first", "1"),
+    )

@@ -1,0 +1,301 @@
+"""Separate prose from the rest of a page, and repair what removed markup leaves behind."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from unicodedata import category
+
+from pipeline_src.corpus.wikipedia.dangling_sentences import lacks_only_its_stop, says_something
+from pipeline_src.corpus.wikipedia.markers import (
+    BARE,
+    BOX,
+    BREAK,
+    CLOSERS,
+    FORMULA,
+    FULL_STOPS,
+    GONE,
+    NAMES,
+    PLACEHOLDER,
+    STOPS,
+    drop_broken,
+    split_exactly,
+    without_gone,
+)
+
+SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of tables
+SURE = 120  # characters from which a line counts as prose even without a full stop
+NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
+NOT_PROSE |= {"=": "heading", "-": "rule"}
+ROUNDS = 4  # of repairs: each may reveal another hole
+INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
+COMPLETE = FULL_STOPS | frozenset(CLOSERS)
+ANNOUNCED = COMPLETE | frozenset(":")
+SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
+
+_FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
+_WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
+FRENCH = "fr"  # whose pages have a space before : ; ! ? »
+
+# Moves of chess: 1.e4 e5 2.Nf3
+_MOVES = re.compile(r"\d{1,3}\.(?:\.\.)? ?\S{2,8} +(?:\S{2,8} +)?\d{1,3}\.(?:\.\.)? ?[a-hKQRBNO]")
+
+# Every pattern starts only where a run starts, so that long runs take linear time; those that begin with one certain
+# character are several times faster than those that begin with one of a set.
+_SPACES = re.compile(r"  +")
+_AFTER_OPENING = re.compile(r"\((?=[ ,;:])[ ,;:]++")
+_EMPTY = re.compile(r"\((?: ?[–—/-] ?)?\)")
+_COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
+_TWO_STOPS = re.compile(r"\.\.(?<=[^.\s]\.\.)(?= [A-Z0-9]|\n|\Z)")  # Sr.{{ref}}. Then
+_LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
+_LOOSE_FRENCH = re.compile(r" (?=[,.](?:\s|\Z))")
+_MARKUP = tuple(map(re.compile, (r"\{[{|]++", r"\}\}++", r"\|\}++", r"\[\[++", r"\]\]++")))
+_FOOTNOTE = re.compile(r"\[\d{1,3}\]")
+_EQUALS = re.compile(r"==+")
+_APOSTROPHES = re.compile("''+")
+_COMMENT = re.compile(r"<!-[<!-]*+")
+_ARROW = re.compile("(?<= )--++>(?= )")
+_COMMENT_END = re.compile("(?<!-)--++>")
+_REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
+
+
+def repair(paragraph: str, language: str = "en") -> str:
+    """Close the holes of removed markup and remove what still looks like markup, until nothing changes."""
+    if "  " in paragraph:
+        paragraph = _SPACES.sub(" ", paragraph)
+    for _ in range(ROUNDS):
+        before = paragraph
+        paragraph = without_markup(close_holes(paragraph, language)).strip()
+        if paragraph == before:
+            break
+    return paragraph
+
+
+def close_holes(text: str, language: str) -> str:
+    """Close the holes that removed templates leave: ``( ; born 1900 )`` -> ``(born 1900)``, `` ,`` -> ``,``.
+
+    French pages keep the space that they have before ``:`` and ``;``, as before ``!``, ``?`` and ``»``.
+    """
+    if "(" in text:
+        text = _AFTER_OPENING.sub("(", text)
+        text = ")".join([part.rstrip(" ,;:") for part in text.split(")")[:-1]] + [text[text.rfind(")") + 1 :]])
+        text = _EMPTY.sub("", text)
+    if "[" in text:
+        text = _FOOTNOTE.sub("", text).replace("[]", "").replace("[ ]", "")
+    text = _SEMICOLONS.sub("; ", _COMMAS.sub(", ", text))
+    if '""' in text:
+        text = text.replace('""', "")
+    if "  " in text:
+        text = _SPACES.sub(" ", text)
+    if " ," in text or " ." in text or " ;" in text or " :" in text:
+        text = (_LOOSE_FRENCH if language == FRENCH else _LOOSE).sub("", text)
+    return _TWO_STOPS.sub(".", text) if ".." in text else text
+
+
+def join_formulas(text: str) -> str:
+    """Move a readable formula on its own line back into its sentence.
+
+    The line before must introduce it, without a full stop; the line after belongs to the sentence if it begins with a
+    small letter: ``It is given by`` / ``F = ma,`` / ``where m is the mass.``
+    """
+    out: list[list[str]] = [[""]]  # the parts of each line
+    blanks = 0  # blank lines since the last one of ``out``
+    joined = 0  # formulas at the end of it
+    indented = False  # whether the formula ends the paragraph
+    for line in text.split("\n"):
+        if not line.strip(f" \t{GONE}"):
+            blanks += 1
+            continue
+        before = out[-1][-1].rstrip(f" \t{GONE}")
+        formula = _FORMULA_LINE.fullmatch(line) if FORMULA in line else None
+        if formula and blanks < 2 and _leads_up(out[-1][0], before) and (not joined or before[-1] in ",;"):
+            out[-1].append(formula[1].strip() + formula[2])
+            joined, indented = joined + 1, ":" in line[: formula.start(1)]
+        elif joined and blanks < 2 and _goes_on(line) and before[-1:] not in FULL_STOPS:
+            out[-1].append(line)
+            joined = 0
+        else:
+            out += [[""]] * blanks
+            if joined and line.lstrip()[:1] == ":":  # the first of several, which are no part of a sentence
+                del out[-1][-joined:]
+                out.append([":"])
+            elif joined and indented and not blanks:
+                out.append([""])
+            out.append([line])
+            joined = 0
+        blanks = 0
+    return "\n".join(" ".join(pieces) for pieces in out[1:]).replace(FORMULA, "")
+
+
+def _leads_up(start: str, end: str) -> bool:
+    """Return whether a line with this start and end is text whose last sentence continues."""
+    start = start.lstrip(GONE)
+    return start[:1] not in NOT_PROSE and start[:1] != " " and end[-1:] not in COMPLETE and end != ""
+
+
+def _goes_on(line: str) -> bool:
+    return line[:1] != " " and line.lstrip(GONE + FORMULA)[:1].islower()
+
+
+def paragraphs(
+    text: str, dropped: Counter[str], language: str = "en", count: Callable[[str], None] = lambda _: None
+) -> list[str]:
+    """Return the paragraphs of ``text`` that are prose; ``dropped`` counts the other lines by kind.
+
+    As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only introduces a list,
+    table or formula (``They are:``) is dropped with it, unless it lacks only its full stop (dangling_sentences.py), as
+    are the rest of a sentence after one (``where x is the mass.``) and every sentence with a placeholder. ``count`` is
+    called with the text dropped for a placeholder.
+    """
+
+    def finish(block: list[str], broken_off: bool) -> str:
+        return _finish(block, broken_off, dropped, language, count)
+
+    kept: list[str] = []
+    block: list[str] = []
+    broken_off = False  # a list, table or formula came last
+    leading = ""  # the last paragraph kept, if it may introduce what follows and nothing has followed
+    for raw in _lines(text):
+        line = raw.strip()
+        if GONE in line:
+            line = without_gone(line).strip()
+        kind = _kind(raw, line) if line else "blank"
+        if kind is None:
+            block.append(line)
+            continue
+        if block:
+            if kind in INTERRUPTIONS and block[-1][-1] not in ANNOUNCED and not _is_whole_before(line, block, language):
+                block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
+            paragraph = finish(block, broken_off)
+            if paragraph:
+                kept.append(paragraph)
+                leading = paragraph if paragraph[-1] not in COMPLETE else ""
+                broken_off = False
+            else:
+                _drop_lead_in(kept, leading if leading.endswith(":") else "", dropped, language)
+                leading = ""
+                broken_off = block[-1][-1] not in FULL_STOPS | {";"}
+            block = []
+        if kind == "blank":
+            continue
+        dropped[kind] += 1
+        broken_off = kind != "heading"
+        _drop_lead_in(kept, leading if leading.endswith(":") or broken_off else "", dropped, language)
+        leading = ""
+    return kept
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of ``text`` and a blank one; outside lists and tables, the end of a paragraph ends the line."""
+    for raw in text.split("\n"):
+        if BOX in raw:
+            start = raw.lstrip(f" \t{GONE}")
+            if start[:1] == BOX:
+                raw = GONE + start.lstrip(f" \t{GONE}{BOX}")
+            raw = raw.replace(BOX, PLACEHOLDER)
+        if BREAK in raw:
+            if raw.lstrip(f" \t{GONE}{BREAK}")[:1] in NOT_PROSE:
+                yield raw.replace(BREAK, " ").lstrip()
+            else:
+                for piece in raw.split(BREAK):
+                    yield piece.strip()
+                    yield ""
+            continue
+        yield raw
+    yield ""
+
+
+def _finish(
+    block: list[str], broken_off: bool, dropped: Counter[str], language: str, count: Callable[[str], None]
+) -> str:
+    """Return the paragraph of the lines of ``block`` without its broken sentences; '' if it is not prose."""
+    paragraph = " ".join(block).lstrip(" ,;:)")  # after a formula
+    if not _is_prose(paragraph, block, language):
+        dropped["fragment"] += 1
+        return ""
+    rest_of_sentence = broken_off and paragraph[0].islower()
+    if not rest_of_sentence and PLACEHOLDER not in paragraph:
+        return paragraph
+    paragraph, sentences = drop_broken(PLACEHOLDER * rest_of_sentence + paragraph, language, count)
+    if sentences:
+        dropped["gap"] += sentences
+    return paragraph if len(paragraph) >= SHORTEST else ""
+
+
+def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language: str) -> None:
+    """Drop the last sentence of the last paragraph (``leading``) if it only introduces what is left out.
+
+    It stays if it ends in a colon and says something by itself, or lacks only its full stop (dangling_sentences.py).
+    """
+    if not leading:
+        return
+    if leading[-1] == ":":
+        stays = says_something(split_exactly(leading, language)[-1])
+    else:
+        stays = lacks_only_its_stop(leading, language)
+    if stays:
+        return
+    kept.pop()
+    before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
+    if len(before) >= SHORTEST:
+        kept.append(before)
+    dropped["lead-in"] += 1
+
+
+def _is_whole_before(line: str, block: list[str], language: str) -> bool:
+    """Return whether the last sentence of ``block`` is complete without ``line``, a list or table right below it."""
+    if PLACEHOLDER in line:
+        return False  # a formula may be part of it
+    return lacks_only_its_stop(" ".join(block), language)
+
+
+def _kind(raw: str, line: str) -> str | None:
+    if raw[0] == " " and len(line) < SURE:
+        return "preformatted"  # a line that begins with a space is shown as typed: code, verse
+    if PLACEHOLDER in line and not (bare := NAMES.sub("", line)).strip(BARE):
+        return "formula" if bare == line else "template"
+    return NOT_PROSE.get(line[0])
+
+
+def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
+    if paragraph[:1].isdigit() and _MOVES.match(paragraph):
+        return False
+    if len(paragraph) < SHORTEST or (len(paragraph) < SURE and not _has_words(paragraph)):
+        return False
+    if len(paragraph) < SURE:
+        whole = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
+    else:
+        whole = paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
+    return whole or lacks_only_its_stop(paragraph, language)
+
+
+def _has_words(text: str) -> bool:
+    """Return whether a text has a word of four letters, or is mostly letters and vowel signs of other scripts."""
+    if _WORD.search(text):
+        return True
+    return 2 * sum(not character.isascii() and category(character)[0] in "LM" for character in text) > len(text)
+
+
+def is_paragraph(line: str, language: str = "en") -> bool:
+    """Return whether a repaired paragraph is still prose."""
+    return len(line) >= SHORTEST and line[0] not in NOT_PROSE and _is_prose(line, [line], language)
+
+
+def without_markup(text: str) -> str:
+    """Remove characters of markup that a page shows as text, so that nobody mistakes them for markup."""
+    if "{" in text or "}" in text or "[" in text or "]" in text:
+        for pattern in _MARKUP:
+            text = pattern.sub(" ", text)
+        text = _SPACES.sub(" ", text)
+    if "=" in text:
+        text = _EQUALS.sub("=", text)
+    if "-->" in text:
+        text = _SPACES.sub(" ", _COMMENT_END.sub(" ", _ARROW.sub("→", text)))
+    if "<" in text:
+        if "<!-" in text:
+            text = _SPACES.sub(" ", _COMMENT.sub(" ", text))
+        text = _REFERENCE.sub("", text)
+    if "''" in text:
+        text = _APOSTROPHES.sub("'", text)
+    return text

@@ -1,0 +1,184 @@
+"""Remove or resolve the nested and the opaque parts of wikitext, each in one pass and in linear time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pipeline_src.corpus.wikipedia.formulas import code_text, formula_text
+from pipeline_src.corpus.wikipedia.markers import FORMULA, GONE, PLACEHOLDER, REPLACED
+
+# Elements whose content is not prose. ``nowiki`` is here because its content is text, even if it looks like markup.
+OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
+    maplink templatestyles section inputbox pre code table indicator poem categorytree dynamicpagelist nowiki
+    noinclude""".split()
+_OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
+# Most elements are these: removed at C's speed, without a marker where nothing would use it.
+_PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
+_LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
+_DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
+_BEFORE_TABLE = f" \t:{GONE}"
+DEEPEST = 8  # unclosed delimiters that one closing delimiter may jump over
+
+
+def drop_elements(text: str) -> str:
+    """Remove comments and the elements of :data:`OPAQUE` with their content.
+
+    Formulas and code stay if they are short enough to read as text, else they leave a hole; an element without words
+    leaves a marker (markers.py).
+
+    An unclosed element loses only its tag; an unclosed comment extends to the end, as in MediaWiki. A closing tag that
+    is known to be absent is not searched for again, hence linear time.
+    """
+    if "<nowiki" not in text:
+        text = _PLAIN_REFERENCE.sub("", text)
+    out: list[str] = []
+    done = 0
+    absent: set[str] = set()
+    lower = ""
+    for match in _OPENER.finditer(text):
+        start = match.start()
+        if start < done:
+            continue
+        out.append(text[done:start])
+        if match[1] is None:
+            end = text.find("-->", start + 4)
+            if end < 0:
+                return "".join(out)
+            done = end + 3
+            if start and text[start - 1] == "\n":
+                if text[done : done + 1] == "\n":
+                    done += 1  # a line with only a comment is no line
+                else:
+                    out.append(GONE)
+            continue
+        name = match[1].lower()
+        tag_end = -1 if ">" in absent else text.find(">", match.end())
+        if tag_end < 0:
+            absent.add(">")
+            done = match.end()
+            continue
+        done = tag_end + 1
+        if text[tag_end - 1] == "/" or name in absent:
+            out.append(GONE)
+            continue
+        closer = f"</{name}"
+        end = text.find(closer, tag_end)
+        if end < 0:  # written in capitals, perhaps
+            # lower() may change a length (İ); then positions no longer match and only the plain spelling counts
+            lower = lower or (text.lower() if len(text.lower()) == len(text) else text)
+            end = lower.find(closer, tag_end)
+        if end < 0:
+            absent.add(name)
+            continue
+        if name == "nowiki":
+            out.append(text[done:end].translate(_LITERAL))
+        elif name == "math":
+            shown = formula_text(text[done:end])
+            own_line = shown != PLACEHOLDER and _begins_line(text, start)
+            out.append(f"{FORMULA}{shown}{FORMULA}" if own_line else shown)
+        elif name == "code":
+            out.append(code_text(text[done:end]))
+        elif name in REPLACED:
+            out.append(PLACEHOLDER)
+        else:
+            out.append(GONE)
+        done = text.find(">", end) + 1
+        if not done:
+            absent.add(">")
+            done = end + len(closer)
+    out.append(text[done:])
+    return "".join(out)
+
+
+def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str]) -> str:
+    """Replace every ``[[…]]`` by ``link(…)`` and ``{{…}}`` by ``template(…)``, innermost first; drop ``{| … |}``.
+
+    Closing delimiters without an opener are removed. An unclosed template or table loses only its first line, so
+    that an editor's slip costs a line, not an article.
+    """
+    current: list[str] = []
+    stack: list[tuple[list[str], str]] = []  # text before each open delimiter, and its kind: { [ |
+    done = 0
+    for match in _DELIMITER.finditer(text):
+        start, end = match.span()
+        mark = text[start]
+        if mark == "{":
+            if text[end - 1] == "|":
+                if not _begins_line(text, start):
+                    continue  # a table begins a line; elsewhere {| is text
+                current.append(text[done:start])
+                stack.append((current, "|"))
+                current = []
+            else:
+                current.append(text[done:start])
+                for _ in range((end - start) // 2):
+                    stack.append((current, "{"))
+                    current = []
+            done = end
+        elif mark == "[":
+            current.append(text[done:start])
+            stack.append((current, "["))
+            current = []
+            done = end
+        elif mark == "]":
+            current.append(text[done:start])
+            done = end
+            if stack and stack[-1][1] == "[":
+                body = "".join(current)
+                current = stack.pop()[0]
+                current.append(link(body))
+        elif mark == "}":
+            current.append(text[done:start])
+            done = end
+            for _ in range((end - start) // 2):
+                depth = _opener(stack, "{")
+                if depth < 0:
+                    break
+                while len(stack) > depth + 1:  # unclosed links inside: their text stays
+                    inner, (current, _kind) = current, stack.pop()
+                    current.extend(inner)
+                body = "".join(current)
+                current = stack.pop()[0]
+                current.append(template(body))
+        else:
+            depth = _opener(stack, "|")
+            if depth < 0:
+                continue
+            current = stack[depth][0]
+            current.append("!\n")  # tells that the sentence before introduced a table
+            del stack[depth:]
+            done = end
+    current.append(text[done:])
+    return _unwind(stack, current)
+
+
+def _begins_line(text: str, position: int) -> bool:
+    """Return whether only blanks, colons and markers without words precede ``position`` on its line."""
+    while position and text[position - 1] in _BEFORE_TABLE:
+        position -= 1
+    return not position or text[position - 1] == "\n"
+
+
+def _unwind(stack: list[tuple[list[str], str]], rest: list[str]) -> str:
+    """Return the text with open delimiters at its end, without the first line after each open template or table."""
+    texts = ["".join(text) for text, _ in stack] + ["".join(rest)]
+    out = texts[:1]
+    skipping = False
+    for (_, kind), segment in zip(stack, texts[1:], strict=True):
+        skipping = skipping or kind != "["
+        if skipping:
+            line_end = segment.find("\n")
+            if line_end < 0:
+                continue
+            segment, skipping = segment[line_end:], False
+        out.append(segment)
+    return "".join(out)
+
+
+def _opener(stack: list[tuple[list[str], str]], kind: str) -> int:
+    """Return the index of the nearest open delimiter of ``kind`` within reach, or -1."""
+    for depth in range(len(stack) - 1, max(-1, len(stack) - 1 - DEEPEST), -1):
+        if stack[depth][1] == kind:
+            return depth
+    return -1

@@ -1,0 +1,133 @@
+"""The wiki of a dump: database name, language, and the names of its namespaces.
+
+A dump begins with ``<siteinfo>``, so links to files and categories are known in any language. The tables below hold
+what siteinfo lacks, by language: headings of sections without prose, old names of namespaces, templates of
+disambiguation pages. English always counts too, since every wiki understands it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import unescape
+
+MEDIA, SPECIAL, FILE, CATEGORY = -2, -1, 6, 14
+HIDDEN = (MEDIA, SPECIAL, FILE, CATEGORY)  # links into these namespaces show no words
+
+# former names of namespaces; siteinfo lists only current ones
+OLD_NAMES = {
+    "de": {"bild"},
+    "en": {"file", "image", "media", "special", "category"},
+    "es": {"imagen"},
+    "fr": {"image"},
+    "it": {"immagine"},
+    "nl": {"afbeelding"},
+    "pl": {"grafika"},
+    "pt": {"imagem"},
+    "ru": {"изображение"},
+}
+
+# Language codes of Wikipedia, prefixes of links to the same article elsewhere: [[de:Erde]]
+LANGUAGES = frozenset(
+    """
+    aa ab ace ady af ak als alt am ami an ang ann anp ar arc ary arz as ast atj av avk awa ay az azb ba ban bar bat-smg
+    bbc bcl be be-tarask be-x-old bew bg bh bi bjn blk bm bn bo bpy br bs btm bug bxr ca cbk-zam cdo ce ceb ch cho chr
+    chy ckb co cr crh cs csb cu cv cy da dag de dga din diq dsb dtp dty dv dz ee el eml en eo es et eu ext fa fat ff fi
+    fiu-vro fj fo fon fr frp frr fur fy ga gag gan gcr gd gl glk gn gom gor got gpe gu guc gur guw gv ha hak haw he hi
+    hif ho hr hsb ht hu hy hyw hz ia iba id ie ig igl ii ik ilo inh io is it iu ja jam jbo jv ka kaa kab kbd kbp kcg kg
+    kge ki kj kk kl km kn knc ko koi kr krc ks ksh ku kus kv kw ky la lad lb lbe lez lfn lg li lij lld lmo ln lo lrc lt
+    ltg lv mad mai map-bms mdf mg mh mhr mi min mk ml mn mni mnw mo mos mr mrj ms mt mus mwl my myv mzn na nah nan nap
+    nds nds-nl ne new ng nia nl nn no nov nqo nr nrm nso nv ny oc olo om or os pa pag pam pap pcd pcm pdc pdg pfl pi pih
+    pl pms pnb pnt ps pt pwn qu rm rmy rn ro roa-rup roa-tara rsk ru rue rw sa sah sat sc scn sco sd se sg sh shi shn si
+    simple sk skr sl sm smn sn so sq sr srn ss st stq su sv sw szl szy ta tay tcy tdd te tet tg th ti tig tk tl tly tn
+    to tpi tr trv ts tt tum tw ty tyv udm ug uk ur uz ve vec vep vi vls vo wa war wo wuu xal xh xmf yi yo za zea zgh zh
+    zh-classical zh-min-nan zh-yue zu
+    """.split()
+)
+
+# sections of lists, sources or pictures, up to the next heading of the same or a higher level
+SECTIONS = {
+    "en": """reference, references, external link, external links, see also, further reading, note, notes,
+        notes and references, references and notes, references and sources, sources and references, footnotes,
+        explanatory notes, endnotes, citation, citations, citations and notes, sources, bibliography,
+        selected bibliography, works cited, cited works, general references, gallery, image gallery, galleries,
+        discography, selected discography, filmography, videography, links, web links, track listing,
+        publications, selected publications, further information, related links""",
+    "de": "einzelnachweise, weblinks, literatur, siehe auch, anmerkungen, quellen, fußnoten, filmografie, diskografie",
+    "es": "referencias, enlaces externos, véase también, bibliografía, notas, notas y referencias, fuentes, galería",
+    "fr": """références, notes et références, liens externes, voir aussi, articles connexes, bibliographie, notes,
+        annexes""",
+    "it": """note, altri progetti, collegamenti esterni, voci correlate, bibliografia, galleria fotografica, galleria,
+        discografia, filmografia, fonti, riferimenti, immagini, galleria d'immagini, galleria di immagini""",
+    "nl": "referenties, externe links, externe link, zie ook, literatuur, bronnen, noten, bronvermelding",
+    "pl": "przypisy, linki zewnętrzne, zobacz też, bibliografia, uwagi",
+    "pt": "referências, ligações externas, ver também, bibliografia, notas, notas e referências, galeria",
+    "ru": "примечания, ссылки, см. также, литература, источники, галерея",
+}
+
+# templates of disambiguation pages
+DISAMBIGUATION = {
+    "de": ["begriffsklärung"],
+    "en": ["disambig", "disambiguation", "disamb", "dab", "hndis", "geodis", "human name disambiguation", "letter-num"]
+    + [f"{topic} disambiguation" for topic in ("place name", "place", "number", "mathematical", "airport", "school")],
+    "es": ["desambiguación"],
+    "fr": ["homonymie"],
+    "it": ["disambigua"],
+    "nl": ["dp"],
+    "pl": ["ujednoznacznienie"],
+    "pt": ["desambiguação"],
+    "ru": ["неоднозначность", "значения"],
+}
+
+
+@dataclass(frozen=True)
+class SiteInfo:
+    """The facts about a wiki that cleaning needs.
+
+    Attributes:
+        name: database name (``enwiki``), the prefix of its documents' ids.
+        language: language code (``en``).
+        hidden: lower-case names of the namespaces whose links show no words: files, categories, media, special.
+        sections: lower-case headings of the sections to leave out.
+        disambiguation: finds the template of a disambiguation page in wikitext.
+        redirect: matches wikitext that only redirects, in any language (``#RINVIA [[…]]``); old dumps mark some
+            redirects in no other way.
+    """
+
+    name: str
+    language: str
+    hidden: frozenset[str]
+    sections: frozenset[str]
+    disambiguation: re.Pattern[str]
+    redirect: re.Pattern[str] = re.compile(r"\s*#\s?[^\W\d_]+\s*:?\s*\[\[[^\]\n]*\]\]")
+
+
+def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteInfo:
+    """Return the wiki with these namespaces (number -> name)."""
+    hidden = {namespaces[key].lower() for key in HIDDEN if namespaces.get(key)}
+    sections: set[str] = set()
+    templates: list[str] = []
+    for code in dict.fromkeys(("en", language)):
+        hidden |= OLD_NAMES.get(code, set())
+        sections.update(" ".join(title.split()) for title in SECTIONS.get(code, "").split(",") if title.strip())
+        templates += DISAMBIGUATION.get(code, [])
+    either = "|".join(re.escape(template) for template in sorted(templates))
+    pattern = re.compile(rf"\{{\{{\s*(?:{either})\s*[|}}]", re.IGNORECASE)
+    return SiteInfo(name, language, frozenset(hidden), frozenset(sections), pattern)
+
+
+def read_siteinfo(head: str) -> SiteInfo:
+    """Read the wiki's facts from the start of a dump, up to ``</siteinfo>``."""
+    name = re.search(r"<dbname>\s*([\w-]+)\s*</dbname>", head)
+    language = re.search(r'<mediawiki\b[^>]*\bxml:lang="([\w-]+)"', head)
+    code = language[1] if language else "en"
+    namespaces = {
+        int(key): unescape(title)
+        for key, title in re.findall(r'<namespace key="(-?\d+)"[^>/]*>([^<]*)</namespace>', head)
+    }
+    # Dumps before 2014 name no database; Wikipedia's is always its language's code + wiki.
+    fallback = f"{code}wiki" if "<sitename>Wikipedia</sitename>" in head else "wiki"
+    return make_siteinfo(name[1] if name else fallback, code, namespaces)
+
+
+ENGLISH = make_siteinfo("enwiki", "en", {})

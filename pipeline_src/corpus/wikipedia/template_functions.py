@@ -1,0 +1,390 @@
+"""Templates whose words follow from their arguments by a rule: dates, ships, sums of money, citations in the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pipeline_src.corpus.wikipedia.markers import GONE, sound
+from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
+from pipeline_src.corpus.wikipedia.unit_templates import (
+    RAISED,
+    convert,
+    fraction,
+    gaps,
+    measure,
+    power_of_ten,
+    scientific,
+    unit,
+    value,
+)
+
+_ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_DAY = re.compile(r"0?([1-9]|[12]\d|3[01])(?:er|º|\.)?")
+_YEAR = re.compile(r"\d{1,4}")
+_ROMAN = re.compile("[IVXLC]+")
+
+# arguments of {{IPAc-en}} that are not sounds
+NOT_SOUNDS = frozenset("lang local pron uk us au nz ca icon also audio link".split())
+SIGNS = {"sharp": "♯", "flat": "♭", "natural": "♮", "doublesharp": "𝄪", "doubleflat": "𝄫", "b": "♭", "#": "♯", "n": "♮"}
+
+
+def _date(arguments: Arguments) -> str | None:
+    """{{start date|1999|3|5}} -> March 5, 1999; with ``df=y`` 5 March 1999; {{start date|1999|03}} -> March 1999."""
+    return _written(arguments, arguments.plain, day_first=arguments.says("df"))
+
+
+def _written(arguments: Arguments, parts: list[str], *, day_first: bool) -> str | None:
+    locale = arguments.locale
+    parts = [part for part in parts[:3] if part]
+    if not parts:
+        return None
+    if len(parts) == 1:
+        return parts[0]
+    year, month = parts[0], locale.month(parts[1])
+    day = parts[2].lstrip("0") if len(parts) == 3 else ""
+    if month is None or not year.isdigit() or (len(parts) == 3 and not day.isdigit()):
+        return None
+    if day and locale.language == "en" and not day_first:
+        return f"{locale.months[month - 1]} {day}, {year}"
+    return locale.date(day, month, year)
+
+
+def _day_month_year(arguments: Arguments) -> str | None:
+    """{{date|14|mai|1995|en sport}}, {{date-|14 mai 1995}}, {{date|1995-05-14}} -> 14 mai 1995; parts may be empty."""
+    locale, named = arguments.locale, arguments.named
+    parts = arguments.plain or [named.get(key, "") for key in ("jour", "mois", "année")]
+    if iso := _ISO_DATE.fullmatch(parts[0]):
+        parts[:1] = iso.groups()[::-1]
+    elif " " in parts[0]:
+        parts[:1] = [word for word in parts[0].split() if word not in ("de", "del")]
+    day, month, year = "", None, ""
+    place = 0  # of the next part: day, month, year
+    for part in parts:
+        if not part:
+            place += 1
+        elif place < 1 and (found := _DAY.fullmatch(part)):
+            day, place = found[1], 1
+        elif place < 2 and (number := locale.month(part)):
+            month, place = number, 2
+        elif place < 3 and _YEAR.fullmatch(part) and (month or len(part) > 2):
+            year, place = part, 3
+        elif place < 2 or any(map(str.isdigit, part)):
+            return None  # else it is the date's subject, which is not shown
+    return locale.date(day, month, year)
+
+
+def _as_of(arguments: Arguments) -> str | None:
+    """{{as of|2011|February}} -> As of February 2011."""
+    named = arguments.named
+    if named.get("alt"):
+        return named["alt"]
+    month_first = arguments.says("df", "us", "mdy")
+    date = _written(arguments, arguments.plain, day_first=not month_first)
+    if date is None or arguments.locale.language != "en":
+        return None
+    if arguments.says("bare"):
+        return date
+    opening = "since" if arguments.says("since") else "as of"
+    return f"{opening if arguments.says('lc') else opening.capitalize()} {date}{named.get('post', '')}"
+
+
+def _circa(arguments: Arguments) -> str:
+    """{{circa|1850|1860}} -> c. 1850 – c. 1860."""
+    return "c. " + " – c. ".join(date for date in arguments.plain[:2] if date)
+
+
+def _years(mark: str) -> Handler:
+    """{{reign|1066|1087}} -> r. 1066–1087."""
+
+    def show(arguments: Arguments) -> str | None:
+        years = [year for year in arguments.plain[:2] if year]
+        if not years:
+            return None
+        opening = "" if arguments.named.get("show", "").lower() in ("none", "blank", "no") else f"{mark} "
+        return opening + "–".join(years)
+
+    return show
+
+
+def _verse(arguments: Arguments) -> str | None:
+    """{{bibleref|Mark|3:25|9}} -> Mark 3:25, {{bibleverse|1|Kings|3:1|KJV}} -> 1 Kings 3:1."""
+    plain = arguments.plain
+    for count, argument in enumerate(plain, 1):
+        if count > 1 and argument[:1].isdigit():
+            return " ".join(plain[:count]).strip()
+    return " ".join(plain[:2]).strip() or None
+
+
+def _sound(arguments: Arguments) -> str:
+    """A pronunciation: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/."""
+    sounds = [argument for argument in arguments.plain if argument.lower() not in NOT_SOUNDS and ".og" not in argument]
+    if not any(sounds):
+        return GONE
+    name = arguments.name.lower()
+    if name.startswith("ipac"):
+        return sound(f"/{''.join(sounds)}/")
+    if name == "ipa":
+        return sound(sounds[-1])
+    return sound(f"/{sounds[0]}/")
+
+
+def _respelling(arguments: Arguments) -> str:
+    """{{respell|ASS|kee}} -> ASS-kee, as a pronunciation."""
+    return sound("-".join(part for part in arguments.plain if part))
+
+
+def _ship(prefix: str) -> Handler:
+    """{{HMS|Ark Royal|91}} -> HMS Ark Royal (91); {{ship|Japanese aircraft carrier|Akagi}} brings its own prefix."""
+
+    def show(arguments: Arguments) -> str | None:
+        plain = arguments.plain if prefix else arguments.plain[1:]
+        before = prefix or (arguments.plain or [""])[0]
+        name, number, shape = [*plain, "", "", ""][:3]
+        number_shown = f" ({number})" if number else ""
+        return {
+            "": f"{before} {name}{number_shown}".strip(),
+            "1": number,
+            "2": name,
+            "3": name + number_shown,
+            "6": f"{before} {name}".strip(),
+        }.get(arguments.named.get("up", shape)) if name else None  # fmt: skip
+
+    return show
+
+
+def _ship_class(arguments: Arguments) -> str | None:
+    """{{sclass|Town|cruiser|1}} -> Town-class cruiser; the third argument selects its parts."""
+    name, kind, shape = [*arguments.plain, "", "", ""][:3]
+    if not name:
+        return None
+    whole = f"{name}-class {kind}".strip()
+    shapes = {"": whole, "0": whole, "1": whole, "2": f"{name} class", "3": f"{name}-class", "4": f"{name} class"}
+    return shapes.get(shape)
+
+
+def _money(sign: str) -> Handler:
+    """{{US$|5 million}} -> US$5 million; without arguments only the sign."""
+    return lambda arguments: sign + (arguments.get("1") or "")
+
+
+def _cited(shape: str) -> Handler:
+    """{{harvtxt|Smith|2000|p=12}} -> Smith (2000, p. 12); ``nb`` is without brackets, ``all`` within them."""
+
+    def show(arguments: Arguments) -> str | None:
+        *names, year = [part for part in arguments.plain if part] or [""]
+        if not names:
+            return None
+        who = f"{names[0]} et al." if len(names) > 3 else ", ".join(names[:-2]) + ", " * (len(names) > 2) + " & ".join(
+            names[-2:])  # fmt: skip
+        named = arguments.named
+        place = next((f", {mark} {named[key]}" for key, mark in _PLACES if named.get(key)), "")
+        place = place or (f", {named['loc']}" if named.get("loc") else "")
+        if shape == "text":
+            return f"{who} ({year}{place})"
+        return f"({who} {year}{place})" if shape == "all" else f"{who} {year}{place}"
+
+    return show
+
+
+_DEGREES = re.compile(r"[+-]?\d{1,3}(?:\.\d{1,9})?")
+_PLACES = (("p", "p."), ("page", "p."), ("pp", "pp."), ("pages", "pp."))
+
+
+def _coordinates(arguments: Arguments) -> str | None:
+    """{{coord|13|19|N|169|9|W}} -> 13°19′N 169°9′W; nothing if they are only above the page (display=title).
+
+    In German {{coordinate|NS=47/16/16/N|EW=9/31/51/E}} is shown there, and in the sentence with ``text=``.
+    """
+    named = arguments.named
+    if "ns" in named and "ew" in named:
+        if not named.get("text"):
+            return GONE
+        plain = f"{named['ns']}/{named['ew']}".upper().split("/")
+    else:
+        if named.get("display", "").replace(" ", "").lower() in ("title", "t", "it"):
+            return GONE
+        plain = [argument.upper() for argument in arguments.plain]
+    shown: list[str] = []
+    numbers: list[str] = []
+    for argument in plain[:8]:
+        if argument in ("N", "S", "E", "W", "O"):
+            if not 1 <= len(numbers) <= 3:
+                return None
+            shown.append("".join(map(str.__add__, numbers, "°′″")) + argument)
+            numbers = []
+        elif _DEGREES.fullmatch(argument):
+            numbers.append(argument.lstrip("+"))
+        else:
+            break
+    if not shown and len(numbers) == 2:  # {{coord|46.8345|-10.5162}}
+        shown = [
+            f"{number.lstrip('-')}°{sides[number[0] == '-']}"
+            for number, sides in zip(numbers, ("NS", "EW"), strict=True)
+        ]
+    return " ".join(shown) if len(shown) == 2 else None
+
+
+def _accidental(arguments: Arguments) -> str | None:
+    return SIGNS.get((arguments.get("1") or "").lower())
+
+
+def _joined(between: str) -> Handler:
+    """{{chem|C|2|H|6|O}} -> C2H6O."""
+    return lambda arguments: between.join(arguments.plain) or None
+
+
+def _raised(alone: str) -> Handler:
+    """{{sup|6}} -> ⁶; {{e}} without an argument shows ``alone``."""
+
+    def show(arguments: Arguments) -> str:
+        text = arguments.get("1") or alone or GONE
+        return text.translate(RAISED) if all(mark in "0123456789+−–-" for mark in text) else text
+
+    return show
+
+
+def _sic(arguments: Arguments) -> str:
+    """{{sic|teh}} -> teh [sic]; alone, or with ``hide=y``, without the one or the other."""
+    text = "".join(arguments.plain[:1])
+    if arguments.says("hide"):
+        return text or GONE
+    return f"{text} [sic]".strip()
+
+
+def _flag(arguments: Arguments) -> str | None:
+    """{{flag|France}} -> France; {{flag|FRA}} shows a name that this code stands for."""
+    name = arguments.named.get("name") or arguments.get("1") or ""
+    return name if len(name) > 3 else None
+
+
+def _quoted(marks: str) -> Handler:
+    """{{gloss|book}} -> ‘book’."""
+    opening, closing = marks.split("…")
+    return lambda arguments: f"{opening}{text}{closing}" if (text := arguments.get("last")) else None
+
+
+def _ordinal(arguments: Arguments) -> str | None:
+    """{{ordinal|22}} -> 22nd."""
+    number = arguments.get("1") or ""
+    if not (number.isascii() and number.isdigit()):
+        return None
+    teen = number[-2:-1] == "1"
+    return number + ("th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th"))
+
+
+def _own_name(arguments: Arguments) -> str:
+    """{{1/2}} -> 1/2, {{XXe siècle}} -> XXe siècle, {{29e|étage}} -> 29e étage."""
+    return " ".join([arguments.name, *filter(None, arguments.plain[:1])])
+
+
+def _character(arguments: Arguments) -> str | None:
+    """{{unichar|00E9|LATIN SMALL LETTER E WITH ACUTE}} -> U+00E9 é LATIN SMALL LETTER E WITH ACUTE."""
+    code, name = [*arguments.plain, "", ""][:2]
+    try:
+        shown = chr(int(code, 16)) if len(code) < 7 else ""
+    except (ValueError, OverflowError):
+        return None
+    return f"U+{code.upper()} {shown if shown.isprintable() else ''} {name}".strip() if shown else None
+
+
+def _number(arguments: Arguments) -> str | None:
+    """{{formatnum:1234567}} -> 1,234,567, or as the language writes it; with ``R`` as typed."""
+    number, *flags = arguments.plain or [""]
+    return (number if "R" in flags else arguments.locale.number(number, grouped="NOSEP" not in flags)) or None
+
+
+def _case(change: Callable[[str], str]) -> Handler:
+    return lambda arguments: change(arguments.get("1") or "") or GONE
+
+
+def _century(words: str) -> Handler:
+    """{{s|XX}} -> XXe siècle; {{sp-|XV|e|au|XVI|e}} -> XVe au XVIe siècle; {{s2|XV|e|XVI|e}} -> XVe et XVIe siècles."""
+    word, _, era = words.partition(" ")
+
+    def show(arguments: Arguments) -> str | None:
+        shown: list[str] = []
+        plural = after_number = False
+        for argument in arguments.plain:
+            if _ROMAN.fullmatch(argument.upper()):
+                if after_number:
+                    shown.append("et")
+                    plural = True
+                shown.append(argument.upper() + ("er" if argument.upper() == "I" else "e"))
+                after_number = True
+            elif argument == "s":
+                plural = True
+            elif argument not in ("", "e", "er", "re", word):
+                shown.append(argument)
+                after_number = False
+        return " ".join(filter(None, [*shown, word + "s" * (plural and word != ""), era])) if after_number else None
+
+    return show
+
+
+def _siglo(arguments: Arguments) -> str | None:
+    """{{siglo|XX||s}} -> siglo XX; {{siglo|V|a}} -> V a. C."""
+    number, era, word = [*arguments.plain, "", "", ""][:3]
+    shown = [{"s": "siglo", "S": "Siglo"}.get(word, ""), number, {"a": "a. C.", "d": "d. C."}.get(era, "")]
+    return " ".join(filter(None, shown)) if number else None
+
+
+def _coded(told: str) -> Handler:
+    """{{Höhe|1234|DE-NHN}} -> 1234 m ü. NHN, by the words for the code in the second argument.
+
+    The form has the number, these words, and the number with its thousands separated.
+    """
+    form, *pairs = told.split("; ")
+    words = dict(pair.split("=") for pair in pairs)
+
+    def show(arguments: Arguments) -> str | None:
+        number, word = arguments.get("1"), words.get((arguments.get("2") or "").upper())
+        return form.format(number, word, arguments.locale.number(number)) if number and word else None
+
+    return show
+
+
+def _plain(function: Handler) -> Callable[[str], Handler]:
+    """Return a function without parameter."""
+    return lambda _told: function
+
+
+FUNCTIONS: dict[str, Callable[[str], Handler]] = {
+    "accidental": _plain(_accidental),
+    "as-of": _plain(_as_of),
+    "capital": _plain(_case(lambda text: text[:1].upper() + text[1:])),
+    "capitals": _plain(_case(str.upper)),
+    "century": _century,
+    "character": _plain(_character),
+    "circa": _plain(_circa),
+    "cited": _cited,
+    "coded": _coded,
+    "convert": _plain(convert),
+    "coordinates": _plain(_coordinates),
+    "date": _plain(_date),
+    "day-month-year": _plain(_day_month_year),
+    "flag": _plain(_flag),
+    "fraction": _plain(fraction),
+    "gaps": _plain(gaps),
+    "joined": _joined,
+    "money": _money,
+    "measure": _plain(measure),
+    "number": _plain(_number),
+    "ordinal": _plain(_ordinal),
+    "own-name": _plain(_own_name),
+    "power-of-ten": _plain(power_of_ten),
+    "quoted": _quoted,
+    "raised": _raised,
+    "respelling": _plain(_respelling),
+    "ship": _ship,
+    "ship-class": _plain(_ship_class),
+    "scientific": _plain(scientific),
+    "sic": _plain(_sic),
+    "siglo": _plain(_siglo),
+    "small": _plain(_case(str.lower)),
+    "sound": _plain(_sound),
+    "unit": _plain(unit),
+    "value": _plain(value),
+    "verse": _plain(_verse),
+    "years": _years,
+}

@@ -1,0 +1,279 @@
+"""The text of templates, by the tables of the wiki's language (``tables/<language>.yaml``).
+
+A template that no table knows may have words. It leaves a hole, and the sentence with the hole is dropped (prose.py),
+so that no sentence loses a part silently. Only a template known to have no words is removed without a trace.
+
+Each part of a table lists names in lower case between commas. ``infobox*`` is every name that begins with ``infobox``,
+``*-stub`` every name that ends with ``-stub``.
+
+- ``nothing``: no words in the sentence (references, maintenance, boxes next to the text);
+- ``shows``: a form, and the templates with it. In a form ``{1}`` is the first argument without a name, ``{last}`` the
+  last, ``{lt|2}`` the one named ``lt``, else the second. A part in ``< >`` is left out unless all its arguments are
+  given and not empty: ``HMS {1}< ({2})>``;
+- ``calls``: a function (template_functions.py), its parameter after a blank, and the templates that it computes;
+- ``breaks``: ``list``, ``quote`` and ``paragraph``: templates that end the paragraph;
+- ``computed``: words that only the wiki's server knows: a hole that no table can close;
+- ``dates``: names of the months after a day (``months``) and ``alone``, the text ``between`` the parts of a date, and
+  the ``first`` day of a month. ``numbers.tsv`` has each language's way to write numbers.
+
+English counts in every language, since most wikis have its most frequent templates; a language's own table comes first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from html import unescape
+from typing import Any
+
+import yaml
+
+from pipeline_src.corpus.wikipedia.locale import TABLES, Locale, read_locale
+from pipeline_src.corpus.wikipedia.markers import BOX, FIRST_NAME, GONE, LAST_NAME, MARKS, PLACEHOLDER
+from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
+from pipeline_src.corpus.wikipedia.template_functions import FUNCTIONS
+
+_TOKEN = re.compile(r"\{([^{}]+)\}|<|>")
+Part = str | tuple[str, ...] | list["Part"]  # text, the names of an argument, an optional part
+
+
+def compile_form(form: str) -> Handler:
+    """Return the handler of ``form``: a hole (None) if the template has no arguments, but needs one."""
+    parts = _parse(form)
+    if not any(isinstance(part, (tuple, list)) for part in parts):
+        return lambda _: form
+    if form == "{last}":
+        return _last
+    if form == "{1}":
+        return _first
+
+    needed = any(isinstance(part, tuple) for part in parts)
+
+    def show(arguments: Arguments) -> str | None:
+        if needed and arguments.raw is None:
+            return None
+        text = _show(parts, arguments, optional=False)
+        return None if text is None else text or GONE
+
+    return show
+
+
+def _first(arguments: Arguments) -> str | None:
+    plain = arguments.plain
+    return (plain[0] or GONE) if plain else None
+
+
+def _last(arguments: Arguments) -> str | None:
+    plain = arguments.plain
+    return (plain[-1] or GONE) if plain else None
+
+
+def _parse(form: str) -> list[Part]:
+    stack: list[list[Part]] = [[]]
+    done = 0
+    for token in _TOKEN.finditer(form):
+        if token.start() > done:
+            stack[-1].append(form[done : token.start()])
+        done = token.end()
+        if token[0] == "<":
+            stack.append([])
+        elif token[0] == ">":
+            part = stack.pop()
+            stack[-1].append(part)
+        else:
+            stack[-1].append(tuple(token[1].split("|")))
+    if done < len(form):
+        stack[-1].append(form[done:])
+    (parts,) = stack  # a form with < and without > is a mistake in the table
+    return parts
+
+
+def _show(parts: list[Part], arguments: Arguments, *, optional: bool) -> str | None:
+    """Return the text of ``parts``; None if an argument is missing, or empty in an ``optional`` part."""
+    out = []
+    for part in parts:
+        if isinstance(part, str):
+            out.append(part)
+        elif isinstance(part, list):
+            out.append(_show(part, arguments, optional=True) or "")
+        else:
+            values = [value for key in part if (value := arguments.get(key)) is not None]
+            value = next((value for value in values if value), None if optional or not values else "")
+            if value is None:
+                return None
+            out.append(value)
+    return "".join(out)
+
+
+COMMON = "en"
+MOST_FOUND = 100_000  # cached names
+
+
+class TemplateTable:
+    """The handler of each known template of one language."""
+
+    def __init__(self, locale: Locale) -> None:
+        self.locale = locale
+        self._exact: dict[str, Handler] = {}
+        self._beginnings: dict[str, Handler] = {}
+        self._endings: dict[str, Handler] = {}
+        self._found: dict[str, Handler | None] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The known names without ``*``."""
+        return list(self._exact)
+
+    def add(self, names: str, handler: Handler) -> None:
+        """Add templates that are not known yet: the first table counts."""
+        for listed in names.split(","):
+            name = unescape(" ".join(listed.split()))  # &comma; in a list between commas
+            if name.endswith("*") and len(name) > 1:
+                self._beginnings.setdefault(name[:-1], handler)
+            elif name.startswith("*") and len(name) > 1:
+                self._endings.setdefault(name[1:], handler)
+            elif name:
+                self._exact.setdefault(name, handler)
+
+    def find(self, name: str) -> Handler | None:
+        """Return the handler of the template ``name`` (lower case), or None."""
+        handler = self._exact.get(name)
+        if handler is None:
+            if name in self._found:
+                return self._found[name]
+            handler = self._find_by_affix(name)
+            if len(self._found) < MOST_FOUND:
+                self._found[name] = handler
+        return handler
+
+    def _find_by_affix(self, name: str) -> Handler | None:
+        for size in range(min(len(name), 40), 0, -1):  # the longest match counts
+            for affixes, affix in ((self._beginnings, name[:size]), (self._endings, name[-size:])):
+                if affix in affixes:
+                    return affixes[affix]
+        return None
+
+
+@cache
+def template_table(language: str) -> TemplateTable:
+    """Return the table of ``language`` (``pt-br``: that of ``pt``), with English as fallback."""
+    base = language.partition("-")[0]
+    contents = [
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+        for code in dict.fromkeys((language, base, COMMON))
+        if (path := TABLES / f"{code}.yaml").exists()
+    ]
+    own = contents[0] if len(contents) > 1 or base == COMMON else {}
+    table = TemplateTable(read_locale(base, own.get("dates", {})))
+    for content in contents:
+        _read(content, table)
+    return table
+
+
+def languages() -> list[str]:
+    """Return the languages with a table."""
+    return sorted(path.stem for path in TABLES.glob("*.yaml"))
+
+
+def _read(content: dict[str, Any], table: TemplateTable) -> None:
+    for form, names in content.get("shows", {}).items():
+        table.add(names, compile_form(form))
+    for call, names in content.get("calls", {}).items():
+        function, _, told = call.partition(" ")
+        table.add(names, FUNCTIONS[function](told))
+    for kind, names in content.get("breaks", {}).items():
+        table.add(names, BREAKS[kind])
+    table.add(content.get("computed", ""), lambda _: None)
+    table.add(content.get("nothing", ""), lambda _: GONE)
+
+
+BREAKS: dict[str, Handler] = {
+    "list": lambda _: "\n*\n",  # tells that the sentence before introduced a list
+    # The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there.
+    "quote": lambda arguments: (
+        f"{text}\n\n" if (text := arguments.get("1") or arguments.get("text") or arguments.get("quote")) else GONE
+    ),
+    "paragraph": lambda _: "\n\n",
+}
+
+
+_CALL = re.compile(r"#?\w+\Z")  # a function of the parser, before its colon
+LONGEST_NAME = 80  # characters of a template's name that are kept for the statistics
+MOST_NAMES = ord(LAST_NAME) - ord(FIRST_NAME)
+
+
+class TemplateExpander:
+    """Expands the templates of one page.
+
+    Attributes:
+        unknown: number of sentences (or asides in brackets) dropped, by name of the template whose words are unknown.
+    """
+
+    def __init__(self, language: str, unknown: Counter[str]) -> None:
+        self.unknown = unknown
+        self._table = template_table(language)
+        self._numbers: dict[str, int] = {}  # of templates whose words are unknown
+        self._names: list[str] = []  # by number
+
+    def expand(self, body: str) -> str:
+        """Return the words of ``{{body}}``, or a marker (markers.py) if they are unknown or none.
+
+        Links and templates within ``body`` are already text.
+        """
+        if GONE in body:
+            body = body.replace(GONE, "")
+        spelt, bar, rest = body.partition("|")
+        spelt = spelt.strip()
+        name = spelt.lower()
+        handler = self._table.find(name)
+        if handler is None:
+            name = _normal(name)
+            handler = self._table.find(name)
+        if handler is None and ":" in name:
+            name, handler = _parser_function(name, self._table)
+        if handler is None:
+            return BOX if "\n" in body else self._hole(name)
+        shown = handler(Arguments(spelt, rest if bar else None, self._table.locale))
+        return self._hole(name) if shown is None else shown
+
+    @property
+    def met_unknown(self) -> bool:
+        """Return whether the page has templates whose words are unknown."""
+        return bool(self._numbers)
+
+    def count(self, sentence: str) -> None:
+        """Count the templates with holes in ``sentence``, which is dropped."""
+        if len(self._names) < len(self._numbers):
+            self._names = list(self._numbers)
+        for mark in {character for character in sentence if FIRST_NAME <= character <= LAST_NAME}:
+            number = ord(mark) - ord(FIRST_NAME)
+            if number < len(self._names):  # else the page itself has this character
+                self.unknown[self._names[number]] += 1
+
+    def _hole(self, name: str) -> str:
+        number = self._numbers.setdefault(name[:LONGEST_NAME], min(len(self._numbers), MOST_NAMES))
+        return chr(ord(FIRST_NAME) + number) + PLACEHOLDER
+
+
+def _normal(name: str) -> str:
+    """Return a template's name in its table's spelling: without markers, underscores and namespace."""
+    name = " ".join((name if name.isascii() else MARKS.sub("", name)).replace("_", " ").split())
+    if ":" not in name:
+        return name
+    for prefix in ("template:", "subst:", "safesubst:", "msg:", "msgnw:"):
+        name = name.removeprefix(prefix).lstrip()
+    return name
+
+
+def _parser_function(name: str, table: TemplateTable) -> tuple[str, Handler | None]:
+    """Return the function's name and handler of ``{{formatnum:4000}}``, ``{{DEFAULTSORT:Lincoln}}``, ``{{#if:a}}``."""
+    function, _, value = name.partition(":")
+    known = table.find(f"{function}:") if _CALL.match(function) else None
+    if known is None:
+        return name, None
+
+    def call(arguments: Arguments) -> str | None:
+        return known(Arguments(function, f"{value}|{arguments.raw or ''}", arguments.locale))
+
+    return f"{function}:", call

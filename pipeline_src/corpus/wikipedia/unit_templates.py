@@ -1,0 +1,207 @@
+"""The text of templates for numbers with units, powers and fractions."""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from itertools import zip_longest
+
+from pipeline_src.corpus.wikipedia.locale import TABLES, Locale
+from pipeline_src.corpus.wikipedia.template_arguments import Arguments
+
+UNITS = TABLES / "units.tsv"
+SCALES = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
+THOUSANDS = {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
+COUNTED = ("oilbbl", "bbl", "cuft", "usgal", "impgal", "gal", "acre", "ft3")  # {{convert|2|Moilbbl/d}}
+RAISED = str.maketrans("0123456789+−–-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
+# the words between two numbers with full units, and with symbols
+BETWEEN = {
+    "to": ("to", "to"), "-": ("–", "–"), "–": ("–", "–"), "to(-)": ("to", "–"), "and": ("and", "and"),
+    "and(-)": ("and", "–"), "&": ("and", "&"), "or": ("or", "or"), "by": ("by", "by"), "by(x)": ("by", "×"),
+    "x": ("by", "×"), "×": ("by", "×"), "xx": ("×", "×"), "+/-": ("±", "±"), "±": ("±", "±"), ",": (",", ","),
+    "to about": ("to about", "to about"), "and about": ("and about", "and about"), "to roughly": ("to roughly",) * 2,
+}  # fmt: skip
+TIGHT = frozenset("–,")  # without a space next to a number
+SMALLER = {
+    ("ft", "in"), ("yd", "ft"), ("mi", "yd"), ("mi", "ft"), ("mi", "ch"), ("mi", "chain"), ("mi", "furlong"),
+    ("lb", "oz"), ("st", "lb"), ("stone", "lb"), ("mi", "chains"), ("LT", "cwt"), ("long ton", "long cwt"),
+    ("foot", "in"), ("ton", "cwt"),
+}  # fmt: skip
+_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?\Z", re.IGNORECASE)
+RANGES = frozenset("à et ou a y o e - – x × ± +/-".split())  # between two numbers of {{unité}} and its translations
+_EXPONENT = re.compile(r"[-−+]?\d*")
+_TYPED = re.compile(r"\d+(?: \d{3})*(?:[.,]\d+)?(?![.,]\d)")
+_FRACTION = re.compile(r"(?:(\d+)[+ -])?(\d+)(?:/|//|⁄)(\d+)\Z")
+
+
+@cache
+def units() -> dict[str, tuple[str, str, str]]:
+    """Return symbol, singular and plural of each unit of {{convert}}, by its code."""
+    with open(UNITS, encoding="utf-8", newline="") as file:
+        return {row["code"]: (row["symbol"], row["one"], row["many"]) for row in csv.DictReader(file, delimiter="\t")}
+
+
+def _unit(code: str) -> tuple[str, str, str] | None:
+    found = _of_table(code)
+    if found or not code:
+        return found
+    for scale, words in SCALES.items():
+        if code.lower().startswith(scale) and not code[len(scale) : len(scale) + 1].isdigit():
+            return _scaled(words, code[len(scale) :])
+    thousands = THOUSANDS.get(code[0])
+    return _scaled(thousands, code[1:]) if thousands and code[1:].lower().startswith(COUNTED) else None
+
+
+def _of_table(code: str) -> tuple[str, str, str] | None:
+    return units().get(code) or units().get(code.lower())
+
+
+def _scaled(words: str, code: str) -> tuple[str, str, str] | None:
+    inner = _of_table(code)
+    return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
+
+
+def _number(text: str, locale: Locale) -> str | None:
+    """Format a number: 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2; None for anything else."""
+    text = text.replace(" ", "")
+    if _NUMBER.match(text):
+        mantissa, e, exponent = text.lower().partition("e")
+        return locale.number(mantissa) + (f"×10{exponent.lstrip('+').translate(RAISED)}" if e else "")
+    part = _FRACTION.match(text.replace("//", "/"))
+    return (f"{part[1]} " if part[1] else "") + f"{part[2]}/{part[3]}" if part else None
+
+
+def convert(arguments: Arguments) -> str | None:
+    """{{convert|5|to|7|km|mi}} -> 5 to 7 kilometres; {{cvt|5|km}} -> 5 km. The converted value is left out."""
+    plain, named = arguments.plain, arguments.named
+    if named.get("disp", "") in ("out", "output only", "output number only", "number", "unit", "u2", "x") or named.get(
+        "spell"
+    ):
+        return None
+    english = arguments.locale.language == "en"
+    short = (
+        not english
+        or named.get("abbr") in ("on", "in", "y", "yes", "values")
+        or (arguments.name.lower() == "cvt" and named.get("abbr") not in ("off", "none"))
+    )
+    joined = named.get("adj") in ("on", "mid", "1", "flip")
+    numbers: list[str] = []
+    position = 0
+    while position < len(plain):
+        number = _number(plain[position], arguments.locale)
+        if number is None:
+            return None
+        numbers.append(number)
+        position += 1
+        joiner = BETWEEN.get(plain[position].strip().lower()) if position < len(plain) else None
+        if joiner is None:
+            break
+        word = joiner[short]
+        if not english and word.isascii() and word[0].isalpha():
+            if word != "to":
+                return None
+            word = "–"
+        numbers.append(word if word in TIGHT else f" {word} ")
+        position += 1
+    codes = plain[position : position + 3]
+    unit = _unit(codes[0]) if codes else None
+    if unit is None:
+        return None
+    text = "".join(numbers).replace(",", ", ") if "," in numbers else "".join(numbers)
+    shown = _with_unit(text, unit, numbers, short=short, joined=joined)
+    if (
+        len(codes) == 3
+        and (codes[0], codes[2]) in SMALLER
+        and (second := _number(codes[1], arguments.locale)) is not None
+    ):
+        smaller = _unit(codes[2]) or unit
+        shown += "-" if joined and not short else " "
+        shown += _with_unit(second, smaller, [second], short=short, joined=joined)
+    if named.get("adj") == "mid":
+        shown += next((word for word in plain[position + 1 :] if word.startswith("-")), "")
+    return _american(shown) if named.get("sp") == "us" else shown
+
+
+def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, short: bool, joined: bool) -> str:
+    symbol, one, many = unit
+    if short:
+        return f"{text}{symbol}" if symbol.startswith("/") else f"{text} {symbol}"
+    if joined and one[:1] != "°":
+        return f"{text}-{one.replace(' ', '-')}"
+    alone = numbers == ["1"] or ("/" in numbers[-1] and " " not in numbers[-1])
+    return f"{text} {one if alone else many}"
+
+
+def _american(text: str) -> str:
+    return text.replace("metre", "meter").replace("litre", "liter").replace("tonnes", "metric tons")
+
+
+def fraction(arguments: Arguments) -> str | None:
+    """{{frac|2|1|3}} -> 2 1/3."""
+    parts = arguments.plain
+    if len(parts) == 3:
+        return f"{parts[0]} {parts[1]}/{parts[2]}".strip()
+    return "/".join(parts) if len(parts) == 2 else f"1/{parts[0]}" if parts else None
+
+
+def gaps(arguments: Arguments) -> str | None:
+    """{{gaps|12|345|678}} -> 12 345 678; its groups are separated."""
+    number = " ".join(arguments.plain)
+    power = arguments.named.get("e", "")
+    shown = number + (f"×10{power.translate(RAISED)}" if power else "")
+    unit = arguments.named.get("u") or arguments.named.get("ul")
+    return (f"{shown} {unit}" if unit else shown) or None
+
+
+def power_of_ten(arguments: Arguments) -> str | None:
+    """{{e|24}} -> ×10²⁴."""
+    power = arguments.get("1")
+    return "×10" + power.translate(RAISED) if power else None
+
+
+def scientific(arguments: Arguments) -> str | None:
+    """{{exp|1,9|19}} -> 1,9×10¹⁹, in the Italian Wikipedia."""
+    number, power = arguments.get("1"), arguments.get("2")
+    return f"{number}×10{power.translate(RAISED)}" if number and power else None
+
+
+def measure(arguments: Arguments) -> str | None:
+    """{{M|61.000||km/h}} -> 61.000 km/h; {{M|1|k|m}} -> 1 km; {{M|1,12|e=-3|-|Pa}} -> 1,12×10⁻³ Pa."""
+    number, named = arguments.get("1"), arguments.named
+    if not number:
+        return None
+    prefix, unit = (arguments.get(key) or "" for key in ("2", "3"))
+    unit = named.get("ul") or named.get("u") or f"{prefix.strip('-')}{unit}"
+    power = f"×10{named['e'].translate(RAISED)}" if named.get("e") else ""
+    return f"{number}{power} {unit}".rstrip()
+
+
+def unit(arguments: Arguments) -> str | None:
+    """{{unité|12.50|km|2}} -> 12,50 km²; {{unité|3|km||h|-1}} -> 3 km h⁻¹; {{unité|4|à|5|km}} -> 4 à 5 km."""
+    number, *units = arguments.plain or [""]
+    while len(units) > 1 and units[0] in RANGES:
+        number, units = f"{number} {units[0]} {units[1]}", units[2:]
+    power = arguments.named.get("e", "")
+    if not number or not all(_EXPONENT.fullmatch(exponent) for exponent in [power, *units[1::2]]):
+        return None
+    number = _TYPED.sub(lambda typed: arguments.locale.number(typed[0].replace(" ", "").replace(",", ".")), number)
+    shown = [number + (f"×10{power.translate(RAISED)}" if power else "")]
+    return " ".join(shown + [unit + exponent.translate(RAISED) for unit, exponent in zip_longest(
+        units[::2], units[1::2], fillvalue="") if unit])  # fmt: skip
+
+
+def value(arguments: Arguments) -> str | None:
+    """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2."""
+    named = arguments.named
+    parts = [part for part in arguments.plain if part]
+    if not 1 <= len(parts) <= 2 or any("(" in part for part in parts) or named.get("end") or named.get("p"):
+        return None
+    comma = named.get("fmt", "") == "commas" or "," in parts[0]
+    number = "±".join(arguments.locale.number(part.replace(",", ""), grouped=comma) for part in parts)
+    power = f"×10{named['e'].translate(RAISED)}" if named.get("e") else ""
+    if power and len(parts) == 2:
+        number = f"({number})"
+    unit = named.get("u") or named.get("ul") or ""
+    per = named.get("up") or named.get("upl")
+    return f"{number}{power} {unit}".strip() + (f"/{per}" if per else "")

@@ -1,0 +1,177 @@
+"""Wikitext to prose: the text that a reader of the article sees, one paragraph per line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html import unescape
+
+from pipeline_src.corpus.wikipedia.markers import (
+    BAR,
+    BREAK,
+    EQUALS,
+    FORMULA,
+    GONE,
+    PLACEHOLDER,
+    close_sentences,
+    resolve_sounds,
+    without_marks,
+)
+from pipeline_src.corpus.wikipedia.prose import is_paragraph, join_formulas, paragraphs, repair
+from pipeline_src.corpus.wikipedia.scanner import drop_elements, resolve
+from pipeline_src.corpus.wikipedia.siteinfo import ENGLISH, LANGUAGES, SiteInfo
+from pipeline_src.corpus.wikipedia.templates import TemplateExpander
+from pipeline_src.corpus.wikipedia.unit_templates import RAISED
+
+_PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]{}|:\n]*\|)?([^\[\]{}|:\n]+)\]\]")
+# Prefixes of links to other wikis, and to this one's own pages about itself: [[wikt:word]] shows the word.
+_PROJECTS = frozenset(
+    """w wikipedia wp project wikt wiktionary s wikisource q wikiquote b wikibooks n wikinews
+    v wikiversity voy wikivoyage c commons d wikidata m meta species wikispecies mw""".split()
+)
+_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?|ftp)?:?//|mailto:)[^\s\]\[<>\"]+[ \t]*([^\]\[\n]{0,400})\]", re.IGNORECASE)
+_BARE_ADDRESS = re.compile(r"https?://[^\s<>\[\]|)\"\ue000-\ue008]+")
+_ITEM = re.compile(r"<(?:li|dd|dt)\b[^<>\n]{0,600}>", re.IGNORECASE)
+_LIST_END = re.compile(r"</(?:ol|ul|dl)\b", re.IGNORECASE)
+_POWER = re.compile(r"<sup>([0-9+−–-]{1,6})</sup>")
+_BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")  # the letter before it was a template
+_BLOCK = re.compile(
+    r"</?(?:p|blockquote|div|center|h[1-6]|hr|section|article|aside|table|tr|td|th|caption)\b[^<>\n]{0,600}>",
+    re.IGNORECASE,
+)
+_FOOTNOTE = re.compile(r"<sup>[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")  # written by hand: word<sup>1</sup>and
+_TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]{0,20}\b[^<>\n]{0,600}>")
+_LINE_BREAK = re.compile(r"<br[ /]*>", re.IGNORECASE)
+_POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad'''s: italics, then an apostrophe
+_ELISION = re.compile(
+    r"'''(?<=[^\W\d_]''')(?=\w)((?:[^'\n]|'(?!')){1,100})''(?!')"
+)  # dell'''Iliade'': an apostrophe, italics
+_ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
+ABBREVIATED = ("r. ", "c. ", "fl. ")  # which a page and its template may both bring
+_PAGE_NAME = re.compile(r"\{\{(?:FULL|BASE)?PAGENAME\}\}")
+_SWITCH = re.compile(r"__[A-Z]{3,}__")
+_HEADING = re.compile(r"\n(={1,6})([^\n]*)")
+_BLANKS = dict.fromkeys("\r\u00ad\u200b\u200e\u200f\u2060\ufeff", "")  # the first ends lines, the others show nothing
+_BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")  # the latter break lines
+
+
+def clean(
+    text: str,
+    siteinfo: SiteInfo = ENGLISH,
+    dropped: Counter[str] | None = None,
+    unknown: Counter[str] | None = None,
+    title: str = "",
+) -> str:
+    """Turn the wikitext of one page into prose.
+
+    Lists, tables, headings, references, captions, categories, galleries and sections without prose are removed.
+    Templates and short formulas within a sentence become the text that readers see; if that is unknown or does not fit
+    on a line, the sentence is dropped (templates.py, formulas.py). Never raises; takes time linear in ``text``.
+
+    Args:
+        text: wikitext, with the XML's escapes undone, without lone surrogates.
+        siteinfo: its wiki.
+        dropped: incremented by the number of sections and lines left out, by reason.
+        unknown: incremented by the number of sentences and asides left out, by name of the template that costs them.
+        title: the page's, for ``{{PAGENAME}}``.
+
+    Returns:
+        Paragraphs of prose, one per line, without blank lines; '' if the page has none.
+    """
+    dropped = Counter() if dropped is None else dropped
+    templates = TemplateExpander(siteinfo.language, Counter() if unknown is None else unknown)
+    if title and "PAGENAME}}" in text:
+        text = _PAGE_NAME.sub(lambda _: title, text)
+    if "<" in text:
+        text = drop_elements(text)
+    text = cut_sections(text, siteinfo.sections, dropped)
+    text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
+    text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
+    for mark in ABBREVIATED:
+        if mark + mark in text:  # (r. {{reign|1066|1087}})
+            text = text.replace(mark + mark, mark)
+    if "//" in text or "mailto:" in text:
+        text = _BARE_ADDRESS.sub("", "".join(_EXTERNAL_LINK.split(text)))
+    if "'''" in text:
+        if "'''s" in text:
+            text = _POSSESSIVE.sub(r"\1'", text)
+        text = _ELISION.sub(_elision, text)
+    if "''" in text:
+        text = text.replace("'''''", "").replace("'''", "").replace("''", "")
+    if "&" in text:
+        text = unescape(text).replace("''", '"')
+    if "<sup>" in text:
+        text = _FOOTNOTE.sub(GONE, text)
+        text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
+    if "<" in text:
+        if "<li" in text or "<dd" in text or "<dt" in text:
+            text = _LIST_END.sub(r"\n\g<0>", _ITEM.sub("\n* ", text))
+        if "<sub>" in text:
+            text = _BASELESS.sub(PLACEHOLDER, text)
+        text = _TAG.sub("", _BLOCK.sub(BREAK, _LINE_BREAK.sub(" ", text)))
+    if "__" in text:
+        text = _SWITCH.sub("", text)
+    for blank, plain in _BLANKS.items():
+        if blank in text:
+            text = text.replace(blank, plain)
+    if EQUALS in text or BAR in text:
+        text = text.replace(EQUALS, "=").replace(BAR, "|")
+    text = resolve_sounds(text)
+    if templates.met_unknown:
+        text = close_sentences(text)
+    if FORMULA in text:
+        text = join_formulas(text)
+    prose = paragraphs(text, dropped, siteinfo.language, templates.count)
+    repaired = (repair(line, siteinfo.language) for line in without_marks("\n".join(prose)).split("\n"))
+    return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, siteinfo.language))
+
+
+def _elision(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - 6) : match.start()]
+    return f"'{match[1]}" if _ELIDED.search(before) else match[0]
+
+
+def link_text(body: str, hidden: frozenset[str]) -> str:
+    """Return the words of ``[[body]]``: its label, else its target; '' for files, categories and other languages."""
+    target, bar, _ = body.partition("|")
+    prefix, colon, rest = target.partition(":")
+    if colon:
+        prefix = prefix.strip(f" {GONE}").lower()
+        if prefix in hidden or (not bar and prefix in LANGUAGES and rest[:1].strip()):
+            return GONE
+        if not bar:
+            if not prefix:  # [[:Category:Rivers]] shows the whole name, [[:de:Erde]] too
+                prefix, colon, after = rest.partition(":")
+                return after if colon and _is_elsewhere(prefix) and after.strip() else rest
+            return rest if _is_elsewhere(prefix) and rest.strip() else target
+    if "\n\n" in body:
+        return body  # an unclosed opener met a stray closer: this is text, not a link
+    label = body[body.rfind("|") + 1 :] if bar else target
+    return label or target.lstrip(":")
+
+
+def _is_elsewhere(prefix: str) -> bool:
+    prefix = prefix.strip().lower()
+    return prefix in _PROJECTS or prefix in LANGUAGES
+
+
+def cut_sections(text: str, titles: frozenset[str], dropped: Counter[str]) -> str:
+    """Remove the sections with one of these ``titles`` (lower case), with all their subsections."""
+    out: list[str] = []
+    kept_from: int | None = 0
+    cut_level = 0
+    text = f"\n{text}"  # so that every heading follows a line break
+    for match in _HEADING.finditer(text):
+        line = match[2].replace(GONE, "").rstrip()
+        level = min(len(match[1]), len(line) - len(line.rstrip("=")))
+        if level == 0:
+            continue
+        if kept_from is None and level <= cut_level:
+            kept_from = match.start()
+        if kept_from is not None and line.strip("= '\t:").lower() in titles:
+            out.append(text[kept_from : match.start()])
+            kept_from, cut_level = None, level
+            dropped["section"] += 1
+    if kept_from is not None:
+        out.append(text[kept_from:])
+    return "".join(out)

@@ -1,0 +1,150 @@
+"""Members of a zip or tar archive, and excerpts of a text file, at the paths that the catalogue names."""
+
+from __future__ import annotations
+
+import lzma
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import shown_text
+from pipeline_src.download.catalogue import Excerpt
+
+BLOCK = 1 << 20
+HINT = "fix `excerpts` of this file in the catalogue"
+RATIO, FREE = 1000, 64 << 20  # a member may have RATIO x its archive's size + FREE bytes; more is a bomb
+# raised by the standard library for archives that are damaged, encrypted or of an unknown method
+_DAMAGED = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, struct.error),
+    *(RuntimeError, NotImplementedError, ValueError, OverflowError, MemoryError, RecursionError, TypeError),
+)
+
+
+def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -> None:
+    """Copy members out of ``archive``.
+
+    Args:
+        archive: a zip file or a tar file of any compression.
+        members: path below ``folder`` -> member of the archive.
+        folder: an existing folder.
+        name: the archive's name in an error.
+
+    Raises:
+        PipelineError: it is neither, it is damaged or encrypted, a member is too large, or it lacks one.
+    """
+    most = RATIO * archive.stat().st_size + FREE
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as zipped:
+                _copy(zipped.open, members, folder, most, name)
+        else:
+            with tarfile.open(archive) as tar:
+                _copy(lambda member: _open_in_tar(tar, member), members, folder, most, name)
+                assert tar.fileobj is not None
+                while tar.fileobj.read(BLOCK):  # gzip's checksum is at the end
+                    pass
+    except PipelineError:
+        raise
+    except KeyError as error:
+        raise PipelineError(
+            "not in the archive", shown_text(error.args[0]), where=name,
+            hint="fix `unpack` of this file in the catalogue",
+        ) from None  # fmt: skip
+    except _Disk as error:
+        raise error.cause from None
+    except _DAMAGED as error:
+        reason = shown_text(error) or type(error).__name__
+        raise PipelineError("not a complete zip or tar archive", name, where=reason, hint="fetch it again") from None
+
+
+class _Disk(Exception):
+    """A member could not be written: the archive is not damaged."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _open_in_tar(tar: tarfile.TarFile, member: str) -> IO[bytes] | None:
+    about = tar.getmember(member)
+    if about.size < 0:
+        raise ValueError(f"{member} has {about.size} bytes")
+    return tar.extractfile(about)
+
+
+def _copy(
+    open_member: Callable[[str], IO[bytes] | None], members: Mapping[str, str], folder: Path, most: int, name: str
+) -> None:
+    for path, member in members.items():
+        source = None if member.endswith("/") else open_member(member)
+        if source is None:
+            raise KeyError(f"{member} (a folder, not a file)")
+        target = folder / path
+        with source:
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file = open(target, "wb")
+            except OSError as error:
+                raise _Disk(error) from None
+            with file:
+                size = 0
+                while block := source.read(BLOCK):
+                    size += len(block)
+                    if size > most:
+                        raise PipelineError(
+                            "a member is far larger than its archive", shown_text(member), where=name,
+                            hint=f"at most {most:,} bytes are unpacked of it: look into the archive, then name a "
+                            "smaller one in the catalogue",
+                        )  # fmt: skip
+                    try:
+                        file.write(block)
+                    except OSError as error:
+                        raise _Disk(error) from None
+
+
+def cut_out(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name: str) -> None:
+    """Write each excerpt of ``text_file`` below ``folder``; in any encoding, since its bytes are not decoded.
+
+    Args:
+        text_file: a file of text.
+        excerpts: path below ``folder`` -> excerpt. With ``chapters`` the path ``book.txt`` becomes
+            ``book-001.txt``, ``book-002.txt``, ...
+        folder: an existing folder.
+        name: the file's name in an error.
+
+    Raises:
+        PipelineError: an expression is not found in the file, or not after the one before it.
+    """
+    content = text_file.read_bytes()
+    for path, excerpt in excerpts.items():
+        begins = _find(excerpt.begins, content, 0, name)
+        ends = _find(excerpt.ends, content, begins.end(), name)
+        for part_path, part in _parts(path, content[begins.start() : ends.start()], excerpt.chapters, name):
+            target = folder / part_path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(part)
+
+
+def _parts(path: str, text: bytes, chapters: str | None, name: str) -> list[tuple[PurePosixPath, bytes]]:
+    book = PurePosixPath(path)
+    if chapters is None:
+        return [(book, text)]
+    _find(chapters, text, 0, name)  # one at least
+    starts = [match.start() for match in re.finditer(chapters.encode(), text, re.M)]
+    return [
+        (book.with_stem(f"{book.stem}-{number:03d}"), text[start:end])
+        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)], strict=True), start=1)
+    ]
+
+
+def _find(expression: str, text: bytes, position: int, name: str) -> re.Match[bytes]:
+    found = re.compile(expression.encode(), re.M).search(text, position)
+    if found is None:
+        raise PipelineError("not in the file", expression, where=name, hint=HINT)
+    return found

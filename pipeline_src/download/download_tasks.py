@@ -1,0 +1,126 @@
+"""Stage ``download_tasks``: the tasks of the study in their official layout: from the corpus, synthetic or fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory
+from pipeline_src.common.paths import TASKS, TEXT
+from pipeline_src.common.progress import log
+from pipeline_src.common.yaml_files import TASK_SOURCES, TASK_SPECS
+from pipeline_src.config.data import CorpusParams, WikipediaParams
+from pipeline_src.config.interpretation import InterpretationParams
+from pipeline_src.download import from_corpus, mrpc
+from pipeline_src.download.catalogue import Source, load_source, resolve
+from pipeline_src.download.fetch import Obtained, describe, obtain, place
+from pipeline_src.download.from_corpus import read_texts
+from pipeline_src.download.synthetic import RULES, write_task
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import load_spec
+
+ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not in GLUE's layout
+ABOUT_SYNTHETIC = {
+    "description": "Synthetic sentences in the task's official file layout; scores on them say nothing about BERT",
+    "licence": "that of this project",
+    "citation": "pipeline_src.download.synthetic",
+}
+
+
+def run(
+    *,
+    seed: int,
+    task_source: str,
+    tasks: Sequence[str],
+    corpus: CorpusParams,
+    wikipedia: WikipediaParams,
+    interpretation: InterpretationParams,
+) -> None:
+    """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``.
+
+    Args:
+        seed: seed of the synthetic tasks and of those from the corpus.
+        task_source: ``synthetic`` or ``official``. With both, a task whose source has only files on this machine comes
+            from there, and one made from the corpus (``from_corpus``) from ``data/text``.
+        tasks: names of tasks.
+        corpus, wikipedia: the validation split and the parts of the corpus.
+        interpretation: has the sets of minimal pairs, which are fetched too.
+
+    Raises:
+        PipelineError: no such ``task_source``, or a task cannot be fetched or read; ``data/tasks`` is then unchanged.
+    """
+    obtained = {
+        name: (source, obtain(name, source))  # all of them, before anything is written
+        for name, source in fetched_sources(task_source, tasks, interpretation.pair_sets).items()
+    }
+    made = [task for task in tasks if task in from_corpus.RULES]
+    texts = read_texts(TEXT, wikipedia.parts, seed, corpus.validation) if made else {}
+    with atomic_directory(TASKS) as folder:
+        for name, (source, files) in obtained.items():
+            place(name, source, files, folder / name, ARRANGE.get(name))
+        for task in tasks:
+            if task in made:
+                from_corpus.write_task(task, folder / task, texts, seed)
+                describe(f"{task}-from-this-corpus", from_corpus.ABOUT, folder / task)
+            elif task not in obtained:
+                (folder / task).mkdir()
+                write_task(task, folder / task, seed)
+                describe(f"synthetic-{task}", ABOUT_SYNTHETIC, folder / task)
+            check_task(task, folder, obtained[task][1] if task in obtained else [])
+    own = [task for task in tasks if task in obtained] if task_source == "synthetic" else []
+    counts = {task_source: len(tasks) - len(made) - len(own), "from the corpus": len(made), "of your own": len(own)}
+    kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    log.info("%d tasks in %s: %s", len(tasks), TASKS, kinds)
+
+
+def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[str]) -> dict[str, Source]:
+    """Return the sources of all that is fetched: sets of pairs, and tasks neither synthetic nor made from the corpus.
+
+    Raises:
+        PipelineError: there is no such source or ``task_source``, or a task without synthetic form would be downloaded.
+    """
+    if task_source not in ("synthetic", "official"):
+        raise PipelineError("no such task_source", task_source, where="params.yaml", hint="use synthetic or official")
+    synthetic = task_source == "synthetic"
+    made = {*from_corpus.RULES, *(RULES if synthetic else ())}
+    names = [*(task for task in tasks if task not in made), *pair_sets]
+    sources = {name: resolve(name, load_source(TASK_SOURCES, name)) for name in names}
+    for task in tasks:
+        if synthetic and task in sources and any(file.scheme != "file" for file in sources[task].files):
+            hint = "set `task_source: official` in params.yaml, or give its source only file: addresses"
+            raise PipelineError("no synthetic form of this task", task, where=TASK_SOURCES, hint=hint)
+    return sources
+
+
+def check_task(task: str, folder: Path, obtained: Sequence[Obtained]) -> None:
+    """Read every file of a task as fine-tuning does, so that a mistake is found before any training.
+
+    Args:
+        task: its name.
+        folder: of all tasks.
+        obtained: the files fetched for it, which an error names instead of those below ``folder``.
+
+    Raises:
+        PipelineError: a file is missing or malformed.
+    """
+    spec = load_spec(task)
+    files: list[tuple[str, str | None, bool]] = [(spec.train, None, False)]
+    for name, eval_set in spec.scores.items():
+        files.append((eval_set.file, name, False))
+        if eval_set.test is not None and (folder / task / eval_set.test.file).exists():
+            files.append((eval_set.test.file, name, True))
+
+    def named(text: object) -> str | None:
+        for one in obtained:
+            text = text and str(text).replace(f"{folder / task / one.file.path}", f"{one.local}")
+        return None if text is None else str(text)
+
+    for file, eval_set_name, test in files:
+        if not (folder / task / file).exists():
+            hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
+            raise PipelineError("a file of the task is not fetched", file, where=f"task {task}", hint=hint)
+        try:
+            make_task(spec).read(folder / task / file, eval_set_name, test)
+        except PipelineError as error:
+            raise PipelineError(error.what, named(error.value), where=named(error.where), hint=error.hint) from None

@@ -1,0 +1,397 @@
+"""The closed vocabulary and the sentences of the synthetic tasks, with labels that follow from rules.
+
+The words are frequent in encyclopaedias and in old plays alike; each list is a class of interchangeable words. Each
+function generates one example for a label given by its caller, so that labels can be balanced.
+
+In a pair of sentences neither tells the label alone, though some words are a little more frequent with one label. A
+very small model from random weights finds an agreement of two segments only if it is conspicuous: few words are
+compared, the sentences are short, two or three words agree at once, and the favoured words are those it learns first.
+
+In the tagging tasks some words depend on their neighbours: a name is a person or a part of an organisation's name;
+``play`` and ``work`` are verbs or nouns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from numpy.random import Generator
+
+COLOURS = ("black", "white", "red", "green")
+ANIMALS = ("horse", "dog", "bird", "lion")
+PLACES = ("house", "garden", "city", "church")
+TIMES = ("morning", "evening", "night", "summer")
+PEOPLE = ("king", "father", "brother", "son", "queen", "mother", "sister", "daughter")
+NAMES = ("john", "henry", "mary", "william", "james", "robert", "thomas", "anne")
+GOOD = ("good", "great", "happy", "beautiful")
+BAD = ("bad", "poor", "sad", "dead")
+WORKS = ("story", "play", "song", "work")
+VERBS = ("came", "went", "ran", "walked")
+COUNTRY = (("field", "tree"), ("sea", "ship"))  # two words that go together, and two opposite ones
+LIGHT = (("day", "white"), ("night", "black"))
+THINGS = ("horse", "dog", "bird", "lion", "field", "tree", "sea", "ship", "army", "sword", "book", "letter")
+
+
+Sentences = tuple[str, ...]
+Rule = Callable[[Generator, str], Sentences]
+FAVOURED = 0.7  # probability of the favoured value if two agree
+
+
+def pick(rng: Generator, values: Sequence[str]) -> str:
+    """Return one of ``values``, each equally likely."""
+    return values[int(rng.integers(len(values)))]
+
+
+SLOTS = {
+    "animal": ANIMALS,
+    "colour": COLOURS,
+    "name": NAMES,
+    "person": PEOPLE,
+    "place": PLACES,
+    "time": TIMES,
+    "verb": VERBS,
+    "work": WORKS,
+}
+
+
+def fill_slots(rng: Generator, frames: Sequence[str], **given: str) -> str:
+    """Return one of ``frames`` with its slots filled: from ``given``, else with a random word of the slot's class."""
+    frame = pick(rng, frames)
+    drawn = {slot: pick(rng, words) for slot, words in SLOTS.items() if slot not in given and f"{{{slot}}}" in frame}
+    return frame.format(**drawn, **given)
+
+
+def two(rng: Generator, values: Sequence[str], same: bool) -> tuple[str, str]:
+    """Return two equal values, more often the first of ``values``, or two different ones, each equally likely."""
+    if same:
+        value = values[0] if rng.random() < FAVOURED else pick(rng, values[1:])
+        return value, value
+    first = pick(rng, values)
+    return first, pick(rng, [value for value in values if value != first])
+
+
+def cola(rng: Generator, label: str) -> Sentences:
+    """1: words in order; 0: two neighbours are swapped."""
+    frames = (
+        "the {colour} {animal} of the {person} {verb} to the {place} .",
+        "the {person} {verb} to the {place} with the {colour} {animal} .",
+    )
+    words = fill_slots(rng, frames).split()
+    if label == "0":
+        place = int(rng.integers(len(words) - 2))  # the full stop stays
+        words[place], words[place + 1] = words[place + 1], words[place]
+    return (" ".join(words),)
+
+
+def sst2(rng: Generator, label: str) -> Sentences:
+    """1: holds a word of praise; 0: a word of blame."""
+    frames = (
+        "a {mood} {work} about the {person} and the {animal} .",
+        "the {work} of {name} about the {person} is {mood} .",
+        "the {person} in this {work} about a {animal} is {mood} .",
+        "{name} has made a {mood} {work} in the {place} with the {person} .",
+    )
+    return (fill_slots(rng, frames, mood=pick(rng, GOOD if label == "1" else BAD)),)
+
+
+def agreeing(rng: Generator, agree: bool, **classes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return slots of two segments with the same words of the given classes, or with different words of each."""
+    pairs = {slot: two(rng, values, agree) for slot, values in classes.items()}
+    return {slot: pair[0] for slot, pair in pairs.items()}, {slot: pair[1] for slot, pair in pairs.items()}
+
+
+def mrpc(rng: Generator, label: str) -> Sentences:
+    """1: both sentences name the same animal and colour; 0: neither is the same."""
+    first, second = agreeing(rng, label == "1", animal=ANIMALS[:2], colour=COLOURS[:2])
+    frames = ("{name} saw a {colour} {animal} .", "a {colour} {animal} came to {name} .")
+    other = ("the {animal} of {name} was {colour} .", "{name} had a {colour} {animal} .")
+    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
+
+
+def qqp(rng: Generator, label: str) -> Sentences:
+    """1: both questions are about the same place and time; 0: neither is the same."""
+    first, second = agreeing(rng, label == "1", place=("court", "sea"), time=("day", "night"))
+    frames = ("was {name} at {place} by {time} ?", "who saw {name} at {place} by {time} ?")
+    other = ("by {time} who was at {place} with {name} ?", "by {time} was {name} at {place} ?")
+    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
+
+
+def stsb(rng: Generator, label: str) -> Sentences:
+    """``label``: how many of city and time differ, 0 to 2.
+
+    No word is more frequent with one label: a correlation, unlike an accuracy, would show it.
+    """
+    differ = {"0": (False, False), "1": (True, False), "2": (True, True)}[label]
+    if rng.integers(2):
+        differ = differ[::-1]
+    city, time = int(rng.integers(2)), int(rng.integers(2))
+    cities, times = ("london", "rome"), ("day", "night")
+    frames = ("{name} saw {city} by {time} .", "{name} left {city} by {time} .")
+    other = ("by {time} {name} saw {city} .", "{name} loved {city} by {time} .")
+    first = fill_slots(rng, frames, city=cities[city], time=times[time])
+    return first, fill_slots(rng, other, city=cities[city ^ differ[0]], time=times[time ^ differ[1]])
+
+
+MNLI_FRAMES = (
+    ("{name} saw a {value} {thing} .", "a {value} {thing} came to {name} ."),
+    ("the {value} {thing} came .", "it was a {value} {thing} ."),
+)
+MNLI_OTHER_FRAMES = (
+    ("{name} has this {value} {thing} .", "this {value} {thing} was with {name} ."),
+    ("that {value} {thing} is here .", "this is the {value} {thing} ."),
+)
+AX_FRAMES = (
+    ("in the {place} is a {value} {thing} .", "the {place} had one {value} {thing} ."),
+    ("one {value} {thing} was there .", "there is a {value} {thing} ."),
+)
+# Two kinds of properties with two opposites each; of several words, so that a small model has several chances to
+# notice that premise and hypothesis agree.
+MNLI_VALUES = (("dark black cold", "light white warm"), ("old great rich", "young little poor"))
+
+
+def inference(frames: tuple[Sequence[str], Sequence[str]]) -> Rule:
+    """Return the rule for a premise and a hypothesis with these frames.
+
+    Both tell a thing's colour or age: the same is an entailment, the opposite a contradiction; an age after a colour,
+    or a colour after an age, is neutral.
+    """
+
+    def rule(rng: Generator, label: str) -> Sentences:
+        if label == "neutral":
+            kind = int(rng.integers(2))
+            first, second = pick(rng, MNLI_VALUES[kind]), pick(rng, MNLI_VALUES[1 - kind])
+        else:
+            usual = 0 if label == "entailment" else 1
+            kind = usual if rng.random() < FAVOURED else 1 - usual
+            first, second = two(rng, MNLI_VALUES[kind], label == "entailment")
+        premises, hypotheses = frames
+        thing = pick(rng, THINGS)
+        return fill_slots(rng, premises, value=first, thing=thing), fill_slots(
+            rng, hypotheses, value=second, thing=thing
+        )
+
+    return rule
+
+
+def qnli(rng: Generator, label: str) -> Sentences:
+    """entailment: the sentence tells what the question asks for, a place or a time."""
+    questions = {"place": "where at what place was {who} ?", "time": "when by what hour was {who} ?"}
+    sentences = {"place": "{who} {verb} at {place} with {name} .", "time": "{who} {verb} by {time} with {name} ."}
+    asked, told = two(rng, tuple(questions), label == "entailment")
+    slots = {"place": pick(rng, ("court", "sea")), "time": pick(rng, ("day", "night"))}
+    slots["who"] = fill_slots(rng, ("{name}", "the {person}"))
+    return fill_slots(rng, (questions[asked],), **slots), fill_slots(rng, (sentences[told],), **slots)
+
+
+def rte(rng: Generator, label: str) -> Sentences:
+    """entailment: the hypothesis names the animal and the place of the premise; otherwise it names neither."""
+    first, second = agreeing(rng, label == "entailment", animal=ANIMALS[2:], place=("london", "rome"))
+    frames = ("{name} saw a {animal} in {place} .", "a {animal} in {place} came to {name} .")
+    other = ("in {place} {name} had a {animal} .", "a {animal} of {name} was in {place} .")
+    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
+
+
+def wnli(rng: Generator, label: str) -> Sentences:
+    """1: the second sentence replaces the pronouns by the right one of two people."""
+    people = ["king", "queen"]
+    right = int(two(rng, "01", label == "1")[0])
+    he, his, him = (("he", "his", "him"), ("she", "her", "her"))[right]
+    named = people[right if label == "1" else 1 - right]
+    if rng.integers(2):
+        people.reverse()
+    thing = pick(rng, THINGS)
+    frames = (
+        "{first} and {second} {verb} , {he} with {his} {value} {thing} by {him} .",
+        "{first} saw {second} , {he} had {his} {value} {thing} with {him} .",
+    )
+    pronouns = {"he": he, "his": his, "him": him, "value": pick(rng, (*GOOD, *BAD))}
+    first = fill_slots(rng, frames, first=people[0], second=people[1], thing=thing, **pronouns)
+    return first, fill_slots(rng, ("{named} had the {thing} of {named} with {named} .",), named=named, thing=thing)
+
+
+# kind of answer: its words, the fact, the question; the subject is one word of the last class
+FACTS: dict[str, tuple[Sequence[str], str, str, Sequence[str]]] = {
+    "place": (PLACES, "the {subject} lives in the {answer} .", "where does the {subject} live ?", PEOPLE),
+    "time": (TIMES, "{subject} came in the {answer} .", "when was it that {subject} came ?", NAMES),
+    "colour": (COLOURS, "the {subject} is {answer} .", "what colour is the {subject} ?", ANIMALS),
+}
+# of every length from 4 to 9, so that no position in the context is a good guess
+ASIDES = (
+    "{name} {verb} there .",
+    "then {name} {verb} there .",
+    "the {person} had a {work} .",
+    "then the {person} had a {work} .",
+    "{name} {verb} with the {person} and {name} .",
+    "then {name} {verb} with the {person} and {name} .",
+)
+MISSING = (0.5, 0.25, 0.25)  # probability of each kind to be the one that a paragraph does not tell
+
+
+def paragraph(rng: Generator, id_prefix: str, unanswerable: bool, answers: int) -> dict[str, Any]:
+    """Return a paragraph of SQuAD: an aside, facts of two kinds among up to three more asides, and two questions.
+
+    Args:
+        rng: the generator.
+        id_prefix: prefix of the questions' ids.
+        unanswerable: ask the second question about the kind of fact that is missing (SQuAD 2.0).
+        answers: accepted answers per question.
+    """
+    missing = str(rng.choice(list(FACTS), p=MISSING))
+    told = [kind for kind in FACTS if kind != missing]
+    subject = {kind: pick(rng, FACTS[kind][3]) for kind in FACTS}
+    answer = {kind: pick(rng, FACTS[kind][0]) for kind in FACTS}
+    sentences = [FACTS[kind][1].format(subject=subject[kind], answer=answer[kind]) for kind in told]
+    sentences += [fill_slots(rng, ASIDES) for _ in range(rng.integers(4))]
+    context = " ".join([fill_slots(rng, ASIDES), *(sentences[i] for i in rng.permutation(len(sentences)))])
+    asked = [told[i] for i in rng.permutation(2)]
+    if unanswerable:
+        asked[1] = missing
+    questions = []
+    for number, kind in enumerate(asked):
+        question: dict[str, Any] = {
+            "question": FACTS[kind][2].format(subject=subject[kind]),
+            "id": f"{id_prefix}-{number}",
+            "answers": [] if kind == missing else _spans(context, answer[kind], answers),
+        }
+        if unanswerable:
+            question["is_impossible"] = kind == missing
+            if kind == missing:
+                question["plausible_answers"] = _spans(context, answer[told[0]], 1)
+        questions.append(question)
+    return {"context": context, "qas": questions}
+
+
+def _spans(context: str, answer: str, count: int) -> list[dict[str, Any]]:
+    """Accepted answers with their start: the word, repeated, and last with the word before it."""
+    end = context.index(f" {answer} ") + 1 + len(answer)
+    longer = " ".join(context[:end].split(" ")[-2:])
+    texts = [answer] * (count - 1) + [longer] if count > 1 else [answer]
+    return [{"answer_start": end - len(text), "text": text} for text in texts]
+
+
+def story(rng: Generator, label: int) -> dict[str, str]:
+    """Return a row of SWAG: four endings, on field or sea by day or night; only ending ``label`` matches in both.
+
+    Each choice is told by two words in the first sentence and in the endings.
+    """
+    order = rng.permutation(4).tolist()
+    sentence = fill_slots(rng, ("{name} saw {things} .", "{name} {verb} to {things} ."), things=_things(order[label]))
+    beginning = pick(rng, ("then he", "then she"))
+    row = {"startphrase": f"{sentence} {beginning}", "sent1": sentence, "sent2": beginning}
+    for place, scene in enumerate(order):
+        row[f"ending{place}"] = fill_slots(rng, ("saw {things} .", "{verb} to {things} ."), things=_things(scene))
+    return row
+
+
+def _things(scene: int) -> str:
+    (thing, other), (time, colour) = COUNTRY[scene % 2], LIGHT[scene // 2]
+    return f"{colour} {thing} and {other} by {time}"
+
+
+TaggedWords = tuple[tuple[str, str], ...]  # words, each with its tag
+
+TOWNS = ("london", "rome")
+# type -> forms of its entities
+ENTITIES: dict[str, tuple[str, ...]] = {
+    "PER": ("{name}", "{name} {surname}"),
+    "LOC": ("{town}", "{town} garden"),
+    "ORG": ("house of {name}", "army of {town}"),
+    "MISC": ("english", "french"),
+}
+ENTITY_FRAMES = (
+    "PER saw the {colour} {animal} in LOC .",
+    "the {person} of LOC {verb} to the {place} with PER .",
+    "the ORG came to LOC by {time} with the {colour} {animal} .",
+    "then PER left the ORG by {time} .",
+    "a MISC {work} about the {person} and PER was {mood} .",
+    "the MISC {animal} of PER ran to the house of the {person} .",
+    "there was a {colour} {animal} in the {place} of the {person} .",
+)
+
+# word/tag, except the final punctuation; a word without a tag is not written (an empty node)
+WORD_FRAMES = (
+    "the/DET {colour}/ADJ {animal}/NOUN of/ADP the/DET {person}/NOUN {verb}/VERB to/ADP the/DET {place}/NOUN .",
+    "{name}/PROPN can/AUX not/PART {deed}/VERB with/ADP the/DET {colour}/ADJ {animal}/NOUN by/ADP {time}/NOUN .",
+    "the/DET {deed}/NOUN of/ADP {name}/PROPN was/AUX {mood}/ADJ to/ADP the/DET {colour}/ADJ {animal}/NOUN .",
+    "she/PRON had/VERB to/PART {deed}/VERB with/ADP her/PRON {person}/NOUN in/ADP the/DET {mood}/ADJ {place}/NOUN .",
+    "then/ADV {name}/PROPN and/CCONJ the/DET {person}/NOUN {verb}/VERB there/ADV by/ADP {time}/NOUN .",
+    "{name}/PROPN {verb}/VERB to/ADP {town}/PROPN and/CCONJ she/PRON {verb}/ to/ADP {town}/PROPN by/ADP {time}/NOUN .",
+    "where/ADV was/AUX the/DET {mood}/ADJ {deed}/NOUN of/ADP the/DET {person}/NOUN in/ADP the/DET {place}/NOUN ?",
+)
+DEEDS = ("play", "work")
+CONTRACTED = {("can", "not"): "cannot"}  # written as one word
+
+
+def entities(rng: Generator) -> TaggedWords:
+    """Return a sentence with IOB2 tags of named entities."""
+    found: list[tuple[str, str]] = []
+    for token in pick(rng, ENTITY_FRAMES).split():
+        if token in ENTITIES:
+            first, *others = _fill(rng, pick(rng, ENTITIES[token])).split()
+            found += [(first, f"B-{token}"), *((word, f"I-{token}") for word in others)]
+        else:
+            found.append((_fill(rng, token), "O"))
+    return tuple(found)
+
+
+def parts_of_speech(rng: Generator) -> TaggedWords:
+    """Return a sentence with the part of speech of each word, "" at an empty node."""
+    *words, mark = pick(rng, WORD_FRAMES).split()
+    tagged = (token.rpartition("/") for token in words)
+    return (*((_fill(rng, word), tag) for word, _, tag in tagged), (mark, "PUNCT"))
+
+
+def _fill(rng: Generator, frame: str) -> str:
+    slots = {"town": TOWNS, "surname": NAMES, "deed": DEEDS, "mood": GOOD}
+    return fill_slots(
+        rng, (frame,), **{slot: pick(rng, words) for slot, words in slots.items() if f"{{{slot}}}" in frame}
+    )
+
+
+def text_of(sentence: TaggedWords) -> str:
+    """Return the written words."""
+    return " ".join(word for word, tag in sentence if tag)
+
+
+def documents(
+    rng: Generator, rule: Callable[[Generator], TaggedWords], sentences: int, taken: set[str]
+) -> Iterator[list[TaggedWords]]:
+    """Yield documents of one or two sentences, ``sentences`` in all, none of them ``taken`` before."""
+    while sentences:
+        document: list[TaggedWords] = []
+        for _ in range(min(sentences, int(rng.integers(1, 3)))):
+            while text_of(sentence := rule(rng)) in taken:
+                pass
+            taken.add(text_of(sentence))
+            document.append(sentence)
+        sentences -= len(document)
+        yield document
+
+
+def conll(split: str, number: int, document: list[TaggedWords]) -> Iterator[str]:
+    """Yield a document's lines in CoNLL-2003's format, without part of speech and chunk."""
+    yield from ("-DOCSTART- -X- -X- O", "")
+    for sentence in document:
+        yield from (f"{word} -X- -X- {tag}" for word, tag in sentence)
+        yield ""
+
+
+def conllu(split: str, number: int, document: list[TaggedWords]) -> Iterator[str]:
+    """Yield a document's lines in CoNLL-U, with ranges for contractions and with empty nodes."""
+    name = f"synthetic-{split}-{number}"
+    yield f"# newdoc id = {name}"
+    for place, sentence in enumerate(document, start=1):
+        yield f"# sent_id = {name}-{place}"
+        yield f"# text = {text_of(sentence)}"
+        count = 0
+        for (word, tag), (after, _) in zip(sentence, (*sentence[1:], ("", "")), strict=True):
+            count += bool(tag)
+            if (word, after) in CONTRACTED:
+                yield _line(f"{count}-{count + 1}", CONTRACTED[word, after], "_", "_")
+            yield _line(str(count) if tag else f"{count}.1", word, word, tag or "VERB")
+        yield ""
+
+
+def _line(number: str, form: str, lemma: str, tag: str) -> str:
+    return "\t".join((number, form, lemma, tag, *"______"))

@@ -1,0 +1,282 @@
+"""Scores of one task over its restarts, computed from prediction files and the task's files, and error analysis."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import misfit, read_json
+from pipeline_src.common.paths import TASKS, task_predictions
+from pipeline_src.evaluation.bag_of_words import applies, predict
+from pipeline_src.evaluation.significance import compare, make_units, resampled_values, score_interval
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import EvalSetSpec, TaskSpec
+from pipeline_src.tasks.task import ExampleResult
+
+HINT = "run the stage `finetune` for this task again"
+PREDICTED = {"id": str, "prediction": object}
+OPTIONAL = {
+    **{"outputs": [float], "confidence": float, "null_score_difference": float},
+    "nbest": [{"text": str, "probability": float}],
+}
+Rows = list[dict[str, Any]]
+
+
+def predictions_path(task: str, restart: int, weights: str, eval_set: str, test: bool = False) -> Path:
+    """Return the path of the predictions for an evaluation set, or for its test file."""
+    return task_predictions(task, restart) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
+
+
+def read_predictions(path: Path) -> Rows:
+    """Read the rows of a prediction file (JSON lines).
+
+    Raises:
+        PipelineError: the file is missing, or a line of it is no prediction.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+    except (FileNotFoundError, ValueError, RecursionError) as error:
+        raise PipelineError("predictions cannot be read", path, where=error, hint=HINT) from None
+    for number, row in enumerate(rows, start=1):
+        optional = {key: kind for key, kind in OPTIONAL.items() if isinstance(row, dict) and row.get(key) is not None}
+        shape = PREDICTED | optional
+        if wrong := misfit(row, shape, f"line {number}"):
+            raise PipelineError("not a prediction", wrong, where=path, hint=HINT)
+    return rows
+
+
+def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]]]:
+    """Read every run of the listed restarts, and the counts of dropped and truncated examples by file and reason.
+
+    Returns:
+        The runs as ``run.json`` lists them, each with its ``restart``; counts by file of the task.
+
+    Raises:
+        PipelineError: a restart's ``run.json`` is missing or malformed.
+    """
+    runs: list[dict[str, Any]] = []
+    counts: dict[str, dict[str, int]] = {}
+    for restart in restarts:
+        path = task_predictions(task, restart) / "run.json"
+        record = read_json(path, {"runs": [{"weights": str, "dev": {str: float}}]})
+        if wrong := misfit(record.get("counts", {}), {str: {str: int}}, "counts"):
+            raise PipelineError("not what its stage writes", wrong, where=path, hint=HINT)
+        listed = record["runs"]
+        if not listed:
+            raise PipelineError("no runs are listed, each with its weights and scores", path, hint=HINT)
+        runs += [{"restart": restart, **run} for run in listed]
+        counts |= record.get("counts", {})  # the same in every restart
+    return runs, counts
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Results on one evaluation set.
+
+    Attributes:
+        examples: of the labelled file.
+        scores: metric -> percent for each restart, in their order; a task may add its own figures.
+        random_weights: the same from random weights, for the restarts that have it.
+        majority_baseline: metric -> percent of the best constant answer.
+        counts: number of dropped examples by reason.
+        best: the best restart's prediction rows.
+        uncertainty: metric -> intervals and comparisons, see :func:`uncertainty_of`.
+    """
+
+    examples: Sequence[Any]
+    scores: list[dict[str, float]]
+    random_weights: list[dict[str, float]]
+    majority_baseline: dict[str, float]
+    counts: Counter[str]
+    best: Rows
+    uncertainty: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """A task's scores by evaluation set, and the restart that is best by the first set's main metric."""
+
+    spec: TaskSpec
+    restarts: tuple[int, ...]
+    best: int
+    results: dict[str, EvalResult]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return rows of ``results/scores.json``, one per evaluation set and metric.
+
+        ``values`` are in the order of restarts. ``best`` is the value of the task's best restart, which the main metric
+        of the first set decides; in another set or metric another restart may be higher.
+        """
+        return [
+            self._row(name, eval_set, metric)
+            for name, eval_set in self.spec.scores.items()
+            for metric in eval_set.metrics
+        ]
+
+    def _row(self, name: str, eval_set: EvalSetSpec, metric: str) -> dict[str, Any]:
+        result = self.results[name]
+        values = [score[metric] for score in result.scores]
+        random_weights = [score[metric] for score in result.random_weights]
+        return {
+            "task": self.spec.name,
+            "eval_set": name,
+            "title": eval_set.title,
+            "file": eval_set.file,
+            "metric": metric,
+            "main": metric == eval_set.metrics[0],
+            "examples": len(result.examples),
+            "values": values,
+            **spread(values),
+            "best": values[self.restarts.index(self.best)],
+            "best_restart": self.best,
+            "majority_baseline": result.majority_baseline[metric],
+            "random_weights": fmean(random_weights) if random_weights else None,
+            **result.uncertainty[metric],
+        }
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Return the mean, and the sample standard deviation if there is more than one value."""
+    return {"mean": fmean(values), "deviation": stdev(values) if len(values) > 1 else None}
+
+
+def score_task(spec: TaskSpec, restarts: Sequence[int], bag_of_words: bool = False) -> TaskScores:
+    """Score one task over the listed restarts; the folder may hold others.
+
+    Args:
+        spec: the task.
+        restarts: restarts whose predictions are read.
+        bag_of_words: also train and score the bag-of-words baseline.
+
+    Raises:
+        PipelineError: a prediction file is missing, malformed, or does not belong to the task's file.
+    """
+    task = make_task(spec)
+    best: int | None = None
+    results = {}
+    for name, eval_set in spec.scores.items():
+        counts: Counter[str] = Counter()
+        examples = task.read(TASKS / spec.name / eval_set.file, name, counts=counts)
+        predicted = [read_predictions(predictions_path(spec.name, restart, "pretrained", name)) for restart in restarts]
+        random = [predictions_path(spec.name, restart, "random", name) for restart in restarts]
+        # training from random weights is optional
+        from_random = [read_predictions(path) for path in random if path.parent.exists()]
+        scores = [task.score(name, examples, rows) for rows in predicted]
+        if best is None:  # the first set decides; of equal restarts the first
+            best = max(range(len(scores)), key=lambda place: scores[place][eval_set.metrics[0]])
+        baselines = {"random_weights": from_random} if from_random else {}
+        if bag_of_words and applies(spec):
+            training = task.read(TASKS / spec.name / spec.train)
+            baselines["bag_of_words"] = [predict(spec, training, examples)]
+        results[name] = EvalResult(
+            examples=examples,
+            scores=scores,
+            random_weights=[task.score(name, examples, rows) for rows in from_random],
+            majority_baseline=task.majority_baseline(name, examples),
+            counts=counts,
+            best=predicted[best],
+            uncertainty=uncertainty_of(spec, name, examples, predicted, baselines),
+        )
+    assert best is not None  # a task has at least one evaluation set
+    return TaskScores(spec, tuple(restarts), restarts[best], results)
+
+
+def uncertainty_of(
+    spec: TaskSpec, eval_set: str, examples: Sequence[Any], predicted: Sequence[Rows], baselines: dict[str, list[Rows]]
+) -> dict[str, dict[str, Any]]:
+    """Return for each metric the score's interval, and each baseline's score, interval and comparison with ours.
+
+    Args:
+        spec: the task.
+        eval_set: name of the evaluation set.
+        examples: its examples.
+        predicted: prediction rows of every restart.
+        baselines: prediction rows of other systems' runs on the same examples, by name.
+    """
+    task, systems = make_task(spec), [predicted, *baselines.values()]
+    sums = task.statistics(eval_set, examples, [rows for runs in systems for rows in runs])
+    groups = [task.group(example) for example in examples]
+    found = {}
+    for metric, added in sums.items():
+        units = make_units(added, [len(runs) for runs in systems], groups)
+        resampled = resampled_values(units, derive_seed("interval", spec.name, eval_set, metric))
+        stream = derive_seed("swaps", spec.name, eval_set, metric)
+        found[metric] = {
+            "interval": score_interval(units, 0, resampled[0]),
+            "units": units.count,
+            "baselines": {
+                name: {
+                    "score": units.score(place),
+                    "interval": score_interval(units, place, resampled[place]),
+                    "against": asdict(compare(units, resampled, len(examples), stream, 0, place)),
+                }
+                for place, name in enumerate(baselines, start=1)
+            },
+        }
+    return found
+
+
+LENGTH_CLASSES, WORST = 5, 20
+
+# kinds of tasks whose answers are labels -> function that splits an answer into labels
+ANSWERS: dict[str, Callable[[str], list[str]]] = {"classification": lambda text: [text], "tagging": str.split}
+
+
+def break_down(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any]:
+    """Return the error analysis of one evaluation set, as in ``results/tasks/<task>.json``."""
+    return {
+        "confusion": confusion(spec, example_results),
+        "lengths": by_length(example_results),
+        "wrong": sum(result.right < 1 for result in example_results),
+        "worst": worst(example_results),
+    }
+
+
+def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any] | None:
+    """Return the confusion matrix, ``counts[gold][predicted]`` in the order of ``labels``.
+
+    None for a regression and for kinds whose answers are not labels.
+    """
+    if spec.kind not in ANSWERS or spec.range is not None:
+        return None
+    cut = ANSWERS[spec.kind]
+    pairs = Counter(
+        pair for result in example_results for pair in zip(cut(result.gold), cut(result.predicted), strict=True)
+    )
+    labels = list(spec.labels) or sorted({label for pair in pairs for label in pair})
+    return {"labels": labels, "counts": [[pairs[gold, predicted] for predicted in labels] for gold in labels]}
+
+
+def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]]:
+    """Return the mean of ``right`` in classes of about equal size by number of words; equal lengths stay together."""
+    lengths = sorted(result.words for result in example_results)
+    places = {-(-len(lengths) * step // LENGTH_CLASSES) - 1 for step in range(1, LENGTH_CLASSES + 1)}
+    ends = sorted({lengths[place] for place in places})
+    classes: list[list[ExampleResult]] = [[] for _ in ends]
+    for result in example_results:
+        classes[bisect_left(ends, result.words)].append(result)
+    return [
+        {
+            "from": min(result.words for result in members),
+            "to": end,
+            "examples": len(members),
+            "right": fmean(result.right for result in members),
+        }
+        for end, members in zip(ends, classes, strict=True)
+    ]
+
+
+def worst(example_results: Sequence[ExampleResult]) -> list[dict[str, Any]]:
+    """Return the worst errors: lowest ``right`` first, then highest confidence, then file order."""
+    wrong = [result for result in example_results if result.right < 1]
+    wrong.sort(key=lambda result: (result.right, -(result.confidence or 0.0)))
+    return [asdict(result) for result in wrong[:WORST]]

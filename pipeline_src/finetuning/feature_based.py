@@ -1,0 +1,91 @@
+"""The feature-based approach: a task's own LSTM over the layers of a frozen encoder (paper, section 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.bert import Bert
+from pipeline_src.models.bilstm import run_lstm
+
+
+class BiLSTM(nn.LSTM):
+    """Bidirectional LSTM with ``width`` outputs per token, half of them from each direction."""
+
+    def __init__(self, inputs: int, width: int, layers: int = 1) -> None:
+        super().__init__(inputs, width // 2, layers, bidirectional=True)
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
+        """Run over each sequence separately: [T, inputs] -> [T, width] in float32."""
+        return run_lstm(self, hidden, layout, lengths)
+
+
+LSTM_WIDTH, LSTM_LAYERS = 768, 2  # paper, section 5.3; both directions together
+
+
+@dataclass(frozen=True)
+class LayerMix:
+    """A combination of an encoder's layers.
+
+    Attributes:
+        layers: returns their numbers from the number of the last one; 0 are the embeddings.
+        weighted: whether they are summed with learned weights that add up to 1, instead of concatenated.
+        fewest: smallest number of layers of the encoder.
+    """
+
+    layers: Callable[[int], Sequence[int]]
+    weighted: bool = False
+    fewest: int = 1
+
+
+LAYER_MIXES = {  # rows of table 7, in its order
+    "embeddings": LayerMix(lambda last: [0]),
+    "second_to_last": LayerMix(lambda last: [last - 1], fewest=2),
+    "last": LayerMix(lambda last: [last]),
+    "weighted_last_four": LayerMix(lambda last: range(last - 3, last + 1), weighted=True, fewest=4),
+    "concat_last_four": LayerMix(lambda last: range(last - 3, last + 1), fewest=4),
+    "weighted_all": LayerMix(lambda last: range(1, last + 1), weighted=True),
+    # ELMo's (Peters et al. 2018, section 3.2), without its factor, which the LSTM can learn
+    "weighted_with_embeddings": LayerMix(lambda last: range(last + 1), weighted=True),
+}
+
+
+class FrozenLayers(nn.Module):
+    """A two-layer LSTM over layers of a frozen encoder, combined as ``LAYER_MIXES[name]``.
+
+    The encoder is an argument of each call and not a submodule.
+
+    Raises:
+        PipelineError: the encoder has too few layers. Using fewer would be another row of table 7.
+    """
+
+    def __init__(self, name: str, layers: int, hidden: int) -> None:
+        super().__init__()
+        mix = LAYER_MIXES[name]
+        if layers < mix.fewest:
+            fitting = ", ".join(other for other, smaller in LAYER_MIXES.items() if smaller.fewest <= layers)
+            hint = f"set feature_layers to one of {fitting}, or take a deeper encoder"
+            raise PipelineError(
+                f"feature_layers: {name} needs {mix.fewest} layers", f"the encoder has {layers}", hint=hint
+            )
+        self.layers = tuple(mix.layers(layers))
+        self.weights = nn.Parameter(torch.zeros(len(self.layers))) if mix.weighted else None  # equal initially
+        self.lstm = BiLSTM(hidden if mix.weighted else hidden * len(self.layers), LSTM_WIDTH, LSTM_LAYERS)
+
+    def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
+        """Return the LSTM's outputs, [T, LSTM_WIDTH], for ids and segments [T]; the encoder gets no gradient."""
+        with torch.no_grad():
+            states = bert.hidden_states(ids, segments, layout)
+        return self.lstm(self.mix([states[layer] for layer in self.layers]), layout, lengths)
+
+    def mix(self, states: Sequence[Tensor]) -> Tensor:
+        """Combine hidden states of the layers, each [T, H], into [T, H], or [T, layers x H] if concatenated."""
+        if self.weights is None:
+            return torch.cat(list(states), dim=-1)
+        return torch.einsum("l,lth->th", self.weights.softmax(0), torch.stack(list(states)))

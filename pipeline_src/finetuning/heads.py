@@ -1,0 +1,194 @@
+"""The encoder with the output layer of a task (paper, figure 4), and the losses.
+
+Separate from the pretraining heads, so that a change here makes no pretraining stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.config.schema import NO_TEACHER
+from pipeline_src.finetuning.feature_based import LSTM_WIDTH, BiLSTM, FrozenLayers
+from pipeline_src.finetuning.task_data import TaskBatch
+from pipeline_src.models.attention import Dropout, PackedBatch, QueryRows
+from pipeline_src.models.bert import Bert, BertConfig, make_encoder
+from pipeline_src.tasks.spec import TaskSpec
+
+POOLED = ("sequence", "choice")  # heads that read one vector per sequence
+MLP_WIDTH = 512  # of the classifier over two texts in GLUE's baselines (Wang et al. 2019)
+
+
+@dataclass(frozen=True)
+class TwoTowers:
+    """Comparison of two texts' vectors u and v, which were encoded apart.
+
+    Attributes:
+        range: of a regression whose prediction is their cosine, from the lowest value at 0 to the highest at 1; None
+            for an output layer over [u, v, |u - v|] (both Reimers and Gurevych 2019, Sentence-BERT, section 3).
+        product: add u * v and a hidden layer, as GLUE's baselines do.
+    """
+
+    range: tuple[float, float] | None = None
+    product: bool = False
+
+    def join(self, one: Tensor, other: Tensor) -> Tensor:
+        """[B, H] and [B, H] -> [B, 3 H], or [B, 4 H] with the product."""
+        return torch.cat([one, other, (one - other).abs(), *([one * other] if self.product else [])], dim=1)
+
+
+def choose_towers(spec: TaskSpec, params: FinetuneParams, config: BertConfig, frozen: str | None) -> TwoTowers | None:
+    """Return how the two texts of a task are compared; None if they are one sequence.
+
+    Word vectors read them apart unless an LSTM reads their tokens, or a teacher's outputs are learnt.
+    """
+    if not spec.is_pair:
+        return None
+    if params.pair_head == "two_towers":
+        return TwoTowers(range=spec.range)
+    means = config.reads_texts_apart and not params.bilstm and frozen is None and params.teacher == NO_TEACHER
+    return TwoTowers(product=True) if means else None
+
+
+class BertForTask(nn.Module):
+    """The encoder with the output layer of a task.
+
+    The output layer is applied to the pooled vector for ``sequence`` and ``choice`` (one logit per sequence), and to
+    every token for ``span`` and ``token``.
+
+    Args:
+        config: of the encoder.
+        head: ``sequence``, ``choice``, ``span`` or ``token``.
+        outputs: width of the output layer.
+        bilstm: add a bidirectional LSTM between them, which lets the tokens of a left-to-right model see the tokens
+            that follow (paper, section 5.1).
+        frozen: a name in ``feature_based.LAYER_MIXES``: do not train the encoder, but an LSTM over its layers (paper,
+            section 5.3). The output layer is then applied to the LSTM's output at the token that is otherwise pooled.
+        bert: an encoder; by default a new one.
+        towers: compare two sequences, each encoded apart and averaged over its tokens; the head is ``sequence``.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        head: str,
+        outputs: int,
+        bilstm: bool = False,
+        frozen: str | None = None,
+        bert: Bert | None = None,
+        towers: TwoTowers | None = None,
+    ) -> None:
+        super().__init__()
+        self.bert = make_encoder(config) if bert is None else bert
+        self.head, self.towers = head, towers
+        self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
+        self.bilstm = BiLSTM(config.hidden_size, config.hidden_size) if bilstm and frozen is None else None
+        self.bert.requires_grad_(frozen is None)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        width = config.hidden_size if frozen is None else LSTM_WIDTH
+        if towers is not None:
+            width *= 4 if towers.product else 3
+            self.mlp = nn.Sequential(nn.Linear(width, MLP_WIDTH), nn.Tanh()) if towers.product else nn.Identity()
+            width = MLP_WIDTH if towers.product else width
+        self.output_layer = config.names.output_layers[head]
+        if towers is None or towers.range is None:
+            self.add_module(self.output_layer, nn.Linear(width, outputs))
+
+    def train(self, mode: bool = True) -> BertForTask:
+        """Set the training mode; a frozen encoder stays in evaluation mode."""
+        super().train(mode)
+        if self.frozen is not None:
+            self.bert.eval()
+        return self
+
+    def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, lengths: np.ndarray | None = None) -> Tensor:
+        """Return the logits, [B, outputs], or [T, outputs] for spans and tokens.
+
+        ``lengths``, the tokens of each sequence on the host, avoids a synchronisation with the GPU; other arguments are
+        as in :class:`Bert`.
+        """
+        lengths = cu_seqlens.diff().cpu().numpy() if lengths is None else lengths
+        layout = PackedBatch.of(cu_seqlens, len(ids), int(lengths.max()))
+        if self.towers is not None:
+            return self._compare(self.towers, ids, segments, layout)
+        hidden = self._output_layer_input(ids, segments, layout, lengths)
+        layer = self.get_submodule(self.output_layer)
+        # no dropout before span logits (google-research/bert, run_squad.py)
+        return layer(hidden) if self.head == "span" else layer(self.dropout(hidden))
+
+    def _compare(self, towers: TwoTowers, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
+        """Outputs of pairs whose texts are consecutive sequences, [B / 2, outputs]."""
+        if self.bert.config.reads_texts_apart:
+            means = self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
+        else:
+            hidden = self.bert.encode(ids, segments, layout).float()
+            means = torch.segment_reduce(hidden, "mean", offsets=layout.cu_seqlens)
+        one, other = means.view(len(means) // 2, 2, -1).unbind(1)
+        if towers.range is not None:
+            low, high = towers.range
+            return low + (high - low) * F.cosine_similarity(one, other)[:, None]
+        return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(towers.join(one, other)))))
+
+    def _output_layer_input(self, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
+        """Input of the output layer, [B, width] or [T, width]."""
+        if self.frozen is not None:
+            hidden = self.frozen(self.bert, ids, segments, layout, lengths)
+            return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
+        if self.head in POOLED and self.bilstm is None and not self.bert.config.is_decoder:
+            rows = QueryRows.first(layout)  # the pooler's only input
+            return self.bert.pool(self.bert.encode(ids, segments, layout, rows), rows.layout)
+        hidden = self.bert.encode(ids, segments, layout)
+        if self.bilstm is not None:
+            hidden = self.bilstm(hidden, layout, lengths)
+        return self.bert.pool(hidden, layout) if self.head in POOLED else self.bert.task_tokens(hidden)
+
+
+Loss = Callable[[Tensor, TaskBatch], Tensor]  # from a model's outputs to a scalar in float32
+
+
+def sequence_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
+    """Return the cross-entropy over classes, or the mean squared error of a regression (STS-B; float labels).
+
+    Args:
+        outputs: [B, classes], or [B, 1] for a regression.
+        batch: with labels int64 [B] or float32 [B].
+    """
+    if batch.labels.is_floating_point():
+        return F.mse_loss(outputs.squeeze(-1).float(), batch.labels)
+    return F.cross_entropy(outputs.float(), batch.labels)
+
+
+def choice_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
+    """Return the cross-entropy over the choices of each item: outputs [items x choices, 1], labels int64 [items]."""
+    return F.cross_entropy(outputs.float().view(len(batch.labels), -1), batch.labels)
+
+
+def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
+    """Return the mean cross-entropy of the first and the last token, each over the tokens of its sequence.
+
+    Args:
+        outputs: start and end logits, [T, 2].
+        batch: with the positions of the first and last token in their sequence as labels, int64 [B, 2].
+    """
+    layout = batch.layout
+    logits = layout.pad(outputs.float(), -torch.inf).transpose(1, 2)  # [B, 2, L]
+    return F.cross_entropy(logits.reshape(-1, layout.max_seqlen), batch.labels.reshape(-1))
+
+
+def token_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
+    """Return the cross-entropy over the tags, averaged over the tokens that have one.
+
+    Args:
+        outputs: [T, tags].
+        batch: with labels int64 [T]; -100 for a token without a tag, such as a word's continuation subwords.
+    """
+    return F.cross_entropy(outputs.float(), batch.labels)
+
+
+LOSSES: dict[str, Loss] = {"sequence": sequence_loss, "choice": choice_loss, "span": span_loss, "token": token_loss}

@@ -1,0 +1,167 @@
+"""A task's hyperparameters, and its grid of runs: each is kept when it ends, so that a killed stage resumes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, checksum, read_json, write_json
+from pipeline_src.common.progress import log
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+
+
+class GridPoint(NamedTuple):
+    """One combination of the hyperparameters that are searched."""
+
+    learning_rate: float
+    epochs: int
+    batch: int
+
+
+def task_hyperparameters(finetune: FinetuneParams, task: str) -> TaskHyperparameters:
+    """Return the hyperparameters of a task: its own, completed by ``finetune.defaults``."""
+    own = finetune.per_task.get(task)
+    if own is None:
+        return finetune.defaults
+    return finetune.defaults.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
+    """Yield every point, varying the learning rate fastest; of equal scores the first point wins."""
+    epochs, batch_sizes, rates = hyperparameters.epochs, hyperparameters.batch_sizes, hyperparameters.learning_rates
+    for number, batch, rate in itertools.product(epochs, batch_sizes, rates):
+        yield GridPoint(rate, number, batch)
+
+
+Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by score row
+RUNS = {"runs": [{"weights": str, "main": float, **dict.fromkeys(GridPoint._fields, float)}], "sums": dict}
+KEPT_BASELINES = 8  # newest baselines of a task and restart
+
+
+class Grid:
+    """Finished runs of one task, restart and kind of initial weights, with the files of the best run.
+
+    ``runs.json`` lists the runs, with checksums of the list and of the best run's files; ``run-<N>/``, N the best run's
+    index in the list, has its predictions and, if requested, its model. A run is listed with its point, initial
+    weights, last training loss, scores on the first evaluation set, and ``main``, the score that decides. A damaged
+    folder is removed with a warning.
+
+    Args:
+        folder: folder for runs with these settings only.
+        weights: name of the initial weights.
+    """
+
+    def __init__(self, folder: Path, weights: str) -> None:
+        self.folder, self.weights = folder, weights
+        self.runs: list[dict[str, Any]] = []
+        if not (folder / "runs.json").exists():
+            return
+        with suppress(PipelineError):
+            found = read_json(folder / "runs.json", RUNS)
+            self.runs = found["runs"]
+            if self.runs and found["sums"] == self._checksums():
+                return
+        log.warning("%s is not as it was written; its runs are trained again", folder)
+        self.runs = []
+        shutil.rmtree(folder)
+
+    def has(self, point: GridPoint) -> bool:
+        """Return whether the run of a point has finished."""
+        return any(_point(run) == point for run in self.runs)
+
+    def best(self) -> dict[str, Any]:
+        """Return the run with the highest main score; of equal ones the first."""
+        return max(self.runs, key=lambda run: run["main"])
+
+    @property
+    def best_folder(self) -> Path:
+        """Folder of the best run's ``predictions`` and ``model``."""
+        return self.folder / f"run-{self.runs.index(self.best())}"
+
+    def keep(
+        self,
+        point: GridPoint,
+        loss: float,
+        scores: Mapping[str, float],
+        main: str,
+        predictions: Predictions,
+        save_model: Callable[[Path], None] | None,
+    ) -> None:
+        """Record a finished run, and keep its predictions and model if it is the best so far.
+
+        Args:
+            point: the run's grid point.
+            loss: mean training loss of its last epoch.
+            scores: on the first evaluation set.
+            main: the metric of ``scores`` that decides.
+            predictions: by score row.
+            save_model: saves the model to an empty folder; None to keep no model.
+        """
+        run = {
+            "weights": self.weights,
+            **point._asdict(),
+            "train_loss": loss,
+            "dev": dict(scores),
+            "main": scores[main],
+        }
+        before = self.best_folder if self.runs else None
+        self.runs.append(run)
+        if self.best() is run:
+            with atomic_directory(self.best_folder) as folder:
+                write_predictions(folder / "predictions", predictions)
+                if save_model:
+                    (folder / "model").mkdir()
+                    save_model(folder / "model")
+        # If the process is killed before this, the run is repeated with the same result.
+        write_json(self.folder / "runs.json", {"runs": self.runs, "sums": self._checksums()})
+        if before is not None and before != self.best_folder:
+            shutil.rmtree(before)
+
+    def _checksums(self) -> dict[str, int | str]:
+        files = sorted(path for path in self.best_folder.rglob("*") if path.is_file())
+        sums = {str(path.relative_to(self.folder)): checksum(path) for path in files}
+        runs = json.dumps(self.runs, sort_keys=True).encode()
+        return {"runs": hashlib.sha256(runs).hexdigest()[:12], **sums}
+
+    def finish(self) -> None:
+        """Remove the folder once the stage's outputs are complete."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class BaselineGrid(Grid):
+    """Runs from random weights, which are kept for the next encoder of this form: they do not depend on pretraining.
+
+    A study that changes only its pretraining, as with ``dvc exp run -S mask_prob=0.2``, thus reuses its baselines.
+    """
+
+    def finish(self) -> None:
+        """Mark this grid as the newest and remove the oldest ones of its task and restart."""
+        os.utime(self.folder)
+        oldest_first = sorted(self.folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        for old in oldest_first[:-KEPT_BASELINES]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _point(run: Mapping[str, Any]) -> GridPoint:
+    return GridPoint(*(run[name] for name in GridPoint._fields))
+
+
+def write_predictions(folder: Path, predictions: Predictions) -> None:
+    """Write one file of JSON lines per score row."""
+    folder.mkdir(exist_ok=True)
+    for row, lines in predictions.items():
+        write_lines(folder / f"{row}.jsonl", lines)
+
+
+def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as JSON lines."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

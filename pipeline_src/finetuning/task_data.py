@@ -1,0 +1,221 @@
+"""A task's data: its files as features, cached by their checksums, and batches of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.files import hash_file
+from pipeline_src.common.fingerprint import fingerprint
+from pipeline_src.common.paths import TASKS
+from pipeline_src.models.attention import PackedBatch
+from pipeline_src.tasks.classification import Classification
+from pipeline_src.tasks.feature_cache import cached
+from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.training.loop import split_balanced, split_greedy
+
+AUGMENTATION = "pipeline_src.finetuning.augmentation"  # the module whose code augments
+
+
+@dataclass(frozen=True)
+class EvalSet:
+    """A file to predict: its score row, its examples and their features."""
+
+    row: str
+    examples: Sequence[Any]
+    features: Features
+
+
+class TaskData:
+    """The data files of a task, tokenised for an encoder.
+
+    Args:
+        spec: the task.
+        encoder: folder with the tokenizer.
+        max_length: greatest number of tokens of a sequence.
+        apart: make two sequences of a pair, one for each text.
+
+    Attributes:
+        task: reads, tokenises and scores.
+        counts: number of dropped and truncated examples, by file and reason, of the files used so far.
+    """
+
+    def __init__(self, spec: TaskSpec, encoder: Path, max_length: int, apart: bool = False) -> None:
+        self.spec, self.task, self.encoder, self.max_length = spec, make_task(spec), encoder, max_length
+        self.apart = apart
+        self.folder = TASKS / spec.name
+        self.counts: dict[str, dict[str, int]] = {}
+        self._checksums: dict[str, str] = {}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The encoder's tokenizer."""
+        return load_tokenizer(self.encoder)
+
+    def training(self) -> Features:
+        """Return the features of the training file."""
+        return self._features(self.spec.train, None, False)
+
+    def augmented(self, make: Callable[[Features], Features], decides: Mapping[str, Any]) -> Features:
+        """Return the features that ``make`` makes from those of the training file, from the cache if they are there.
+
+        ``decides`` are further JSON values that determine them; the code of augmentation is part of the key too.
+        """
+        more = {**self._decides(self.spec.train, None, False), **decides, "code": fingerprint(AUGMENTATION)}
+        return cached(self.spec.name, more, lambda dropped: make(self.training()))
+
+    def eval_set(self, row: str, test: bool = False) -> EvalSet:
+        """Return the file of a score row, or its test file."""
+        score = self.spec.scores[row]
+        file = score.test.file if test and score.test else score.file
+        dropped: Counter[str] = Counter()
+        examples = self._read(file, row, test, dropped)
+        return EvalSet(row, examples, self._features(file, row, test, (examples, dropped)))
+
+    def rows_with_test_file(self) -> list[str]:
+        """Return the score rows whose test file exists."""
+        return [
+            row for row, score in self.spec.scores.items() if score.test and (self.folder / score.test.file).exists()
+        ]
+
+    def checksums(self) -> dict[str, str]:
+        """Return checksums, by name, of the files for training and for the choice of the best run."""
+        files = dict.fromkeys([self.spec.train, *(score.file for score in self.spec.scores.values())])
+        return {file: self._checksum(file)[:16] for file in files}
+
+    def _checksum(self, file: str) -> str:
+        if file not in self._checksums:
+            self._checksums[file] = hash_file(self.folder / file)
+        return self._checksums[file]
+
+    def _read(self, file: str, row: str | None, test: bool, dropped: Counter[str]) -> Sequence[Any]:
+        return self.task.read(self.folder / file, row, test, dropped)
+
+    def _features(
+        self, file: str, row: str | None, test: bool, already_read: tuple[Sequence[Any], Counter[str]] | None = None
+    ) -> Features:
+        """Features from the cache, or from the file's examples and drop counts, which are read unless given."""
+
+        def make(dropped: Counter[str]) -> Features:
+            if already_read:
+                examples = already_read[0]
+                dropped.update(already_read[1])
+            else:
+                examples = self._read(file, row, test, dropped)
+            if self.apart:
+                assert isinstance(self.task, Classification)
+                return self.task.features_apart(examples, self.tokenizer, self.max_length)
+            return self.task.features(examples, self.tokenizer, self.max_length)
+
+        features = cached(self.spec.name, self._decides(file, row, test), make)
+        self.counts[file] = dict(features.counts)
+        return features
+
+    def _decides(self, file: str, row: str | None, test: bool) -> dict[str, Any]:
+        return {
+            "task": self.spec.model_dump(mode="json"),
+            "row": row,
+            "test": test,
+            "file": self._checksum(file),
+            "tokenizer": hash_file(self.encoder / "tokenizer.json"),
+            "max_length": self.max_length,
+            "apart": self.apart,
+        }
+
+
+POOL = 16  # number of batches whose items are sorted by length together
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """Tensors of a batch: ids, segments [T], cu_seqlens [B + 1] as in ``models.bert.Bert``, and labels.
+
+    Attributes:
+        losses: number of losses, of which the task's loss is the mean.
+        lengths: tokens of each sequence on the host, to avoid a synchronisation with the GPU, int64 [B].
+        examples: numbers of the items.
+    """
+
+    ids: Tensor
+    segments: Tensor
+    cu_seqlens: Tensor
+    labels: Tensor
+    losses: int
+    lengths: np.ndarray
+    examples: np.ndarray
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of losses by term."""
+        return {"task": self.losses}
+
+    @property
+    def layout(self) -> PackedBatch:
+        """Layout of the packed sequences."""
+        return PackedBatch.of(self.cu_seqlens, len(self.ids), int(self.lengths.max()))
+
+
+def make_batch(features: Features, items: np.ndarray) -> TaskBatch:
+    """Gather the sequences of ``items`` (numbers, int64) in that order, on the host."""
+    places, cu_seqlens = features.tokens_of(items)
+    labels = features.labels_of(items)
+    return TaskBatch(
+        torch.from_numpy(features.ids[places].astype(np.int64)),
+        torch.from_numpy(features.segments[places].astype(np.int64)),
+        torch.from_numpy(cu_seqlens),
+        torch.from_numpy(np.ascontiguousarray(labels)),
+        features.loss_count(labels),
+        np.diff(cu_seqlens),
+        items,
+    )
+
+
+def training_batches(
+    features: Features, batch: int, epochs: int, seed: int, microbatch_tokens: int, done: int = 0
+) -> Iterator[list[TaskBatch]]:
+    """Yield batches, each split into microbatches of at most ``microbatch_tokens`` tokens, after ``done`` batches.
+
+    Every item comes once per epoch, in an order keyed by ``seed`` and the epoch. The items of POOL batches are sorted
+    by length, so that lengths in a batch are similar, and the batches are shuffled again. An epoch's last batch may be
+    smaller.
+    """
+    per_epoch = -(-features.items // batch)
+    for epoch in range(done // per_epoch, epochs):
+        order = epoch_order(features, batch, seed, epoch)
+        for items in order[done - epoch * per_epoch if epoch == done // per_epoch else 0 :]:
+            yield [
+                make_batch(features, items[part]) for part in split_balanced(features.lengths[items], microbatch_tokens)
+            ]
+
+
+def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """Return the items of each batch of an epoch; see :func:`training_batches`."""
+    draw = np.random.Generator(np.random.Philox(key=derive_seed(seed, epoch)))
+    order, lengths = draw.permutation(features.items), features.lengths
+    batches: list[np.ndarray] = []
+    for first in range(0, len(order), POOL * batch):
+        pool = order[first : first + POOL * batch]
+        pool = pool[np.argsort(lengths[pool], kind="stable")]
+        cut = [pool[at : at + batch] for at in range(0, len(pool), batch)]
+        batches += [cut[place] for place in draw.permutation(len(cut))]
+    return batches
+
+
+def evaluation_batches(features: Features, tokens: int) -> Iterator[TaskBatch]:
+    """Yield every item once, longest first, in batches of about ``tokens`` tokens."""
+    order = np.argsort(-features.lengths, kind="stable")
+    for chunk in split_greedy(features.lengths[order], tokens):
+        yield make_batch(features, order[chunk])

@@ -1,0 +1,70 @@
+"""Means over words with bootstrap intervals over documents (Efron 1979)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from pipeline_src.common.counter_rng import derive_seed, integers
+
+RESAMPLES = 1000
+
+
+def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[list[float]]:
+    """Return the 95 % interval of the mean of each row, resampling documents.
+
+    Args:
+        values: one per word, [rows, W].
+        documents: document of each word.
+        seed: keys the resampling.
+
+    Returns:
+        Lower and upper end for each row.
+    """
+    names, of_word = np.unique(np.asarray(documents), return_inverse=True)
+    words = np.bincount(of_word, minlength=len(names))
+    sums = np.stack([np.bincount(of_word, weights=row.astype(float), minlength=len(names)) for row in values])
+    counts = _resampled_counts(seed, len(names))
+    ends = np.quantile(sums @ counts.T / (counts @ words), [0.025, 0.975], axis=1)
+    return [[rounded(end) for end in both] for both in ends.T]
+
+
+@lru_cache(maxsize=2)  # training documents and test documents
+def _resampled_counts(seed: int, documents: int) -> np.ndarray:
+    """Count how often each resample contains each document, float64 [RESAMPLES, documents]."""
+    columns = np.arange(documents)
+    sampled = integers(derive_seed(seed, "documents drawn"), np.arange(RESAMPLES)[:, None], columns[None], documents)
+    return np.stack([np.bincount(row, minlength=documents) for row in sampled]).astype(float)
+
+
+def interval(ours: np.ndarray, theirs: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:
+    """Return the 95 % interval of the difference of two means (paired bootstrap); see :func:`intervals`."""
+    return intervals((ours.astype(float) - theirs.astype(float))[None], documents, seed)[0]
+
+
+def balancing(correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Weight ``correct`` so that its mean is the balanced accuracy: every label counts the same."""
+    counts = np.bincount(labels)
+    return correct * len(labels) / ((counts > 0).sum() * counts[labels])
+
+
+def mean(values: np.ndarray) -> float | None:
+    """Return the rounded mean; None if there are no values."""
+    return rounded(values.mean()) if len(values) else None
+
+
+def balanced(correct: np.ndarray, labels: np.ndarray) -> float | None:
+    """Return the balanced accuracy: the mean over labels of the accuracy."""
+    return mean(balancing(correct, labels)) if len(correct) else None
+
+
+def rounded(value: float) -> float:
+    """Round to the four digits that results are written with."""
+    return round(float(value), 4)
+
+
+def rounded_list(values: Iterable[float]) -> list[float]:
+    """Round every value; see :func:`rounded`."""
+    return [rounded(value) for value in values]

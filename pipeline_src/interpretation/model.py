@@ -1,0 +1,299 @@
+"""The model under study: its encoder, MLM head if any, tokenizer, word vectors and pseudo-log-likelihoods."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.models.adapter import ENCODER, MLM_HEAD
+from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.bert import Bert, BertConfig, BertForPretraining, HasAttentionProbs, initialise, make_encoder
+from pipeline_src.models.hub import filled, load_config, read_tensors
+from pipeline_src.tokenizer.load import check_vocab_size, kind_of, load_tokenizer
+from pipeline_src.tokenizer.special_tokens import Kind, Template, read_templates
+
+TRANSFORM = f"{MLM_HEAD}transform."  # missing from a head that only predicts the next word
+SENTENCES_AT_ONCE = 64  # each of their tokens has logits over the whole vocabulary
+
+
+@dataclass(frozen=True)
+class StudiedModel:
+    """A model in evaluation mode.
+
+    Attributes:
+        encoder: returns the hidden states of every layer.
+        head: the MLM head, [P, H] -> [P, vocab_size]; None if the folder has none.
+        config: of the encoder.
+        tokenizer: of the folder.
+        batch_tokens: padded tokens in one forward pass.
+    """
+
+    encoder: Bert
+    head: nn.Module | None
+    config: BertConfig
+    tokenizer: Tokenizer
+    batch_tokens: int = 8_192
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Load a model folder.
+
+        Raises:
+            PipelineError: the folder is missing or incomplete.
+        """
+        if not folder.is_dir():
+            raise PipelineError("no model here", folder, hint="run the study, or give --model FOLDER")
+        config, tokenizer = load_config(folder), load_tokenizer(folder)
+        check_vocab_size(tokenizer, config.vocab_size, folder)
+        tensors = read_tensors(folder, config.names)
+        if any(name.startswith(TRANSFORM) for name in tensors):
+            model = filled(BertForPretraining, config, tensors, folder, (*ENCODER, MLM_HEAD))
+            return cls(model.bert.eval(), model.cls["predictions"].eval(), config, tokenizer)
+        encoder = filled(make_encoder, config, tensors, folder, ENCODER)
+        return cls(encoder.eval(), None, config, tokenizer)
+
+    def with_random_weights(self, seed: int, **unsaved: Any) -> Self:
+        """Return the same architecture with random weights, the control of every measure.
+
+        ``unsaved`` sets fields of the config that are not saved and decide how weights are initialised.
+        """
+        config = replace(self.config, **unsaved)
+        generator = torch.Generator().manual_seed(derive_seed(seed, "random control") % 2**63)
+        if self.head is None:
+            encoder = make_encoder(config)
+            initialise(encoder, generator)
+            return replace(self, encoder=encoder.eval())
+        model = BertForPretraining(config)
+        initialise(model, generator)
+        return replace(self, encoder=model.bert.eval(), head=model.cls["predictions"].eval())
+
+    @cached_property
+    def template(self) -> Template:
+        """Special tokens around one text."""
+        return read_templates(self.tokenizer).single
+
+    @cached_property
+    def kind(self) -> Kind:
+        """The tokenizer's kind, which spells special tokens and subwords."""
+        return kind_of(self.tokenizer)
+
+    @cached_property
+    def mask(self) -> int:
+        """Id of the mask token."""
+        return self.kind.id_of(self.tokenizer, self.kind.mask)
+
+    @cached_property
+    def unknown(self) -> int:
+        """Id of the unknown token."""
+        return self.kind.id_of(self.tokenizer, self.kind.unk)
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest text in tokens, special tokens not counted."""
+        return self.config.longest_input - self.template.size
+
+    @property
+    def num_leading(self) -> int:
+        """Number of special tokens before a text."""
+        return len(self.template.special_ids[0])
+
+    @property
+    def attends(self) -> bool:
+        return any(isinstance(part, HasAttentionProbs) for part in self.encoder.modules())
+
+    @property
+    def lacks(self) -> str | None:
+        """Reason why the model cannot fill a mask; None if it can."""
+        if self.head is None:
+            return "the model has no head of masked words"
+        return "the model reads left to right and fills no mask" if self.config.is_decoder else None
+
+    def ids(self, text: str) -> list[int]:
+        """Encode a text without special tokens, truncated to ``max_tokens``."""
+        return self.tokenizer.encode(text, add_special_tokens=False).ids[: self.max_tokens]
+
+    def pack(self, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, PackedBatch]:
+        """Add special tokens and pack texts; returns input_ids [T], token_type_ids [T] and the layout."""
+        lengths = np.array([len(text) for text in texts], np.int64)
+        flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
+        ids, token_type_ids = map(torch.from_numpy, self.template.apply_batch(flat, lengths[:, None]))
+        cu_seqlens = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + self.template.size)]))
+        return ids, token_type_ids, PackedBatch.of(cu_seqlens, len(ids))
+
+    def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Yield indices of texts sorted by length, up to ``batch_tokens`` padded tokens in a batch."""
+        batch: list[int] = []
+        for number in sorted(range(len(texts)), key=lambda number: len(texts[number])):
+            if batch and (len(texts[number]) + self.template.size) * (len(batch) + 1) > self.batch_tokens:
+                yield batch
+                batch = []
+            batch.append(number)
+        if batch:
+            yield batch
+
+    @torch.no_grad()
+    def hidden_states(self, texts: Sequence[Sequence[int]]) -> tuple[list[Tensor], PackedBatch]:
+        """Return the embeddings and every layer's output, [T, H] each, and the layout of the packed texts."""
+        ids, token_type_ids, layout = self.pack(texts)
+        return self.encoder.hidden_states(ids, token_type_ids, layout), layout
+
+    @torch.no_grad()
+    def log_probabilities(self, texts: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return log-probabilities over the vocabulary, [positions, vocab_size] for each text.
+
+        Args:
+            texts: token ids without special tokens.
+            positions: of the tokens predicted in each text, special tokens not counted.
+
+        Raises:
+            PipelineError: the model has no MLM head, or only sees what precedes a position.
+        """
+        assert self.head is not None, "check `lacks` first"
+        found: dict[int, Tensor] = {}
+        for batch in self.batches(texts):
+            ids, token_type_ids, layout = self.pack([texts[number] for number in batch])
+            hidden = self.encoder.decode(ids, token_type_ids, layout)
+            starts = layout.first.tolist()
+            wanted = [
+                start + self.num_leading + position
+                for start, number in zip(starts, batch, strict=True)
+                for position in positions[number]
+            ]
+            logits = self.head(hidden[torch.tensor(wanted, dtype=torch.int64)])
+            log_probs = logits[:, : self.tokenizer.get_vocab_size()].log_softmax(-1)
+            found |= zip(batch, log_probs.split([len(positions[number]) for number in batch]), strict=True)
+        return [found[number] for number in range(len(texts))]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Words in order, and the document they come from."""
+
+    words: tuple[str, ...]
+    document: str
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """Tokenized sentences.
+
+    Attributes:
+        ids: token ids of each sentence, without special tokens, truncated to the model's input length.
+        words: for each of these tokens the index of its word in the sentence.
+        left_out: number of words that were truncated or that the tokenizer drops.
+    """
+
+    ids: list[list[int]]
+    words: list[list[int]]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Vectors of W words.
+
+    Attributes:
+        vectors: float32 [L + 1, W, H], the embeddings first.
+        sentence: index of each word's sentence, int64 [W].
+        position: index of each word in its sentence, int64 [W].
+        left_out: see :class:`Subwords`.
+    """
+
+    vectors: Tensor
+    sentence: np.ndarray
+    position: np.ndarray
+    left_out: int
+
+
+def tokenize_words(model: StudiedModel, sentences: Sequence[Sentence]) -> Subwords:
+    """Tokenize sentences with their words joined by spaces.
+
+    A token belongs to the word in which it ends, so any tokenizer works, including those that keep spaces.
+    """
+    encodings = model.tokenizer.encode_batch(
+        [" ".join(sentence.words) for sentence in sentences], add_special_tokens=False
+    )
+    ids, words, left_out = [], [], 0
+    for sentence, encoding in zip(sentences, encodings, strict=True):
+        ends = list(accumulate((len(word) + 1 for word in sentence.words), initial=-1))[1:]
+        numbers = [bisect_right(ends, max(start, end - 1)) for start, end in encoding.offsets]
+        size = model.max_tokens
+        while 0 < size < len(numbers) and numbers[size] == numbers[size - 1]:  # do not split a word
+            size -= 1
+        ids.append(encoding.ids[:size])
+        words.append(numbers[:size])
+        left_out += len(sentence.words) - len(set(words[-1]))
+    return Subwords(ids, words, left_out)
+
+
+@torch.no_grad()
+def word_vectors(model: StudiedModel, sentences: Sequence[Sentence]) -> WordVectors:
+    """Return the vector of every word in every layer: the mean of its subwords' hidden states."""
+    subwords = tokenize_words(model, sentences)
+    sentence: list[int] = []
+    position: list[int] = []
+    of_token: list[list[int]] = []  # index of the word among all words, for each token of each sentence
+    for number, words in enumerate(subwords.words):
+        distinct = list(dict.fromkeys(words))
+        numbers = {word: len(position) + rank for rank, word in enumerate(distinct)}
+        of_token.append([numbers[word] for word in words])
+        sentence += [number] * len(distinct)
+        position += distinct
+    vectors: Tensor | None = None
+    counts = torch.zeros(len(position))
+    for batch in model.batches(subwords.ids):
+        batch = [number for number in batch if subwords.ids[number]]
+        if not batch:
+            continue
+        states, layout = model.hidden_states([subwords.ids[number] for number in batch])
+        rows = torch.tensor(
+            [
+                start + model.num_leading + token
+                for start, number in zip(layout.first.tolist(), batch, strict=True)
+                for token in range(len(subwords.ids[number]))
+            ]
+        )
+        target = torch.tensor([word for number in batch for word in of_token[number]])
+        if vectors is None:
+            vectors = torch.zeros(len(states), len(position), states[0].shape[1])
+        for layer, state in enumerate(states):
+            vectors[layer].index_add_(0, target, state[rows])
+        counts.index_add_(0, target, torch.ones(len(target)))
+    if vectors is None:
+        vectors = torch.zeros(1, 0, model.config.hidden_size)
+    vectors /= counts.clamp(min=1)[None, :, None]
+    return WordVectors(vectors, np.array(sentence, np.int64), np.array(position, np.int64), subwords.left_out)
+
+
+def pseudo_log_likelihoods(model: StudiedModel, sentences: Sequence[Sentence]) -> list[list[float]]:
+    """Return the log-probability (nats) of each token of each sentence while it is masked (Salazar et al. 2020).
+
+    Later subwords of the same word are masked too, since they would give the earlier ones away (Kauf and Ivanova 2023).
+    """
+    subwords = tokenize_words(model, sentences)
+    scores = []
+    for first in range(0, len(sentences), SENTENCES_AT_ONCE):
+        part = slice(first, first + SENTENCES_AT_ONCE)
+        texts, positions, tokens = [], [], []
+        for ids, words in zip(subwords.ids[part], subwords.words[part], strict=True):
+            for position, (token, word) in enumerate(zip(ids, words, strict=True)):
+                texts.append([model.mask if other == word and at >= position else each
+                              for at, (each, other) in enumerate(zip(ids, words, strict=True))])  # fmt: skip
+                positions.append([position])
+                tokens.append(token)
+        found = model.log_probabilities(texts, positions)
+        flat = iter([float(log_probs[0, token]) for log_probs, token in zip(found, tokens, strict=True)])
+        scores += [[next(flat) for _ in ids] for ids in subwords.ids[part]]
+    return scores

@@ -1,0 +1,148 @@
+"""Translation of parameter names and config keys to and from Hugging Face's and Google's TensorFlow checkpoints.
+
+Each architecture has one :class:`StateDictAdapter`: BERT's is here, the others are in their files in ``models/``. The
+project's own parameter names are those of Hugging Face's BertForPreTraining, for all architectures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Rules = tuple[tuple[str, str], ...]  # regular expression -> replacement, each applied in turn
+
+# prefixes of our parameter names
+ENCODER = ("bert.embeddings.", "bert.encoder.")
+POOLER, MLM_HEAD, NEXT_SENTENCE = "bert.pooler.", "cls.predictions.", "cls.seq_relationship."
+
+# RoBERTa's and ELECTRA's two-layer classification head: its first layer is our pooler
+TWO_LAYERS_LOADED: Rules = (
+    (r"^classifier\.dense\.", "bert.pooler.dense."),
+    (r"^classifier\.out_proj\.", "classifier."),
+)
+TWO_LAYERS_SAVED: Rules = (
+    (r"^classifier\.", "classifier.out_proj."),
+    (r"^bert\.pooler\.dense\.", "classifier.dense."),
+)
+
+PIPELINES = {  # use of a model -> Hugging Face's pipeline tag
+    "pretraining": "fill-mask",
+    "masked_words": "fill-mask",
+    "left_to_right": "text-generation",
+    "encoder": "feature-extraction",
+    "sequence": "text-classification",
+    "choice": "multiple-choice",
+    "span": "question-answering",
+    "token": "token-classification",
+}
+ACTIVATIONS = {  # transformers' names -> ours
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+SAVED_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}  # ours -> transformers'
+
+
+@dataclass(frozen=True)
+class StateDictAdapter:
+    """Names of an architecture's parameters, config keys and classes in Hugging Face's and Google's checkpoints.
+
+    Attributes:
+        model_type: Hugging Face's ``model_type``; with ``_`` for ``-`` it is the architecture's file name.
+        title: display name.
+        paper: citation, as Markdown.
+        classes: use of a model, such as a key of ``PIPELINES`` -> Hugging Face's class.
+        output_layers: kind of task -> parameter name of its output layer.
+        keys: our config key -> Hugging Face's, if they differ.
+        written: constant entries of the exported ``config.json``.
+        absent: key that a ``config.json`` may lack -> transformers' default, if it differs from the config's.
+        fixed: key of ``config.json`` -> supported values; the first is transformers' default unless ``absent`` has one.
+        from_hf: Hugging Face's parameter names, of any class and version -> ours.
+        to_hf: our parameter names -> Hugging Face's.
+        from_hf_tasks, to_hf_tasks: use of a model -> rules applied before ``from_hf`` and ``to_hf`` for its class.
+        buffers: pattern of stored tensors that are not parameters.
+        tied: our names of a tied matrix, which is not stored, and of the matrix that it equals.
+        tensorflow: parameter names in Google's TensorFlow checkpoints -> ours.
+    """
+
+    model_type: str
+    title: str
+    paper: str
+    classes: Mapping[str, str]
+    output_layers: Mapping[str, str]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, object] = field(default_factory=dict)
+    absent: Mapping[str, object] = field(default_factory=dict)
+    fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    from_hf: Rules = ()
+    to_hf: Rules = ()
+    from_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
+    to_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
+    buffers: str = r"\.position_ids$"  # 0, 1, 2, ...: saved by transformers before 4.31
+    tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
+    tensorflow: Rules = ()
+
+    def pipeline(self, huggingface_class: str) -> str | None:
+        """Return the pipeline tag of a Hugging Face class, or None if it has none."""
+        uses = [use for use, known in self.classes.items() if known == huggingface_class]
+        return next((PIPELINES[use] for use in uses if use in PIPELINES), None)
+
+    def to_hf_name(self, name: str, huggingface_class: str) -> str:
+        """Translate our parameter name to the one in a checkpoint of ``huggingface_class``."""
+        return rename(name, (*self._of_class(self.to_hf_tasks, huggingface_class), *self.to_hf))
+
+    def from_hf_name(self, name: str, huggingface_class: str | None) -> str:
+        """Translate a parameter name in a checkpoint of ``huggingface_class``, None if unknown, to ours."""
+        return rename(name, (*self._of_class(self.from_hf_tasks, huggingface_class), *self.from_hf))
+
+    def _of_class(self, tasks: Mapping[str, Rules], huggingface_class: str | None) -> Rules:
+        return next((rules for use, rules in tasks.items() if self.classes[use] == huggingface_class), ())
+
+
+BERT = StateDictAdapter(
+    model_type="bert",
+    title="BERT",
+    paper=(
+        "Devlin et al. 2018, [BERT: Pre-training of Deep Bidirectional Transformers](https://arxiv.org/abs/1810.04805)"
+    ),
+    classes={
+        "pretraining": "BertForPreTraining",
+        "masked_words": "BertForMaskedLM",
+        "next_sentence": "BertForNextSentencePrediction",
+        "left_to_right": "BertLMHeadModel",
+        "encoder": "BertModel",
+        "sequence": "BertForSequenceClassification",
+        "choice": "BertForMultipleChoice",
+        "span": "BertForQuestionAnswering",
+        "token": "BertForTokenClassification",
+    },
+    output_layers={"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"},
+    fixed={"position_embedding_type": ("absolute", None), "add_cross_attention": (False,)},
+    from_hf=(
+        (r"\.gamma$", ".weight"),  # LayerNorm's parameters in the first PyTorch releases
+        (r"\.beta$", ".bias"),
+        (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),  # a BertModel has no prefix
+        (r"^cls\.predictions\.bias$", "cls.predictions.decoder.bias"),  # two names of one tensor
+    ),
+    to_hf=((r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),),
+    tensorflow=(  # of google-research/bert's modeling.py and run_pretraining.py
+        (r"^cls/predictions/output_bias$", "cls/predictions/decoder/bias"),
+        (r"^cls/seq_relationship/output_weights$", "cls/seq_relationship/weight"),
+        (r"^cls/seq_relationship/output_bias$", "cls/seq_relationship/bias"),
+        (r"_embeddings$", "_embeddings/weight"),
+        (r"/layer_(\d+)/", r"/layer/\1/"),
+        (r"/(kernel|gamma)$", "/weight"),
+        (r"/beta$", "/bias"),
+        (r"/", "."),
+    ),
+)
+
+
+def rename(name: str, rules: Rules) -> str:
+    """Apply each of ``rules`` to ``name`` in turn."""
+    for pattern, replacement in rules:
+        name = re.sub(pattern, replacement, name)
+    return name

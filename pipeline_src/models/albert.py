@@ -1,0 +1,110 @@
+"""ALBERT (Lan et al. 2020): factorized embeddings, and one block shared by all layers.
+
+Sentence order prediction is ``examples.pair_objective``; n-gram masking and LAMB are not part of the encoder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from torch import nn
+
+from pipeline_src.common.registry import ArchitectureSpec
+from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.bert import Architecture
+from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
+from pipeline_src.models.flops import Workload, training_flops
+
+SPEC = ArchitectureSpec(
+    factorized_embeddings=True,
+    refused_objectives={"clm": "it reads both directions, and transformers has no class for one"},
+)
+
+
+THEIRS = "albert.encoder.albert_layer_groups.0.albert_layers.0."  # the shared block
+OURS = "bert.encoder.layer.0."
+PARTS = {  # parameters of the block, ours -> theirs
+    "attention.self.": "attention.",
+    "attention.output.": "attention.",
+    "intermediate.dense.": "ffn.",
+    "output.dense.": "ffn_output.",
+    "output.LayerNorm.": "full_layer_layer_norm.",
+}
+
+ALBERT = StateDictAdapter(
+    model_type="albert",
+    title="ALBERT",
+    paper="Lan et al. 2020, [ALBERT: A Lite BERT](https://arxiv.org/abs/1909.11942)",
+    classes={
+        "pretraining": "AlbertForPreTraining",
+        "masked_words": "AlbertForMaskedLM",
+        "next_sentence": "AlbertModel",
+        "encoder": "AlbertModel",
+        "sequence": "AlbertForSequenceClassification",
+        "choice": "AlbertForMultipleChoice",
+        "span": "AlbertForQuestionAnswering",
+        "token": "AlbertForTokenClassification",
+    },
+    output_layers=BERT.output_layers,
+    absent={"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    fixed={
+        **{"num_hidden_groups": (1,), "inner_group_num": (1,)},
+        **{"position_embedding_type": ("absolute", None), "is_decoder": (False,)},
+    },
+    from_hf=(
+        (r"^(embeddings|encoder|pooler)\.", r"albert.\1."),
+        (f"^{THEIRS}attention\\.(query|key|value)\\.", rf"{OURS}attention.self.\1."),
+        (f"^{THEIRS}attention\\.", f"{OURS}attention.output."),
+        *((f"^{THEIRS}{re.escape(theirs)}", f"{OURS}{ours}") for ours, theirs in PARTS.items()),
+        (r"^albert\.encoder\.embedding_hidden_mapping_in\.", "bert.encoder.embeddings_project."),
+        (r"^albert\.pooler\.", "bert.pooler.dense."),
+        (r"^albert\.", "bert."),
+        (r"^predictions\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
+        (r"^predictions\.bias$", "cls.predictions.decoder.bias"),
+        (r"^predictions\.decoder\.", "cls.predictions.decoder."),
+        (r"^sop_classifier\.classifier\.", "cls.seq_relationship."),
+    ),
+    to_hf=(
+        *((f"^{OURS}{ours}", f"{THEIRS}{theirs}") for ours, theirs in PARTS.items()),
+        (r"^bert\.encoder\.embeddings_project\.", "albert.encoder.embedding_hidden_mapping_in."),
+        (r"^bert\.pooler\.dense\.", "albert.pooler."),
+        (r"^bert\.", "albert."),
+        (r"^cls\.predictions\.transform\.", "predictions."),
+        (r"^cls\.predictions\.decoder\.bias$", "predictions.bias"),
+        (r"^cls\.seq_relationship\.", "sop_classifier.classifier."),
+    ),
+)
+
+
+class AlbertConfig(FactorizedConfig):
+    """Config of ALBERT, whose embeddings are projected at any width, as in transformers."""
+
+    names: ClassVar[StateDictAdapter] = ALBERT
+
+    def training_flops(self, work: Workload) -> int:
+        same_width = self.embedding_size == self.hidden_size  # training_flops counts no projection then
+        return training_flops(self, work) + (6 * self.hidden_size**2 * work.tokens if same_width else 0)
+
+
+class AlbertEncoder(FactorizedEncoder):
+    """Stack that applies one block ``num_hidden_layers`` times."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__(replace(config, num_hidden_layers=1))
+        self.layers = config.num_hidden_layers
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """Return the shared block once per layer."""
+        return [self.layer[0]] * self.layers
+
+
+class Albert(FactorizedBert):
+    """ALBERT's encoder."""
+
+    Encoder = AlbertEncoder
+
+
+ARCHITECTURE = Architecture(config=AlbertConfig, encoder=Albert)

@@ -1,0 +1,170 @@
+"""Bidirectional LSTM language model after ELMo (Peters et al. 2018): a forward and a backward LSTM, never combined.
+
+The first half of a hidden state is the forward direction, the second half the backward one. Unlike the original, it
+reads the study's tokens instead of characters and does not clip cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from pipeline_src.common.registry import ArchitectureSpec
+from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.attention import Dropout, PackedBatch, QueryRows
+from pipeline_src.models.bert import Architecture, Bert, BertConfig, Encoder
+from pipeline_src.models.flops import Workload, head_flops
+
+SPEC = ArchitectureSpec(
+    even="hidden",  # half per direction
+    refused_objectives={
+        "clm": "one of its halves reads from the end; bilm is learnt by each half",
+        "tinybert": "it has no attention to imitate",
+    },
+)
+
+
+def run_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
+    """Run an LSTM over each sequence, [T, inputs] -> [T, outputs], in float32.
+
+    ``lengths`` of the sequences are on the host, which launches the kernels time step by time step.
+    """
+    order = time_major_order(layout)
+    batch_sizes = np.count_nonzero(lengths[:, None] > np.arange(lengths.max()), axis=0)
+    packed = PackedSequence(hidden.index_select(0, order).float(), torch.from_numpy(batch_sizes))
+    return _in_float32(lstm, packed).data.index_select(0, order.argsort())
+
+
+def run_padded_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tensor:
+    """Run a unidirectional LSTM as :func:`run_lstm` does, over padded sequences.
+
+    Padding comes after the tokens and does not affect them; the lengths need not be copied from the GPU.
+    """
+    rectangle = layout.pad(hidden.float()).transpose(0, 1)
+    return layout.unpad(_in_float32(lstm, rectangle).transpose(0, 1))
+
+
+def _in_float32(lstm: nn.LSTM, inputs: Any) -> Any:
+    # on a GPU, autocast uses float16 for LSTMs whatever its dtype, which underflows small gradients
+    with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+        return nn.LSTM.forward(lstm, inputs)[0]
+
+
+def time_major_order(layout: PackedBatch) -> Tensor:
+    """Return the tokens' order in a ``PackedSequence``: all first tokens, all second tokens, ..., int64 [T].
+
+    The longest sequence comes first, as in torch's ``pack_padded_sequence``, which synchronises with a GPU three times.
+    """
+    lengths = layout.cu_seqlens.diff()
+    by_length = lengths.sort(descending=True).indices
+    rank = by_length.argsort()
+    rank_of_token = torch.repeat_interleave(rank, lengths, output_size=len(layout.position))
+    return (layout.position * len(lengths) + rank_of_token).argsort()
+
+
+def reversed_positions(layout: PackedBatch) -> Tensor:
+    """Return the index of each token's mirror image in its sequence, int64 [T]."""
+    lengths = layout.cu_seqlens.diff()
+    ends = torch.repeat_interleave(layout.last, lengths, output_size=len(layout.position))
+    return ends - layout.position
+
+
+BILSTM = StateDictAdapter(
+    model_type="bilstm",
+    title="Bidirectional LSTM",
+    paper="Peters et al. 2018, [Deep contextualized word representations](https://arxiv.org/abs/1802.05365)",
+    classes={use: known for use, known in BERT.classes.items() if use != "left_to_right"},  # transformers has no BiLSTM
+    output_layers=BERT.output_layers,
+    from_hf=((r"^bilstm\.", "bert."),),
+    to_hf=((r"^bert\.", "bilstm."),),
+)
+
+
+@dataclass(frozen=True)
+class BiLSTMConfig(BertConfig):
+    """Config of the BiLSTM: ``intermediate_size`` units per direction, projected to half of ``hidden_size``."""
+
+    names: ClassVar[StateDictAdapter] = BILSTM
+
+    @property
+    def embedding_width(self) -> int:
+        return self.hidden_size // 2
+
+    def encoder_flops(self, work: Workload) -> int:
+        """Count four gates over input and previous output, then the projection.
+
+        The previous output of a sequence's first token needs no gradient.
+        """
+        units, half = self.intermediate_size, self.hidden_size // 2
+        each = 6 * (4 * units * 2 * half + units * half) * work.tokens - 2 * 4 * units * half * work.sequences
+        return 2 * self.num_hidden_layers * each
+
+    def training_flops(self, work: Workload) -> int:
+        return self.encoder_flops(work) + head_flops(self, work.predictions)
+
+
+class TokenVectors(nn.Module):
+    """Token embeddings, repeated for both directions."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_width)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
+        """[T] ids -> [T, H]; ignores ``token_type_ids``."""
+        return self.dropout(self.word_embeddings(ids).repeat(1, 2))
+
+
+class Layer(nn.Module):
+    """One layer of both directions."""
+
+    residual = True  # not in the first layer (allenai/bilm-tf, training.py)
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        half = config.hidden_size // 2
+        self.onward = nn.LSTM(half, config.intermediate_size, proj_size=half)
+        self.back = nn.LSTM(half, config.intermediate_size, proj_size=half)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the query rows."""
+        turned = reversed_positions(layout)
+        onward, back = self.dropout(hidden).chunk(2, dim=-1)
+        read = self._read(self.onward, onward, layout)
+        read_back = self._read(self.back, back.index_select(0, turned), layout).index_select(0, turned)
+        states = torch.cat([read, read_back], dim=-1)
+        states = states + hidden if self.residual else states
+        return states if rows is None else states.index_select(0, rows.index)
+
+    @staticmethod
+    def _read(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        if hidden.is_cuda:
+            return run_padded_lstm(lstm, hidden, layout)
+        return run_lstm(lstm, hidden, layout, np.asarray(layout.lengths))
+
+
+class BothDirections(Encoder):
+    """Stack of layers, all but the first with a residual connection."""
+
+    Block = Layer
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.layer[0].residual = False
+
+
+class BiLSTMEncoder(Bert):
+    """The BiLSTM encoder with a pooler over the first token, the last one of the backward direction."""
+
+    Embeddings = TokenVectors
+    Encoder = BothDirections
+
+
+ARCHITECTURE = Architecture(config=BiLSTMConfig, encoder=BiLSTMEncoder)

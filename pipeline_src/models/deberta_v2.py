@@ -1,0 +1,203 @@
+"""DeBERTa versions 2 and 3 (He et al. 2021; 2023): bucketed relative positions that share the content projections.
+
+Imported models may have the convolution of v2-xlarge; models pretrained here have none, as in version 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.common.names import shown
+from pipeline_src.common.registry import ArchitectureSpec
+from pipeline_src.models.adapter import StateDictAdapter
+from pipeline_src.models.attention import Dropout, PackedBatch, QueryRows
+from pipeline_src.models.bert import Architecture, LayerNorm
+from pipeline_src.models.deberta import (
+    DebertaBlock,
+    DebertaConfig,
+    DebertaEncoder,
+    DebertaModel,
+    DecoderQuery,
+    DisentangledAttention,
+    deberta_names,
+)
+from pipeline_src.models.flops import Workload
+
+SPEC = ArchitectureSpec(
+    refused_objectives={
+        "clm": "it reads both directions, and transformers has no class for one",
+        "tinybert": "its attention logits include relative positions, and a student's do not",
+    },
+    refused_pairs="its mask decoder reads another last layer than the label of a pair would",
+)
+
+
+CONVOLUTION = "bert.encoder.layer.0.convolution."
+DISCRIMINATOR = "discriminator_predictions."
+ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu}  # of the convolution
+
+
+@dataclass(frozen=True)
+class DebertaV2Config(DebertaConfig):
+    """Config with ``position_buckets`` buckets of relative positions on each side."""
+
+    names: ClassVar[StateDictAdapter] = deberta_names(
+        StateDictAdapter(
+            model_type="deberta-v2",
+            title="DeBERTa-v2",
+            paper="He et al. 2023, [DeBERTaV3](https://arxiv.org/abs/2111.09543)",
+            classes={
+                "pretraining": "DebertaV2ForMaskedLM",
+                "masked_words": "DebertaV2ForMaskedLM",
+                "next_sentence": "DebertaV2Model",
+                "encoder": "DebertaV2Model",
+                "sequence": "DebertaV2ForSequenceClassification",
+                "choice": "DebertaV2ForMultipleChoice",
+                "span": "DebertaV2ForQuestionAnswering",
+                "token": "DebertaV2ForTokenClassification",
+            },
+            output_layers={},
+            written={"share_att_key": True, "norm_rel_ebd": "layer_norm"},
+            absent={"share_att_key": False, "norm_rel_ebd": "none", "position_buckets": -1},
+            fixed={
+                **{"share_att_key": (True,), "norm_rel_ebd": ("layer_norm",)},
+                **{"conv_kernel_size": (0, 3), "conv_groups": (1,), "conv_act": tuple(ACTIVATIONS)},
+            },
+            from_hf=(
+                (r"\.attention\.self\.(query|key|value)_proj\.", r".attention.self.\1."),
+                (r"^bert\.encoder\.conv\.", CONVOLUTION),
+                (r"^mask_predictions\.classifi?er\.", f"{DISCRIMINATOR}dense_prediction."),
+                (r"^mask_predictions\.", DISCRIMINATOR),
+            ),
+            to_hf=(
+                (r"\.attention\.self\.(query|key|value)\.", r".attention.self.\1_proj."),
+                (f"^{CONVOLUTION}", "bert.encoder.conv."),
+                (f"^{DISCRIMINATOR}dense_prediction\\.", "mask_predictions.classifier."),
+                (f"^{DISCRIMINATOR}", "mask_predictions."),
+            ),
+        )
+    )
+    rtd_adds_cls: ClassVar[bool] = True
+    position_buckets: int = 256  # microsoft/DeBERTa, experiments/language_model; below 1: a row for each distance
+    conv_kernel_size: int = 0  # 3 in v2's xlarge
+    conv_act: str = "tanh"  # transformers' default; gelu in v2's xlarge
+
+    def __post_init__(self) -> None:
+        middle = self.position_buckets // 2
+        if self.position_buckets > 0 and self.max_position_embeddings - 1 > middle and not 0 < middle < self.reach - 1:
+            raise ValueError(f"max_relative_positions is {self.reach}, too few for position_buckets: {2 * middle}")
+
+    @classmethod
+    def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        hidden, heads, size = (raw.get(key) for key in ("hidden_size", "num_attention_heads", "attention_head_size"))
+        if size is not None and not (type(size) is type(heads) is int and size * heads == hidden):
+            raise ValueError(f"attention_head_size is {shown(size)}, not hidden_size / num_attention_heads")
+        return super().from_hf_config(raw)
+
+    @property
+    def half_table(self) -> int:
+        return self.position_buckets if self.position_buckets > 0 else self.reach
+
+    @property
+    def bucket_reach(self) -> int | None:
+        return self.reach if self.position_buckets > 0 else None
+
+    def training_flops(self, work: Workload) -> int:
+        return super().training_flops(work) + 6 * self.conv_kernel_size * self.hidden_size**2 * work.tokens
+
+
+class SharedAttention(DisentangledAttention):
+    """Disentangled attention that projects relative positions with the query and key layers."""
+
+    def __init__(self, config: DebertaConfig) -> None:
+        super().__init__(config)
+        self.query, self.key, self.value = (nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3))
+
+    def project_query(self, hidden: Tensor) -> Tensor:
+        """[R, H] -> queries [R, H]."""
+        return self.query(hidden)
+
+    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """[T, H] -> keys and values, [T, heads, head size] each."""
+        key, value = (layer(hidden).view(len(hidden), self.heads, -1) for layer in (self.key, self.value))
+        return key, value
+
+    def project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of relative positions [rows, H] -> as queries and as keys, [rows, H] each."""
+        return self.query(table), self.key(table)
+
+
+class DebertaV2Block(DebertaBlock):
+    """DeBERTa-v2's block."""
+
+    Attention = SharedAttention
+
+
+class Convolution(nn.Module):
+    """Convolution over each sequence, added to a residual and normalised (DeBERTa's bert.py, ``ConvLayer``)."""
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(config.hidden_size, config.hidden_size, config.conv_kernel_size)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.activation = ACTIVATIONS[config.conv_act]
+
+    def forward(self, hidden: Tensor, residual: Tensor, layout: PackedBatch, rows: QueryRows | None) -> Tensor:
+        """Convolve hidden [T, H] and add it to the residual, [T, H] or [R, H]; returns the residual's shape."""
+        taps = self.conv.weight.shape[2]
+        positions = torch.arange(len(hidden), device=hidden.device) if rows is None else rows.index
+        seen = []
+        for offset in range(-(taps // 2), taps // 2 + 1):
+            near = (positions + offset).clamp(0, len(hidden) - 1)
+            same = layout.position[near] == layout.position[positions] + offset  # otherwise in another sequence
+            seen.append(hidden.index_select(0, near) * same[:, None])
+        weight = self.conv.weight.transpose(1, 2).flatten(1)  # [H, taps x H]
+        mixed = F.linear(torch.cat(seen, 1), weight, self.conv.bias)
+        return self.LayerNorm(residual + self.activation(self.dropout(mixed)))
+
+
+class ConvolvedBlock(DebertaV2Block):
+    """First block of v2-xlarge: adds a convolution of its input to its output."""
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__(config)
+        self.convolution = Convolution(config)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        layout: PackedBatch,
+        rows: QueryRows | None = None,
+        decoder_query: DecoderQuery | None = None,
+    ) -> Tensor:
+        return self.convolution(hidden, super().forward(hidden, layout, rows, decoder_query), layout, rows)
+
+
+class DebertaV2Encoder(DebertaEncoder):
+    """Stack of blocks with a LayerNorm over the relative position embeddings."""
+
+    Block = DebertaV2Block
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__(config)
+        if config.conv_kernel_size:
+            self.layer[0] = ConvolvedBlock(config)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def table(self) -> Tensor:
+        return self.LayerNorm(super().table())
+
+
+class DebertaV2(DebertaModel):
+    """DeBERTa-v2's encoder."""
+
+    Encoder = DebertaV2Encoder
+
+
+ARCHITECTURE = Architecture(config=DebertaV2Config, encoder=DebertaV2)

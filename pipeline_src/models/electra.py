@@ -1,0 +1,110 @@
+"""ELECTRA's encoder (Clark et al. 2020): BERT with embeddings that may be narrower than the hidden size.
+
+Generator and discriminator are both encoders of this kind; pretraining is ``objectives/electra.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.common.registry import ArchitectureSpec
+from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter
+from pipeline_src.models.bert import INITIAL_STD, Architecture, Pooler
+from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
+
+SPEC = ArchitectureSpec(
+    factorized_embeddings=True,  # a narrower generator can share them
+)
+
+
+ELECTRA = StateDictAdapter(
+    model_type="electra",
+    title="ELECTRA",
+    paper=(
+        "Clark et al. 2020, "
+        "[ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators](https://arxiv.org/abs/2003.10555)"
+    ),
+    classes={
+        "pretraining": "ElectraForMaskedLM",
+        "masked_words": "ElectraForMaskedLM",
+        "replaced": "ElectraForPreTraining",
+        "next_sentence": "ElectraModel",
+        "left_to_right": "ElectraForCausalLM",
+        "encoder": "ElectraModel",
+        "sequence": "ElectraForSequenceClassification",
+        "choice": "ElectraForMultipleChoice",
+        "span": "ElectraForQuestionAnswering",
+        "token": "ElectraForTokenClassification",
+    },
+    output_layers=BERT.output_layers,
+    fixed={
+        **BERT.fixed,
+        **{"summary_type": ("first",), "summary_use_proj": (True,), "summary_activation": ("gelu",)},
+    },
+    from_hf=(
+        (r"^electra\.", "bert."),
+        (r"^generator_predictions\.", "cls.predictions.transform."),
+        (r"^generator_lm_head\.", "cls.predictions.decoder."),
+        (r"^sequence_summary\.summary\.", "bert.pooler.dense."),
+        *TWO_LAYERS_LOADED,
+        *BERT.from_hf,
+        (r"^(bert\.)?embeddings_project\.", "bert.encoder.embeddings_project."),
+    ),
+    to_hf=(
+        (r"^cls\.predictions\.transform\.", "generator_predictions."),
+        (r"^cls\.predictions\.decoder\.bias$", "generator_lm_head.bias"),
+        (r"^bert\.encoder\.embeddings_project\.", "bert.embeddings_project."),
+        (r"^bert\.pooler\.dense\.", "sequence_summary.summary."),
+        (r"^bert\.", "electra."),
+    ),
+    to_hf_tasks={"sequence": TWO_LAYERS_SAVED},
+)
+
+
+class ElectraConfig(FactorizedConfig):
+    """Config of ELECTRA, whose embeddings are projected only if they are narrower."""
+
+    names: ClassVar[StateDictAdapter] = ELECTRA
+
+    @property
+    def head_gelu(self) -> str:
+        return "none"  # of transformers' head, with any ``hidden_act``
+
+
+class Projection(nn.Linear):
+    """Projection of the embeddings to the hidden size, with Glorot initialisation (TensorFlow's default)."""
+
+    def custom_init(self) -> None:
+        self.weight.mul_(math.sqrt(2 / (self.in_features + self.out_features)) / INITIAL_STD)
+
+
+class ElectraEncoder(FactorizedEncoder):
+    """Stack of blocks that projects embeddings only if they are narrower than the hidden size."""
+
+    Projection = Projection
+
+    def __init__(self, config: ElectraConfig) -> None:
+        super().__init__(config)
+        if config.embedding_size == config.hidden_size:
+            self.embeddings_project = nn.Identity()
+
+
+class ElectraPooler(Pooler):
+    """Dense layer with GELU in transformers' task heads; pretraining does not train it, and the original has none."""
+
+    def forward(self, token: Tensor) -> Tensor:
+        return F.gelu(self.dense(token))
+
+
+class Electra(FactorizedBert):
+    """ELECTRA's encoder."""
+
+    Encoder = ElectraEncoder
+    Pooler = ElectraPooler
+
+
+ARCHITECTURE = Architecture(config=ElectraConfig, encoder=Electra)

@@ -1,0 +1,101 @@
+"""RoBERTa (Liu et al. 2019): BERT without token types, whose positions start after the padding id.
+
+Dynamic masking, packing, vocabulary and optimizer are not part of the encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from pipeline_src.common.registry import ArchitectureSpec
+from pipeline_src.config.model import ModelParams
+from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter
+from pipeline_src.models.bert import Architecture, Bert, BertConfig, Embeddings
+
+SPEC = ArchitectureSpec()
+
+
+ROBERTA = StateDictAdapter(
+    model_type="roberta",
+    title="RoBERTa",
+    paper="Liu et al. 2019, [RoBERTa: A Robustly Optimized BERT Pretraining Approach](https://arxiv.org/abs/1907.11692)",
+    classes={
+        "pretraining": "RobertaForMaskedLM",
+        "masked_words": "RobertaForMaskedLM",
+        "next_sentence": "RobertaModel",
+        "left_to_right": "RobertaForCausalLM",
+        "encoder": "RobertaModel",
+        "sequence": "RobertaForSequenceClassification",
+        "choice": "RobertaForMultipleChoice",
+        "span": "RobertaForQuestionAnswering",
+        "token": "RobertaForTokenClassification",
+    },
+    output_layers=BERT.output_layers,
+    absent={"layer_norm_eps": 1e-12, "type_vocab_size": 2, "pad_token_id": 1},
+    fixed=BERT.fixed,
+    from_hf=(
+        (r"^roberta\.", "bert."),
+        (r"^lm_head\.dense\.", "cls.predictions.transform.dense."),
+        (r"^lm_head\.layer_norm\.", "cls.predictions.transform.LayerNorm."),
+        (r"^lm_head\.bias$", "cls.predictions.decoder.bias"),
+        (r"^lm_head\.decoder\.", "cls.predictions.decoder."),
+        *TWO_LAYERS_LOADED,
+        *BERT.from_hf,
+    ),
+    to_hf=(
+        (r"^cls\.predictions\.decoder\.bias$", "lm_head.bias"),
+        (r"^cls\.predictions\.transform\.dense\.", "lm_head.dense."),
+        (r"^cls\.predictions\.transform\.LayerNorm\.", "lm_head.layer_norm."),
+        (r"^bert\.", "roberta."),
+    ),
+    to_hf_tasks={"sequence": TWO_LAYERS_SAVED},
+)
+
+
+@dataclass(frozen=True)
+class RobertaConfig(BertConfig):
+    """Config of RoBERTa, whose positions start at ``pad_token_id`` + 1 (fairseq, utils.py).
+
+    ``max_position_embeddings`` includes the unused positions.
+    """
+
+    names: ClassVar[StateDictAdapter] = ROBERTA
+    initializer_cutoff_factor: ClassVar[float | None] = None  # fairseq, modules/transformer_sentence_encoder.py
+    layer_norm_eps: float = 1e-5  # fairseq, modules/layer_norm.py
+    type_vocab_size: int = 1
+    pad_token_id: int = 0
+
+    @classmethod
+    def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
+        config = super().from_params(params, vocab_size, causal, **run)
+        positions = params.max_position_embeddings + config.first_position
+        return replace(config, type_vocab_size=1, max_position_embeddings=positions)
+
+    @property
+    def first_position(self) -> int:
+        return self.pad_token_id + 1
+
+    @property
+    def head_gelu(self) -> str:
+        return "none"  # of transformers' head, with any ``hidden_act``
+
+
+class RobertaEmbeddings(Embeddings):
+    """Embeddings with one token type, whose row is 0 in models made here, since fairseq has none."""
+
+    def custom_init(self) -> None:
+        """Zero the embeddings of padding and of the token type."""
+        super().custom_init()
+        self.token_type_embeddings.weight.zero_()
+        for table in (self.word_embeddings, self.position_embeddings):
+            table.weight[self.first_position - 1].zero_()
+
+
+class Roberta(Bert):
+    """RoBERTa's encoder."""
+
+    Embeddings = RobertaEmbeddings
+
+
+ARCHITECTURE = Architecture(config=RobertaConfig, encoder=Roberta)

@@ -1,0 +1,81 @@
+"""Layer distillation of TinyBERT (Jiao et al. 2020, section 3): attention logits and hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.bert import Bert, BertConfig
+from pipeline_src.models.losses import real_pairs
+
+TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}  # loss term -> weight, as in the paper
+
+
+def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
+    """Return the number of teacher layers per student layer.
+
+    Raises:
+        PipelineError: the numbers of layers or heads do not match.
+    """
+    if teacher.num_hidden_layers % student.num_hidden_layers:
+        raise PipelineError(
+            "layers that do not match the teacher's",
+            f"{student.num_hidden_layers}, and the teacher has {teacher.num_hidden_layers}",
+            where="model.num_hidden_layers",
+            hint="set it to a number that divides the teacher's",
+        )
+    if student.num_attention_heads != teacher.num_attention_heads:
+        raise PipelineError(
+            "heads that do not match the teacher's",
+            f"{student.num_attention_heads}, and the teacher has {teacher.num_attention_heads}",
+            where="model.num_attention_heads",
+            hint=f"set it to {teacher.num_attention_heads}, and model.hidden_size to a multiple of that",
+        )
+    return teacher.num_hidden_layers // student.num_hidden_layers
+
+
+def difference_counts(student: BertConfig, teacher: BertConfig, tokens: int, squares: int) -> dict[str, int]:
+    """Return the number of elements that each loss term sums per layer.
+
+    Args:
+        student, teacher: their configs.
+        tokens: total number of tokens.
+        squares: sum of squared lengths.
+    """
+    return {"scores": student.num_attention_heads * squares, "states": teacher.hidden_size * tokens}
+
+
+def layer_differences(
+    student: Bert, fit: nn.Module, teacher: Bert, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch
+) -> dict[str, Tensor]:
+    """Return the sum of squared differences over all layers for each term in ``TERMS``.
+
+    Padding is excluded; the original averages over it. The teacher gets no gradient.
+
+    Args:
+        student, teacher: encoders accepted by :func:`imitated_every`.
+        fit: projects the student's hidden states to the teacher's width.
+        ids, token_type_ids, layout: as in :meth:`Bert.hidden_states`.
+    """
+    every = imitated_every(student.config, teacher.config)
+    with torch.no_grad():
+        taught = teacher.hidden_states(ids, token_type_ids, layout)
+    states = student.hidden_states(ids, token_type_ids, layout)
+    real, scores = real_pairs(layout), []
+    theirs = teacher.encoder.blocks()
+    for number, block in enumerate(student.encoder.blocks()):
+        last = number * every + every - 1
+        with torch.no_grad():
+            wanted = theirs[last].attention_logits(taught[last], layout)
+        found = block.attention_logits(states[number], layout)
+        scores.append((found - wanted).float().masked_fill(~real, 0).square().sum())
+    fits = [
+        F.mse_loss(fit(own).float(), taught[number * every].float(), reduction="sum")
+        for number, own in enumerate(states)
+    ]
+    return {"scores": torch.stack(scores).sum(), "states": torch.stack(fits).sum()}

@@ -1,0 +1,111 @@
+"""Word vectors without context, averaged over a sequence (the CBoW baseline of GLUE).
+
+A baseline for the paper, frozen or fine-tuned, with or without a BiLSTM on top; without one, a pair is two means. The
+stage ``train_word_vectors`` writes its model folders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_src.common.registry import ArchitectureSpec
+from pipeline_src.config.model import ModelParams
+from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.attention import Dropout, PackedBatch, QueryRows
+from pipeline_src.models.bert import Architecture, Bert, BertConfig, Encoder
+from pipeline_src.models.flops import Workload, head_flops
+
+SPEC = ArchitectureSpec(
+    refused_objectives={
+        "clm": "the mean of a sequence holds what is to be predicted",
+        "electra": "a vector without context cannot tell what was replaced",
+        "distilbert": "a vector without context has no layer to distil",
+        "tinybert": "it has no attention to imitate",
+    },
+)
+
+
+WORD_VECTORS = StateDictAdapter(
+    model_type="word-vectors",
+    title="Word vectors",
+    paper="Mikolov et al. 2013, [Efficient Estimation of Word Representations](https://arxiv.org/abs/1301.3781)",
+    classes={use: known for use, known in BERT.classes.items() if use != "left_to_right"},  # transformers has none
+    output_layers=BERT.output_layers,
+    from_hf=((r"^word_vectors\.", "bert."),),
+    to_hf=((r"^bert\.", "word_vectors."),),
+)
+
+
+@dataclass(frozen=True)
+class WordVectorsConfig(BertConfig):
+    """Config of word vectors; the sizes of attention and feed-forward layers are unused."""
+
+    names: ClassVar[StateDictAdapter] = WORD_VECTORS
+    reads_texts_apart: ClassVar[bool] = True
+
+    @classmethod
+    def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
+        return cls(
+            vocab_size=vocab_size,
+            hidden_size=params.hidden_size,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            intermediate_size=params.hidden_size,
+            max_position_embeddings=params.max_position_embeddings,
+            hidden_dropout_prob=params.hidden_dropout_prob,
+            is_decoder=causal,
+            **run,
+        )
+
+    def training_flops(self, work: Workload) -> int:
+        return head_flops(self, work.predictions)
+
+
+class Vectors(nn.Module):
+    """Token embeddings."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
+        """[T] ids -> [T, H]; ignores ``token_type_ids``."""
+        return self.dropout(self.word_embeddings(ids))
+
+
+class Mean(nn.Module):
+    """Replace each sequence's first token, which the pooler reads, by the mean of the sequence."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the query rows."""
+        lengths = layout.cu_seqlens.diff()
+        sequence = torch.repeat_interleave(
+            torch.arange(layout.sequences, device=hidden.device), lengths, output_size=len(hidden)
+        )
+        sums = hidden.new_zeros(layout.sequences, hidden.shape[1]).index_add(0, sequence, hidden)
+        mixed = hidden.index_copy(0, layout.first, sums / lengths[:, None])
+        return mixed if rows is None else mixed.index_select(0, rows.index)
+
+
+class MeanEncoder(Encoder):
+    """Encoder of one layer without parameters."""
+
+    Block = Mean
+
+
+class WordVectors(Bert):
+    """Token embeddings, their mean, and a pooler that only fine-tuning trains."""
+
+    Embeddings = Vectors
+    Encoder = MeanEncoder
+
+
+ARCHITECTURE = Architecture(config=WordVectorsConfig, encoder=WordVectors)

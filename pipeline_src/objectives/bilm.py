@@ -1,0 +1,115 @@
+"""ELMo: predict the next token and the one before, each from its own side (Peters et al. 2018, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_src.common.registry import ObjectiveSpec
+from pipeline_src.config.schema import Section
+from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.bert import BertConfig, initialise, make_encoder
+from pipeline_src.models.flops import Workload
+from pipeline_src.models.losses import linear_cross_entropy
+from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.pretraining.validation import ValidationSet, measure_validation
+from pipeline_src.training.loop import LossTerm
+from pipeline_src.training.objective import PretrainingObjective, SavedModel
+
+SPEC = ObjectiveSpec(
+    corruption="left_to_right",
+    refused_pairs="nothing reads both of a pair's segments",
+    only_architectures=("bilstm",),  # its directions never meet; another encoder would see the tokens to predict
+)
+
+
+class LanguageModels(nn.Module):
+    """Two language models that share the embeddings, which are the decoder's weight too."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.bert = make_encoder(config)
+        decoder = nn.Linear(config.embedding_width, config.vocab_size)
+        self.cls = nn.ModuleDict({"predictions": nn.ModuleDict({"decoder": decoder})})
+        self.tie()
+
+    def tie(self) -> None:
+        self.cls["predictions"]["decoder"].weight = self.bert.embeddings.word_embeddings.weight
+
+    def halves(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None) -> Sequence[Tensor]:
+        """Return the forward-direction and the backward-direction hidden states, [T, H / 2] each."""
+        layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
+        return self.bert.encode(ids, segments, layout).chunk(2, dim=-1)
+
+    def forward(
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the logits of the next token at ``predicted`` [P, vocab_size], and of pairs, all 0, [B, 2]."""
+        forward = self.halves(ids, segments, cu_seqlens, max_seqlen)[0]
+        logits = self.cls["predictions"]["decoder"](forward.index_select(0, predicted))
+        return logits, logits.new_zeros(len(cu_seqlens) - 1, 2)
+
+
+class BiLMObjective(PretrainingObjective[TensorBatch]):
+    """The mean of both directions' losses; the curve's ``mlm`` is that of the next token."""
+
+    terms: ClassVar[Mapping[str, float]] = {"mlm": 0.5, "backward": 0.5}
+    validation_columns: ClassVar[Sequence[str]] = ("mlm_loss", "mlm_accuracy")
+    causal: ClassVar[bool] = False
+
+    def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
+        super().__init__(config, pairs, objective_params)
+        self.model = LanguageModels(config)
+        self.model.bert.pooler.requires_grad_(False)  # nothing reads it
+        self.weights = dict(self.terms)
+
+    @property
+    def learns(self) -> str:
+        return "the next word from those before it, and each from those after it"
+
+    def tie(self) -> None:
+        self.model.tie()
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Initialise on the CPU, so that every machine starts from the same weights."""
+        initial = LanguageModels(self.config)
+        initialise(initial, generator)
+        self.model.load_state_dict(initial.state_dict())
+
+    def count(self, batch: TensorBatch) -> dict[str, int]:
+        """Return the predicted tokens of each direction, and the batch's counts."""
+        predictions = batch.counts["predictions"]
+        return {"mlm": predictions, "backward": predictions, **batch.counts}
+
+    def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
+        """Return the summed losses of both directions; a token is predicted at its neighbour."""
+        halves = self.model.halves(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
+        decoder, before = self.model.cls["predictions"]["decoder"], batch.predicted
+        targets = {"mlm": (before, batch.labels), "backward": (before + 1, batch.ids.index_select(0, before))}
+        return {
+            term: LossTerm(*linear_cross_entropy(half.index_select(0, at), decoder.weight, decoder.bias, labels))
+            for half, (term, (at, labels)) in zip(halves, targets.items(), strict=True)
+        }
+
+    def training_flops(self, work: Workload) -> int:
+        """Return the FLOPs of the encoder, and of two decodings at each predicted position."""
+        head = 2 * 6 * self.config.embedding_width * self.config.vocab_size * work.predictions
+        return self.config.encoder_flops(work) + head
+
+    def measure(self, validation: ValidationSet) -> dict[str, float]:
+        """Return the forward direction's figures, see :func:`measure_validation`."""
+        return measure_validation(self.model, validation.examples, validation.train_counts, validation.distributed)
+
+    def saved_models(self) -> dict[str, SavedModel]:
+        return {"": SavedModel(self.model, self.config, self.config.names.classes["pretraining"])}
+
+    def token_logits(
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
+    ) -> Tensor:
+        return self.model(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
+
+
+OBJECTIVE = BiLMObjective

@@ -1,0 +1,219 @@
+"""DistilBERT (Sanh et al. 2019): learn a larger model's logits and last hidden states, and masked tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.registry import ObjectiveSpec
+from pipeline_src.config.pretrain import DistilBertParams
+from pipeline_src.config.schema import Section
+from pipeline_src.models.attention import PackedBatch, QueryRows
+from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise
+from pipeline_src.models.flops import Workload
+from pipeline_src.models.losses import distillation_loss, spread_layers
+from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.pretraining.validation import ValidationSet, measure_terms, measure_validation
+from pipeline_src.training.loop import LossTerm
+from pipeline_src.training.objective import PretrainingObjective, SavedModel
+
+SPEC = ObjectiveSpec(
+    needs_teacher=True,
+)
+
+
+COPIED = (
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+)  # equal, to copy layers
+
+
+class DistilBertObjective(PretrainingObjective[TensorBatch]):
+    """``kl``: divergence from the teacher's token probabilities; ``mlm``; ``cosine``: of the last hidden states.
+
+    ``loss_on`` restricts the first alone, as the original's ``restrict_ce_to_mask``. Teacher and student see the same
+    masked text; the teacher has no dropout and no gradients.
+
+    Attributes:
+        model: the student.
+    """
+
+    terms: ClassVar[Mapping[str, float]] = {"kl": 5.0, "mlm": 2.0, "cosine": 1.0}
+    validation_columns: ClassVar[Sequence[str]] = ("mlm_loss", "mlm_accuracy", "kl_loss", "cosine_loss")
+    causal: ClassVar[bool] = False
+    objective_params: DistilBertParams
+    teacher: BertForMaskedLM
+
+    def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
+        super().__init__(config, pairs, objective_params or DistilBertParams())
+        self.model = BertForMaskedLM(config)
+        params = self.objective_params
+        weights = {"kl": params.alpha_ce, "mlm": params.alpha_mlm, "cosine": params.alpha_cos}
+        self.weights = {name: weight for name, weight in weights.items() if weight}
+        if self.weights.keys() == {"cosine"}:  # nothing reads the head, whose matrix is the embeddings'
+            table = self.model.bert.embeddings.word_embeddings.weight
+            for parameter in self.model.cls.parameters():
+                parameter.requires_grad_(parameter is table)
+
+    @classmethod
+    def build_teacher(cls, config: BertConfig) -> nn.Module:
+        return BertForMaskedLM(config)
+
+    def set_teacher(self, teacher: nn.Module) -> None:
+        """Set the teacher.
+
+        Raises:
+            PipelineError: its sizes differ from the student's, and a loss or the initialisation needs equal ones.
+        """
+        super().set_teacher(teacher)
+        theirs, copies = self.teacher.bert.config, self.objective_params.init == "teacher"
+        same = COPIED if copies else ("hidden_size",) if self.objective_params.alpha_cos else ()
+        for name in same:
+            if getattr(theirs, name) != getattr(self.config, name):
+                raise PipelineError(
+                    "a teacher of another shape",
+                    f"{name} {getattr(theirs, name)}, not {getattr(self.config, name)}",
+                    where="pretrain.teacher",
+                    hint="make the block model as the teacher is, or set objectives.distilbert.init to random"
+                    + (" and cosine to 0" if name == "hidden_size" else ""),
+                )
+        if copies and encoder_names(self.model) - encoder_names(self.teacher):
+            raise PipelineError(
+                "a teacher whose layers are of other parts", theirs.names.title, where="pretrain.teacher",
+                hint=f"give one of {self.config.names.title}, or set objectives.distilbert.init to random",
+            )  # fmt: skip
+        if copies and self.config.num_hidden_layers > theirs.num_hidden_layers:
+            raise PipelineError(
+                "a student of more layers than its teacher", self.config.num_hidden_layers, where=
+                "model.num_hidden_layers",
+                hint=f"set it to at most {theirs.num_hidden_layers}",
+            )  # fmt: skip
+
+    @property
+    def learns(self) -> str:
+        return "what a larger model makes of masked words"
+
+    def tie(self) -> None:
+        self.model.tie()
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Initialise on the CPU; with ``init: teacher``, copy all that the teacher has."""
+        initial = BertForMaskedLM(self.config)
+        initialise(initial, generator)
+        if self.objective_params.init == "teacher":
+            copy_layers(initial, self.teacher)
+        self.model.load_state_dict(initial.state_dict())
+
+    def count(self, batch: TensorBatch) -> dict[str, int]:
+        """Return the tokens of each term, and the batch's counts."""
+        here = batch.counts["tokens" if self.objective_params.loss_on == "all" else "predictions"]
+        counts = {"kl": here, "mlm": batch.counts["predictions"], "cosine": batch.counts["tokens"]}
+        return {**{name: counts[name] for name in self.weights}, **batch.counts}
+
+    def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
+        """Return the summed losses; no logits are kept."""
+        # one each: a layout may cache what depends on the width of heads
+        of_teacher, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
+        rows, predicted = None, batch.predicted
+        if not self.reads_all_tokens:
+            rows, predicted = QueryRows.of(batch.rows, batch.row_starts, batch.max_rows), batch.predicted_rows
+        with torch.no_grad():
+            taught = self.teacher.bert.decode(batch.ids, batch.segments, of_teacher, rows)
+        hidden = self.model.bert.decode(batch.ids, batch.segments, layout, rows)
+        words = self.model.cls["predictions"]
+        terms = {}
+        if "mlm" in self.weights:
+            terms["mlm"] = LossTerm(*words.loss(hidden.index_select(0, predicted), batch.labels))
+        every = hidden, taught
+        if "kl" in self.weights:
+            if self.objective_params.loss_on == "predicted":
+                hidden, taught = (states.index_select(0, predicted) for states in (hidden, taught))
+            with torch.no_grad():
+                wanted = self.teacher.cls["predictions"].lazy_logits(taught)
+            entries = self.config.vocab_size  # the teacher's table may have more rows, of no token
+            wanted = wanted._replace(weight=wanted.weight[:entries], bias=wanted.bias[:entries])
+            terms["kl"] = LossTerm(
+                distillation_loss(words.lazy_logits(hidden), wanted, self.objective_params.temperature)
+            )
+        if "cosine" in self.weights:
+            one, other = (states.float() for states in every)
+            terms["cosine"] = LossTerm((1 - F.cosine_similarity(one, other)).sum())
+        return terms
+
+    @property
+    def reads_all_tokens(self) -> bool:
+        """Whether a loss reads the last layer at every token."""
+        return self.objective_params.loss_on == "all" or "cosine" in self.weights
+
+    def training_flops(self, work: Workload) -> int:
+        """Return the FLOPs of the student's training, and of the teacher's forward pass, a third of its training."""
+        if self.reads_all_tokens:
+            work = work._replace(rows=work.tokens, row_pairs=work.squares)
+        if self.objective_params.loss_on == "all":
+            work = work._replace(predictions=work.tokens)
+        return self.config.training_flops(work) + self.teacher.bert.config.training_flops(work) // 3
+
+    def measure(self, validation: ValidationSet) -> dict[str, float]:
+        """Return the student's MLM figures, ``kl_loss`` and ``cosine_loss``."""
+        examples, distributed = validation.examples, validation.distributed
+        figures = measure_validation(self.model, examples, validation.train_counts, distributed)
+        return measure_terms(self, examples, distributed) | figures
+
+    def saved_models(self) -> dict[str, SavedModel]:
+        return {"": SavedModel(self.model, self.config, self.config.names.classes["masked_words"])}
+
+    def token_logits(
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
+    ) -> Tensor:
+        return self.model(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
+
+
+def encoder_names(model: BertForMaskedLM) -> set[str]:
+    """Return the names of an encoder's parameters, with ``*`` for the number of a layer."""
+    return {re.sub(r"\d+", "*", name) for name, _ in model.bert.encoder.named_parameters()}
+
+
+def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
+    """Copy the teacher's embeddings, head and evenly spaced layers, as far as the student has them.
+
+    Position embeddings with another offset than the teacher's keep their initial values.
+    """
+    ours, theirs = student.bert.config, teacher.bert.config
+    layers = spread_layers(ours.num_hidden_layers, theirs.num_hidden_layers)
+    alike = ours.max_position_embeddings - ours.longest_input == theirs.max_position_embeddings - theirs.longest_input
+    known = dict(teacher.named_parameters())
+    with torch.no_grad():
+        for name, parameter in student.named_parameters():
+            taken = re.sub(r"(\.layer\.)(\d+)", lambda found: f"{found[1]}{layers[int(found[2])]}", name)
+            if taken in known and (alike or "position_embeddings" not in name):
+                parameter.copy_(_rows_of(known[taken], parameter, taken))
+
+
+def _rows_of(theirs: Tensor, ours: Tensor, name: str) -> Tensor:
+    """Return the first rows of a teacher's tensor; of relative positions those in the middle.
+
+    Raises:
+        PipelineError: its width differs, or it has fewer rows.
+    """
+    more = len(theirs) - len(ours)
+    if more < 0 or theirs.shape[1:] != ours.shape[1:]:
+        raise PipelineError(
+            "a teacher of another shape", f"{name} {tuple(theirs.shape)}, not {tuple(ours.shape)}",
+            where="pretrain.teacher",
+            hint="make the block model as the teacher is (model.embedding_size too), or set "
+            "objectives.distilbert.init "
+            "to random",
+        )  # fmt: skip
+    first = more // 2 if name.endswith("rel_embeddings.weight") else 0
+    return theirs[first : first + len(ours)]
+
+
+OBJECTIVE = DistilBertObjective

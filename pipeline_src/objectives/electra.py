@@ -1,0 +1,446 @@
+"""ELECTRA (Clark et al. 2020): a small generator fills masked tokens in, and the encoder detects the replaced ones.
+
+The discriminator is the model of the study; the generator is saved in its subfolder ``generator``. In the paper's
+ablations the model predicts the original tokens instead, or is trained on the masked positions alone (section 3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.registry import ObjectiveSpec
+from pipeline_src.config.pretrain import ElectraParams
+from pipeline_src.config.schema import Section
+from pipeline_src.models.attention import PackedBatch, QueryRows
+from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise, make_encoder
+from pipeline_src.models.flops import Workload
+from pipeline_src.models.losses import LazyLogits, aligned, chunks
+from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.pretraining.validation import ValidationSet, measure_validation, shared_batches
+from pipeline_src.training.loop import LossTerm
+from pipeline_src.training.objective import PretrainingObjective, SavedModel
+from pipeline_src.training.prefetch import to_device
+
+SPEC = ObjectiveSpec()
+
+
+BINS, MAX_LOGIT = 4096, 16.0  # of the histogram of logits from which the area under the ROC curve is computed
+
+
+class FilledText(NamedTuple):
+    """A batch with the generator's samples at the masked positions, and the N positions that a model predicts on.
+
+    Attributes:
+        ids, segments, layout: of all T tokens.
+        rows: positions at which the last block is computed; None for all.
+        query: indices of the N positions among the rows, int64 [N]; None for all.
+        seen, labels: input and original tokens at the N positions, int64 [N].
+    """
+
+    ids: Tensor
+    segments: Tensor
+    layout: PackedBatch
+    rows: QueryRows | None
+    query: Tensor | None
+    seen: Tensor
+    labels: Tensor
+
+    def pick(self, values: Tensor) -> Tensor:
+        """Select the N positions from values of the rows, [R, ...] -> [N, ...]."""
+        return values if self.query is None else values.index_select(0, self.query)
+
+
+class DiscriminatorHead(nn.Module):
+    """One logit per token, positive if it was replaced (ELECTRA, section 3.1)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense_prediction = nn.Linear(config.hidden_size, 1)
+        self.approximate = config.gelu
+
+    def forward(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        """Return the logits [R] of hidden states [R, H] with the layout of their sequences."""
+        inner = F.gelu(self.dense(hidden), approximate=self.approximate)
+        return self.dense_prediction(inner).squeeze(-1)
+
+
+class FirstTokenHead(DiscriminatorHead):
+    """Add the hidden state of a sequence's first token to each (microsoft/DeBERTa, LMMaskPredictionHead)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        first = torch.arange(len(hidden), device=hidden.device) - layout.position
+        return super().forward(self.LayerNorm(hidden + hidden.index_select(0, first)), layout)
+
+
+class AddedTable(nn.Module):
+    """A discriminator's own embeddings, added to the generator's, which get no gradient from it.
+
+    Gradient-disentangled embedding sharing (DeBERTa-v3, He et al. 2023, section 3.2). The sum of both is saved.
+    """
+
+    def __init__(self, base: nn.Embedding) -> None:
+        super().__init__()
+        self.base = (base,)  # a tuple, so that its parameters are not this module's too
+        self.weight = nn.Parameter(torch.empty_like(base.weight))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return F.embedding(rows, self.base[0].weight.detach()) + F.embedding(rows, self.weight)
+
+    def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = (self.base[0].weight + self.weight).detach()
+
+
+class Discriminator(nn.Module):
+    """The encoder without a pooler, and the head for replaced token detection (RTD).
+
+    Attributes:
+        term: name of its loss.
+        use: key of the class that transformers loads it with, in ``models.adapter``.
+        learns: for the model card.
+    """
+
+    term: ClassVar[str] = "rtd"
+    use: ClassVar[str] = "replaced"
+    learns: ClassVar[str] = "telling the words of a text from those that a generator put there"
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = make_encoder(config)
+        self.bert.pooler = nn.Identity()
+        self.discriminator_predictions = (FirstTokenHead if config.rtd_adds_cls else DiscriminatorHead)(config)
+
+    def tie(self) -> None:
+        pass
+
+    def logits(self, text: FilledText) -> Tensor:
+        """Return the logits at the N positions."""
+        hidden = self.bert.encode(text.ids, text.segments, text.layout, text.rows)
+        layout = text.layout if text.rows is None else text.rows.layout
+        return text.pick(self.discriminator_predictions(hidden, layout))
+
+    def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
+        """Return the summed binary cross-entropy (nats) and the number of correct predictions."""
+        logits, replaced = self.logits(text), text.seen != text.labels
+        loss = F.binary_cross_entropy_with_logits(logits.float(), replaced.float(), reduction="sum")
+        return loss, ((logits > 0) == replaced).sum()
+
+    def training_flops(self, work: Workload, positions: int) -> int:
+        """Return the FLOPs of the encoder, and 6 (H^2 + H) for each of the N positions."""
+        hidden = self.config.hidden_size
+        return self.config.training_flops(work._replace(predictions=0)) + 6 * (hidden**2 + hidden) * positions
+
+    def sums(self, text: FilledText) -> list[float]:
+        """Return the inputs of :meth:`figures`, to be summed over batches: the loss, and histograms of the logits."""
+        logits, replaced = self.logits(text).float(), text.seen != text.labels
+        loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum")
+        bins = ((logits + MAX_LOGIT) * (BINS / (2 * MAX_LOGIT))).long().clamp(0, BINS - 1)
+        return [float(loss), *torch.bincount(bins + BINS * replaced.long(), minlength=2 * BINS).tolist()]
+
+    def figures(self, sums: list[float]) -> dict[str, float]:
+        """Return ``rtd_loss`` and ``rtd_accuracy`` over all positions.
+
+        ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the others; ``rtd_auc`` is the area
+        under the ROC curve.
+        """
+        original, replaced = np.array(sums[1:]).reshape(2, BINS)
+        total = original.sum() + replaced.sum()
+        correct = original[: BINS // 2].sum(), replaced[BINS // 2 :].sum()
+        return {
+            "rtd_loss": sums[0] / total,
+            "rtd_accuracy": sum(correct) / total,
+            "rtd_specificity": correct[0] / max(1.0, original.sum()),
+            "rtd_recall": correct[1] / max(1.0, replaced.sum()),
+            "rtd_auc": area_under_curve(original, replaced),
+        }
+
+
+def area_under_curve(negatives: np.ndarray, positives: np.ndarray) -> float:
+    """Return the area under the ROC curve of two histograms over ascending logits, [bins] each; ties count half."""
+    below = np.cumsum(negatives) - negatives / 2
+    pairs = negatives.sum() * positives.sum()
+    return float(positives @ below / pairs) if pairs else 0.5
+
+
+class ReplaceMLM(BertForMaskedLM):
+    """Predict the original tokens with the MLM head, at positions with a generator's samples (section 3.4).
+
+    For its attributes see :class:`Discriminator`.
+    """
+
+    term: ClassVar[str] = "words"
+    use: ClassVar[str] = "masked_words"
+    learns: ClassVar[str] = "what words of a text were before a generator put others there"
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.config = config
+
+    def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropy (nats) and the number of correct predictions."""
+        return self.cls["predictions"].loss(self.decoded(text), text.labels)
+
+    def decoded(self, text: FilledText) -> Tensor:
+        """Return the inputs of the head at the N positions, [N, H]."""
+        return text.pick(self.bert.decode(text.ids, text.segments, text.layout, text.rows))
+
+    def training_flops(self, work: Workload, positions: int) -> int:
+        """Return the FLOPs of masked language modelling with N predictions."""
+        return self.config.training_flops(work._replace(predictions=positions))
+
+    def sums(self, text: FilledText) -> list[float]:
+        """Return the inputs of :meth:`figures`, to be summed over batches."""
+        loss, correct = self.loss(text)
+        return [float(loss), float(correct), float(len(text.labels))]
+
+    def figures(self, sums: list[float]) -> dict[str, float]:
+        """Return ``words_loss`` and ``words_accuracy`` over all positions."""
+        loss, correct, total = sums
+        return {"words_loss": loss / max(1.0, total), "words_accuracy": correct / max(1.0, total)}
+
+
+class AllTokensMLM(ReplaceMLM):
+    """Predict every token, or copy it from the input (section 3.4).
+
+    With the copy probability D, a sigmoid over a token's hidden state, the input token gets D, and every token of the
+    vocabulary 1 - D times its softmax.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.copy_gate = nn.Linear(config.hidden_size, 1)
+
+    def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
+        """Return the summed loss and the number of correct predictions."""
+        hidden = self.decoded(text)
+        gates = self.copy_gate(hidden).squeeze(-1)
+        return copying_cross_entropy(self.cls["predictions"].lazy_logits(hidden), gates, text.seen, text.labels)
+
+    def training_flops(self, work: Workload, positions: int) -> int:
+        """Add 6 H a position for the gate."""
+        return super().training_flops(work, positions) + 6 * self.config.hidden_size * positions
+
+
+def copying_cross_entropy(
+    lazy_logits: LazyLogits, gates: Tensor, seen: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the sum of -log(D [seen = label] + (1 - D) softmax(label)), float32, and the number correct.
+
+    Logits are computed in chunks, and again in the backward pass, so that they are never held at once.
+
+    Args:
+        lazy_logits: inputs, weight and bias of the N logits.
+        gates: logits of D, [N].
+        seen, labels: input and original tokens, int64 [N].
+    """
+    loss, correct = lazy_logits.inner.new_zeros((), dtype=torch.float32), labels.new_zeros(())
+    weight, bias = aligned(lazy_logits.weight, lazy_logits.bias)
+    for rows in chunks(len(labels), len(weight)):
+        some = (lazy_logits.inner[rows], weight, bias, gates[rows], seen[rows], labels[rows])
+        chunk_loss, chunk_correct = checkpoint(_mixed, *some, use_reentrant=False)
+        loss, correct = loss + chunk_loss, correct + chunk_correct
+    return loss, correct
+
+
+def _mixed(
+    inner: Tensor, weight: Tensor, bias: Tensor, gates: Tensor, seen: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    log_softmax = F.linear(inner, weight, bias).float().log_softmax(1)
+    copied, predicted = F.logsigmoid(gates.float()), F.logsigmoid(-gates.float())
+
+    def predict(tokens: Tensor) -> Tensor:
+        return predicted + log_softmax.gather(1, tokens[:, None]).squeeze(1)
+
+    label = torch.where(seen == labels, torch.logaddexp(copied, predict(labels)), predict(labels))
+    with torch.no_grad():
+        best = torch.maximum(predicted + log_softmax.amax(1), torch.logaddexp(copied, predict(seen)))
+        correct = (label >= best).sum()
+    return -label.sum(), correct
+
+
+TABLES = ("word_embeddings", "position_embeddings")  # disentangled as in DeBERTa-v3's code
+MODELS: dict[tuple[str, str], type[Discriminator | ReplaceMLM]] = {  # by disc_target and disc_loss_on
+    ("rtd", "all"): Discriminator,
+    ("rtd", "predicted"): Discriminator,  # "ELECTRA 15%"
+    ("mlm", "predicted"): ReplaceMLM,
+    ("mlm", "all"): AllTokensMLM,
+}
+
+
+class ElectraObjective(PretrainingObjective[TensorBatch]):
+    """The generator's MLM loss, and ``disc_weight`` times the loss of the model that reads its samples.
+
+    No gradient passes through the samples. A token that the generator predicts correctly counts as original.
+
+    Attributes:
+        model: the discriminator, or the model of an ablation.
+        generator: a narrower masked language model.
+    """
+
+    terms: ClassVar[Mapping[str, float]] = {"mlm": 1.0, "rtd": 50.0, "words": 50.0}
+    validation_columns: ClassVar[Sequence[str]] = (
+        *("mlm_loss", "mlm_accuracy", "rtd_loss", "rtd_recall", "rtd_specificity", "rtd_auc"),
+        *("words_loss", "words_accuracy", "replaced"),
+    )
+    causal: ClassVar[bool] = False
+    objective_params: ElectraParams
+
+    def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
+        super().__init__(config, pairs, objective_params or ElectraParams())
+        params = self.objective_params
+        self.generator_config = generator_config(config, params)
+        self.model = MODELS[params.disc_target, params.disc_loss_on](config)
+        self.generator = BertForMaskedLM(self.generator_config)
+        if params.embeddings != "separate":
+            if self.generator_config.embedding_width != config.embedding_width:
+                raise PipelineError(
+                    "a generator of another width cannot share these embeddings",
+                    f"{self.generator_config.hidden_size}, not {config.hidden_size}",
+                    where="objectives.electra.generator_width",
+                    hint="set it to 1, set embeddings: separate, or take an architecture whose embeddings have a "
+                    "width of their own, such as electra",
+                )
+        if params.embeddings == "shared":
+            self.generator.bert.embeddings = self.model.bert.embeddings
+            self.generator.tie()
+        if params.embeddings == "disentangled":
+            for name in TABLES:
+                table = getattr(self.generator.bert.embeddings, name, None)
+                if table is not None:  # not every encoder has position embeddings
+                    setattr(self.model.bert.embeddings, name, AddedTable(table))
+        if params.embeddings != "shared" and params.disc_target == "rtd" and config.has_mask_decoder:
+            # DeBERTa's mask decoder alone reads positions, and a discriminator has none: this table is unused
+            self.model.bert.embeddings.position_embeddings.requires_grad_(False)
+        self.weights = {"mlm": 1.0, self.model.term: params.disc_weight}
+
+    @property
+    def learns(self) -> str:
+        return self.model.learns
+
+    def tie(self) -> None:
+        self.model.tie()
+        self.generator.tie()
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Initialise on the CPU, so that every machine starts from the same weights."""
+        initial = ElectraObjective(self.config, self.pairs, self.objective_params)
+        initialise(initial, generator)
+        for table in initial.added():
+            nn.init.zeros_(table.weight)
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters(), initial.parameters(), strict=True):
+                parameter.copy_(value)
+
+    def added(self) -> list[AddedTable]:
+        """Return the discriminator's added embeddings; none unless embeddings are disentangled."""
+        return [part for part in self.model.bert.embeddings.children() if isinstance(part, AddedTable)]
+
+    def after_loading(self) -> None:
+        """Subtract the generator's embeddings from the loaded ones, which are the sum of both."""
+        with torch.no_grad():
+            for table in self.added():
+                table.weight.sub_(table.base[0].weight)
+
+    def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
+        """Clip both networks together if they share embeddings; otherwise ``disc_weight`` would scale the generator."""
+        if self.objective_params.embeddings == "shared":
+            return super().gradient_clip_groups()
+        return [list(self.model.parameters()), list(self.generator.parameters())]
+
+    def count(self, batch: TensorBatch) -> dict[str, int]:
+        """Return the predicted tokens, the model's positions, and the batch's counts."""
+        positions = batch.counts["tokens" if self.objective_params.disc_loss_on == "all" else "predictions"]
+        return {"mlm": batch.counts["predictions"], self.model.term: positions, **batch.counts}
+
+    def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
+        """Return both summed losses."""
+        words, text = self.fill(batch)
+        return {"mlm": words, self.model.term: LossTerm(*self.model.loss(text))}
+
+    def fill(self, batch: TensorBatch) -> tuple[LossTerm, FilledText]:
+        """Return the generator's loss, and the text with its samples, which ``batch.draws`` decide."""
+        assert batch.draws is not None
+        # one each: a layout may cache what depends on the width of heads
+        of_generator, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
+        rows = QueryRows.of(batch.rows, batch.row_starts, batch.max_rows)
+        hidden = self.generator.bert.decode(batch.ids, batch.segments, of_generator, rows)
+        hidden = hidden.index_select(0, batch.predicted_rows)
+        loss, correct, sampled = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.draws)
+        filled = batch.ids.index_copy(0, batch.predicted, sampled)
+        if self.objective_params.disc_loss_on == "all":
+            original = batch.ids.index_copy(0, batch.predicted, batch.labels)
+            text = FilledText(filled, batch.segments, layout, None, None, filled, original)
+        else:
+            text = FilledText(filled, batch.segments, layout, rows, batch.predicted_rows, sampled, batch.labels)
+        return LossTerm(loss, correct), text
+
+    def training_flops(self, work: Workload) -> int:
+        """Return the FLOPs of both models; the generator's last block runs on the predicted positions alone.
+
+        So does the discriminator's with ``disc_loss_on: predicted``.
+        """
+        positions, read = work.predictions, work
+        if self.objective_params.disc_loss_on == "all":
+            positions, read = work.tokens, work._replace(rows=work.tokens, row_pairs=work.squares)
+        return self.generator_config.training_flops(work) + self.model.training_flops(read, positions)
+
+    @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
+    def measure(self, validation: ValidationSet) -> dict[str, float]:
+        """Return the generator's MLM figures, the model's figures, and ``replaced``.
+
+        ``replaced`` is the share of the predicted tokens that the generator predicts incorrectly. Near 0 the generator
+        is too good to learn from (ELECTRA, section 3.2), and always answering "original" is nearly always correct.
+        """
+        examples, distributed = validation.examples, validation.distributed
+        figures = measure_validation(self.generator, examples, validation.train_counts, distributed)
+        self.eval()
+        sums, device = np.zeros(0), distributed.device
+        for batch, counts in shared_batches(examples, distributed):
+            with distributed.autocast():
+                _, text = self.fill(to_device(TensorBatch.of(batch), device))
+                found = np.array([float((text.seen != text.labels).sum()), len(batch.labels), *self.model.sums(text)])
+            sums = counts * found + (sums if len(sums) else 0)
+        replaced, predictions, *model_sums = distributed.all_reduce(sums.tolist())
+        return figures | self.model.figures(model_sums) | {"replaced": replaced / max(1.0, predictions)}
+
+    def saved_models(self) -> dict[str, SavedModel]:
+        classes = self.config.names.classes
+        return {
+            "": SavedModel(self.model, self.config, classes.get(self.model.use, classes["encoder"])),
+            "generator": SavedModel(self.generator, self.generator_config, classes["masked_words"]),
+        }
+
+    def token_logits(
+        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
+    ) -> Tensor:
+        return self.generator(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
+
+
+def generator_config(config: BertConfig, params: ElectraParams) -> BertConfig:
+    """Return the generator's config: a fraction of the discriminator's sizes, and at most that of its heads."""
+    hidden = max(1, round(params.generator_width * config.hidden_size))
+    heads = max(1, round(params.generator_width * config.num_attention_heads))
+    return replace(
+        config,
+        hidden_size=hidden,
+        num_hidden_layers=max(1, round(params.generator_depth * config.num_hidden_layers)),
+        num_attention_heads=next(number for number in range(heads, 0, -1) if hidden % number == 0),
+        intermediate_size=max(1, round(params.generator_width * config.intermediate_size)),
+    )
+
+
+OBJECTIVE = ElectraObjective

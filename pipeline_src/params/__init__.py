@@ -1,1 +1,0 @@
-"""params.yaml as frozen, typed, range-checked blocks: one file per block, so that a stage imports its own only."""

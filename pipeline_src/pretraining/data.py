@@ -1,0 +1,335 @@
+"""Batches of pretraining examples: from a sample index and its token store to flat unpadded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from pipeline_src.common.counter_rng import bits, derive_seed, permuted
+from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import EXAMPLES, TOKENS
+from pipeline_src.config.pretrain import Masking
+from pipeline_src.examples.token_store import TokenStore, check_ids, read_sample_index
+from pipeline_src.pretraining.masking import Corruption, corruption_of
+from pipeline_src.tokenizer.load import kind_of
+from pipeline_src.tokenizer.special_tokens import Templates, read_templates
+from pipeline_src.training.loop import split_balanced
+
+AHEAD = 64  # batches whose examples are looked up at once; for speed alone
+SHOWN = 5  # examples in the report
+PAIR_LABELS = {  # meaning of a pair's label 0 and 1, by examples.pair_objective
+    "nsp": ("B follows A", "B is a random text"),
+    "sop": ("A and B in order", "A and B swapped, or B a random text"),
+}
+
+
+@dataclass(frozen=True)
+class PretrainingBatch:
+    """Sequences laid end to end, without padding.
+
+    Attributes:
+        ids: input ids, int64 [tokens].
+        segments: token type ids (0 up to the first [SEP], 1 after it), int64 [tokens].
+        cu_seqlens: start of each sequence, and the number of tokens, int64 [sequences + 1].
+        predicted: positions at which a token is predicted, int64 [predictions].
+        labels: the tokens to predict there, int64 [predictions].
+        pair_label: label of each pair: 1 if segment B is a random one or both are swapped (as in google-research/bert
+            and google-research/albert), int64 [sequences].
+        examples: number of each sequence's example in its sample index, int64 [sequences].
+        draws: a uniform random number for each prediction, from which an objective samples there; keyed by seed, epoch,
+            example and position, float32 [predictions]. None if nothing is sampled.
+    """
+
+    ids: np.ndarray
+    segments: np.ndarray
+    cu_seqlens: np.ndarray
+    predicted: np.ndarray
+    labels: np.ndarray
+    pair_label: np.ndarray
+    examples: np.ndarray
+    draws: np.ndarray | None = None
+
+    @property
+    def max_seqlen(self) -> int:
+        return int(np.diff(self.cu_seqlens).max())
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """A micro-batch as tensors; see :class:`PretrainingBatch` for those that are not listed.
+
+    Attributes:
+        rows: positions whose last hidden state a masked model reads: the predicted ones and the first of each sequence,
+            ascending, int64 [R].
+        row_starts: index of each sequence's first row, and R, int64 [sequences + 1].
+        predicted_rows: indices of the predicted positions among the rows, int64 [predictions].
+        max_seqlen, max_rows: largest number of tokens, and of rows, in a sequence.
+        counts: the fields of :class:`pipeline_src.models.flops.Workload`.
+    """
+
+    ids: Tensor
+    segments: Tensor
+    cu_seqlens: Tensor
+    predicted: Tensor
+    labels: Tensor
+    pair_label: Tensor
+    rows: Tensor
+    row_starts: Tensor
+    predicted_rows: Tensor
+    max_seqlen: int
+    max_rows: int
+    counts: dict[str, int]
+    examples: np.ndarray
+    draws: Tensor | None = None
+
+    GIVEN = ("ids", "segments", "cu_seqlens", "predicted", "labels", "pair_label")
+
+    @classmethod
+    def of(cls, batch: PretrainingBatch) -> TensorBatch:
+        """Convert a batch to tensors on the host."""
+        rows = np.union1d(batch.predicted, batch.cu_seqlens[:-1])
+        arrays = {name: getattr(batch, name) for name in cls.GIVEN}
+        arrays |= {
+            "rows": rows,
+            "row_starts": np.searchsorted(rows, batch.cu_seqlens),
+            "predicted_rows": np.searchsorted(rows, batch.predicted),
+        }
+        lengths, read = np.diff(batch.cu_seqlens), np.diff(arrays["row_starts"])
+        counts = {
+            "sequences": len(lengths),
+            "tokens": len(batch.ids),
+            "squares": int(lengths @ lengths),
+            "predictions": len(batch.labels),
+            "rows": len(rows),
+            "row_pairs": int(lengths @ read),
+        }
+        return cls(
+            **{name: torch.from_numpy(array) for name, array in arrays.items()},
+            max_seqlen=int(lengths.max()),
+            max_rows=int(read.max()),
+            counts=counts,
+            examples=batch.examples,
+            draws=None if batch.draws is None else torch.from_numpy(batch.draws),
+        )
+
+
+@dataclass(frozen=True)
+class DataShard:
+    """The part of every batch that a process gets.
+
+    Attributes:
+        tokens: most tokens of a micro-batch; a longer sequence is one by itself. None makes one micro-batch.
+        rank, processes: this process's number, and how many share a batch.
+    """
+
+    tokens: int | None = None
+    rank: int = 0
+    processes: int = 1
+
+
+class PretrainingExamples:
+    """The examples of one phase and split.
+
+    Args:
+        sample_index: ``data/examples/<phase>/<split>.npy``.
+        store: the split's tokens.
+        corruption: chooses and masks the tokens to predict.
+        templates: where the tokenizer puts special tokens.
+        pairs: ``examples.pair_objective`` of params.yaml.
+        seed: keys the random numbers of batches.
+        vocab_size: upper bound for the ids, checked as they are read; None if they are known to be valid.
+
+    Attributes:
+        sources: names of the sources of text, once :meth:`know_sources` was called.
+        source_of: index of the source of each example's first segment, int64 [examples].
+
+    Raises:
+        PipelineError: the sample index is missing, damaged, or not of these tokens.
+    """
+
+    def __init__(
+        self,
+        sample_index: Path,
+        store: TokenStore,
+        corruption: Corruption,
+        templates: Templates,
+        pairs: str,
+        seed: int = 0,
+        vocab_size: int | None = None,
+    ) -> None:
+        self.sources: tuple[str, ...] = ()
+        self.source_of = np.empty(0, np.int64)
+        self.sample_index = read_sample_index(sample_index, len(store.ids))
+        self.store, self.corruption, self.pairs = store, corruption, pairs
+        self.has_pairs = pairs != "none"
+        self.template = templates.pair if self.has_pairs else templates.single
+        self._key, self._vocab_size, self._num_special = derive_seed(seed, "draws"), vocab_size, self.template.size
+
+    def __len__(self) -> int:
+        return len(self.sample_index)
+
+    def know_sources(self, documents: Mapping[str, int]) -> None:
+        """Find the source of each example.
+
+        Args:
+            documents: source -> its number of documents, in the order of the store.
+        """
+        self.sources = tuple(name for name, count in documents.items() if count)
+        ends = self.store.sentences[self.store.documents[np.cumsum([documents[name] for name in self.sources])]]
+        self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
+
+    def lengths(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the tokens, including special ones, of the examples with these numbers (of all), int64."""
+        rows = self.sample_index[examples]
+        return rows["a_length"].astype(np.int64) + rows["b_length"] + self._num_special
+
+    def order(self, seed: int, epoch: int, places: np.ndarray) -> np.ndarray:
+        """Return the numbers of the examples at ``places`` in the epoch's order, keyed by seed and epoch, int64."""
+        return permuted(derive_seed(seed, "order", epoch), places, len(self.sample_index))
+
+    def batches(
+        self, size: int, seed: int, first_step: int, steps: int, shard: DataShard
+    ) -> Iterator[list[PretrainingBatch]]:
+        """Yield the batches of steps ``first_step`` .. ``first_step + steps - 1`` as lists of micro-batches.
+
+        Epochs follow without a break: a batch may hold the end of one and the start of the next. The process of rank r
+        takes every ``shard.processes``-th example of a batch from the r-th on.
+        """
+        for first in range(first_step, first_step + steps, AHEAD):
+            last = min(first + AHEAD, first_step + steps)
+            epochs, places = np.divmod(np.arange(first * size, last * size), len(self.sample_index))
+            picked = np.concatenate([self.order(seed, int(e), places[epochs == e]) for e in np.unique(epochs)])
+            for start in range(0, len(picked), size):
+                mine = slice(start + shard.rank, start + size, shard.processes)
+                examples, passes = picked[mine], epochs[mine]
+                pieces = split_balanced(self.lengths(examples), shard.tokens)
+                yield [self.batch(examples[piece], passes[piece]) for piece in pieces]
+
+    def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
+        """Assemble and corrupt [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples with these numbers.
+
+        ``epochs`` are those in which each is read; they decide the masks if masking is dynamic.
+        """
+        rows = self.sample_index[examples]
+        texts = ("a", "b") if self.has_pairs else ("a",)
+        text_lengths = np.stack([rows[f"{text}_length"].astype(np.int64) for text in texts], axis=1)
+        ids, segments = self.template.apply_batch(self._text(rows, texts, text_lengths.ravel()), text_lengths)
+        lengths = text_lengths.sum(axis=1) + self._num_special
+        passes = epochs if self.corruption.dynamic else 0
+        input_ids, predicted = self.corruption.apply(ids, lengths, examples + passes * len(self.sample_index))
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
+        sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
+        draw_rows = (examples + epochs * len(self.sample_index))[sequence]
+        draws = bits(self._key, draw_rows, predicted - cu_seqlens[sequence]) >> np.uint64(40)
+        return PretrainingBatch(
+            ids=input_ids,
+            segments=segments,
+            cu_seqlens=cu_seqlens,
+            predicted=predicted,
+            labels=ids[predicted + self.corruption.label_shift],
+            pair_label=rows["is_random"].astype(np.int64),
+            examples=examples,
+            draws=draws.astype(np.float32) * np.float32(2.0**-24),  # below 1 in float32 too
+        )
+
+    def _text(self, rows: np.ndarray, texts: Sequence[str], lengths: np.ndarray) -> np.ndarray:
+        """Gather the texts of the examples end to end, A and B in turn, from the store at once."""
+        source = np.stack([rows[text] for text in texts], axis=1).ravel()
+        ids = self.store.ids[np.repeat(source - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())]
+        check_ids(ids, self._vocab_size, self.store.folder)
+        return ids
+
+
+def open_examples(
+    phase: str, split: str, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, objective: str
+) -> PretrainingExamples:
+    """Open the examples of one phase and split, whose sample index the stage ``build_examples`` wrote.
+
+    Args:
+        phase, split: which.
+        tokenizer: has the vocabulary of their tokens.
+        mask_prob, masking, seed: how to mask, if the objective masks.
+        objective: ``pretrain.objective``.
+
+    Raises:
+        PipelineError: there is no such index, or it or the tokens are damaged.
+    """
+    corruption = corruption_of(objective)(tokenizer, mask_prob, masking, seed)
+    sample_index = EXAMPLES / phase / f"{split}.npy"
+    pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
+    store, templates = TokenStore(TOKENS, split), read_templates(tokenizer)
+    return PretrainingExamples(sample_index, store, corruption, templates, pairs, seed, tokenizer.get_vocab_size())
+
+
+@dataclass(frozen=True)
+class ReadablePiece:
+    """One subword of a segment.
+
+    Attributes:
+        text: what the model sees, without the prefix of a continuation subword.
+        inner: it continues the word before it.
+        was: the subword to predict; None if nothing is predicted.
+        fate: what the model sees instead of the predicted subword: ``mask``, ``random`` (another subword) or ``keep``
+            (the subword itself); ``next`` if it is predicted from those before it, and seen only afterwards; None if
+            nothing is predicted.
+    """
+
+    text: str
+    inner: bool
+    was: str | None = None
+    fate: str | None = None
+
+
+def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int) -> list[list[ReadablePiece]]:
+    """Return the subwords of each segment of a batch's first example, without special tokens.
+
+    Args:
+        batch: of one example or more.
+        tokenizer: has its vocabulary.
+        label_shift: of the corruption.
+    """
+    kind, marks = kind_of(tokenizer), read_templates(tokenizer).special_ids
+    pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
+    labels = dict(zip((batch.predicted + label_shift).tolist(), batch.labels.tolist(), strict=True))
+    segments: list[list[ReadablePiece]] = [[], []]
+    for position in range(int(batch.cu_seqlens[1])):
+        seen, label = int(batch.ids[position]), labels.get(position)
+        if (seen if label is None else label) in marks:
+            continue
+        text, segment = pieces[seen], segments[int(batch.segments[position])]
+        if label is None:
+            segment.append(ReadablePiece(kind.spelt(text), kind.continues_word(text)))
+            continue
+        was = pieces[label]
+        fate = "next" if label_shift else "mask" if text == kind.mask else "keep" if text == was else "random"
+        segment.append(ReadablePiece(kind.spelt(text), kind.continues_word(was), kind.spelt(was), fate))
+    return segments if segments[1] else segments[:1]
+
+
+def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: int) -> list[dict[str, Any]]:
+    """Return a few examples as training sees them, for the report; the seed keys which ones.
+
+    Returns:
+        ``example`` (its number), ``pair`` (the meaning of its label; None without pairs) and ``segments``, lists of
+        :class:`ReadablePiece` as dictionaries.
+    """
+    numbers = permuted(derive_seed(seed, "shown"), np.arange(min(SHOWN, len(examples))), len(examples))
+    shown = []
+    for number in numbers.tolist():
+        batch = examples.batch(np.asarray([number]))
+        pieces = readable_pieces(batch, tokenizer, examples.corruption.label_shift)
+        segments = [[asdict(piece) for piece in segment] for segment in pieces]
+        shown.append({"example": number, "pair": pair_label(examples, batch), "segments": segments})
+    return shown
+
+
+def pair_label(examples: PretrainingExamples, batch: PretrainingBatch) -> str | None:
+    """Return the meaning of the label of a batch's first example; None without pairs."""
+    return PAIR_LABELS[examples.pairs][int(batch.pair_label[0])] if examples.has_pairs else None

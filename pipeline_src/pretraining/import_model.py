@@ -1,0 +1,328 @@
+"""Tool ``import``: make a model folder of this project from a Hugging Face folder or one of Google's checkpoints.
+
+Google's (google-research/bert) are ``bert_config.json`` and ``bert_model.ckpt.*``, read by TensorFlow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, atomic_file, read_json
+from pipeline_src.common.names import shown
+from pipeline_src.common.progress import log
+from pipeline_src.models.adapter import BERT, ENCODER, MLM_HEAD, NEXT_SENTENCE, POOLER, rename
+from pipeline_src.models.bert import BertConfig, BertForPretraining, uninitialised
+from pipeline_src.models.hub import (
+    CARD,
+    check_finite,
+    check_fits,
+    checked_config,
+    load_config,
+    read_tensors,
+    save_tensors,
+)
+from pipeline_src.models.model_card import imported_card, write_card
+from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
+from pipeline_src.tokenizer.wordpiece import save_tokenizer
+
+CONFIG, CHECKPOINT = "bert_config.json", "bert_model.ckpt"
+TRANSPOSED = re.compile(r"/kernel$")  # tf.layers.dense holds [in, out], torch [out, in]
+MODEL = re.compile(r"^(bert|cls)/")  # not the step nor, in fine-tuned models, `output_weights`
+OPTIMISER = re.compile(r"/(adam|lamb)_[mv]$|/Adam(_1)?$")
+ACTIVATIONS = {"gelu": "gelu_tanh"}  # Google's gelu is the tanh form (modeling.py)
+
+
+def is_checkpoint(source: Path) -> bool:
+    """Return whether ``source`` is the prefix of a checkpoint or a folder with Google's config."""
+    return (source / CONFIG).exists() or Path(f"{source}.index").exists()
+
+
+def load_google(source: Path) -> tuple[BertConfig, dict[str, Tensor]]:
+    """Return config and tensors, with this project's names.
+
+    Args:
+        source: the folder as Google publishes it, or the prefix of one of its checkpoints (``.../model.ckpt-1000``).
+
+    Raises:
+        PipelineError: tensorflow is not installed, or this is no checkpoint of google-research/bert.
+    """
+    prefix = find_prefix(source)
+    config = google_config(read_json(prefix.parent / CONFIG), prefix.parent / CONFIG)
+    return config, translate(read_variables(prefix), prefix)
+
+
+def find_prefix(source: Path) -> Path:
+    """Return the path of a checkpoint without ``.index`` and ``.data-...``.
+
+    Raises:
+        PipelineError: there is none, or several of which none has Google's name.
+    """
+    if not source.is_dir():
+        return source
+    prefixes = [path.with_suffix("") for path in sorted(source.glob("*.index"))]
+    named = [path for path in prefixes if path.name == CHECKPOINT] or prefixes
+    if len(named) != 1:
+        names = ", ".join(path.name for path in prefixes) or "none"
+        raise PipelineError(
+            "not one checkpoint in the folder", names, where=source,
+            hint=f"give the path of one without its endings, such as FOLDER/{CHECKPOINT}",
+        )  # fmt: skip
+    return named[0]
+
+
+def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConfig:
+    """Return the config of ``bert_config.json``.
+
+    Raises:
+        PipelineError: a size is missing or impossible, or the activation is not gelu.
+    """
+    activation = raw.get("hidden_act", "gelu")
+    if activation not in ACTIVATIONS:
+        raise PipelineError(
+            "not a BERT model", f"hidden_act is {activation}", where=where, hint="give a checkpoint with gelu"
+        )
+    known = {field.name: raw[field.name] for field in fields(BertConfig) if field.name in raw}
+    return checked_config(BertConfig, {**known, "hidden_act": ACTIVATIONS[str(activation)]}, where)
+
+
+def read_variables(prefix: Path) -> dict[str, np.ndarray]:
+    """Return the model's variables of a checkpoint, with TensorFlow's names.
+
+    Raises:
+        PipelineError: tensorflow is not installed, or there is no readable checkpoint.
+    """
+    try:
+        import tensorflow
+    except ImportError:
+        raise PipelineError(
+            "reading a TensorFlow checkpoint takes tensorflow", "not installed",
+            hint="python -m pip install tensorflow-cpu, then run the same command again",
+        ) from None  # fmt: skip
+    try:
+        reader = tensorflow.train.load_checkpoint(str(prefix))
+        return {name: reader.get_tensor(name) for name in model_names(reader.get_variable_to_shape_map())}
+    except Exception as error:  # tensorflow raises errors of its own, and plain ones
+        raise PipelineError(
+            "not a readable checkpoint", str(error).partition("\n")[0], where=prefix, hint="fetch it again"
+        ) from None
+
+
+def model_names(variables: Iterable[str]) -> list[str]:
+    """Return the names that belong to the encoder and the pretraining heads."""
+    return sorted(name for name in variables if MODEL.search(name) and not OPTIMISER.search(name))
+
+
+def translate(variables: Mapping[str, np.ndarray], where: object) -> dict[str, Tensor]:
+    """Return variables with Google's names as tensors with this project's; kernels are transposed.
+
+    Raises:
+        PipelineError: there are none.
+    """
+    if not variables:
+        raise PipelineError(
+            "no variable of google-research/bert", "bert/... expected", where=where,
+            hint="give a checkpoint of its pretraining; those of TensorFlow 2's model garden have other names",
+        )  # fmt: skip
+    return {
+        rename(name, BERT.tensorflow): torch.from_numpy(
+            np.ascontiguousarray(array.T if TRANSPOSED.search(name) else array)
+        )
+        for name, array in variables.items()
+    }
+
+
+PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}  # besides the encoder
+USES = {  # has the MLM head, the NSP head -> use of the model (``models.adapter``)
+    (True, True): "pretraining",
+    (True, False): "masked_words",
+    (False, True): "next_sentence",
+    (False, False): "encoder",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool's own arguments."""
+    parser.add_argument("source", type=Path, help="a Hugging Face folder, Google's folder, or one checkpoint's prefix")
+    parser.add_argument("destination", type=Path, help="folder to make")
+    case = parser.add_mutually_exclusive_group()
+    case.add_argument("--uncased", dest="lowercase", action="store_true", default=None, help="text is lower-cased")
+    case.add_argument("--cased", dest="lowercase", action="store_false", help="it is not (default: detected)")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Write the model folder, and print what it has.
+
+    Raises:
+        PipelineError: the destination exists, or :func:`import_model` raises it.
+    """
+    source, destination = arguments.source, arguments.destination
+    if destination.exists():
+        raise PipelineError("the destination exists already", destination, hint="remove it, or name another")
+    with atomic_directory(destination) as output:
+        made = import_model(source, output, arguments.lowercase)
+    print(
+        f"{destination}: {made.config.num_hidden_layers} layers, {made.config.hidden_size} wide, {made.entries} "
+        f"entries ({made.tokenizer}); encoder{''.join(f', {part}' for part in made.parts)}"
+    )
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An imported model.
+
+    Attributes:
+        config: its config.
+        parts: keys of :data:`PARTS` that it has besides the encoder.
+        entries: number of entries of its vocabulary.
+        tokenizer: its kind, or a WordPiece's case.
+    """
+
+    config: BertConfig
+    parts: list[str]
+    entries: int
+    tokenizer: str
+
+
+def import_model(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
+    """Write a model folder of this project into ``output``, an empty folder.
+
+    Args:
+        source: a Hugging Face folder, Google's folder, or the prefix of one of its checkpoints.
+        output: an existing, empty folder.
+        lowercase: whether a WordPiece tokenizer lower-cases text; None detects it.
+
+    Raises:
+        PipelineError: the source is not a BERT model or has no vocabulary, or one that does not fit the weights.
+    """
+    if is_checkpoint(source):
+        config, tensors = load_google(source)
+        folder = find_prefix(source).parent
+    elif source.is_dir():
+        config = load_config(source)
+        tensors = read_tensors(source, config.names)
+        folder = source
+    else:
+        raise PipelineError("no model here", source, hint="give a folder, or a checkpoint's path without .index")
+    kept, parts = complete(tensors, config, source)
+    for name, tensor in kept.items():
+        check_finite(name, tensor, source)
+    foreign = read_foreign(folder, config.names.model_type)
+    vocabulary = read_vocabulary(folder) if foreign is None else sorted(foreign.get_vocab())
+    if len(vocabulary) > config.vocab_size:
+        raise PipelineError(
+            "the vocabulary has more entries than the model", f"{len(vocabulary)} > {config.vocab_size}", where=folder,
+            hint="put the vocab.txt there that the model was trained with",
+        )  # fmt: skip
+    huggingface_class = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
+    save_tensors(output, kept, config, huggingface_class)
+    if foreign is None:
+        lowercase = find_case(folder, vocabulary) if lowercase is None else lowercase
+        how = "uncased" if lowercase else "cased"
+        save_tokenizer(output, vocabulary, lowercase)
+    else:
+        how = type(foreign.model).__name__
+        save_foreign(output, foreign)
+    if (folder / CARD).exists():
+        shutil.copyfile(folder / CARD, output / CARD)  # what its makers say of it
+    else:
+        count = sum(tensor.numel() for tensor in kept.values())
+        with atomic_file(output / CARD) as file:
+            file.write(write_card(imported_card(config, count, huggingface_class)))
+    return Imported(config, parts, len(vocabulary), how)
+
+
+def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the tensors of a ``BertForPretraining`` as float32, and its parts besides the encoder.
+
+    Raises:
+        PipelineError: a tensor of the encoder, or of a part that is there, is missing or has another shape.
+    """
+    with uninitialised():  # names and shapes without memory
+        shapes = {name: parameter.shape for name, parameter in BertForPretraining(config).named_parameters()}
+    parts = [part for part, start in PARTS.items() if any(name.startswith(start) for name in tensors)]
+    starts = (*ENCODER, *(PARTS[part] for part in parts))
+    kept = {}
+    for name, shape in shapes.items():
+        if not name.startswith(starts):
+            continue
+        kept[name] = check_fits(name, tensors.get(name), shape, where).float()
+    if left := sorted(set(tensors) - set(kept)):
+        log.warning("left out, no part of pretraining: %s", ", ".join(left))
+    return kept, parts
+
+
+def read_vocabulary(folder: Path) -> list[str]:
+    """Return the entries of ``vocab.txt``, or else of a WordPiece ``tokenizer.json``, in the order of their ids.
+
+    Raises:
+        PipelineError: neither exists, or an entry occurs twice.
+    """
+    path = folder / "vocab.txt"
+    if path.exists():
+        try:
+            lines = path.read_bytes().decode("utf-8").split("\n")  # entries may hold other line ends of Unicode
+        except UnicodeDecodeError as error:
+            raise PipelineError("not UTF-8", path, where=f"byte {error.start:,}", hint="fetch it again") from None
+        vocabulary = [line.removesuffix("\r") for line in lines]
+        vocabulary = vocabulary[:-1] if vocabulary[-1] == "" else vocabulary
+    else:
+        path = folder / "tokenizer.json"
+        written = read_json(path)
+        model = written.get("model") if isinstance(written, dict) else None
+        ids = model.get("vocab") if isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece" else None
+        if not (isinstance(ids, dict) and ids and all(type(number) is int for number in ids.values())):
+            kind = model.get("type") if isinstance(model, dict) else None
+            raise PipelineError("not a WordPiece vocabulary", kind, where=path, hint="give a folder with a vocab.txt")
+        vocabulary = sorted(ids, key=ids.__getitem__)
+        if sorted(ids.values()) != list(range(len(vocabulary))):
+            raise PipelineError("ids are not 0, 1, 2, ...", path, hint="give a folder with a vocab.txt")
+    if len(set(vocabulary)) != len(vocabulary):
+        seen: set[str] = set()
+        twice = next(entry for entry in vocabulary if entry in seen or seen.add(entry))  # type: ignore[func-returns-value]
+        raise PipelineError("an entry of the vocabulary occurs twice", repr(twice), where=path, hint="fetch it again")
+    return vocabulary
+
+
+def find_case(folder: Path, vocabulary: list[str]) -> bool:
+    """Return whether text is lower-cased: by ``tokenizer_config.json``, else guessed from the vocabulary and logged.
+
+    Raises:
+        PipelineError: the file says neither yes nor no, or accents or Chinese characters are not treated as in
+            google-research/bert.
+    """
+    path = folder / "tokenizer_config.json"
+    said = read_json(path) if path.exists() else {}
+    if not isinstance(said, dict):
+        raise PipelineError("not a tokenizer's config", shown(said), where=path, hint="fetch the model again")
+    lowercase = said.get("do_lower_case")
+    if lowercase is not None and not isinstance(lowercase, bool):
+        raise PipelineError(
+            "neither true nor false", f"do_lower_case: {shown(lowercase)}", where=path,
+            hint="fix it there, or fetch the model again",
+        )  # fmt: skip
+    if lowercase is None:
+        words = (entry for entry in vocabulary if not (entry.startswith("[") and entry.endswith("]")))
+        lowercase = all(word == word.lower() for word in words)
+        log.warning(
+            "%s does not say whether text is lower-cased; by its vocabulary it is %s (--cased, --uncased)",
+            folder, "uncased" if lowercase else "cased",
+        )  # fmt: skip
+    ours = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
+    for key, allowed in ours.items():
+        if said.get(key) not in allowed:
+            raise PipelineError(
+                "the tokenizer splits text in another way", f"{key}: {json.dumps(said[key])}", where=path,
+                hint="give a model whose tokenizer is that of google-research/bert",
+            )  # fmt: skip
+    return bool(lowercase)

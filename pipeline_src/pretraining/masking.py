@@ -1,0 +1,319 @@
+"""Choose the tokens to predict, and what the model sees in their place (paper, section 3.1).
+
+Masks are a function of seed, example number and position, so they are the same on any machine, in any batch and for
+any number of workers, and need no disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar, Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.common.counter_rng import derive_seed, uniform
+from pipeline_src.common.registry import objective_spec
+from pipeline_src.config.pretrain import Masking
+from pipeline_src.tokenizer.load import kind_of
+from pipeline_src.tokenizer.special_tokens import read_templates
+
+LONGEST_NGRAM = 3  # words; google-research/albert, create_pretraining_data.py
+DRAWN_AHEAD = 20  # turns of the shuffle whose random numbers are made at once; for speed alone
+
+
+class Corruption(Protocol):
+    """Which tokens of a text are predicted, and what the model sees; computed as a batch is loaded.
+
+    Attributes:
+        label_shift: distance from a predicting position to the token that it predicts: 0 for the token at the position
+            itself, 1 for the next one.
+        dynamic: every epoch gets new masks.
+    """
+
+    label_shift: ClassVar[int]
+
+    @property
+    def dynamic(self) -> bool: ...
+
+    def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the maximum number of predicted tokens in examples of these lengths, int64."""
+
+    def apply(self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Corrupt a batch of sequences laid end to end.
+
+        Args:
+            ids: token ids, int64 [tokens].
+            lengths: tokens of each sequence, int64 [sequences].
+            examples: number of each sequence in its sample index, int64 [sequences]. It keys the random numbers:
+                dynamic masking passes other numbers in every epoch.
+
+        Returns:
+            Input ids, int64 [tokens], and the positions to predict at in ascending order, int64 [predictions].
+        """
+
+    def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return where a word is predicted from its context alone, bool [predictions].
+
+        Args:
+            input_ids: at the positions to predict at, int64 [predictions].
+            labels: the tokens to predict there, int64 [predictions].
+        """
+
+
+@dataclass(frozen=True)
+class MaskedLM:
+    """Mask, replace or keep some tokens, which are then predicted.
+
+    Attributes:
+        mask_prob: share of all tokens, special tokens included, that are predicted (0.15 in the paper).
+        masking: the section of params.yaml.
+        mask_id: id of [MASK].
+        special: ids that are never predicted: padding, and special tokens unless they may be masked, bool [vocab_size].
+        continuation: ids of subwords that continue a word, bool [vocab_size].
+        seed: keys all random numbers.
+    """
+
+    mask_prob: float
+    masking: Masking
+    mask_id: int
+    special: np.ndarray
+    continuation: np.ndarray
+    seed: int
+    label_shift: ClassVar[int] = 0
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> MaskedLM:
+        """Read the special tokens and continuation subwords from the vocabulary."""
+        kind, special = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
+        marks = [] if masking.mask_special_tokens else read_templates(tokenizer).special_ids
+        special[[*marks, kind.id_of(tokenizer, kind.pad)]] = True
+        return cls(mask_prob, masking, kind.id_of(tokenizer, kind.mask), special, kind.is_continuation(tokenizer), seed)
+
+    @property
+    def dynamic(self) -> bool:
+        return self.masking.dynamic
+
+    def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the number of predicted tokens, at least one (google-research/bert), int64."""
+        number = np.maximum(1, np.rint(self.mask_prob * lengths)).astype(np.int64)
+        cap = self.masking.max_predictions
+        return number if cap is None else np.minimum(number, cap)
+
+    def apply(self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Choose the tokens to predict and mask them; see :meth:`Corruption.apply`."""
+        starts = np.cumsum(lengths) - lengths
+        positions = np.flatnonzero(~self.special[ids])
+        first = np.append(np.searchsorted(positions, starts), len(positions))
+        maskable = Maskable(ids, positions, first, self.continuation, int(lengths.max(initial=0)))
+        mask = UNITS[self.masking.unit](
+            maskable, self.num_predictions(lengths), examples, derive_seed(self.seed, "choose")
+        )
+        predicted = np.flatnonzero(mask)
+        sequence = np.repeat(np.arange(len(starts)), np.diff(np.searchsorted(predicted, starts), append=len(predicted)))
+        replacement = uniform(derive_seed(self.seed, "fate"), examples[sequence], predicted - starts[sequence])
+        mask_ratio, random_ratio = self.masking.mask_ratio, self.masking.random_ratio
+        random = (replacement >= mask_ratio) & (replacement < mask_ratio + random_ratio)
+        # within the interval for a random token, the number is itself uniform
+        token = (replacement[random] - mask_ratio) / random_ratio
+        input_ids = ids.copy()
+        input_ids[predicted[replacement < mask_ratio]] = self.mask_id
+        input_ids[predicted[random]] = np.minimum(token * len(self.special), len(self.special) - 1).astype(np.int64)
+        return input_ids, predicted
+
+    def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return where the model sees [MASK]; see :meth:`Corruption.predicts_unseen`."""
+        return input_ids == self.mask_id
+
+
+@dataclass(frozen=True)
+class LeftToRight:
+    """Predict every token but the first from those before it (paper, section 5.1, table 5); nothing is masked.
+
+    Attributes:
+        end_id: id of the special token after a text ([SEP]).
+    """
+
+    end_id: int
+    label_shift: ClassVar[int] = 1
+    dynamic: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> LeftToRight:
+        """Read the special token after a text from the vocabulary."""
+        return cls(read_templates(tokenizer).single.special_ids[-1][-1])
+
+    def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the number of predicted tokens, int64."""
+        return lengths - 1
+
+    def apply(self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids unchanged, and every position but a sequence's last; see :meth:`Corruption.apply`."""
+        predicted = np.ones(len(ids), bool)
+        predicted[np.cumsum(lengths) - 1] = False
+        return ids, np.flatnonzero(predicted)
+
+    def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return where a word is predicted; special tokens, absent from the text's counts, are left out."""
+        return labels != self.end_id
+
+
+@dataclass(frozen=True)
+class Unmasked:
+    """Mask and predict nothing (TinyBERT's general distillation)."""
+
+    label_shift: ClassVar[int] = 0
+    dynamic: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> Unmasked:
+        return cls()
+
+    def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
+        return np.zeros_like(lengths)
+
+    def apply(self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return ids, np.zeros(0, np.int64)
+
+    def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.zeros(len(labels), bool)
+
+
+MakeCorruption = Callable[[Tokenizer, float, Masking, int], Corruption]  # of tokenizer, mask_prob, masking and seed
+CORRUPTIONS: dict[str, MakeCorruption] = {  # by an objective's SPEC.corruption
+    "masked": MaskedLM.of,
+    "left_to_right": LeftToRight.of,
+    "unmasked": Unmasked.of,
+}
+
+
+def corruption_of(objective: str) -> MakeCorruption:
+    """Return the constructor of an objective's corruption, without importing the objective."""
+    return CORRUPTIONS[objective_spec(objective).corruption]
+
+
+@dataclass(frozen=True)
+class Maskable:
+    """The tokens that may be predicted in a batch of sequences laid end to end.
+
+    Attributes:
+        ids: of all tokens, int64 [tokens].
+        positions: of the maskable tokens, ascending, int64 [maskable].
+        first: index of each sequence's first maskable token, and their number, int64 [sequences + 1].
+        continuation: ids of subwords that continue a word, bool [vocab_size].
+        longest: tokens of the longest sequence.
+    """
+
+    ids: np.ndarray
+    positions: np.ndarray
+    first: np.ndarray
+    continuation: np.ndarray
+    longest: int
+
+    def words(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the index of each word's first maskable token, and of each sequence's first word.
+
+        Both end with the number of all. A subword cut off from its word starts one.
+        """
+        starts_word = ~self.continuation[self.ids[self.positions]]
+        starts_word[self.first[self.first < len(self.positions)]] = True
+        word_starts = np.append(np.flatnonzero(starts_word), len(self.positions))
+        return word_starts, np.searchsorted(word_starts, self.first)
+
+    def mask(self, indices: np.ndarray) -> np.ndarray:
+        """Return the mask of the maskable tokens with these indices (or where True), bool [tokens]."""
+        mask = np.zeros(len(self.ids), bool)
+        mask[self.positions[indices]] = True
+        return mask
+
+
+def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
+    """Mask single tokens in random order until enough are masked (google-research/bert).
+
+    Args:
+        maskable: the tokens to choose from.
+        number: of tokens to mask in each sequence, int64 [sequences]; the other functions of UNITS overwrite it.
+        examples: number of each sequence's example, which keys the random numbers, int64 [sequences].
+        key: keys them too.
+
+    Returns:
+        The mask, bool [tokens].
+    """
+    turns = shuffle(maskable.first, examples, key)
+    taken = np.stack([*islice(turns, int(number.max(initial=0))), maskable.first[:-1]])
+    enough = np.minimum(number, np.diff(maskable.first))
+    return maskable.mask(taken[np.arange(len(taken))[:, None] < enough])
+
+
+def whole_word_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
+    """Mask whole words in random order, skipping a word that would be one token too many (google-research/bert)."""
+    word_starts, first_word = maskable.words()
+    sizes = np.pad(np.diff(word_starts), (0, maskable.longest))
+    words, chosen = np.diff(first_word), np.zeros(len(sizes), bool)
+    for turn, word in enumerate(shuffle(first_word, examples, key)):
+        number[words <= turn] = 0  # no word is left
+        fits = sizes[word] <= number
+        chosen[word[fits]] = True
+        number -= sizes[word] * fits
+        if not number.any():
+            break
+    return maskable.mask(np.repeat(chosen, sizes))
+
+
+def ngram_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
+    """Mask runs of one to three whole words; n words have probability proportional to 1 / n (google-research/albert).
+
+    Runs start at words in random order. A run that is too long is shortened word by word; one that overlaps an earlier
+    one is skipped.
+    """
+    word_starts, first_word = maskable.words()
+    before = np.pad(word_starts, (0, maskable.longest + LONGEST_NGRAM), mode="edge")  # tokens before each word
+    chosen = np.zeros(len(before), bool)
+    words, rates = np.diff(first_word), np.cumsum(1 / np.arange(1, LONGEST_NGRAM + 1))
+    for turn, word in enumerate(shuffle(first_word, examples, key)):
+        number[words <= turn] = 0  # no word is left
+        most = np.clip(first_word[1:] - word, 1, LONGEST_NGRAM)
+        random = uniform(derive_seed(key, "n"), examples, turn) * rates[most - 1]
+        length = 1 + np.searchsorted(rates, random, side="right")
+        for _ in range(LONGEST_NGRAM - 1):
+            length -= (before[word + length] - before[word] > number) & (length > 1)
+        size = before[word + length] - before[word]
+        within = np.arange(LONGEST_NGRAM) < length[:, None]
+        run = word[:, None] + np.arange(LONGEST_NGRAM)
+        taken = (size > 0) & (size <= number) & ~(chosen[run] & within).any(1)
+        chosen[run[within & taken[:, None]]] = True
+        number -= size * taken
+        if not number.any():
+            break
+    return maskable.mask(np.repeat(chosen[: len(word_starts) - 1], np.diff(word_starts)))
+
+
+UNITS = {"token": token_mask, "whole_word": whole_word_mask, "ngram": ngram_mask}  # pretrain.masking.unit
+
+
+def shuffle(first: np.ndarray, examples: np.ndarray, key: int) -> Iterator[np.ndarray]:
+    """Shuffle the items of many rows at once, as far as the caller iterates (Fisher and Yates).
+
+    Args:
+        first: index of each row's first item, and the number of all items, int64 [rows + 1].
+        examples: key the random numbers of each row, int64 [rows].
+        key: keys them too.
+
+    Yields:
+        The next item of every row, int64 [rows]. It is meaningless for a row without items left, and may then exceed
+        the last item by as much as the longest row has items.
+    """
+    items = np.diff(first)
+    width = int(items.max(initial=0))
+    # four bytes an item, which is faster than eight: a batch never holds 2^31 tokens
+    order = (first[:-1, None].astype(np.int32) + np.arange(width, dtype=np.int32)).ravel()
+    row = np.arange(len(items)) * width
+    for start in range(0, width, DRAWN_AHEAD):
+        turns = np.arange(start, min(start + DRAWN_AHEAD, width))[:, None]
+        picks = row + turns + (uniform(key, examples, turns) * (items - turns)).astype(np.int64)
+        for turn, pick in zip(row + turns, picks, strict=True):
+            item = order[pick]
+            order[pick] = order[turn]
+            yield item

@@ -1,0 +1,82 @@
+"""Stage ``start_model``: fetch and import the model that pretraining goes on from.
+
+``data/start_model`` is the model in this project's layout, with a ``manifest.json`` that lists its parts; in a study
+that starts from random weights it holds the manifest alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, write_json
+from pipeline_src.common.paths import START_MODEL
+from pipeline_src.common.progress import log
+from pipeline_src.common.yaml_files import MODELS
+from pipeline_src.config.data import ExamplesParams
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.pretrain import PretrainParams
+from pipeline_src.config.schema import NO_MODEL
+from pipeline_src.download.catalogue import load_source, resolve
+from pipeline_src.download.fetch import obtain, place
+from pipeline_src.models.bert import BertConfig, check_architecture
+from pipeline_src.pretraining.import_model import PARTS, import_model
+
+
+def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams) -> None:
+    """Write ``data/start_model``.
+
+    Raises:
+        PipelineError: the model cannot be fetched or read, or does not fit the study.
+    """
+    with atomic_directory(START_MODEL) as output:
+        parts = []
+        if pretrain.init_from != NO_MODEL:
+            parts = import_start_model(pretrain, model, examples, output)
+        write_json(output / "manifest.json", {"parts": parts})
+
+
+def import_start_model(
+    pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams, output: Path
+) -> list[str]:
+    """Write the model folder; return its parts besides the encoder. Errors as in :func:`run`."""
+    with TemporaryDirectory(dir=output) as fetched:
+        imported = import_model(fetch_entry(Path(pretrain.init_from), Path(fetched)), output)
+    config = imported.config
+    check_fits_study(config, model, examples, pretrain.init_from)
+    log.info(
+        "%s: %d layers, %d wide, %d entries (%s); %s", pretrain.init_from, config.num_hidden_layers,
+        config.hidden_size, imported.entries, imported.tokenizer, ", ".join(["encoder", *imported.parts]),
+    )  # fmt: skip
+    if missing := [part for part in PARTS if part not in imported.parts]:
+        log.info("not in it, so pretraining starts it from random weights: %s", ", ".join(missing))
+    return imported.parts
+
+
+def fetch_entry(source: Path, folder: Path) -> Path:
+    """Return ``source``, or the folder that its files are fetched into if it is an entry of the catalogue."""
+    if source.suffix != ".yaml":
+        return source
+    entry = resolve(source.stem, load_source(MODELS, source.stem))
+    place(source.stem, entry, obtain(source.stem, entry), folder)
+    return folder
+
+
+def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesParams, where: str) -> None:
+    """Check that the study can go on from a model.
+
+    Raises:
+        PipelineError: it is of another architecture, reads from left to right, or takes shorter sequences.
+    """
+    check_architecture(config, model.architecture, Path(where), "pretrain.init_from")
+    longest = examples.max_seq_length.phase2
+    if config.is_decoder:
+        raise PipelineError(
+            "a start model that reads from left to right", "is_decoder", where=where, hint="give a masked model"
+        )
+    if config.longest_input < longest:
+        raise PipelineError(
+            "the start model takes shorter sequences", f"{config.longest_input} tokens, not {longest}", where=where,
+            hint=f"set examples.max_seq_length.phase2 to at most {config.longest_input}",
+        )  # fmt: skip

@@ -1,0 +1,93 @@
+"""Stage ``train_word_vectors``: Word2Vec over the study's tokens, as a model folder that fine-tuning takes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from gensim.models import Word2Vec
+from safetensors.numpy import save_file
+
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.files import atomic_directory, system_errors, write_json
+from pipeline_src.common.paths import TOKENS, VOCABULARY, WORD_VECTORS
+from pipeline_src.common.progress import log
+from pipeline_src.config.data import WordVectorsParams
+from pipeline_src.examples.token_store import TokenStore
+from pipeline_src.tokenizer.load import load_tokenizer
+
+SKIP_GRAM = {"cbow": 0, "skip_gram": 1}  # gensim's `sg`
+LONGEST_INPUT = 8192  # tokens; no position is learnt, so this is what params.yaml allows
+
+
+def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
+    """Read ``data/tokens`` and ``data/vocabulary``, write ``models/word_vectors``.
+
+    Raises:
+        PipelineError: the tokens are damaged, or the tokenizer is.
+    """
+    entries = load_tokenizer(VOCABULARY).get_vocab_size()
+    store = TokenStore(TOKENS, "train")
+    store.counts(entries)  # no id is beyond them
+    vectors = learn_vectors(store, entries, word_vectors, seed)
+    log.info("%d of %d entries have a vector", np.count_nonzero(vectors.any(axis=1)), entries)
+    with atomic_directory(WORD_VECTORS) as folder:
+        save_vectors(folder, vectors, VOCABULARY)
+
+
+class Sentences:
+    """Sentences of a store as lists of words, its ids as decimal numbers; can be read again and again."""
+
+    def __init__(self, store: TokenStore, entries: int) -> None:
+        self._store, self._words = store, [str(number) for number in range(entries)]
+
+    def __iter__(self) -> Iterator[list[str]]:
+        ids, bounds, words = self._store.ids, self._store.sentences, self._words
+        for first, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            yield [words[number] for number in ids[first:end].tolist()]
+
+
+def learn_vectors(store: TokenStore, entries: int, params: WordVectorsParams, seed: int) -> np.ndarray:
+    """The vectors of all entries, float32 [entries, width]; 0 for those that the text does not hold, such as marks.
+
+    One worker alone: with more, gensim's bits depend on which is faster.
+    """
+    model = Word2Vec(
+        Sentences(store, entries),
+        vector_size=params.width,
+        sg=SKIP_GRAM[params.method],
+        window=params.window,
+        negative=params.negative,
+        sample=params.sample,
+        epochs=params.epochs,
+        min_count=1,  # the vocabulary has left out what is rare
+        workers=1,
+        seed=derive_seed(seed, "word_vectors") >> 33,  # 31 bits
+    )
+    vectors = np.zeros((entries, params.width), np.float32)
+    vectors[[int(word) for word in model.wv.index_to_key]] = model.wv.vectors
+    return vectors
+
+
+def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
+    """Write a model folder of the architecture ``word_vectors`` into an empty folder; the tokenizer's files too."""
+    entries, width = vectors.shape
+    config = {
+        "model_type": "word-vectors",
+        "vocab_size": entries,
+        "hidden_size": width,
+        "num_hidden_layers": 1,  # the mean over a sequence
+        "num_attention_heads": 1,
+        "intermediate_size": width,
+        "max_position_embeddings": LONGEST_INPUT,
+        "hidden_dropout_prob": 0.0,
+    }
+    write_json(folder / "config.json", config)
+    path = folder / "model.safetensors"
+    with system_errors(path):
+        save_file({"word_vectors.embeddings.word_embeddings.weight": vectors}, path, {"format": "np"})
+    for file in sorted(vocabulary.iterdir()):
+        if file.name != "manifest.json":
+            shutil.copyfile(file, folder / file.name)

@@ -1,1 +1,0 @@
-"""What the corpus is: counts, drops, overlap with the tasks."""

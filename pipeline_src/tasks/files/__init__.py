@@ -1,1 +1,0 @@
-"""The tasks' data files: what catalogue/tasks says of them, and readers of the official layouts."""

@@ -1,0 +1,23 @@
+"""The kinds of task. A new kind is a subclass of :class:`Task` and one line here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline_src.tasks.classification import Classification, MultipleChoice
+from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.tasks.squad import QuestionAnswering
+from pipeline_src.tasks.tagging import Tagging
+from pipeline_src.tasks.task import Task
+
+KINDS: dict[str, type[Task[Any]]] = {
+    "classification": Classification,
+    "choice": MultipleChoice,
+    "span": QuestionAnswering,
+    "tagging": Tagging,
+}
+
+
+def make_task(spec: TaskSpec) -> Task[Any]:
+    """Return the task that a specification declares."""
+    return KINDS[spec.kind](spec)

@@ -1,0 +1,457 @@
+"""Readers of task files: tables (tabs without quoting, quoted CSV, lines of JSON), CoNLL and CoNLL-U, SQuAD's JSON."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.common.names import shown, shown_text
+from pipeline_src.common.progress import log
+from pipeline_src.tasks.spec import Column, Layout, TaskSpec
+
+FETCH_AGAIN = "fix the file, or fetch it again"
+SHORT, LONG = "rows dropped (a column is missing)", "rows with more fields than the header (kept)"
+Row = tuple[int, list[str]]  # line number, counted from 1, and fields
+Record = tuple[int, dict[Column, str]]  # line number and the wanted fields that the line has
+
+
+def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | None = None) -> Iterator[Record]:
+    """Yield the line number and the required fields, by column, of each row of a table.
+
+    Args:
+        task: name for errors.
+        path: the file; its suffix, one of ``READERS``, determines the format.
+        layout: columns, labels and header of the table.
+        counts: filled with the number of dropped or doubtful rows, by reason; they are logged too.
+
+    Raises:
+        PipelineError: the file is empty, in no known format or not UTF-8, or a row lacks a column or cannot be read;
+            file and line are named.
+    """
+    if path.suffix not in READERS:
+        hint = f"tables end in {', '.join(READERS)}"
+        raise PipelineError("no reader for this kind of file", path.suffix or "no suffix", where=path, hint=hint)
+    wanted = layout.columns.wanted
+    reasons: Counter[str] = Counter()
+    count = 0
+    missing_first: Column | None = None
+    has: set[str] = set()  # columns of the rows that lack one
+    for number, fields in READERS[path.suffix](path, wanted, layout.header, reasons):
+        missing = [column for column in wanted if column not in fields]
+        if missing and not layout.drop_short:
+            where = f"{path}:{number}"
+            raise PipelineError("a row has no value for a column", missing[0], where=where, hint=FETCH_AGAIN)
+        if missing:
+            missing_first = missing_first or missing[0]
+            has.update(map(str, fields))
+            reasons[SHORT] += 1
+        else:
+            count += 1
+            yield number, fields
+    for reason, times in reasons.items():
+        log.warning("%s: %d %s, %d rows read", path, times, reason, count)
+    if counts is not None:
+        counts.update(reasons)
+    if not count and reasons[SHORT] and path.suffix == ".jsonl":  # every row lacks it: the column itself is missing
+        others = ", ".join(map(shown_text, sorted(has))) or "none"
+        there = f"{path}, of whose rows none has it; of those wanted they have {others}"
+        raise PipelineError(
+            "a column is missing", missing_first, where=there, hint=f"name one that it has, or {FETCH_AGAIN}"
+        )
+    if not count:
+        what = "no rows in the file" if path.stat().st_size else "empty file"
+        raise PipelineError(what, path, where=f"task {task}", hint=FETCH_AGAIN)
+
+
+def tab_separated(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file split at tabs and line ends only: quotes are part of the text."""
+    for number, line in _filled_lines(path):
+        yield number, line.split("\t")
+
+
+def comma_separated(path: Path) -> Iterator[Row]:
+    """Yield the rows of a quoted CSV file; a row's number is that of the line it starts on.
+
+    Raises:
+        PipelineError: no such file, not UTF-8, or a quote that is never closed.
+    """
+    with _readable(path), open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        start = 1
+        try:
+            for fields in reader:
+                if fields:
+                    yield start, fields
+                start = reader.line_num + 1
+        except csv.Error as error:
+            where = f"{path}:{start}"
+            what = "a field is too long" if "field limit" in str(error) else "a quote is not closed, or stands wrongly"
+            raise PipelineError(what, error, where=where, hint=FETCH_AGAIN) from None
+
+
+def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
+    """Yield the fields of lines that are one JSON object each; numbers are kept as they are written.
+
+    Raises:
+        PipelineError: no such file, not UTF-8, a line is no JSON object, or a required value is not a text.
+    """
+    for number, line in _filled_lines(path):
+        where = f"{path}:{number}"
+        try:
+            record = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
+        except RecursionError:
+            raise PipelineError("a line is nested too deeply", where=where, hint=FETCH_AGAIN) from None
+        except ValueError as error:
+            raise PipelineError("a line is not JSON", error, where=where, hint=FETCH_AGAIN) from None
+        if not isinstance(record, dict):
+            raise PipelineError("a line is not a JSON object", line[:80], where=where, hint=FETCH_AGAIN)
+        fields: dict[Column, str] = {column: record[column] for column in wanted if column in record}
+        for column, value in fields.items():
+            if not isinstance(value, str):
+                shown = f"{column} = {json.dumps(value)}"
+                raise PipelineError("a value is no text", shown, where=where, hint="write a text or a number")
+            refuse_surrogates(value, where)
+        yield number, fields
+
+
+def refuse_surrogates(text: str, where: str) -> None:
+    """Refuse half of a surrogate pair (``\\ud800``), which only JSON can spell and no file can hold.
+
+    Raises:
+        PipelineError: the text has one.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        what = f"{ascii(text[error.start])} in {ascii(text[:40])}"
+        raise PipelineError("half a character", what, where=where, hint=FETCH_AGAIN) from None
+
+
+def _table(
+    rows: Callable[[Path], Iterator[Row]], path: Path, wanted: Sequence[Column], header: bool, counts: Counter[str]
+) -> Iterator[Record]:
+    table = rows(path)
+    first = next(table, None)
+    if first is None:
+        return
+    width = len(first[1])
+    if header:
+        places = _places(first[1], wanted, path)
+    else:
+        places = {column: int(column) - 1 for column in wanted}
+        table = itertools.chain([first], table)
+    for number, fields in table:
+        if header and len(fields) > width:
+            counts[LONG] += 1
+        yield number, {column: fields[place] for column, place in places.items() if place < len(fields)}
+
+
+READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterator[Record]]] = {
+    ".tsv": partial(_table, tab_separated),
+    ".csv": partial(_table, comma_separated),
+    ".jsonl": json_lines,
+}
+
+
+def _places(header: list[str], wanted: Sequence[Column], path: Path) -> dict[Column, int]:
+    for column in wanted:
+        if column not in header:
+            where = f"{path}:1, which has {', '.join(header)}"
+            raise PipelineError("a column is missing", column, where=where, hint=FETCH_AGAIN)
+    return {column: header.index(str(column)) for column in wanted}
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number, from 1, and text of each line, without its end. A byte order mark is skipped.
+
+    Raises:
+        PipelineError: no such file, or not UTF-8.
+    """
+    # newline="\\n": some texts have a lone carriage return, which must not end a row
+    with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            yield number, line.rstrip("\r\n")
+
+
+def _filled_lines(path: Path) -> Iterator[tuple[int, str]]:
+    return ((number, line) for number, line in read_lines(path) if line)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn a missing file and a wrong encoding into errors with a hint."""
+    try:
+        yield
+    except FileNotFoundError:
+        hint = "run the stage download_tasks, or `dvc pull`"
+        raise PipelineError("task file not found", path, hint=hint) from None
+    except UnicodeDecodeError:
+        _refuse_encoding(path)
+
+
+def _refuse_encoding(path: Path) -> NoReturn:
+    """Name the line that is not UTF-8: the decoder itself names only a position in its buffer."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                value = line[max(0, error.start - 10) : error.end + 10]
+                hint = "save it as UTF-8, or fetch it again"
+                raise PipelineError("not UTF-8", value, where=f"{path}:{number}", hint=hint) from None
+    raise PipelineError("not UTF-8", path, hint="save it as UTF-8, or fetch it again")
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """A sentence: its number counted from 0, that of its document, its words and the tag of each."""
+
+    id: str
+    document: int
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Format:
+    """Format of a file with one word per line and a blank line after each sentence.
+
+    Attributes:
+        separator: between two columns.
+        document: start of a line that opens a document.
+        passed_over: start of lines without a word, by kind.
+    """
+
+    separator: re.Pattern[str]
+    document: re.Pattern[str]
+    passed_over: dict[str, re.Pattern[str]] = field(default_factory=dict)
+
+
+FORMATS = {
+    "conll": Format(re.compile("[ \t]+"), re.compile("-DOCSTART-(?![^ \t])")),
+    # https://universaldependencies.org/format.html: a range such as 3-4 is a surface form of words that follow, a
+    # number such as 8.1 a word that is from_hf_config and not written
+    "conllu": Format(
+        re.compile("\t"),
+        re.compile(r"#\s*newdoc(?!\S)"),
+        {
+            "comment lines passed over": re.compile("#"),
+            "multiword ranges passed over": re.compile(r"\d+-\d+\t"),
+            "empty nodes passed over": re.compile(r"\d+\.\d+\t"),
+        },
+    ),
+}
+NO_WORDS = "sentences without words"
+IOB1 = "entities that begin with I-, read as B-"
+
+
+def read_sentences(
+    spec: TaskSpec, path: str | Path, eval_set: str | None = None, counts: Counter[str] | None = None
+) -> list[TaggedSentence]:
+    """Read every sentence of a file in CoNLL's or CoNLL-U's format.
+
+    If the file marks no documents, each sentence is its own document.
+
+    Args:
+        spec: format, columns (numbers counted from 1) and labels.
+        path: the file.
+        eval_set: an evaluation set whose columns may differ.
+        counts: filled with the number of skipped lines and corrected tags, by reason.
+
+    Raises:
+        PipelineError: the file is empty, a line has too few columns or no word, or a tag is unknown; file and line are
+            named.
+    """
+    path = Path(path)
+    columns = (eval_set is not None and spec.eval_set(eval_set).columns) or spec.columns
+    assert columns is not None and columns.label is not None  # TaskSpec has checked it
+    word, label = int(columns.texts[0]) - 1, int(columns.label) - 1
+    counts = Counter() if counts is None else counts
+    examples: list[TaggedSentence] = []
+    for document, lines in _sentences(path, FORMATS[spec.format], counts):
+        words, tags = [], []
+        for number, fields in lines:
+            where = f"{path}:{number}"
+            if len(fields) <= max(word, label):
+                missing = f"{len(fields)} columns, at least {max(word, label) + 1} are needed"
+                raise PipelineError("a row is too short", missing, where=where, hint=FETCH_AGAIN)
+            if not fields[word]:
+                raise PipelineError("a word is empty", repr(fields), where=where, hint=FETCH_AGAIN)
+            words.append(fields[word])
+            tags.append(fields[label])
+        if any(name.startswith("B-") for name in spec.labels):
+            given, tags = tags, as_iob2(tags)
+            if given != tags:
+                counts[IOB1] += sum(map(str.__ne__, given, tags))
+        for (number, _), tag in zip(lines, tags, strict=True):
+            if tag not in spec.labels:
+                hint = f"labels are {', '.join(spec.labels)}; {FETCH_AGAIN}"
+                raise PipelineError("unknown label", repr(tag), where=f"{path}:{number}", hint=hint)
+        examples.append(TaggedSentence(str(len(examples)), document, tuple(words), tuple(tags)))
+    if not examples:
+        raise PipelineError("no words in the file", path, where=f"task {spec.name}", hint=FETCH_AGAIN)
+    if not any(example.document for example in examples):  # not one mark
+        return [replace(example, document=number) for number, example in enumerate(examples)]
+    return examples
+
+
+def as_iob2(tags: Sequence[str]) -> list[str]:
+    """Convert a sentence's tags to IOB2, where every entity begins with B-.
+
+    CoNLL-2003 was published in IOB1, where B- only separates adjacent entities of one type. There, and for conlleval in
+    any file, an I- that continues nothing begins an entity.
+    """
+    before = ["O", *tags][: len(tags)]
+    begins = [tag.startswith("I-") and last[1:] != tag[1:] for last, tag in zip(before, tags, strict=True)]
+    return [f"B{tag[1:]}" if begin else tag for begin, tag in zip(begins, tags, strict=True)]
+
+
+def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
+    """Yield the number of documents opened before each sentence, and the line number and columns of its words."""
+    document = 0
+    words: list[tuple[int, list[str]]] = []
+    opened = False  # whether a sentence has lines, with or without words
+    number = 0
+    for number, line in read_lines(path):
+        is_document = format.document.match(line)
+        if is_document or not line.strip(" \t"):
+            if words:
+                yield document, words
+            elif opened and not is_document:
+                counts[NO_WORDS] += 1
+            words, opened = [], False
+            document += bool(is_document)
+        passed = [what for what, pattern in format.passed_over.items() if pattern.match(line)]
+        counts.update(passed)
+        if line.strip(" \t") and not is_document:
+            opened = True
+            if not passed:
+                words.append((number, format.separator.split(line)))
+    if words:
+        yield document, words
+    elif opened:
+        counts[NO_WORDS] += 1
+    if not number:
+        raise PipelineError("empty file", path, hint=FETCH_AGAIN)
+
+
+JSON_TYPES: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    bool: "true or false",
+    str | int: "a text or number",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An accepted answer: its text and its start in the context, in characters."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a context; an unanswerable one has no answers."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+
+
+def is_at_start(answer: Answer, context: str) -> bool:
+    """Return whether the context has the answer's text at the answer's start."""
+    return bool(answer.text) and answer.start >= 0 and context.startswith(answer.text, answer.start)
+
+
+def read_questions(
+    spec: TaskSpec, path: str | Path, test: bool = False, counts: Counter[str] | None = None
+) -> list[Question]:
+    """Read a file in SQuAD's layout: data > paragraphs > qas, with ``is_impossible`` if questions may have no answer.
+
+    No question is dropped: those that cannot be learnt from are still scored, and counted.
+
+    Args:
+        spec: the task.
+        path: the file.
+        test: ignore the answers, which a test file lacks.
+        counts: filled with the number of questions with an empty question or context, and of answers that are not at
+            their start in the context.
+
+    Raises:
+        PipelineError: the file is not JSON, a key is missing or of the wrong type, there are no questions or two with
+            one id, an answerable question has no answer or an unanswerable one has some; file and place are named.
+    """
+    content = read_json(path)
+    questions: list[Question] = []
+    seen: set[str] = set()
+    place = "data"
+    try:
+        for i, article in enumerate(content["data"]):
+            for j, paragraph in enumerate(article["paragraphs"]):
+                place = f"data[{i}].paragraphs[{j}]"
+                context = _typed(paragraph["context"], str)
+                for k, question in enumerate(paragraph["qas"]):
+                    place = f"data[{i}].paragraphs[{j}].qas[{k}]"
+                    questions.append(_question(spec, question, context, test))
+                    if questions[-1].id in seen:
+                        raise ValueError(f"a second question has the id {questions[-1].id!r}")
+                    seen.add(questions[-1].id)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        reason = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise PipelineError("not in SQuAD's layout", reason, where=f"{path}, {place}", hint=FETCH_AGAIN) from None
+    if not questions:
+        raise PipelineError("no questions in the file", path, where=f"task {spec.name}", hint=FETCH_AGAIN)
+    if counts is not None:
+        counts += _doubtful(questions)
+    return questions
+
+
+def _question(spec: TaskSpec, entry: dict[str, Any], context: str, test: bool) -> Question:
+    name, text = str(_typed(entry["id"], str | int)), _typed(entry["question"], str)
+    if test:
+        return Question(name, text, context, ())
+    answers = tuple(
+        Answer(_typed(answer["text"], str), _typed(answer["answer_start"], int)) for answer in entry["answers"]
+    )
+    void = spec.unanswerable and _typed(entry["is_impossible"], bool)
+    if void == bool(answers):
+        raise ValueError(f"question {name} has {'answers, but is_impossible' if void else 'no answer'}")
+    return Question(name, text, context, answers)
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """Return the value if it has that type; true and false are not numbers."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{shown(value)} is not {JSON_TYPES[kind]}")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"half a character in {shown(value)}") from None
+    return value
+
+
+def _doubtful(questions: list[Question]) -> Counter[str]:
+    return Counter(
+        {
+            "questions without words": sum(not each.question.strip() for each in questions),
+            "questions about an empty context": sum(not each.context.strip() for each in questions),
+            "answers that are not in the context where the file says": sum(
+                not is_at_start(answer, each.context) for each in questions for answer in each.answers
+            ),
+        }
+    )

@@ -1,0 +1,243 @@
+"""Task specifications, from ``catalogue/tasks/<task>.yaml``: files, columns, labels and metrics. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.yaml_files import TASK_SPECS, entry_names, read_entry
+from pipeline_src.config.schema import FileName, FilePath, Name, Section
+
+TEST_HINT = "give the evaluation set a `test` where the task is declared, in catalogue/tasks"
+Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
+Column = Annotated[int, Field(ge=1)] | str  # a header's name, or a number counted from 1 where the file has no header
+
+
+class Columns(Section):
+    """Columns of a table.
+
+    Attributes:
+        texts: the first segment, and the second if there is one.
+        label: the label; a test file has none.
+        choices: endings of the second segment, one of which is correct (kind ``choice`` only).
+        group: the value that rows from one source share, such as a document; confidence intervals resample them
+            together.
+    """
+
+    texts: tuple[Column, ...] = Field(min_length=1, max_length=2)
+    label: Column | None = None
+    choices: tuple[Column, ...] = ()
+    group: Column | None = None
+
+    @property
+    def wanted(self) -> tuple[Column, ...]:
+        """Every column that is read."""
+        others = (column for column in (self.label, self.group) if column is not None)
+        return (*self.texts, *self.choices, *others)
+
+
+class TestSpec(Section):
+    """A file without labels, whose predictions are submitted to a leaderboard.
+
+    Attributes:
+        file: its name in the task's folder.
+        submit: name of its predictions in a submission.
+        columns: its columns if they differ from the task's, without a label.
+        header: whether its first line names the columns; by default as in the task's other tables.
+    """
+
+    __test__ = False  # not a test case of pytest
+
+    file: FilePath
+    submit: FileName
+    columns: Columns | None = None
+    header: bool | None = None
+
+
+class EvalSetSpec(Section):
+    """An evaluation set: a file that a task's model is scored on, with one row of the results table per metric.
+
+    Attributes:
+        title: its display name.
+        file: its name in the task's folder.
+        metrics: names in ``metrics.py``, the main one first.
+        columns: its columns if they differ from the task's.
+        labels: its spellings of the task's labels, in their order, if they differ.
+        test: the corresponding file without labels, if there is one.
+    """
+
+    title: str = Field(min_length=1)
+    file: FilePath
+    metrics: tuple[Metric, ...] = Field(min_length=1)
+    columns: Columns | None = None
+    labels: tuple[str, ...] | None = None
+    test: TestSpec | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layout of a table.
+
+    Attributes:
+        columns: its columns; a test file has no label.
+        header: whether the first line names the columns (lines of JSON name their own).
+        labels: spellings of the classes, none for a regression.
+        drop_short: whether a line that lacks a column is dropped and counted; otherwise it is an error.
+    """
+
+    columns: Columns
+    header: bool
+    labels: tuple[str, ...]
+    drop_short: bool
+
+
+LARGEST = 1e9  # bound of a regression's values
+
+# Metrics of a classification; metrics.py has the functions.
+OF_CLASSES, OF_NUMBERS = {"accuracy", "matthews"}, {"pearson", "spearman"}
+
+
+class TaskSpec(Section):
+    """A task of ``catalogue/tasks``.
+
+    Attributes:
+        name: its key there and its folder below data/tasks.
+        kind: name of its class in ``kinds.KINDS``.
+        train: the training file, by default as GLUE calls it.
+        scores: evaluation sets of its model, by name; hyperparameters are chosen by the first.
+        columns: the columns of its tables (not for spans, whose files are JSON).
+        labels: spellings of the classes; their order is the order of the model's outputs.
+        range: lowest and highest value of a regression, which has no labels.
+        header: whether the first line of its tables names the columns.
+        short_rows: treatment of a line that lacks a column: ``refuse`` it, or ``drop`` and count it.
+        unanswerable: whether a question may have no answer (spans only).
+        format: format of a file of tagged words, a name in ``readers.FORMATS`` (tagging only).
+    """
+
+    name: Name
+    kind: Literal["classification", "choice", "span", "tagging"]
+    train: FilePath = "train.tsv"
+    scores: dict[Name, EvalSetSpec] = Field(min_length=1)
+    columns: Columns | None = None
+    labels: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None
+    header: bool = True
+    short_rows: Literal["refuse", "drop"] = "refuse"
+    unanswerable: bool = False
+    format: Literal["conll", "conllu"] = "conll"
+
+    @model_validator(mode="after")
+    def _keys_fit_the_kind(self) -> TaskSpec:
+        if (self.columns is None) != (self.kind == "span"):
+            raise ValueError("tables need columns; spans are read from JSON and take none")
+        if bool(self.labels) + (self.range is not None) != (self.kind in ("classification", "tagging")):
+            raise ValueError("a classification needs either labels or a range; choices and spans take neither")
+        if self.kind == "tagging" and self.columns is not None:
+            wanted = self.columns.wanted
+            if self.range or len(wanted) != 2 or not all(type(name) is int for name in wanted):
+                raise ValueError("tagging needs labels, and one text column and a label, counted from 1")
+        if (self.kind == "choice") != bool(self.columns and self.columns.choices):
+            raise ValueError("choices belong to the kind `choice`, which needs them")
+        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1 or not all(self.labels):
+            raise ValueError("labels are two or more, each listed once and none empty")
+        if self.range is not None and not (-LARGEST <= self.range[0] < self.range[1] <= LARGEST):
+            raise ValueError(f"a range is two numbers, the lower one first, of at most {LARGEST:g}")
+        names = [eval_set.test.submit for eval_set in self.scores.values() if eval_set.test is not None]
+        if len(set(names)) != len(names):
+            raise ValueError("two evaluation sets submit under one name")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_whole(self) -> TaskSpec:
+        tests = [eval_set.test for eval_set in self.scores.values() if eval_set.test is not None]
+        for columns in (self.columns, *(eval_set.columns for eval_set in self.scores.values())):
+            if columns is not None and columns.label is None:
+                raise ValueError("columns need a label; only those of a test file have none")
+        if any(test.columns is not None and test.columns.label is not None for test in tests):
+            raise ValueError("a test file has no label column")
+        if self.kind == "tagging" and tests:
+            raise ValueError("words without tags are not read: a set of this kind takes no test file")
+        if self.columns is not None and not self.header and not all(type(name) is int for name in self.columns.wanted):
+            raise ValueError("without a header, columns are numbers counted from 1")
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_fit_the_answers(self) -> TaskSpec:
+        allowed = {
+            "classification": OF_NUMBERS if self.range else OF_CLASSES | ({"f1"} if len(self.labels) == 2 else set()),
+            "choice": {"accuracy"},
+            "tagging": {"accuracy", "entity_f1"},
+            "span": {"em", "f1"},
+        }
+        for name, eval_set in self.scores.items():
+            if eval_set.labels is not None and len(eval_set.labels) != len(self.labels):
+                raise ValueError(f"{name}: {len(eval_set.labels)} labels, where the task has {len(self.labels)}")
+            wrong = set(eval_set.metrics) - allowed[self.kind]
+            if wrong:
+                fitting = ", ".join(sorted(allowed[self.kind]))
+                raise ValueError(f"{name}: {min(wrong)} does not fit the answers; metrics that do: {fitting}")
+        return self
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether one label, or one number, belongs to two texts."""
+        return self.kind == "classification" and self.columns is not None and len(self.columns.texts) == 2
+
+    def eval_set(self, name: str | None) -> EvalSetSpec:
+        """Return the evaluation set called ``name``, by default the first.
+
+        Raises:
+            PipelineError: the task has no such set.
+        """
+        if name is None:
+            return next(iter(self.scores.values()))
+        if name not in self.scores:
+            raise PipelineError(
+                "no such evaluation set", name, where=self.name, hint=f"there are {', '.join(self.scores)}"
+            )
+        return self.scores[name]
+
+    def layout(self, eval_set: str | None = None, test: bool = False) -> Layout:
+        """Return the layout of the training file (no ``eval_set``), of an evaluation set's file, or of its test file.
+
+        Raises:
+            PipelineError: there is no such set, or it has no test file.
+        """
+        assert self.columns is not None  # only tables have a layout
+        if not test:
+            declared_set = self.eval_set(eval_set) if eval_set is not None else None
+            columns, labels = (declared_set.columns, declared_set.labels) if declared_set else (None, None)
+            return Layout(columns or self.columns, self.header, labels or self.labels, self.short_rows == "drop")
+        declared = self.eval_set(eval_set).test
+        if declared is None:
+            raise PipelineError(
+                "no test file is declared", eval_set or "the first set", where=self.name, hint=TEST_HINT
+            )
+        columns = declared.columns or self.columns.model_copy(update={"label": None, "group": None})
+        header = self.header if declared.header is None else declared.header
+        return Layout(columns, header, self.labels, drop_short=False)  # a submission has every line
+
+
+def task_names() -> list[str]:
+    """Return the names of all declared tasks."""
+    return entry_names(TASK_SPECS)
+
+
+@cache
+def load_spec(name: str) -> TaskSpec:
+    """Load a task's specification.
+
+    Raises:
+        PipelineError: there is no such task, or it has a wrong key or value, which is named.
+    """
+    try:
+        return TaskSpec.model_validate({"name": name, **read_entry(TASK_SPECS, name)})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(step) for step in (name, *first["loc"]))
+        hint = first["msg"].removeprefix("Value error, ")
+        raise PipelineError("task not declared well", key, where=TASK_SPECS, hint=hint) from None

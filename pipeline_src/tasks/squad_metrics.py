@@ -1,0 +1,152 @@
+"""Exact match, F1 and the null threshold as in SQuAD's evaluation scripts (Rajpurkar et al. 2016, section 6; 2018).
+
+Every value equals that of the evaluators for 1.1 and 2.0, their peculiarities included.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@lru_cache(maxsize=1 << 16)  # the same gold answers are normalised many times
+def normalise_answer(text: str) -> str:
+    """Lowercase a text and remove ASCII punctuation, articles and repeated spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def accepted(gold: Sequence[str], unanswerable: bool) -> Sequence[str]:
+    """Return the gold answers that count: SQuAD 2.0 drops those without words, and accepts "" if none is left."""
+    return [answer for answer in gold if not unanswerable or normalise_answer(answer)] or [""]
+
+
+def exact_match(predicted: str, gold: Sequence[str], unanswerable: bool) -> float:
+    """Return 1 if the normalised prediction equals a gold answer, else 0; arguments as in :func:`overlap_f1`."""
+    return float(normalise_answer(predicted) in map(normalise_answer, accepted(gold, unanswerable)))
+
+
+def overlap_f1(predicted: str, gold: Sequence[str], unanswerable: bool) -> float:
+    """Return the word F1 (with repetitions) against the gold answer that fits best, 0 to 1.
+
+    Args:
+        predicted: the predicted answer.
+        gold: accepted answers; none for an unanswerable question.
+        unanswerable: score as SQuAD 2.0 does: an answer without words is correct only if the gold answer has none
+            either. SQuAD 1.1 gives 0.
+    """
+    words = normalise_answer(predicted).split()
+    return max(
+        _one_f1(words, normalise_answer(answer).split(), unanswerable) for answer in accepted(gold, unanswerable)
+    )
+
+
+def _one_f1(words: list[str], gold: list[str], unanswerable: bool) -> float:
+    if unanswerable and not (words and gold):
+        return float(words == gold)
+    common = sum((Counter(words) & Counter(gold)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(words), common / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+@dataclass(frozen=True)
+class NullThreshold:
+    """The threshold on null score differences with the highest score.
+
+    Attributes:
+        total: sum of the scores; the evaluator reports ``100 * total / questions``.
+        threshold: greatest null score difference that is answered; 0 if it is best to answer none.
+        answered: whether a question is answered, bool [questions].
+    """
+
+    total: float
+    threshold: float
+    answered: np.ndarray
+
+
+def find_null_threshold(
+    values: np.ndarray, is_text: np.ndarray, has_answer: np.ndarray, differences: np.ndarray
+) -> NullThreshold:
+    """Answer questions in order of increasing null score difference, and stop where the score is highest.
+
+    This is ``find_best_thresh`` of the evaluator for 2.0, with its peculiarities: a text without words scores 0 for an
+    unanswerable question; the search may stop between questions with equal differences, which keep the file's order;
+    and the threshold is 0 if answering none is best, though differences may be lower. So ``answered``, not the
+    threshold, decides which questions are answered. Of equally good thresholds, the one with fewer answers is returned.
+
+    Args:
+        values: score of the answer to each question, 0 to 1, [questions].
+        is_text: whether that answer is a non-empty text, bool [questions].
+        has_answer: whether the question has one, bool [questions].
+        differences: score of no answer minus that of the answer, [questions].
+    """
+    order = np.argsort(differences, kind="stable")
+    gains = np.where(has_answer, values, -is_text.astype(float))[order]
+    totals = np.cumsum(np.concatenate([[float(np.sum(~has_answer))], gains]))
+    count = int(np.argmax(totals))
+    answered = np.zeros(len(values), bool)
+    answered[order[:count]] = True
+    return NullThreshold(float(totals[count]), float(differences[order[count - 1]]) if count else 0.0, answered)
+
+
+def thresholded_values(
+    values: np.ndarray, is_text: np.ndarray, has_answer: np.ndarray, answered: np.ndarray
+) -> np.ndarray:
+    """Return each question's score if only some are answered; the sum is :attr:`NullThreshold.total`.
+
+    Args:
+        values, is_text, has_answer: as in :func:`find_null_threshold`.
+        answered: whether a question is answered, bool [questions].
+    """
+    return np.where(has_answer, values * answered, 1.0 - (is_text & answered))
+
+
+@dataclass(frozen=True)
+class AnswerScores:
+    """Scores of one answer to each question.
+
+    Attributes:
+        texts: the answers before any threshold.
+        raw: their ``f1`` and ``em``, 0 to 1, [questions] each.
+        is_text: whether an answer is a non-empty text, bool [questions].
+        has_answer: whether a question has one, bool [questions].
+        differences: null score differences, [questions]; zeros if every question has an answer.
+        threshold: the threshold that is best for F1; None if every question has an answer.
+    """
+
+    texts: Sequence[str]
+    raw: dict[str, np.ndarray]
+    is_text: np.ndarray
+    has_answer: np.ndarray
+    differences: np.ndarray
+    threshold: NullThreshold | None
+
+    def final_texts(self, answered: np.ndarray | None = None) -> list[str]:
+        """Return the answers, "" for questions not ``answered``, bool [questions]; by default the threshold's."""
+        if answered is None:
+            answered = np.full(len(self.texts), True) if self.threshold is None else self.threshold.answered
+        return [text if yes else "" for text, yes in zip(self.texts, answered, strict=True)]
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Return ``f1`` and ``em`` of the answers at the threshold, 0 to 1, [questions] each."""
+        if self.threshold is None:
+            return self.raw
+        return {
+            metric: thresholded_values(raw, self.is_text, self.has_answer, self.threshold.answered)
+            for metric, raw in self.raw.items()
+        }
+
+
+def percent(values: np.ndarray) -> float:
+    """Return the mean in percent, summed one by one as the published scripts do."""
+    return 100.0 * float(sum(values.tolist())) / len(values)

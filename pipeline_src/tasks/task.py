@@ -1,0 +1,183 @@
+"""The interface of a task, and the checks on model outputs and prediction rows that all kinds of task share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.metrics import BootstrapStatistics
+from pipeline_src.tasks.spec import TaskSpec
+
+Rows = Sequence[dict[str, Any]]  # predictions as lines of JSON: at least `id` and `prediction`
+
+
+class HasId(Protocol):
+    """An example of any kind."""
+
+    @property
+    def id(self) -> str:
+        """The name by which a prediction row refers to it."""
+
+
+@dataclass(frozen=True)
+class ExampleResult:
+    """The prediction for one example in readable form, the same for every kind of task.
+
+    Attributes:
+        id: the example's id.
+        text: the input text.
+        words: number of words in the text, split at white space.
+        gold: the correct answer, as people spell it.
+        predicted: the model's answer.
+        right: 0 to 1: 1 or 0 for classes, word F1 for spans, fraction of correct tags for tagging, 1 - |difference| /
+            range for regressions.
+        confidence: the model's probability of its answer, 0 to 1, or None if it gives none.
+    """
+
+    id: str
+    text: str
+    words: int
+    gold: str
+    predicted: str
+    right: float
+    confidence: float | None
+
+
+E = TypeVar("E", bound=HasId)
+
+
+class Task(ABC, Generic[E]):
+    """How the files of a task are read, turned into model inputs, predicted and scored.
+
+    Methods that compare predictions with examples raise :class:`PipelineError` if the two do not belong together or a
+    prediction is not a possible answer.
+
+    Attributes:
+        head: output layer of the task's models: ``sequence``, ``choice``, ``span`` or ``token``.
+    """
+
+    head: ClassVar[str]
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.spec = spec
+
+    @property
+    @abstractmethod
+    def num_outputs(self) -> int:
+        """Width of the output layer."""
+
+    @abstractmethod
+    def read(
+        self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
+    ) -> list[E]:
+        """Read the examples of a data file, in the file's order.
+
+        Args:
+            path: the file.
+            eval_set: the evaluation set that it belongs to, whose layout may differ; None for the training file.
+            test: whether it is the set's file without labels.
+            counts: filled with the number of dropped or doubtful rows, by reason.
+
+        Raises:
+            PipelineError: the file is missing, empty or malformed; file and line are named.
+        """
+
+    @abstractmethod
+    def features(self, examples: Sequence[E], tokenizer: Tokenizer, max_length: int) -> Features:
+        """Tokenise examples into model inputs of at most ``max_length`` tokens."""
+
+    @abstractmethod
+    def predict(self, examples: Sequence[E], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
+        """Turn model outputs into JSON-serialisable rows, one per example, with at least ``id`` and ``prediction``.
+
+        Raises:
+            PipelineError: an output is NaN or infinite.
+        """
+
+    @abstractmethod
+    def score(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> dict[str, float]:
+        """Compute the metrics of an evaluation set in percent; the result may hold further figures."""
+
+    @abstractmethod
+    def statistics(
+        self, eval_set: str, examples: Sequence[E], systems: Sequence[Rows]
+    ) -> dict[str, BootstrapStatistics]:
+        """Compute each example's contribution to each metric, for the prediction rows of several systems."""
+
+    @abstractmethod
+    def majority_baseline(self, eval_set: str, examples: Sequence[E]) -> dict[str, float]:
+        """Compute the metrics, in percent, of the best constant answer."""
+
+    @abstractmethod
+    def example_results(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> list[ExampleResult]:
+        """Describe the prediction for each example, in the examples' order."""
+
+    @abstractmethod
+    def group(self, example: E) -> object:
+        """Return the key of examples that are resampled together, such as a paragraph; None for an example alone."""
+
+    def submission(
+        self, eval_set: str, examples: Sequence[E], predictions: Rows, threshold: float | None = None
+    ) -> dict[str, str]:
+        """Return the files that a leaderboard accepts, content by name; empty if there are none.
+
+        Args:
+            eval_set: the evaluation set.
+            examples: examples of its test file, or of its labelled file if it has no test file.
+            predictions: rows for these examples.
+            threshold: greatest null score difference that is answered (questions that may have no answer).
+        """
+        return {}
+
+    def check_outputs(self, outputs: np.ndarray, shape: tuple[int, ...]) -> None:
+        """Check the shape of a model's outputs, and that they are finite.
+
+        Raises:
+            PipelineError: an output is NaN or infinite.
+            ValueError: the shape is wrong, which is a programming error.
+        """
+        if outputs.shape != shape:
+            raise ValueError(f"{self.spec.name}: outputs are {outputs.shape}, not {shape}")
+        if not np.isfinite(outputs).all():
+            row = int(np.argwhere(~np.isfinite(outputs))[0][0])
+            hint = "lower the learning rate and train again"
+            where = f"task {self.spec.name}"
+            raise PipelineError("the model's output is not a number", f"row {row}", where=where, hint=hint)
+
+    def align(self, examples: Sequence[E], predictions: Rows) -> list[dict[str, Any]]:
+        """Return the prediction row of each example, in the examples' order.
+
+        Raises:
+            PipelineError: an example has no prediction or more than one, or a prediction has no example.
+        """
+        where = f"task {self.spec.name}"
+        hint = f"run `python -m pipeline_src finetune` again for {self.spec.name}; its predictions belong to other data"
+        by_id: dict[str, dict[str, Any]] = {}
+        for row in predictions:
+            if not isinstance(row, dict) or not {"id", "prediction"} <= row.keys():
+                raise PipelineError("a prediction row lacks id or prediction", row, where=where, hint=hint)
+            if row["id"] in by_id:
+                raise PipelineError("two predictions for one example", row["id"], where=where, hint=hint)
+            by_id[row["id"]] = row
+        ids = {example.id for example in examples}
+        for problem, extra in (
+            ("no prediction for an example", ids - by_id.keys()),
+            ("a prediction for no example", by_id.keys() - ids),
+        ):
+            if extra:
+                raise PipelineError(problem, f"{min(extra)} and {len(extra) - 1} more", where=where, hint=hint)
+        return [by_id[example.id] for example in examples]
+
+    def not_a_prediction(self, value: Any, allowed: str) -> PipelineError:
+        """Build the error for a value that this task's model cannot have predicted."""
+        hint = f"{allowed}; make the predictions again"
+        return PipelineError("not a prediction", repr(value), where=f"task {self.spec.name}", hint=hint)

@@ -1,0 +1,327 @@
+"""Load the tokenizer of a Hugging Face folder, byte-level BPE or unigram, with the ids that transformers 5 gives.
+
+For some classes transformers loads ``tokenizer.json`` unchanged. For the others it builds the tokenizer from the
+vocabulary and the parts in ``models/<name>/tokenization_<name>.py``, and ignores the rest of ``tokenizer.json``; so
+does this module. DeBERTa-v2's ignores the character map of the sentencepiece model.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+from sentencepiece import SentencePieceProcessor
+from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.decoders import Metaspace as MetaspaceDecoder
+from tokenizers.models import BPE, Unigram
+from tokenizers.processors import RobertaProcessing, TemplateProcessing
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.tokenizer.byte_bpe import DEBERTA_TOKENS, ROBERTA_TOKENS
+from pipeline_src.tokenizer.load import RARE, kind_of, tokenizer_errors
+from pipeline_src.tokenizer.special_tokens import read_templates, save_fast_tokenizer
+from pipeline_src.tokenizer.unigram import ALBERT_TOKENS
+
+# Numbers of fields and kinds in sentencepiece_model.proto. sentencepiece's own module for it asks for the newest
+# protobuf, which other libraries of this project do not take yet.
+PIECES, TRAINER, NORMALIZER = 1, 2, 3  # fields of the model
+KIND_OF_PIECE, KIND_OF_MODEL, CHARSMAP = 3, 3, 2  # fields of these
+UNIGRAM = 1
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+
+
+@dataclass(frozen=True)
+class SentencepieceModel:
+    """A unigram model.
+
+    Attributes:
+        pieces: subwords with their scores, in the order of their ids.
+        charsmap: the compiled map of characters; empty if there is none.
+        added: subwords that are matched before all others: control symbols and user-defined ones.
+        unk: id of the unknown token.
+    """
+
+    pieces: list[tuple[str, float]]
+    charsmap: bytes
+    added: list[AddedToken]
+    unk: int
+
+
+def read_sentencepiece(path: Path) -> SentencepieceModel:
+    """Read a ``.model`` file.
+
+    Raises:
+        PipelineError: it is not one, or not unigram.
+    """
+    try:
+        proto = path.read_bytes()
+        kinds = [next(iter(_fields(piece, KIND_OF_PIECE)), NORMAL) for piece in _fields(proto, PIECES)]
+        models = [kind for trainer in _fields(proto, TRAINER) for kind in _fields(trainer, KIND_OF_MODEL)]
+        maps = [found for step in _fields(proto, NORMALIZER) for found in _fields(step, CHARSMAP)]
+        model = SentencePieceProcessor(model_proto=proto)
+    except (DecodeError, RuntimeError) as error:
+        raise PipelineError("not a model of sentencepiece", error, where=path, hint="fetch it again") from None
+    if models not in ([], [UNIGRAM]):
+        raise PipelineError(
+            "a model of sentencepiece that is not unigram", path.name, where=path.parent,
+            hint="give a folder with a whole tokenizer.json",
+        )  # fmt: skip
+    pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
+    added = [
+        AddedToken(piece, normalized=False, special=kind == CONTROL)
+        for (piece, _), kind in zip(pieces, kinds, strict=True)
+        if kind in (CONTROL, USER_DEFINED)
+    ]
+    return SentencepieceModel(pieces, next(iter(maps), b""), added, model.unk_id())
+
+
+def _fields(message: bytes, number: int) -> list[Any]:
+    """Return the values of one field of a protobuf message, in order; raises DecodeError if it is not one."""
+    return [field.data for field in UnknownFieldSet(Empty.FromString(message)) if field.field_number == number]
+
+
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # the order in which transformers adds what is missing
+SPELT_AS = {"bos": "cls", "eos": "sep"}  # roles usually spelt like another
+SENTENCEPIECE = ("spiece.model", "spm.model")
+FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+Roles = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Tokenizer files of a folder.
+
+    Attributes:
+        folder: the folder.
+        settings: ``tokenizer_config.json``, merged with ``special_tokens_map.json`` if transformers reads it too.
+        saved: ``tokenizer.json``; empty if there is none.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+    saved: dict[str, Any]
+
+    def spelt(self, role: str, usual: str) -> str:
+        """Return the special token of a role, such as ``mask``."""
+        token = self.settings.get(f"{role}_token") or usual
+        return str(token["content"] if isinstance(token, dict) else token)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        return dict(self.saved.get("model") or {})
+
+    @property
+    def added(self) -> dict[int, AddedToken]:
+        """Tokens added to the vocabulary, by id."""
+        if listed := self.settings.get("added_tokens_decoder"):
+            return {int(number): AddedToken(**flags) for number, flags in listed.items()}
+        return {
+            flags["id"]: AddedToken(**{name: value for name, value in flags.items() if name != "id"})
+            for flags in self.saved.get("added_tokens") or ()
+        }
+
+
+def _bpe(source: Source, roles: Roles) -> Tokenizer:
+    if source.saved:
+        vocabulary, merges = source.model["vocab"], source.model["merges"]
+        merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in merges]
+        model = BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+    else:
+        files = [str(source.folder / name) for name in ("vocab.json", "merges.txt")]
+        model = BPE(*BPE.read_file(*files), continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=_prefix_space(source, False))
+    tokenizer.decoder = ByteLevelDecoder()
+    _add_tokens(tokenizer, source, roles)
+    return tokenizer
+
+
+def _roberta(source: Source, roles: Roles) -> Tokenizer:
+    tokenizer = _bpe(source, roles)
+    ids = tokenizer.get_vocab()
+    sep, cls = ((roles[role], ids[roles[role]]) for role in ("sep", "cls"))
+    trims = bool(source.settings.get("trim_offsets", True))
+    tokenizer.post_processor = RobertaProcessing(sep, cls, trims, _prefix_space(source, False))
+    return tokenizer
+
+
+def _deberta(source: Source, roles: Roles) -> Tokenizer:
+    tokenizer = _bpe(source, roles)
+    _frame(tokenizer, roles, pair="{cls} $A {sep} {sep} $B {sep}")
+    return tokenizer
+
+
+def _albert(source: Source, roles: Roles) -> Tokenizer:
+    pieces, charsmap, more = _pieces(source)
+    tokenizer = Tokenizer(Unigram(pieces, unk_id=1, byte_fallback=False))
+    steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not source.settings.get("keep_accents", False):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if source.settings.get("do_lower_case", True):
+        steps.append(normalizers.Lowercase())
+    if charsmap:
+        steps.append(normalizers.Precompiled(charsmap))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    scheme = "always" if _prefix_space(source, True) else "never"
+    space = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space])
+    tokenizer.decoder = MetaspaceDecoder(replacement="▁", prepend_scheme=scheme)
+    _add_tokens(tokenizer, source, roles, more)
+    if source.saved:
+        tokenizer.post_processor = Tokenizer.from_str(json.dumps(source.saved)).post_processor
+    else:
+        _frame(tokenizer, roles)
+    return tokenizer
+
+
+def _deberta_v2(source: Source, roles: Roles) -> Tokenizer:
+    pieces, _, more = _pieces(source)
+    unknown = (roles["unk"], 0.0)
+    usual = more.unk if more else source.settings.get("unk_id", 1)
+    tokenizer = Tokenizer(Unigram(pieces, unk_id=pieces.index(unknown) if unknown in pieces else usual))
+    steps: list[Any] = [normalizers.Lowercase()] if source.settings.get("do_lower_case", False) else []
+    steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
+    scheme = "always" if _prefix_space(source, True) else "first"
+    space = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
+    by_punctuation = [pre_tokenizers.Punctuation("isolated")] if source.settings.get("split_by_punct") else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*by_punctuation, space])
+    tokenizer.decoder = MetaspaceDecoder(replacement="▁", prepend_scheme=scheme)
+    _add_tokens(tokenizer, source, roles, more)
+    _frame(tokenizer, roles)
+    return tokenizer
+
+
+def _frame(tokenizer: Tokenizer, roles: Roles, pair: str = "{cls} $A {sep} $B:1 {sep}:1") -> None:
+    names = {"cls": roles["cls"], "sep": roles["sep"]}
+    special = [(token, tokenizer.token_to_id(token)) for token in dict.fromkeys(names.values())]
+    single = "{cls} $A {sep}".format(**names)
+    tokenizer.post_processor = TemplateProcessing(single=single, pair=pair.format(**names), special_tokens=special)
+
+
+def _prefix_space(source: Source, usual: bool) -> bool:
+    return bool(source.settings.get("add_prefix_space", usual))
+
+
+def _pieces(source: Source) -> tuple[list[tuple[str, float]], bytes, SentencepieceModel | None]:
+    """Return subwords with scores, the compiled map of characters, and the sentencepiece model if there is one."""
+    if source.saved:
+        steps = source.saved.get("normalizer") or {}
+        maps = [step.get("precompiled_charsmap") for step in steps.get("normalizers", [steps])]
+        pieces = [(str(piece), float(score)) for piece, score in source.model["vocab"]]
+        return pieces, base64.b64decode(next((found for found in maps if found), "")), None
+    path = next(source.folder / name for name in SENTENCEPIECE if (source.folder / name).exists())
+    model = read_sentencepiece(path)
+    return model.pieces, model.charsmap, model
+
+
+def _add_tokens(tokenizer: Tokenizer, source: Source, roles: Roles, more: SentencepieceModel | None = None) -> None:
+    """Add the tokens that are not in the vocabulary, in transformers' order."""
+    added = source.added
+    flags = {token.content: token for token in added.values()}
+    tokens = [added[number] for number in sorted(added)]
+    for role in ROLES:
+        said = source.settings.get(f"{role}_token")
+        if roles[role] not in flags:
+            extra = {key: value for key, value in said.items() if key in FLAGS} if isinstance(said, dict) else {}
+            flags[roles[role]] = AddedToken(roles[role], **{"normalized": False, **extra, "special": True})
+            tokens.append(flags[roles[role]])
+    tokens += [token for token in (more.added if more else []) if token.content not in flags]
+    for token in tokens:
+        token.special = token.special or token.content in roles.values()
+    tokenizer.add_tokens(tokens)
+
+
+USUAL = {  # transformers' class by model_type; it takes the tokenizer.json of others as it is
+    **dict.fromkeys(("bert", "electra", "distilbert"), "BertTokenizer"),
+    "roberta": "RobertaTokenizer",
+    "deberta": "DebertaTokenizer",
+    "albert": "AlbertTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+}
+BUILDERS: dict[str | None, tuple[Callable[[Source, Roles], Tokenizer], Roles]] = {  # with their usual special tokens
+    "RobertaTokenizer": (_roberta, ROBERTA_TOKENS),
+    "DebertaTokenizer": (_deberta, DEBERTA_TOKENS),
+    "AlbertTokenizer": (_albert, ALBERT_TOKENS),
+    "DebertaV2Tokenizer": (_deberta_v2, DEBERTA_TOKENS),
+}
+
+
+AS_SAVED = (None, "PreTrainedTokenizer", "TokenizersBackend")  # classes that take tokenizer.json as it is
+HINT = "give a folder whose tokenizer is a WordPiece, RoBERTa's, DeBERTa's or ALBERT's, or a whole tokenizer.json"
+
+
+def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
+    """Return the tokenizer of a folder; None if its vocabulary is WordPiece, or if there is none.
+
+    Raises:
+        PipelineError: a file is damaged, or transformers would give ids that this module cannot give.
+    """
+    with tokenizer_errors(folder, "fetch the model again"):
+        return _read(_source(folder), model_type)
+
+
+def _read(source: Source, model_type: str) -> Tokenizer | None:
+    folder = source.folder
+    others = [name for name in (*SENTENCEPIECE, "merges.txt") if (folder / name).exists()]
+    if source.model.get("type", "WordPiece") == "WordPiece" and not others:
+        return None
+    named = source.settings.get("tokenizer_class") or USUAL.get(model_type)
+    name = None if named is None else str(named).removesuffix("Fast")
+    if name in AS_SAVED and source.saved:
+        tokenizer = Tokenizer.from_str(json.dumps(source.saved))
+    elif name in BUILDERS:
+        build, usual = BUILDERS[name]
+        roles = {role: source.spelt(role, usual[SPELT_AS.get(role, role)]) for role in ROLES}
+        tokenizer = build(source, roles)
+    else:
+        raise PipelineError("a tokenizer whose ids would not be the same here", name, where=folder, hint=HINT)
+    return _checked(tokenizer, source)
+
+
+def save_foreign(folder: Path, tokenizer: Tokenizer) -> None:
+    """Write the files from which transformers loads this tokenizer, with the same ids."""
+    kind, templates = kind_of(tokenizer), read_templates(tokenizer)
+    first, last = (str(tokenizer.id_to_token(templates.single.special_ids[place][0])) for place in (0, -1))
+    names = {"pad_token": kind.pad, "unk_token": kind.unk, "cls_token": first, "sep_token": last}
+    segments = ["token_type_ids"] if any(templates.pair.token_type_ids) else []
+    inputs = ["input_ids", *segments, "attention_mask"]
+    save_fast_tokenizer(folder, tokenizer, {**names, "mask_token": kind.mask}, inputs)
+
+
+def _checked(tokenizer: Tokenizer, source: Source) -> Tokenizer:
+    kind, folder = kind_of(tokenizer), source.folder
+    if isinstance(tokenizer.model, BPE) and "ByteLevel" not in str(json.loads(tokenizer.to_str())["pre_tokenizer"]):
+        raise PipelineError("a BPE that is not of bytes", "pre_tokenizer", where=folder, hint=HINT)
+    for role, token in (("pad", kind.pad), ("unk", kind.unk), ("mask", kind.mask)):
+        if tokenizer.token_to_id(token) is None:
+            raise PipelineError("the vocabulary lacks a special token", token, where=folder, hint=HINT)
+        if source.spelt(role, token) != token:
+            raise PipelineError(
+                "a special token of another spelling", source.spelt(role, token), where=folder, hint=HINT
+            )
+    read_templates(tokenizer)
+    tokenizer.encode(RARE)
+    return tokenizer
+
+
+def _source(folder: Path) -> Source:
+    settings, saved, special = (
+        read_json(folder / name) if (folder / name).exists() else {}
+        for name in ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
+    )
+    for name, found in (("tokenizer_config.json", settings), ("tokenizer.json", saved)):
+        if not isinstance(found, dict):
+            raise PipelineError("not a tokenizer's file", name, where=folder, hint="fetch the model again")
+    if "added_tokens_decoder" not in settings and isinstance(special, dict):
+        settings = {**settings, **special}
+    return Source(folder, settings, saved)

@@ -1,0 +1,185 @@
+"""Special tokens: their spelling in each kind of vocabulary, and the templates [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
+
+A tokenizer's post-processor defines the templates (the paper, section 3). They are read once and applied to arrays
+here, so that another family's ``<s> A </s></s> B </s>`` needs no change elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_file, write_json
+
+HINT = "use the tokenizer that the stage `train_tokenizer` writes, or one made for two texts"
+
+
+@dataclass(frozen=True)
+class Template:
+    """The special tokens around one text, or around two.
+
+    Attributes:
+        special_ids: ids before the first text, between two texts, and after the last text.
+        token_type_ids: of each run of special tokens and each text in turn, such as (0, 0, 0, 1, 1) for
+            [CLS] A [SEP] B [SEP].
+    """
+
+    special_ids: tuple[tuple[int, ...], ...]
+    token_type_ids: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of special tokens."""
+        return sum(map(len, self.special_ids))
+
+    def apply(self, *texts: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the ids and token_type_ids of one sequence of these texts."""
+        runs: list[Sequence[int]] = [self.special_ids[0]]
+        for text, special in zip(texts, self.special_ids[1:], strict=True):
+            runs += [text, special]
+        ids = [number for run in runs for number in run]
+        return ids, [type_id for run, type_id in zip(runs, self.token_type_ids, strict=True) for _ in run]
+
+    def apply_batch(self, texts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids and token_type_ids of many sequences end to end, int64 [tokens].
+
+        Args:
+            texts: ids of all texts in order, [tokens of text].
+            lengths: tokens of each text, int64 [sequences, texts of a sequence].
+        """
+        runs = np.empty((len(lengths), len(self.token_type_ids)), np.int64)
+        runs[:, 0::2] = [len(special) for special in self.special_ids]
+        runs[:, 1::2] = lengths
+        starts = (np.cumsum(runs) - runs.ravel()).reshape(runs.shape)
+        ids = np.empty(runs.sum(), np.int64)
+        is_text = np.ones(len(ids), bool)
+        for run, special in enumerate(self.special_ids):
+            for offset, number in enumerate(special):
+                ids[starts[:, 2 * run] + offset] = number
+                is_text[starts[:, 2 * run] + offset] = False
+        ids[is_text] = texts
+        return ids, np.repeat(np.tile(np.asarray(self.token_type_ids), len(lengths)), runs.ravel())
+
+
+@dataclass(frozen=True)
+class Templates:
+    """A tokenizer's templates for one text and for two."""
+
+    single: Template
+    pair: Template
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The id of every special token of both templates, once, ascending."""
+        runs = (*self.single.special_ids, *self.pair.special_ids)
+        return tuple(sorted({number for run in runs for number in run}))
+
+
+def read_templates(tokenizer: Tokenizer) -> Templates:
+    """Return the templates by which a tokenizer's post-processor adds special tokens.
+
+    Raises:
+        PipelineError: it adds none before, after or between two texts, or the vocabulary lacks one.
+    """
+    text = next((piece for piece in tokenizer.get_vocab() if tokenizer.encode(piece, add_special_tokens=False).ids), "")
+    return Templates(
+        _read_template(tokenizer, tokenizer.encode(text), 1), _read_template(tokenizer, tokenizer.encode(text, text), 2)
+    )
+
+
+def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Template:
+    special_ids: list[list[int]] = [[] for _ in range(texts + 1)]
+    token_type_ids = [0] * (2 * texts + 1)
+    run = 0  # even for special tokens, odd for texts
+    tokens = zip(encoding.ids, encoding.tokens, encoding.type_ids, encoding.sequence_ids, strict=True)
+    for number, token, type_id, text in tokens:
+        if text is not None:
+            run = 2 * text + 1
+        else:
+            run += run % 2
+            special_ids[run // 2].append(number)
+            if tokenizer.token_to_id(token) != number:
+                raise PipelineError("the vocabulary lacks a special token", token, hint=HINT)
+        token_type_ids[run] = type_id
+    if not all(special_ids):
+        raise PipelineError(
+            "the tokenizer adds no special tokens around a text", f"{encoding.tokens} of {texts} texts",
+            where="post_processor in tokenizer.json", hint=HINT,
+        )  # fmt: skip
+    return Template(tuple(map(tuple, special_ids)), tuple(token_type_ids))
+
+
+class Counted(Protocol):
+    """Words with their counts: a dictionary, or more than one can hold."""
+
+    def items(self) -> Iterable[tuple[str, int]]:
+        """Every word once, with its count."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The spelling of special tokens and subwords in a kind of vocabulary; see ``load.KINDS``.
+
+    Attributes:
+        pad, unk, mask: special tokens that are in no template.
+        continues_word: whether a piece belongs to the word before it.
+        spelt: returns a piece without its prefix.
+        by_chunk: the ids of a text are those of its chunks between spaces, so that each can be cached.
+    """
+
+    pad: str
+    unk: str
+    mask: str
+    continues_word: Callable[[str], bool]
+    spelt: Callable[[str], str]
+    by_chunk: bool = False
+
+    def id_of(self, tokenizer: Tokenizer, token: str) -> int:
+        """Return the id of a special token.
+
+        Raises:
+            PipelineError: the vocabulary lacks it.
+        """
+        number = tokenizer.token_to_id(token)
+        if number is None:
+            raise PipelineError(
+                "the vocabulary lacks a special token", token,
+                hint="use the tokenizer that the stage `train_tokenizer` writes",
+            )  # fmt: skip
+        return number
+
+    def is_continuation(self, tokenizer: Tokenizer) -> np.ndarray:
+        """Return for each id whether it continues a word, bool [vocab_size]."""
+        continues = np.zeros(tokenizer.get_vocab_size(), bool)
+        continues[[number for piece, number in tokenizer.get_vocab().items() if self.continues_word(piece)]] = True
+        return continues
+
+
+def save_fast_tokenizer(folder: Path, tokenizer: Tokenizer, special: Mapping[str, str], inputs: Sequence[str]) -> None:
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``.
+
+    The class is the one that takes ``tokenizer.json`` as it is; those of single families rebuild parts of it. It reads
+    a written mask as the special token, as people expect of a prompt.
+
+    Args:
+        folder: an existing folder.
+        tokenizer: what is saved.
+        special: ``cls_token`` and the like -> spelling.
+        inputs: transformers' ``model_input_names``.
+    """
+    with atomic_file(folder / "tokenizer.json") as file:
+        file.write(tokenizer.to_str(pretty=True))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 512,
+        "model_input_names": list(inputs),
+        "clean_up_tokenization_spaces": False,
+        **special,
+    }
+    write_json(folder / "tokenizer_config.json", config)

@@ -1,0 +1,243 @@
+"""Learn a WordPiece vocabulary from word counts: the most frequent pair of pieces becomes a piece, repeatedly.
+
+The merges of `tokenizers`' WordPieceTrainer, in a fixed order: among equally frequent pairs, the one whose left piece
+has the lower id is merged first, then the one whose right piece has. The letters of all words lie end to end in one
+array, and a merge is a few operations on arrays of positions: about 40 bytes of memory per letter of the distinct
+words, whatever the size of the text.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import Progress
+from pipeline_src.tokenizer.special_tokens import Counted
+from pipeline_src.tokenizer.wordpiece import reserved_tokens
+
+BLOCK = 1 << 17  # words per array
+CODES = 0x110000  # Unicode code points
+END = 0  # the piece after each word
+BASE = 1 << 20  # the pair (left, right) is the number left * BASE + right; pieces are fewer
+INSIDE = -1  # in `Merger.pieces`: neither the first nor the last letter of its piece
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The words to learn from, as characters end to end.
+
+    Attributes:
+        forms: the first pieces: the characters kept, by code point, then the ``##`` forms of those inside words.
+        characters: how many of the forms are characters.
+        pieces: number of each letter's form, from 1, with END after each word, int32 [letters].
+        word: index of the word of each letter, int32 [letters].
+        counts: number of occurrences of each word, int64 [words].
+    """
+
+    forms: list[str]
+    characters: int
+    pieces: np.ndarray
+    word: np.ndarray
+    counts: np.ndarray
+
+
+def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Spelling:
+    """Choose an alphabet from all words, then spell those that are frequent enough and have no other characters.
+
+    Args:
+        words: each word once, with its count.
+        alphabet: most characters kept: the most frequent ones, of equally frequent ones the lower code points.
+        min_count: rarer words are not learnt from.
+    """
+    frequency = np.zeros(CODES)  # whole numbers, exact up to 2 ** 53
+    continues = np.zeros(CODES, bool)
+    texts, counts = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    stream = iter(words)
+    while block := list(islice(stream, BLOCK)):
+        text = np.frombuffer("".join(f"{word}\0" for word, _ in block).encode("utf-32-le"), np.uint32)
+        count = np.array([count for _, count in block], np.int64)
+        letter_counts = count[_word_of_letter(text)]
+        frequency += np.bincount(text, letter_counts, CODES)
+        continues[text[1:][text[:-1] != END]] = True
+        texts.append(text[letter_counts >= min_count])
+        counts.append(count[count >= min_count])
+    frequency[END] = 0
+    ranked = np.argsort(-frequency, kind="stable")[:alphabet]
+    characters = np.sort(ranked[frequency[ranked] > 0])
+    inner = characters[continues[characters]]
+
+    text, count = np.concatenate(texts), np.concatenate(counts)
+    del texts
+    known = np.zeros(CODES, bool)
+    known[characters] = known[END] = True
+    word = _word_of_letter(text)
+    kept = np.ones(len(count), bool)
+    kept[word[~known[text]]] = False
+    text, count = text[kept[word]], count[kept]
+    number = np.zeros(CODES, np.int32)
+    number[inner] = np.arange(len(inner)) + len(characters) + 1
+    pieces = number[text]
+    number[characters] = np.arange(len(characters)) + 1
+    first = np.ones(len(text), bool)
+    first[1:] = text[:-1] == END
+    pieces[first] = number[text[first]]
+    forms = [*map(chr, characters.tolist()), *(f"##{chr(code)}" for code in inner.tolist())]
+    return Spelling(forms, len(characters), pieces, _word_of_letter(text), count)
+
+
+def _word_of_letter(text: np.ndarray) -> np.ndarray:
+    """Return the index of the word of each letter and of the END after it, int32 [letters]."""
+    is_end = text == END
+    return np.cumsum(is_end, dtype=np.int32) - is_end
+
+
+def learn_vocabulary(words: Counted, size: int, alphabet: int, min_count: int, unused: int = 0) -> list[str]:
+    """Learn pieces from word counts (Schuster and Nakajima 2012; the paper, section 3: "WordPiece embeddings").
+
+    Args:
+        words: how often each normalised word occurs; none longer than the longest that the tokenizer splits.
+        size: entries in all, special tokens and characters included; fewer if the text holds no more.
+        alphabet: most single characters kept, the most frequent ones; a word with others is not learnt from.
+        min_count: rarer words and pairs are not learnt from.
+        unused: entries reserved for later use.
+
+    Returns:
+        Special and reserved tokens, characters, their ``##`` forms, then merged pieces in the order they were learnt.
+
+    Raises:
+        PipelineError: ``size`` has no room for the reserved tokens and the characters.
+    """
+    spelling = spell(words.items(), alphabet, min_count)
+    reserved = reserved_tokens(unused)
+    room = size - len(reserved) - len(spelling.forms)
+    if room < 0:
+        raise PipelineError(
+            "the vocabulary is too small",
+            f"{size} entries for {len(reserved)} special and unused ones and {len(spelling.forms)} forms of "
+            f"{spelling.characters} characters",
+            where="params.yaml, block vocabulary",
+            hint=f"set size to {size - room} or more, or lower unused or alphabet",
+        )
+    with Progress("learning pieces", size, "piece") as progress:
+        progress.advance(size - room)
+        merger = Merger(spelling)
+        for _ in islice(merger.learn(min_count), room):
+            progress.advance()
+    return reserved + merger.texts[1:]
+
+
+class Merger:
+    """The current split of the words, and how often each pair of neighbouring pieces occurs in it.
+
+    Pieces are numbered in the order of the vocabulary, from 1 for the first character.
+
+    Attributes:
+        texts: the spelling of each piece by number; ``##`` marks one that continues a word.
+        pieces: the number of a piece at its first and at its last letter, INSIDE between them, END after each word,
+            int32 [letters].
+        places: for each piece, the positions where it starts, ascending, int32; stale positions may be among them.
+        pair_counts: exact count of each pair of neighbours.
+    """
+
+    def __init__(self, spelling: Spelling) -> None:
+        self.texts = ["", *spelling.forms]
+        self.pieces, self._word, self._word_counts = spelling.pieces, spelling.word, spelling.counts
+        self._numbers = {text: number for number, text in enumerate(self.texts)}
+        self._lengths = [0] + [1] * len(spelling.forms)
+        narrow = self.pieces.astype(np.min_scalar_type(len(self.texts)))  # few bits are sorted in linear time
+        order = np.argsort(narrow, kind="stable").astype(np.int32)
+        ends = np.cumsum(np.bincount(self.pieces, minlength=len(self.texts)))
+        self.places = [places.copy() for places in np.split(order, ends[:-1])]
+        self.pair_counts = self._count_pairs()
+
+    def _count_pairs(self) -> defaultdict[int, int]:
+        totals: defaultdict[int, int] = defaultdict(int)
+        for start in range(0, len(self.pieces), 1 << 22):
+            block = self.pieces[start : start + (1 << 22) + 1].astype(np.int64)
+            inside = np.flatnonzero((block[:-1] != END) & (block[1:] != END))
+            pairs, which = np.unique(block[inside] * BASE + block[inside + 1], return_inverse=True)
+            counts = np.bincount(which, self._word_counts[self._word[start + inside]])
+            for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+                totals[pair] += int(count)
+        return totals
+
+    def learn(self, min_count: int) -> Iterator[str]:
+        """Merge pair after pair and yield each new piece, until no pair occurs ``min_count`` times."""
+        counts = self.pair_counts
+        heap = [(-count, pair) for pair, count in counts.items() if count >= min_count]
+        heapq.heapify(heap)
+        while heap:
+            count, pair = heapq.heappop(heap)
+            now = counts.get(pair, 0)
+            if now != -count:  # other merges used some; push it again with its present count
+                if now >= min_count:
+                    heapq.heappush(heap, (-now, pair))
+                continue
+            left, right = divmod(pair, BASE)
+            text = self.texts[left] + self.texts[right].removeprefix("##")
+            number = self._numbers.setdefault(text, len(self.texts))  # two splits can give the same piece
+            new = number == len(self.texts)
+            if new:
+                self.texts.append(text)
+                self._lengths.append(self._lengths[left] + self._lengths[right])
+                self.places.append(np.empty(0, np.int32))
+            for changed in self._merge(left, right, number):
+                if counts[changed] >= min_count:
+                    heapq.heappush(heap, (-counts[changed], changed))
+            if new:
+                yield text
+
+    def _merge(self, left: int, right: int, merged: int) -> set[int]:
+        """Write ``merged`` wherever ``right`` follows ``left``; return the pairs that are now more frequent."""
+        pieces, counts = self.pieces, self.pair_counts
+        places = self._find(left, right)
+        size, first_size = self._lengths[merged], self._lengths[left]
+        weights = self._word_counts[self._word[places]]
+        after = pieces[places + size].astype(np.int64)
+        alone = after != END  # False also where the next occurrence follows at once: that pair is counted there
+        alone[:-1] &= places[1:] != places[:-1] + size
+
+        before = pieces[places - 1].astype(np.int64)
+        lost = [before * BASE + left, (right * BASE + after)[alone]]
+        pieces[places + (first_size - 1)] = INSIDE
+        pieces[places + first_size] = INSIDE
+        pieces[places] = merged
+        pieces[places + (size - 1)] = merged
+        now_before = pieces[places - 1].astype(np.int64)
+        gained = [now_before * BASE + merged, (merged * BASE + after)[alone]]
+
+        inside = before != END
+        weight = np.concatenate([weights[inside], weights[alone]]).tolist()
+        for pair, count in zip(np.concatenate([lost[0][inside], lost[1]]).tolist(), weight, strict=True):
+            counts[pair] -= count
+            if not counts[pair]:
+                del counts[pair]
+        more = np.concatenate([gained[0][inside], gained[1]]).tolist()
+        for pair, count in zip(more, weight, strict=True):
+            counts[pair] += count
+        counts.pop(left * BASE + right, None)
+        known = self.places[merged]
+        self.places[merged] = np.sort(np.concatenate([known, places])) if len(known) else places
+        return set(more)
+
+    def _find(self, left: int, right: int) -> np.ndarray:
+        """Return the starts of ``left`` followed by ``right``, ascending, without overlaps."""
+        pieces, size = self.pieces, self._lengths[left]
+        rarer = min(left, right, key=lambda piece: len(self.places[piece]))
+        places = self.places[rarer]
+        places = self.places[rarer] = places[pieces[places] == rarer]
+        if rarer == left:
+            found = places[pieces[places + size] == right]
+        else:
+            found = places[pieces[places - 1] == left] - size
+        if left == right:  # in a run of them, every other one starts a pair
+            index = np.arange(len(found))
+            starts_run = np.diff(found, prepend=-size - 1) != size
+            found = found[(index - np.maximum.accumulate(np.where(starts_run, index, 0))) % 2 == 0]
+        return found

@@ -1,1 +1,0 @@
-"""From prose to a vocabulary."""

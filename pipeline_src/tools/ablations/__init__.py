@@ -1,1 +1,0 @@
-"""Named changes to a study, run as DVC's experiments."""

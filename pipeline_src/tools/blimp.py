@@ -1,0 +1,66 @@
+"""Tool ``blimp``: the accuracy of a model on BLiMP's minimal pairs, as published figures count it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, write_json
+from pipeline_src.common.paths import TASKS
+from pipeline_src.common.yaml_files import TASK_SOURCES
+from pipeline_src.download.catalogue import load_source, resolve
+from pipeline_src.download.fetch import obtain, place
+from pipeline_src.interpretation.minimal_pairs import judge_pair_set, read_pair_set
+from pipeline_src.tools.inspect import open_masked_lm
+from pipeline_src.tools.open_model import DEFAULT
+
+NAME = "blimp"
+FETCHED = Path("data") / NAME  # where the study has not downloaded it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool's own arguments."""
+    parser.add_argument("--model", type=Path, default=DEFAULT, help=f"folder of the model (default {DEFAULT})")
+    parser.add_argument("--folder", type=Path, help="JSON Lines in BLiMP's format (default: BLiMP, fetched if missing)")
+    parser.add_argument("--pairs", type=int, help="pairs of each of the 67 sets (default: all, as published figures)")
+    parser.add_argument("--seed", type=int, default=1, help="of the pairs chosen (default 1)")
+    parser.add_argument("--output", type=Path, help="JSON file of the figures")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print accuracy and 95 % interval in all and by phenomenon.
+
+    Raises:
+        PipelineError: no model that fills masks, or no pairs.
+    """
+    if arguments.pairs is not None and arguments.pairs < 1:
+        raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
+    model = open_masked_lm(arguments.model)
+    pairs = read_pair_set(arguments.folder or _blimp(), arguments.seed, arguments.pairs)
+    title = arguments.folder.name if arguments.folder else "BLiMP"
+    found = judge_pair_set(model, None, pairs, title)
+    if not found:
+        raise PipelineError("no pair to judge", f"{len(pairs)} left out", where=arguments.model,
+                            hint="the model's tokenizer reads both sentences of each alike")  # fmt: skip
+    width = max(len(row["title"]) for row in found.values())
+    print(f"{'':{width}}  accuracy  95 % interval    pairs")
+    for row in found.values():
+        low, high = (100 * end for end in row["between"])
+        print(f"{row['title']:{width}}  {100 * row['accuracy']:6.1f} %  {low:5.1f} to {high:5.1f} {row['pairs']:8,}")
+    if left_out := sum(row["left_out"] for row in list(found.values())[:1]):
+        print(f"{left_out} pairs left out: the tokenizer reads both sentences alike, or one is too long")
+    if arguments.output:
+        write_json(arguments.output, found)
+
+
+def _blimp() -> Path:
+    """Return the folder of BLiMP's files: the study's, else one that is filled now."""
+    for folder in (TASKS / NAME, FETCHED):
+        if folder.is_dir():
+            return folder
+    source = resolve(NAME, load_source(TASK_SOURCES, NAME))
+    obtained = obtain(NAME, source)
+    with atomic_directory(FETCHED) as folder:
+        place(NAME, source, obtained, folder)
+    return FETCHED

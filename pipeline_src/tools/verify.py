@@ -1,0 +1,312 @@
+"""Tool ``verify``: check that saved models are what they say, by taking the last steps of their training again.
+
+The ledger in ``results/pretrain/PHASE.json`` has the parameters, data, code and machine of a phase, and the size and
+sha256 of every file of every model that it saved. A step is a function of its number, so the steps from the model saved
+before to the model in question, taken again, must end in the same bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.common.paths import EXAMPLES, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
+from pipeline_src.common.progress import log
+from pipeline_src.config.machine import Machine, load_machine
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
+from pipeline_src.config.reading import check_block
+from pipeline_src.examples.token_store import read_sample_index
+from pipeline_src.models.hub import save_model
+from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples
+from pipeline_src.pretraining.pretrain import (
+    PHASES,
+    TRAINING_STATE,
+    Phase,
+    build_objective,
+    build_optimizer,
+    checkpoint_identity,
+    fill_initial_state,
+)
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tools.open_model import DEFAULT
+from pipeline_src.training.checkpoint import (
+    KEPT,
+    difference,
+    environment,
+    save_state,
+    saved_files,
+    tensors_of,
+)
+from pipeline_src.training.distributed import Distributed, single_process
+from pipeline_src.training.loop import Loop, TrainState
+from pipeline_src.training.optimizers import MOMENTS, linear_schedule
+
+HONEST, SWAPPED, CUT, ALTERED = "honest", "swapped", "cut", "altered"
+STEP = re.compile(r"(?:steps/|step-)(\d+)$")  # at the end of a folder's path
+FILE = {"bytes": int, "sha256": str}
+IDENTITY = {"seed": int, "mask_prob": float, "model": dict, "pretrain": {"objective": str}, "objective": dict}
+LEDGER = {"ledger": {"identity": IDENTITY, "machine": dict, "files": {str: {str: FILE}}}}
+NOT_MACHINE = ("torch", "processes", "device", "mixed")  # of an environment: no settings of machine.yaml
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a model is, one of HONEST, SWAPPED, CUT and ALTERED, and why."""
+
+    kind: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The ledger of one phase.
+
+    Attributes:
+        phase: its parameters.
+        identity, machine: see :class:`pipeline_src.training.checkpoint.Checkpoints`; ``mixed`` is in ``machine``.
+        files: size and sha256 of each file of each saved model, by step and path.
+    """
+
+    phase: Phase
+    identity: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    files: Mapping[int, Mapping[str, Mapping[str, Any]]]
+
+    def folder(self, step: int) -> Path:
+        """Return the folder of the model saved after a step."""
+        folder = PRETRAINED / self.phase.name
+        return folder if step == self.phase.last else folder / KEPT / str(step)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool's own arguments."""
+    parser.add_argument(
+        "models", nargs="*", type=Path, default=[DEFAULT], metavar="MODEL",
+        help=f"folders of models that this study saved, or copies of them (default {DEFAULT})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--step", type=int, help="steps that a copy says it has taken, if its path does not end in them"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print a line for each model; the exit status is 2 if one is not what it says.
+
+    Raises:
+        PipelineError: a model is not in the ledger, or its steps cannot be taken again under the same conditions.
+    """
+    ledgers = read_ledgers()
+    verdicts = []
+    for folder in arguments.models:
+        verdicts.append(verify(folder, ledgers, arguments.step))
+        print(f"{folder}: {verdicts[-1].kind}: {verdicts[-1].why}", flush=True)
+    return 0 if all(verdict.kind == HONEST for verdict in verdicts) else 2
+
+
+def read_ledgers() -> list[Ledger]:
+    """Return the ledgers of the phases that have run, in order.
+
+    Raises:
+        PipelineError: no phase has run, or a ledger is not as its stage writes it.
+    """
+    paths = [path for phase in PHASES if (path := PRETRAIN_RESULTS / f"{phase}.json").exists()]
+    if not paths:
+        raise PipelineError("no ledger of a training", PRETRAIN_RESULTS, hint="run the study, or `dvc pull` it")
+    return [_read_ledger(path) for path in paths]
+
+
+def _read_ledger(path: Path) -> Ledger:
+    read = read_json(path, LEDGER)["ledger"]
+    identity, machine = read["identity"], read["machine"]
+    settings = {key: value for key, value in machine.items() if key not in NOT_MACHINE}
+    shared = {key: settings.pop(key) for key in ("attention", "compile", "precision") if key in settings}
+    phase = Phase(
+        path.stem,
+        identity["seed"],
+        identity["mask_prob"],
+        check_block(ModelParams, identity["model"], path),
+        check_block(PretrainParams, identity["pretrain"], path),
+        check_block(Machine, {**shared, "device": load_machine().device, "pretrain": settings}, path),
+        check_block(ObjectivesParams, {identity["pretrain"]["objective"]: identity["objective"]}, path),
+    )
+    return Ledger(phase, identity, machine, {int(step): files for step, files in read["files"].items()})
+
+
+def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> Verdict:
+    """Judge the model in a folder, which says that it has taken ``step`` steps; None: the path says how many.
+
+    Raises:
+        PipelineError: see :func:`main`.
+    """
+    step = _step_of(folder, ledgers) if step is None else step
+    ledger = next((ledger for ledger in ledgers if step in ledger.files), None)
+    if ledger is None:
+        steps = sorted({step for ledger in ledgers for step in ledger.files})
+        raise PipelineError(
+            "the ledger has no model of that step", step, where=PRETRAIN_RESULTS,
+            hint=f"it has those of {', '.join(map(str, steps))}",
+        )  # fmt: skip
+    wrong = compare_files(folder, step, ledgers)
+    return wrong or compare_bits(folder, step, ledger, ledgers)
+
+
+def _step_of(folder: Path, ledgers: Sequence[Ledger]) -> int:
+    if not folder.is_dir():
+        raise PipelineError("no model here", folder, hint="give the folder of a model that this study saved")
+    if found := STEP.search(folder.resolve().as_posix()):
+        return int(found[1])
+    for ledger in ledgers:
+        if folder.name == ledger.phase.name:
+            return ledger.phase.last
+    raise PipelineError("the path does not say after which step it was saved", folder, hint="give --step N")
+
+
+def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Verdict | None:
+    """Return what is wrong with the files of a model by the ledger, or None.
+
+    A copy may lack the training state, which only training needs.
+    """
+    by_step = {step: files for ledger in ledgers for step, files in ledger.files.items()}
+    found = saved_files(folder)
+    for name, wanted in by_step[step].items():
+        if name not in found:
+            if name.startswith(f"{TRAINING_STATE}/") and not (folder / TRAINING_STATE).exists():
+                continue
+            return Verdict(CUT, f"{name} is missing")
+        others = [at for at, files in by_step.items() if at != step and files.get(name) == found[name]]
+        if name.endswith(".safetensors") and others:  # checked first: the ledger may have been changed with the file
+            return Verdict(SWAPPED, f"{name} is that of step {others[0]:,}, not {step:,}")
+        if found[name]["bytes"] < wanted["bytes"]:
+            return Verdict(CUT, f"{name} has {found[name]['bytes']:,} of {wanted['bytes']:,} bytes")
+        if found[name] != wanted:
+            return Verdict(ALTERED, f"{name} is not as it was written after step {step:,}")
+    return None
+
+
+def compare_bits(folder: Path, step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> Verdict:
+    """Take the steps before ``step`` again; compare all files that the folder has with those that they write.
+
+    Raises:
+        PipelineError: parameters, data, code or machine are not those of the ledger, or no model before is intact.
+    """
+    phase = ledger.phase
+    torch.set_num_threads(phase.machine.pretrain.threads)
+    distributed = single_process(phase.machine.precision, phase.machine.device)
+    check_conditions(ledger, distributed)
+    start, first = _start(step, ledger, ledgers)
+    with TemporaryDirectory() as again:
+        replay(Path(again), phase, start, first, step, distributed)
+        found, expected = saved_files(folder), saved_files(Path(again))
+        others = [name for name in expected if name in found and found[name] != expected[name]]
+        replayed = f"{step - first:,} steps from step {first:,} taken again"
+        if others:
+            differences = [f"{name}{_difference(folder / name, Path(again) / name)}" for name in others]
+            return Verdict(ALTERED, f"{replayed} write another {', '.join(differences)}")
+        return Verdict(HONEST, f"{replayed} write the same bytes")
+
+
+def _difference(found: Path, expected: Path) -> str:
+    """Return how many tensors of two files differ, and by how much; empty if that cannot be said."""
+    if expected.suffix != ".safetensors":
+        return ""
+    try:
+        one, other = load_file(found), load_file(expected)
+        amounts = [float((one[name] - tensor).abs().max()) for name, tensor in other.items()]
+    except (SafetensorError, KeyError, RuntimeError):  # unreadable, or of another model
+        return ""
+    return f" ({sum(amount > 0 for amount in amounts)} of {len(amounts)} tensors, by up to {max(amounts):.2g})"
+
+
+def check_conditions(ledger: Ledger, distributed: Distributed) -> None:
+    """Check that the steps can be taken again to the bit.
+
+    Raises:
+        PipelineError: parameters, data, code or machine are not those of the ledger.
+    """
+    phase = ledger.phase
+    machine = environment(distributed, phase.machine.settings("pretrain")) | {"mixed": False}
+    here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))  # lists for tuples, as in the file
+    others = difference({**ledger.identity, **ledger.machine}, here)
+    if others:
+        raise PipelineError(
+            "the steps cannot be taken again under the same conditions", others, where=PRETRAIN_RESULTS,
+            hint="verify in the checkout, and on the kind of machine, where it was trained",
+        )  # fmt: skip
+    ids = read_json(TOKENS / "manifest.json", {"splits": {"train": {"sha256": str}}})["splits"]["train"]["sha256"]
+    index = read_json(EXAMPLES / "manifest.json")[phase.name]["sha256"]["train"]
+    rows = read_sample_index(EXAMPLES / phase.name / "train.npy")
+    for path, found, wanted in (
+        (TOKENS / "train.ids", hash_file(TOKENS / "train.ids"), ids),
+        (EXAMPLES / phase.name / "train.npy", hashlib.sha256(rows.tobytes()).hexdigest(), index),
+    ):
+        if found != wanted:
+            raise PipelineError("training data is not as it was written", path, hint="`dvc checkout` it")
+
+
+def _start(step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> tuple[Path | None, int]:
+    """Return folder and step of the nearest intact model before ``step``; no folder for the initial weights."""
+    phase = ledger.phase
+    # these embeddings are saved as a sum, which rounds; the second phase starts from such sums itself
+    rounded = ledger.identity["objective"].get("embeddings") == "disentangled"
+    for before in sorted((kept for kept in ledger.files if kept < step and not rounded), reverse=True):
+        if _is_intact(folder := ledger.folder(before), before, ledgers):
+            return folder, before
+        log.warning("%s is not as the ledger says: going back to the model before it", folder)
+    if phase.name == PHASES[0]:
+        return None, 0
+    folder = ledgers[0].folder(phase.first)
+    if not _is_intact(folder, phase.first, ledgers):
+        raise PipelineError("no intact model to start from", folder, hint="`dvc checkout` it, and verify it first")
+    return folder, phase.first
+
+
+def _is_intact(folder: Path, step: int, ledgers: Sequence[Ledger]) -> bool:
+    return (folder / TRAINING_STATE).exists() and compare_files(folder, step, ledgers) is None
+
+
+def replay(folder: Path, phase: Phase, start: Path | None, first: int, last: int, distributed: Distributed) -> None:
+    """Train from a saved model, or the initial weights, to step ``last``, as ``fit`` did, and save the model."""
+    params = phase.pretrain
+    tokenizer = load_tokenizer(VOCABULARY)
+    examples = open_examples(
+        phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
+    )
+    objective = build_objective(phase, tokenizer, examples.pairs, distributed)
+    optimizer = build_optimizer(objective, params)
+    fill_initial_state(phase, objective, optimizer, start, first)
+    loop: Loop[TensorBatch] = Loop(
+        objective,
+        optimizer,
+        linear_schedule(params.learning_rate, params.warmup_steps, phase.total),
+        last=last,
+        log_at=lambda step: False,
+        name=f"{phase.name} again",
+        seed=phase.key("dropout"),
+        distributed=distributed,
+        state=TrainState(first),
+        clip=params.max_grad_norm,
+    )
+    batches = examples.batches(
+        params.train_batch_size, phase.key("order"), first - phase.first, last - first,
+        DataShard(phase.machine.pretrain.microbatch_tokens),
+    )  # fmt: skip
+    for _ in loop.run([TensorBatch.of(part) for part in batch] for batch in batches):
+        pass
+    for subfolder, (module, config, huggingface_class) in objective.saved_models().items():
+        (folder / subfolder).mkdir(exist_ok=True)
+        save_model(folder / subfolder, module, config, huggingface_class, VOCABULARY)
+    save_state(folder / TRAINING_STATE, tensors_of(objective.stored(), optimizer, MOMENTS), last)

@@ -1,0 +1,262 @@
+"""The optimizers by name, their parameter groups, and the paper's learning-rate schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from pipeline_src.training.distributed import distribute_like, full_tensor, is_dtensor
+
+BETAS = (0.9, 0.999)  # paper, appendix A.2
+EPSILON = 1e-6  # google-research/bert, optimization.py
+CLIP = 1.0  # maximum norm of the gradients; google-research/bert, optimization.py
+BLOCKS = ".encoder."  # in the parameter names of Transformer blocks
+MOMENTS = ("exp_avg", "exp_avg_sq")  # the state that every optimizer here keeps for a parameter, by torch's names
+
+MATRICES = "matrices"  # key of the group that Muon updates
+MOMENTUM = "exp_avg"  # Muon's momentum is a running mean of gradients, stored under Adam's name for it
+MUON_BETA = 0.95  # of that mean (Jordan et al. 2024)
+ITERATIONS = 5  # of Newton-Schulz (same source)
+QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients (same source): steepest at zero
+RMS = 0.2  # of an element of AdamW's updates (Liu et al. 2025, section 2.2)
+SMALLEST_NORM = 1e-7
+AT_ONCE = 1 << 22  # elements of matrices that are orthogonalised together: 8 MB
+
+
+class Muon(Optimizer):
+    """Muon for the group marked as the blocks' matrices, torch's AdamW for the others (Jordan et al. 2024).
+
+    Muon orthogonalises the update of a matrix, so that directions with small gradients move as far as the others.
+    Updates are scaled to the RMS of AdamW's ("Muon is scalable for LLM training", Liu et al. 2025, section 2.2).
+    Embeddings, biases, norms and heads are updated by AdamW.
+
+    Computes the same as ``torch.optim.Muon``, but for all matrices of one shape at once, which takes small ones two
+    thirds of the time.
+
+    Args:
+        groups: parameter groups, at most one of them with ``matrices: True``.
+        lr, betas, eps: of AdamW; Muon has the same learning rate.
+    """
+
+    param_groups: list[dict[str, Any]]
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
+        others = [group for group in self.param_groups if not group.get(MATRICES)]
+        self._adamw = torch.optim.AdamW(others, lr=lr, betas=betas, eps=eps, fused=True) if others else None
+        if self._adamw is not None:  # both optimizers share one state and one list of groups
+            self._adamw.state = self.state
+            matrices = [group for group in self.param_groups if group.get(MATRICES)]
+            self.param_groups = [*matrices, *self._adamw.param_groups]
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take one step from the gradients; parameters without one stay as they are."""
+        for group in self.param_groups:
+            if group.get(MATRICES):
+                self._move_matrices(group)
+        if self._adamw is not None:
+            self._adamw.step()
+
+    def _move_matrices(self, group: dict[str, Any]) -> None:
+        moved = [matrix for matrix in group["params"] if matrix.grad is not None]
+        for matrix in moved:
+            state = self.state[matrix]
+            if MOMENTUM not in state:
+                state[MOMENTUM] = torch.zeros_like(matrix)
+            state.pop("exp_avg_sq", None)  # zeros, from a checkpoint
+        for matrices in alike(moved):
+            updates = []
+            for matrix in matrices:
+                momentum = self.state[matrix][MOMENTUM].lerp_(matrix.grad, 1 - MUON_BETA)
+                updates.append(full_tensor(matrix.grad.lerp(momentum, MUON_BETA)).bfloat16())  # Nesterov's
+            length = group["lr"] * RMS * math.sqrt(max(matrices[0].shape))
+            for matrix, update in zip(matrices, orthogonal(torch.stack(updates)), strict=True):
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                matrix.add_(distribute_like(update.to(matrix.dtype), matrix), alpha=-length)
+
+
+def alike(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Group matrices by shape, at most ``AT_ONCE`` elements in a group unless one matrix has more."""
+    for shape, group in groupby(sorted(matrices, key=lambda matrix: tuple(matrix.shape)), lambda matrix: matrix.shape):
+        same, most = list(group), max(1, AT_ONCE // shape.numel())
+        yield from (same[first : first + most] for first in range(0, len(same), most))
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Orthogonalise matrices by five Newton-Schulz iterations: same singular vectors, singular values near one.
+
+    Args:
+        matrices: [N, rows, columns], changed in place if rows <= columns.
+
+    Returns:
+        [N, rows, columns], singular values between about 0.5 and 1.5 (Jordan et al. 2024).
+    """
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    wide = matrices.mT.contiguous() if is_tall else matrices
+    wide /= torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=SMALLEST_NORM)
+    slope, cubic, quintic = QUINTIC
+    for _ in range(ITERATIONS):
+        gram = wide @ wide.mT
+        factor = torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic)
+        wide = torch.baddbmm(wide, factor, wide, beta=slope)
+    return wide.mT if is_tall else wide
+
+
+class _Moments(Optimizer):
+    """Optimizer with Adam's running means of gradients and squared gradients, updated for a whole group at once.
+
+    Each process updates its own part of a sharded parameter.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take one step from the gradients; parameters without one stay as they are."""
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not parameters:
+                continue
+            for parameter in parameters:
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state.update({name: torch.zeros_like(parameter) for name in MOMENTS})
+                state["step"] += 1
+            first, second = ([_local(self.state[parameter][name]) for parameter in parameters] for name in MOMENTS)
+            gradients = [_local(parameter.grad) for parameter in parameters]
+            torch._foreach_lerp_(first, gradients, 1 - group["betas"][0])
+            torch._foreach_mul_(second, group["betas"][1])
+            torch._foreach_addcmul_(second, gradients, gradients, 1 - group["betas"][1])
+            self._move(parameters, first, second, group)
+
+    def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
+        """Update ``parameters`` from this process's parts of their moments."""
+        raise NotImplementedError
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This process's part of a DTensor, sharing its memory; any other tensor as it is."""
+    return tensor.to_local() if is_dtensor(tensor) else tensor
+
+
+def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
+    """Return the norms of full tensors, [kinds, tensors], from this process's shards, placed as ``like`` is."""
+    norms = torch.stack([torch.stack(torch._foreach_norm(tensors)) for tensors in kinds])
+    if not is_dtensor(like):
+        return norms
+    squares = norms.square()
+    dist.all_reduce(squares, group=like.device_mesh.get_group())
+    return squares.sqrt()
+
+
+def _adam_update(first: list[Tensor], second: list[Tensor], epsilon: float) -> list[Tensor]:
+    """First moments divided by the square roots of the second ones."""
+    roots = torch._foreach_sqrt(second)
+    torch._foreach_add_(roots, epsilon)
+    return list(torch._foreach_div(first, roots))
+
+
+class BertAdam(_Moments):
+    """Adam with decoupled decay and without bias correction (google-research/bert, optimization.py).
+
+    What the missing correction costs in fine-tuning is the subject of Zhang et al. 2020, "Revisiting few-sample BERT
+    fine-tuning", section 4.
+    """
+
+    def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
+        parts, updates = list(map(_local, parameters)), _adam_update(first, second, group["eps"])
+        torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
+        torch._foreach_add_(parts, updates, alpha=-group["lr"])
+
+
+class Lamb(_Moments):
+    """Layer-wise adaptive moments for large batches (You et al. 2019, algorithm 2).
+
+    Adam with bias correction, whose update of a parameter is scaled to the norm of the parameter. As in its authors'
+    code, parameters without weight decay are not scaled.
+    """
+
+    def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
+        step = int(self.state[parameters[0]]["step"])
+        first_bias, second_bias = (1 - beta**step for beta in group["betas"])
+        parts = list(map(_local, parameters))
+        updates = _adam_update(
+            torch._foreach_div(first, first_bias), torch._foreach_div(second, second_bias), group["eps"]
+        )
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
+        if group.get("decays", True):  # also if the rate of decay is 0
+            lengths, moved = _norms(parameters[0], parts, updates)
+            trust = torch.where((lengths > 0) & (moved > 0), lengths / moved, 1.0)
+            torch._foreach_mul_(updates, list(trust.unbind()))
+        torch._foreach_add_(parts, updates, alpha=-group["lr"])
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "adamw": lambda groups, **options: torch.optim.AdamW(groups, fused=True, **options),
+    "bert_adam": BertAdam,
+    "lamb": Lamb,
+    "muon": Muon,
+}
+
+
+def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
+    """Return a parameter's number of steps as the optimizer stores it, a float32 scalar.
+
+    Fused kernels read it on the parameter's device; the others read it on the host, which would wait for a GPU.
+    """
+    return torch.tensor(float(steps), device=parameter.device if optimizer.defaults.get("fused") else "cpu")
+
+
+def make_optimizer(
+    module: nn.Module,
+    learning_rate: float,
+    weight_decay: float,
+    name: str = "adamw",
+    betas: tuple[float, float] = BETAS,
+    epsilon: float = EPSILON,
+    muon_learning_rate: float | None = None,
+) -> Optimizer:
+    """Return the optimizer ``name`` for the trained parameters of ``module``.
+
+    As in google-research/bert, biases and LayerNorm have no weight decay. A group's ``rate`` scales the schedule's
+    learning rate: with ``muon`` the blocks' matrices may have another one.
+    """
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    matrices: list[nn.Parameter] = []
+    for parameter_name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
+            is_block = BLOCKS in parameter_name and "embeddings" not in parameter_name
+            is_matrix = name == "muon" and parameter.ndim == 2 and is_block
+            (matrices if is_matrix else plain if is_plain else decayed).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay, "decays": True},
+        {"params": plain, "weight_decay": 0.0, "decays": False},
+    ]
+    if matrices:
+        rate = (muon_learning_rate or learning_rate) / learning_rate
+        groups.append({"params": matrices, "weight_decay": weight_decay, MATRICES: True, "rate": rate})
+    return OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon)
+
+
+def linear_schedule(peak: float, warmup: int, total: int) -> Callable[[int], float]:
+    """Learning rate of step 0, 1, ...: linear to ``peak`` over ``warmup`` steps, then linear to 0 at ``total``."""
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return peak * (step + 1) / warmup
+        return peak * max(0.0, (total - step) / max(1, total - warmup))
+
+    return rate

@@ -1,0 +1,399 @@
+"""Compute and throughput of a training: FLOPs by formula, time, energy, memory, and the device's peak."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from pipeline_src.common.parallel import peak_memory
+from pipeline_src.models.flops import Workload
+
+# Dense bfloat16 TFLOP/s with float32 sums, from NVIDIA's and AMD's datasheets, for RTX cards from the whitepapers of
+# GA102, Ada and Blackwell; figures printed "with sparsity" are halved. Keys occur in `torch.cuda.get_device_name`; of
+# several that match, the longest counts. GPUs older than Ampere have no bfloat16.
+DATASHEET_TFLOPS: dict[str, float] = {
+    "B200": 2250,
+    "GH200": 989,
+    "H200": 989,
+    "H200 NVL": 835,
+    "H100": 989,
+    "H100 NVL": 835,
+    "H100 PCIe": 756,
+    "H800": 989,
+    "H20": 148,
+    "A100": 312,
+    "A100-SXM4-40GB": 312,
+    "A100-PCIE-40GB": 312,
+    "A100 80GB PCIe": 312,
+    "A800": 312,
+    "A40": 149.7,
+    "A30": 165,
+    "A10": 125,
+    "A10G": 70,
+    "L40S": 362,
+    "L40": 181,
+    "L4": 121,
+    "RTX A6000": 154.8,
+    "RTX 6000 Ada": 364.2,
+    "RTX 5090": 209.5,
+    "RTX 4090": 165.2,
+    "RTX 3090": 71.2,
+    "RTX 3090 Ti": 80,
+    "MI300X": 1307.4,
+    "MI250X": 383,
+}
+# In the names of other GPUs than the one whose name they contain, or of parts of it
+OTHER_GPUS = ("Laptop", "Max-Q", "MIG ", "RTX 5090 D")
+CPU_SIZE, GPU_SIZE = 768, 8192  # rows and columns of the matrices whose product is timed
+MEASURE_FOR = 0.08  # seconds
+POWERCAP = Path("/sys/class/powercap")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Peak FLOP/s of one device, and the source of the figure."""
+
+    flops: float
+    source: str
+
+
+def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
+    """Return the peak of ``device`` from its datasheet, or else measure a matrix product.
+
+    The product is measured in the ``precision`` of training and with the current number of CPU threads; other work on
+    the machine lowers it. The global random generators are not used.
+    """
+    dtype, size, name = str(precision).removeprefix("torch."), CPU_SIZE, "machine"
+    if device.type == "cuda":
+        size, name = GPU_SIZE, torch.cuda.get_device_name(device)
+        teraflops = datasheet_tflops(name)
+        if teraflops is not None and precision == torch.bfloat16:
+            return Peak(teraflops * 1e12, f"datasheet, dense bfloat16, {name}")
+    return Peak(_measure(device, size, precision), f"{dtype} matrix product measured on this {name}")
+
+
+def datasheet_tflops(name: str) -> float | None:
+    """Return the entry of :data:`DATASHEET_TFLOPS` for a GPU's name, or None if it is not listed."""
+    if any(other in name for other in OTHER_GPUS):
+        return None
+    matches = [known for known in DATASHEET_TFLOPS if re.search(rf"\b{re.escape(known)}\b", name)]
+    return DATASHEET_TFLOPS[max(matches, key=len)] if matches else None
+
+
+def _measure(device: torch.device, size: int, dtype: torch.dtype) -> float:
+    """Best FLOP/s of a product of two ``size`` x ``size`` matrices over ``MEASURE_FOR`` seconds, after a warm-up."""
+    generator = torch.Generator(device).manual_seed(0)
+    left = torch.rand(size, size, device=device, generator=generator).to(dtype)
+    right = left.clone()
+
+    def time_product() -> float:
+        start = time.perf_counter()
+        torch.mm(left, right)
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        return time.perf_counter() - start
+
+    time_product()
+    best, end = float("inf"), time.perf_counter() + MEASURE_FOR
+    while time.perf_counter() < end or best == float("inf"):
+        best = min(best, time_product())
+    return 2 * size**3 / best
+
+
+class EnergyMeter:
+    """Joules since it was created.
+
+    A GPU's energy, without the CPU's, is read by NVML (optional package ``nvidia-ml-py``; Volta and later). A CPU's is
+    that of all its packages and their memory, whoever uses them, by RAPL, which most systems let only root read. RAPL's
+    counters wrap about every half hour under load: read more often than that.
+
+    Args:
+        device: that trains.
+        powercap: where the kernel shows RAPL.
+    """
+
+    def __init__(self, device: torch.device, powercap: Path = POWERCAP) -> None:
+        self._total = 0.0
+        self._read: Callable[[], list[float]] | None
+        try:
+            self._read, self._wraps = _nvml(device) if device.type == "cuda" else _rapl(powercap)
+            self._last = self._read()
+        except Exception:  # no package, driver or permission: energy is optional
+            self._read = None
+
+    def joules(self) -> float | None:
+        """Return the joules so far, or None if they cannot be read."""
+        try:
+            now = self._read() if self._read else []
+        except Exception:
+            self._read, now = None, []
+        if not now:
+            return None
+        for before, after, wraps in zip(self._last, now, self._wraps, strict=True):
+            self._total += max(0.0, after - before if after >= before else after - before + wraps)
+        self._last = now
+        return self._total
+
+
+def _rapl(powercap: Path) -> tuple[Callable[[], list[float]], list[float]]:
+    """Joules of packages and their memory, and where the counters wrap; `psys` and `core` would count them twice."""
+    zones = [zone for zone in sorted(powercap.glob("intel-rapl:*")) if _is_counted(zone)]  # so called on AMD too
+
+    def read(file: str) -> list[float]:
+        return [int((zone / file).read_text()) / 1e6 for zone in zones]
+
+    return lambda: read("energy_uj"), read("max_energy_range_uj")
+
+
+def _is_counted(zone: Path) -> bool:
+    name = (zone / "name").read_text().strip()
+    return name.startswith("package") or name == "dram"
+
+
+def _nvml(device: torch.device) -> tuple[Callable[[], list[float]], list[float]]:
+    import pynvml  # type: ignore[import-not-found]
+
+    pynvml.nvmlInit()
+    # by UUID, since NVML ignores CUDA_VISIBLE_DEVICES
+    handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+    return lambda: [pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3], [0.0]
+
+
+class Sizes(Protocol):
+    """Counts the FLOPs of its own training, as :class:`pipeline_src.models.bert.BertConfig` does."""
+
+    def training_flops(self, work: Workload) -> int: ...  # noqa: D102
+
+
+def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
+    """Return parameters x steps x tokens per batch, a measure of training that is independent of hardware.
+
+    Published for BERT are 1.408e19 (base: 110 M parameters) and 4.352e19 (large: 340 M), from 1 M steps and the
+    "128,000 tokens/batch" of appendix A.2: all steps count at length 512, including the 900,000 at length 128.
+
+    Args:
+        parameters: of the model.
+        steps: of the optimizer.
+        tokens_per_batch: token slots of a batch, sequences x maximum length.
+    """
+    return parameters * steps * tokens_per_batch
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Compute of a phase so far. Steps and work depend only on parameters and data, the others on the machine.
+
+    Attributes:
+        steps: optimizer steps.
+        work: of all of them.
+        seconds: wall time in the loop, over all sessions of a run that was stopped and resumed.
+        training_seconds: the same without validation, saving, and the steps in which torch compiled.
+        capacity: FLOPs of the hardware at its peak in ``training_seconds``.
+        joules: energy, or None if it could not be read in every session.
+        peak_memory: bytes.
+        compile_steps, compile_seconds: steps in which torch compiled, and how long they took.
+        compile_work: of their batches.
+    """
+
+    steps: int = 0
+    work: Workload = Workload()
+    seconds: float = 0.0
+    training_seconds: float = 0.0
+    capacity: float = 0.0
+    joules: float | None = 0.0
+    peak_memory: int = 0
+    compile_steps: int = 0
+    compile_seconds: float = 0.0
+    compile_work: Workload = Workload()
+
+    def plus_step(self, work: Workload) -> Compute:
+        return replace(self, steps=self.steps + 1, work=self.work + work)
+
+    def flops(self, sizes: Sizes) -> int:
+        """Return the FLOPs of the matrix products so far, as ``sizes`` counts them."""
+        return sizes.training_flops(self.work)
+
+    def steady_flops(self, sizes: Sizes) -> int:
+        """Return the FLOPs of the steps in which nothing was compiled, done in ``training_seconds``."""
+        return sizes.training_flops(self.work - self.compile_work)
+
+    @property
+    def steady_tokens(self) -> int:
+        """Real tokens of these steps, without padding."""
+        return self.work.tokens - self.compile_work.tokens
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Compute:
+        """Return the inverse of :meth:`as_dict`."""
+        work, compiled = Workload(*values["work"]), Workload(*values["compile_work"])
+        return cls(**{**values, "work": work, "compile_work": compiled})
+
+
+class ComputeTracker:
+    """Measures a phase of training, from its first step or a checkpoint.
+
+    Time starts when it is created. The time a killed run spent after its last checkpoint is not counted. Steps in which
+    torch compiled are counted separately and excluded from rates.
+
+    Args:
+        sizes: of the encoder.
+        device: of this process; its peak in ``precision`` counts ``processes`` times.
+        earlier: :meth:`state` from the checkpoint that training continues from; None at a phase's first step.
+        precision: of matrix products.
+        parameters: number of the model's parameters.
+        tokens_per_batch: token slots of a batch over all processes, sequences x maximum length.
+        processes: number of processes that train together. Counts given to :meth:`add` are over all of them; energy
+            and peak memory are those of this one.
+        peak, energy, clock: of the device and this machine, unless given.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        device: torch.device,
+        earlier: dict[str, Any] | None = None,
+        *,
+        precision: torch.dtype,
+        parameters: int,
+        tokens_per_batch: int,
+        processes: int = 1,
+        peak: Peak | None = None,
+        energy: EnergyMeter | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.sizes, self.device, self.processes = sizes, device, processes
+        self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
+        self.peak = peak or peak_flops(device, precision)
+        self._compute = Compute.from_dict(earlier) if earlier else Compute()
+        self._energy = energy or EnergyMeter(device)
+        self._clock = clock
+        self._joules_before = self._compute.joules
+        self._last = self._step_began = self._clock()
+        self._compilations = compilations()
+        self._shown = self._compute  # at the last call of throughput()
+
+    def add(self, work: Workload) -> None:
+        """Count one step over all processes."""
+        self._compute = self._compute.plus_step(work)
+        began, self._step_began = self._step_began, self._clock()
+        before, self._compilations = self._compilations, compilations()
+        if self._compilations != before:
+            self._set_apart(self._step_began - began, work)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Context for validation and saving, whose time counts for the run but not for training."""
+        self._tick()
+        try:
+            yield
+        finally:
+            now = self._clock()
+            self._compute = replace(self._compute, seconds=self._compute.seconds + now - self._last)
+            self._last = self._step_began = now
+            self._compilations = compilations()
+
+    def throughput(self) -> dict[str, float]:
+        """Return ``tokens_per_second`` and, on a GPU, ``mfu`` since the last call.
+
+        Nothing if torch compiled in every step. The peak of a CPU is measured once, and another load changes it.
+        """
+        self._tick()
+        before, now = self._shown, self._compute
+        self._shown = now
+        tokens = now.steady_tokens - before.steady_tokens
+        if not tokens:
+            return {}
+        rates = {"tokens_per_second": tokens / (now.training_seconds - before.training_seconds)}
+        if self.device.type != "cpu":
+            flops = now.steady_flops(self.sizes) - before.steady_flops(self.sizes)
+            rates["mfu"] = flops / (now.capacity - before.capacity)
+        return rates
+
+    def deterministic(self) -> dict[str, Any]:
+        """Return the figures that depend only on parameters and data, for a tracked output."""
+        compute = self._compute
+        return {
+            "steps": compute.steps,
+            "sequences": compute.work.sequences,
+            "tokens": compute.work.tokens,
+            "predictions": compute.work.predictions,
+            "flops": compute.flops(self.sizes),
+            "tokens_per_batch": self.tokens_per_batch,
+            "normalised_computation": normalised_computation(self.parameters, compute.steps, self.tokens_per_batch),
+        }
+
+    def measured(self) -> dict[str, Any]:
+        """Return the figures that depend on the machine, for ``logs/``; ``flops`` identifies the run."""
+        compute = self._tick()
+        trained = compute.training_seconds or float("inf")  # nothing trained: no rate
+        return {
+            "flops": compute.flops(self.sizes),
+            "seconds": compute.seconds,
+            "training_seconds": compute.training_seconds,
+            "compile_seconds": compute.compile_seconds,
+            "compile_steps": compute.compile_steps,
+            "tokens_per_second": compute.steady_tokens / trained,
+            "mfu": compute.steady_flops(self.sizes) / (compute.capacity or float("inf")),
+            "joules": compute.joules,
+            "peak_memory": compute.peak_memory,
+            "processes": self.processes,
+            "peak_flops": self.peak.flops * self.processes,
+            "peak_source": self.peak.source,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint; its counts are exact, its times differ from run to run."""
+        return self._tick().as_dict()
+
+    def _set_apart(self, seconds: float, work: Workload) -> None:
+        """Exclude the last step from the rates."""
+        compute = self._tick()
+        self._compute = replace(
+            compute,
+            training_seconds=compute.training_seconds - seconds,
+            capacity=compute.capacity - seconds * self.peak.flops * self.processes,
+            compile_steps=compute.compile_steps + 1,
+            compile_seconds=compute.compile_seconds + seconds,
+            compile_work=compute.compile_work + work,
+        )
+
+    def _tick(self) -> Compute:
+        """Update times, energy and memory."""
+        now = self._clock()
+        passed = now - self._last
+        self._last = now
+        compute, joules = self._compute, self._energy.joules()
+        self._compute = replace(
+            compute,
+            seconds=compute.seconds + passed,
+            training_seconds=compute.training_seconds + passed,
+            capacity=compute.capacity + passed * self.peak.flops * self.processes,
+            joules=None if joules is None or self._joules_before is None else self._joules_before + joules,
+            peak_memory=max(compute.peak_memory, _peak_memory(self.device)),
+        )
+        return self._compute
+
+
+def compilations() -> int:
+    """Return how many functions torch.compile has compiled in this process, recompilations included."""
+    dynamo = sys.modules.get("torch._dynamo.utils")  # imported when something is compiled
+    return dynamo.counters["frames"]["total"] if dynamo else 0
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes: on a GPU those of its tensors, else those of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return peak_memory()

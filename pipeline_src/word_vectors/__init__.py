@@ -1,1 +1,0 @@
-"""Vectors of words without context: what the paper's line of work began with."""

@@ -1,0 +1,83 @@
+"""Going on from a model of each architecture: the loss before step 1 is that of transformers' own model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.config.data import ExamplesParams, Lengths
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.pretrain import Masking, PretrainParams, Steps
+from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.models.bert import BertForPretraining, initialise
+from pipeline_src.models.hub import save_model
+from pipeline_src.pretraining import start_model
+from pipeline_src.pretraining.data import PretrainingExamples, open_examples
+from pipeline_src.tokenizer.load import load_tokenizer
+from tests.parity.test_family_parity import CASES, Case
+from tests.unit.pretraining.small import make_study, train_phase
+
+transformers = pytest.importorskip("transformers")
+EXAMPLES = ExamplesParams(max_seq_length=Lengths(phase1=16, phase2=32), pair_objective="none")
+STARTS = {name: CASES[name] for name in ("roberta", "modernbert", "albert", "distilbert", "deberta", "electra")}
+STARTS |= {"bert": Case("bert"), "deberta_v2": CASES["deberta-v2, convolved"]}
+
+
+@torch.no_grad()
+def loss_of(model: torch.nn.Module, examples: PretrainingExamples) -> float:
+    """Mean loss of a masked model of transformers over all predictions of the same batches.
+
+    transformers' RoBERTa finds positions by the padding's id, and a random word may have it: it is told them.
+    """
+    is_roberta, first = model.config.model_type == "roberta", 1 + (model.config.pad_token_id or 0)
+    total, count = 0.0, 0
+    for number in range(len(examples)):
+        batch = examples.batch(np.array([number]))
+        ids = torch.from_numpy(batch.ids)[None]
+        positions = {"position_ids": torch.arange(first, first + ids.shape[1])[None]} if is_roberta else {}
+        outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), **positions)
+        logits = outputs.get("logits", outputs.get("prediction_logits"))[0, batch.predicted]
+        total += float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels), reduction="sum"))
+        count += len(batch.labels)
+    return total / count
+
+
+@pytest.mark.parametrize("case", STARTS.values(), ids=STARTS)
+def test_the_loss_before_step_1(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path)
+    build_examples(seed=1, examples=EXAMPLES)
+    manifest = read_json("data/tokens/manifest.json")
+    write_json("data/tokens/manifest.json", {**manifest, "parts": {"validation": {"books": {"documents": 6}}}})
+    config = case.config()
+    ours = BertForPretraining(config)
+    initialise(ours, torch.Generator().manual_seed(3))
+    for folder in ("ours", "theirs"):
+        Path(folder).mkdir()
+    name = config.names.classes["pretraining"]
+    save_model(Path("ours"), ours, config, name, Path("data/vocabulary"))
+    theirs = getattr(transformers, name).from_pretrained("ours", attn_implementation="eager").eval()
+    with torch.no_grad():  # random weights predict every word about as well
+        for parameter in theirs.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(parameter)))
+    theirs.save_pretrained("theirs")
+    transformers.AutoTokenizer.from_pretrained("ours").save_pretrained("theirs")
+    params = {"init_from": "theirs", "steps": Steps(phase1=0, phase2=1), "learning_rate": 1e-3, "warmup_steps": 1}
+    sizes = {"architecture": case.architecture, "num_hidden_layers": 1, "hidden_size": 64}
+    start_model.run(
+        pretrain=PretrainParams(train_batch_size=4, **params), model=ModelParams(**sizes), examples=EXAMPLES
+    )
+    train_phase("phase1", architecture=case.architecture, **params)
+    found = read_json("results/pretrain/phase1.json")["validation"]["mlm_loss"]
+    tokenizer = load_tokenizer("data/vocabulary")
+    expected = loss_of(theirs, open_examples("phase1", "validation", tokenizer, 0.15, Masking(), 0, "mlm"))
+    assert found == pytest.approx(expected, rel=0, abs=1e-5)
+    row = pd.read_csv("results/pretrain/phase1.tsv", sep="\t").iloc[0]
+    assert row["step"] == 0 and row["validation_mlm_loss"] == pytest.approx(expected, abs=1e-4)  # six digits

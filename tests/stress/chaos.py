@@ -1,0 +1,228 @@
+"""Kill the study again and again: ``python -m tests.stress.chaos [--runs 30] [--kills 12] [--seed 1]``.
+
+Each run starts the `test` study in an empty folder with a random engine, kills the engine with all its jobs (SIGKILL)
+at a random moment, and starts a random engine again, until one ends by itself; the start after the last kill is left
+alone. Every declared output must then have the hash it has after an undisturbed run, and no engine may have run a stage
+again that DVC had recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from benchmarks._checkout import Checkout, check_out
+
+ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
+WAIT = (2.0, 25.0)  # seconds from a start to its kill
+KILLS = 12  # of one run
+NOT_COMPARED = ("results/report.html", "results/report.md")  # they show when and how fast
+Lock = dict[str, dict[str, Any]]
+
+
+@dataclass
+class Attempt:
+    """One start of an engine.
+
+    Attributes:
+        engine: its name.
+        killed: whether it was killed; otherwise it ended by itself.
+        ran: stages that it began.
+        kept: stages that were recorded when it began, which it must not run.
+        said: its messages.
+        mended: whether DVC found one of its files damaged, and it had to be put right by hand.
+    """
+
+    engine: str
+    killed: bool
+    ran: list[str]
+    kept: set[str]
+    said: str
+    mended: bool = False
+
+    @property
+    def lost(self) -> set[str]:
+        """Stages that ran again though they were finished."""
+        return self.kept & set(self.ran) - {"code"}  # which looks at the code at every start
+
+
+@dataclass
+class Outcome:
+    """What came of one run."""
+
+    seed: str
+    attempts: list[Attempt] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+    fresh: bool = False
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost, all is fresh for DVC, and every output is as without a kill."""
+        return self.fresh and not self.different and not any(attempt.lost for attempt in self.attempts)
+
+    def __str__(self) -> str:
+        kills = sum(attempt.killed for attempt in self.attempts)
+        mended = sum(attempt.mended for attempt in self.attempts)
+        lost = sorted({stage for attempt in self.attempts for stage in attempt.lost})
+        text = f"run {self.seed}: {kills} kills, {' '.join(attempt.engine for attempt in self.attempts)}"
+        text += f"; DVC's files mended {mended}x" if mended else ""
+        text += f"; lost {', '.join(lost)}" if lost else ""
+        text += f"; differs: {', '.join(self.different)}" if self.different else ""
+        return text + ("" if self.fresh else "; DVC calls it stale") + ("" if self.good else "; NOT GOOD")
+
+
+def disturb(
+    path: Path,
+    undisturbed: Lock,
+    environment: Mapping[str, str],
+    seed: str,
+    wait: tuple[float, float],
+    kills: int,
+) -> Outcome:
+    """Run the study in ``path`` to its end through random kills, and compare.
+
+    Args:
+        path: where the study stands, before its first start.
+        undisturbed: dvc.lock's stages after a run without kills.
+        environment: of the engines.
+        seed: decides moments and engines.
+        wait: the shortest and the longest time between a start and its kill, in seconds.
+        kills: the most there are; the start after the last is left alone.
+    """
+    draw = random.Random(seed)
+    outcome = Outcome(seed)
+    while not outcome.attempts or outcome.attempts[-1].killed or outcome.attempts[-1].mended:
+        pause = draw.uniform(*wait) if len(outcome.attempts) < kills else None
+        outcome.attempts.append(_start(path, draw.choice(sorted(ENGINES)), pause, environment, undisturbed))
+    # dvc.lock may hold more: stages of another study that stood in this checkout before
+    lock = {name: stage for name, stage in read_lock(path).items() if name in undisturbed}
+    wanted, ended = hashes(undisturbed), hashes(lock)
+    outcome.different = sorted(name for name in {*wanted, *ended} if wanted.get(name) != ended.get(name))
+    said = subprocess.run(["dvc", "status"], cwd=path, env=dict(environment), text=True, capture_output=True).stdout
+    outcome.fresh = "up to date" in said
+    return outcome
+
+
+def read_lock(path: Path) -> Lock:
+    """The stages of dvc.lock; none where there is no such file."""
+    lock = path / "dvc.lock"
+    return (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {}) if lock.exists() else {}
+
+
+def hashes(lock: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Path of every output in dvc.lock -> its hash."""
+    outputs = [out for stage in lock.values() for out in stage.get("outs", [])]
+    return {out["path"]: out["md5"] for out in outputs if out["path"] not in NOT_COMPARED}
+
+
+def forget(path: Path, stages: Iterable[str]) -> None:
+    """Make a finished study one in which these stages never ran: no outputs, records, run-cache or checkpoints."""
+    lock = yaml.safe_load((path / "dvc.lock").read_text(encoding="utf-8"))
+    for name in set(stages) & set(lock["stages"]):
+        for out in lock["stages"].pop(name)["outs"]:
+            made = path / out["path"]
+            shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
+    (path / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False), encoding="utf-8")
+    for folder in (".dvc/cache/runs", ".snakemake", "checkpoints"):
+        shutil.rmtree(path / folder, ignore_errors=True)
+
+
+def _start(path: Path, engine: str, pause: float | None, environment: Mapping[str, str], undisturbed: Lock) -> Attempt:
+    """Start an engine and kill it after ``pause`` seconds; None leaves it alone."""
+    try:
+        lock = read_lock(path)
+    except (yaml.YAMLError, AttributeError):
+        lock = {}  # damaged
+    kept = {name for name, stage in lock.items() if _same(stage, undisturbed.get(name, {}))}
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(ENGINES[engine], cwd=path, env=dict(environment), stdout=said, stderr=said)
+        try:
+            process.wait(pause)
+            killed = False
+        except subprocess.TimeoutExpired:
+            killed = True
+        finally:
+            _kill(process)
+        said.seek(0)
+        text = said.read()
+    if not killed and process.returncode and ("dvc.lock" in text or "RWLock-file" in text):
+        hint = "git checkout dvc.lock" if "dvc.lock" in text else "rm .dvc/tmp/rwlock"  # as docs/two-engines.md says
+        subprocess.run(hint.split(), cwd=path, env=dict(environment), check=True, stdout=subprocess.DEVNULL)
+        return Attempt(engine, killed, _ran(text), kept, text, mended=True)
+    if not killed and process.returncode:
+        raise RuntimeError(f"{engine} failed after a kill:\n{text[-4000:]}")
+    return Attempt(engine, killed, _ran(text), kept, text)
+
+
+def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records of a stage are of the same run, but for outputs that are not compared."""
+    parts = ("cmd", "deps", "params")
+    return all(record.get(part) == other.get(part) for part in parts) and hashes({"": record}) == hashes({"": other})
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End an engine and all that it has started at once, as a machine that goes down does."""
+    try:
+        engine = psutil.Process(process.pid)
+        killed = [engine, *engine.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for each in killed:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait()
+    psutil.wait_procs(killed, timeout=60)
+
+
+def _ran(said: str) -> list[str]:
+    """Names of the stages whose command DVC says it ran."""
+    return re.findall(r"^Running stage '([^']+)'", said, re.MULTILINE)
+
+
+def main() -> None:
+    """Run it and print a line a run, then one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--kills", type=int, default=KILLS, help="the most of one run")
+    parser.add_argument("--seed", default="1", help="decides moments and engines")
+    arguments = parser.parse_args()
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        whole = check_out(Path(folder) / "undisturbed", "test")
+        (whole.path / "dvc.lock").write_text("schema: '2.0'\n")  # not another study's
+        whole.run("git", "commit", "-qam", "no study has run")
+        start = shutil.copytree(whole.path, Path(folder) / "start", symlinks=True)
+        took = whole.run(*ENGINES["snakemake"]).wall
+        wanted = read_lock(whole.path)
+        print(f"undisturbed: {len(hashes(wanted))} outputs in {took:.0f} s", flush=True)
+        for number in range(arguments.runs):
+            path = Path(folder) / "disturbed"
+            shutil.copytree(start, path, symlinks=True)
+            study = Checkout(path)
+            seed = f"{arguments.seed}-{number}"
+            wait = (WAIT[0], max(WAIT[1], took / 2))
+            outcomes.append(disturb(path, wanted, study.environment, seed, wait, arguments.kills))
+            print(outcomes[-1], flush=True)
+            shutil.rmtree(path)
+    kills = sum(attempt.killed for outcome in outcomes for attempt in outcome.attempts)
+    good = sum(outcome.good for outcome in outcomes)
+    print(f"{good} of {len(outcomes)} runs ended as if never killed, after {kills} kills")
+    figures = {"name": "chaos", "runs": len(outcomes), "kills": kills, "good": good, "met": good == len(outcomes)}
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,573 @@
+"""Give damaged and hostile input to every border where data enters.
+
+``python -m tests.stress.fuzz --minutes N --seed S``. A border is a function of a random generator and an empty folder,
+which it may write to: files and replies by the grammar of their format, then damaged. Each case must be taken or
+refused in one PipelineError, within ten seconds, and leave no file outside its folder; a training that signals hit must
+end with one of its statuses and finish when it is started again. All others are printed with their seed:
+``--only BORDER --case SEED`` runs one again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import functools
+import gzip
+import io
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import struct
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+
+from pipeline_src.__main__ import explain
+from pipeline_src.__main__ import main as command
+from pipeline_src.common.files import hash_file, write_json
+from pipeline_src.common.progress import PLAIN, log
+from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.config.data import BooksParams
+from pipeline_src.config.machine import load_machine
+from pipeline_src.config.study import load_study
+from pipeline_src.corpus.books.clean_books import clean_document
+from pipeline_src.corpus.books.encodings import check_encoding
+from pipeline_src.corpus.books.readers import ROW_READERS, find_books, read_books, suffix_of
+from pipeline_src.download import https
+from pipeline_src.download.archive import unpack
+from pipeline_src.download.catalogue import Source, resolve
+from pipeline_src.evaluation.scores import break_down, read_predictions, uncertainty_of
+from pipeline_src.examples.build_examples import run as plan_examples
+from pipeline_src.models.bert import BertConfig, BertForPretraining
+from pipeline_src.models.hub import load_config, read_tensors, save_model
+from pipeline_src.pretraining import import_model
+from pipeline_src.report.report import render_markdown
+from pipeline_src.report.results import fitting_results, read_results, summarise
+from pipeline_src.report.table import HEADER, average_line, heading, score_cells, text_table
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.readers import READERS, read_columns, read_questions, read_sentences
+from pipeline_src.tasks.spec import Columns, Layout, TaskSpec, load_spec
+from pipeline_src.tokenizer.foreign_tokenizer import read_foreign
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
+from pipeline_src.tools.fill_mask import USED, fill_mask, reading_masks
+from pipeline_src.tools.open_model import open_model
+from pipeline_src.tools.preset import preset_text
+from tests.replies import reply, replying
+from tests.unit.pretraining.small import EXAMPLES, make_study
+from tests.unit.report.conftest import write_results
+
+ODD = [
+    *("", " ", "..", "../x", "/etc/x", "a/b", "-rf", "$(touch x)", "a; touch x", "\0", "\ud800", "ü", "\x1b[31m", "²"),
+    *("nan", "inf", "-1", "010", "1e999", "9" * 400, "yes", "~", "{", "{0}", "<xss>", "|", "a\nb", "\r\n", "\ufeff"),
+]  # fmt: skip
+WORDS = "The old man went to the café and said “no” — £5 for a well-\nknown [1] house.\n\nHe left.\n\n| a |\n".split(
+    " "
+)
+LONGEST = 10  # seconds of one case
+SHOWN = 20  # defects that are printed whole
+Draw = random.Random
+Border = Callable[[Draw, Path], None]
+
+
+def damaged(draw: Draw, data: bytes) -> bytes:
+    """The bytes with up to three faults: bits flipped, parts cut, doubled or put in."""
+    for _ in range(draw.randint(0, 3)):
+        start = draw.randint(0, len(data))
+        end = min(len(data), start + draw.choice([1, 1, 4, 100]))
+        part = data[start:end]
+        kinds: list[bytes] = [
+            b"", part * 2, bytes(byte ^ 1 << draw.randrange(8) for byte in part), draw.randbytes(len(part)),
+            draw.choice(ODD).encode("utf-8", "surrogatepass"), b"[" * draw.choice([3, 3000]),
+        ]  # fmt: skip
+        data = data[:start] + draw.choice(kinds) + data[end:]
+    return data
+
+
+def value(draw: Draw, depth: int = 0) -> Any:
+    """A value of JSON or YAML."""
+    kind = draw.randrange(8 if depth < 4 else 6)
+    if kind >= 6:
+        count = draw.randrange(4)
+        if kind == 6:
+            return [value(draw, depth + 1) for _ in range(count)]
+        return {draw.choice([*ODD, "text", "label", "id"]): value(draw, depth + 1) for _ in range(count)}
+    plain = [None, True, draw.randint(-3, 99), 10 ** draw.randint(9, 40), draw.uniform(-2, 2), float("inf")]
+    return draw.choice([draw.choice(ODD), draw.choice(plain)])
+
+
+def mutated(draw: Draw, tree: Any) -> Any:
+    """The tree with one of its values put out, doubled or replaced."""
+    if not isinstance(tree, dict | list) or not tree or draw.random() < 0.2:
+        return value(draw)
+    copy = tree.copy()
+    key = draw.choice(list(copy)) if isinstance(copy, dict) else draw.randrange(len(copy))
+    if draw.random() < 0.1:
+        del copy[key]
+    elif isinstance(copy, dict) and draw.random() < 0.1:
+        copy[draw.choice(ODD)] = copy[key]
+    else:
+        copy[key] = mutated(draw, copy[key])
+    return copy
+
+
+def _archives(draw: Draw, folder: Path) -> None:
+    file = io.BytesIO()
+    names = [draw.choice(["a", "b/a", *ODD[2:7]]) for _ in range(draw.randint(1, 3))]
+    data = draw.randbytes(50) * draw.randint(0, 40)
+    if draw.random() < 0.5:
+        with zipfile.ZipFile(file, "w", draw.choice([0, 8, 12, 14])) as zipped:
+            for name in dict.fromkeys(names):
+                zipped.writestr(name, data)
+    else:
+        mode: Any = f"w:{draw.choice(['', 'gz', 'bz2', 'xz'])}"
+        with tarfile.open(fileobj=file, mode=mode) as tar:
+            for name in names:
+                entry = tarfile.TarInfo(name.encode("utf-8", "replace").decode())
+                entry.type = draw.choice([tarfile.REGTYPE] * 3 + [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
+                entry.linkname = draw.choice(["a", "../x", "/etc/hostname", "b/a"])
+                entry.size = draw.choice([len(data), len(data), 0, 10**12, -5]) if entry.isreg() else 0
+                if entry.isreg() and not 0 <= entry.size <= len(data):  # of which Python 3.13 makes no archive
+                    header = entry.tobuf(encoding="utf-8", errors="surrogateescape")
+                    tar.fileobj.write(header)  # type: ignore[union-attr]
+                    tar.offset += len(header)
+                else:
+                    tar.addfile(entry, io.BytesIO(data) if entry.size else None)
+    (folder / "archive").write_bytes(damaged(draw, file.getvalue()))
+    (folder / "to").mkdir()
+    unpack(folder / "archive", {"x": draw.choice(names), "y/z": "a"}, folder / "to", "archive")
+
+
+def _replies(draw: Draw, folder: Path) -> None:
+    body = draw.randbytes(draw.choice([0, 1, 100, 100_000]))
+    headers = {
+        name: draw.choice(["0", str(len(body)), "chunked", "text/html", "gzip", '"tag"', "bytes 0-9/10", *ODD[:14]])
+        for name in draw.sample(
+            ["Content_Length", "Content_Range", "Content_Type", "Content_Encoding", "Transfer_Encoding", "ETag",
+             "Retry_After", "Location"], draw.randint(0, 3))
+    }  # fmt: skip
+    status = draw.choice(["200 OK", "200 OK", "206 Part", "204 No", "301 Moved", "404 \x1b[1m", "416 No", "503 Busy"])
+    sent = reply(status, body, **{name: text.replace("\n", "").replace("\r", "") for name, text in headers.items()})
+    with replying([damaged(draw, sent) for _ in range(2)]) as address:
+        https.download([address], folder / "file", draw.choice([None, len(body)]), checked=draw.random() < 0.3)
+    assert (folder / "file").exists()
+
+
+def _params(draw: Draw, folder: Path) -> None:
+    path = folder / "params.yaml"
+    text = Path("params.yaml").read_text(encoding="utf-8")
+    if draw.random() < 0.5:
+        path.write_bytes(damaged(draw, text.encode()))
+    else:
+        path.write_text(json.dumps(mutated(draw, yaml.safe_load(text))), encoding="utf-8")
+    load_study(path)
+
+
+def _machine(draw: Draw, folder: Path) -> None:
+    path = folder / "machine.yaml"
+    path.write_bytes(damaged(draw, Path("machine.yaml").read_bytes()))
+    load_machine(path)
+
+
+def _yaml(draw: Draw, folder: Path) -> None:
+    text = draw.choice([yaml.safe_dump(value(draw)), "".join(draw.choices("ab:[]{}&*!|>-?'\"#%@`, \n\t01.", k=40))])
+    try:
+        parse_yaml(text)
+    except ValueError as error:
+        assert str(error).isprintable(), error
+
+
+def _catalogue(draw: Draw, folder: Path) -> None:
+    from pydantic import ValidationError
+
+    names = ["sources/enwiki", "task_sources/mnli", "tasks/mnli", "tasks/ner", "tasks/stsb"]
+    name = draw.choice(names)
+    entry = mutated(draw, yaml.safe_load(Path(f"catalogue/{name}.yaml").read_text(encoding="utf-8")))
+    try:
+        if name.startswith("tasks/"):
+            TaskSpec.model_validate({"name": "mine", **entry} if isinstance(entry, dict) else entry)
+        else:
+            resolve("mine", Source.model_validate(entry), date="20260901", part="1-p1p2")
+    except ValidationError:
+        pass
+
+
+def _tables(draw: Draw, folder: Path) -> None:
+    suffix = draw.choice(list(READERS))
+    rows = [{"text": draw.choice([*ODD, "a b"]), "label": draw.choice(["0", "1", *ODD])} for _ in range(5)]
+    separator = "\t" if suffix == ".tsv" else ","
+    lines = ["text" + separator + "label", *(separator.join(row.values()) for row in rows)]
+    text = "\n".join(map(json.dumps, rows)) if suffix == ".jsonl" else "\n".join(lines)
+    path = folder / f"a{suffix}"
+    path.write_bytes(damaged(draw, text.encode("utf-8", "replace")))
+    layout = Layout(Columns(texts=("text",), label="label"), True, ("0", "1"), draw.random() < 0.5)
+    for _, fields in read_columns("mine", path, layout, Counter()):
+        "".join(fields.values()).encode()
+
+
+def _tagged(draw: Draw, folder: Path) -> None:
+    name = draw.choice(["ner", "pos"])
+    line = "EU NNP B-NP B-ORG\n" if name == "ner" else "1\tA\ta\tDET\t_\t_\t2\tdet\t_\t_\n"
+    text = draw.choice(["", "-DOCSTART- -X- O O\n\n", "# newdoc\n"]) + (line * draw.randint(1, 4) + "\n") * 2
+    (folder / "a.txt").write_bytes(damaged(draw, text.encode()))
+    read_sentences(load_spec(name), folder / "a.txt", counts=Counter())
+
+
+def _squad(draw: Draw, folder: Path) -> None:
+    question = {"id": "1", "question": "Who?", "is_impossible": False, "answers": [{"text": "a", "answer_start": 0}]}
+    tree: Any = {"data": [{"paragraphs": [{"context": "a b c", "qas": [question]}]}]}
+    text = json.dumps(mutated(draw, tree) if draw.random() < 0.7 else tree)
+    (folder / "a.json").write_bytes(damaged(draw, text.encode()) if draw.random() < 0.5 else text.encode())
+    read_questions(load_spec(draw.choice(["squad1", "squad2"])), folder / "a.json", counts=Counter())
+
+
+def _books(draw: Draw, folder: Path) -> None:
+    suffix = draw.choice([".txt", ".md", *(each for each in ROW_READERS if each != ".parquet")])
+    text = " ".join(draw.choices(WORDS, k=draw.choice([5, 200])))
+    data = text.encode(draw.choice(["utf-8", "cp1252", "mac-roman", "utf-16", "cp437"]), "replace")
+    if suffix in ROW_READERS:
+        rows = [mutated(draw, {"id": 1, "title": "t", "text": text}) for _ in range(draw.randint(1, 3))]
+        data = "\n".join(map(json.dumps, rows)).encode()
+    if suffix.endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
+    (folder / f"book{suffix}").write_bytes(damaged(draw, data))
+    params = BooksParams(source="x", encoding=draw.choice([None, None, None, "cp1252", "utf-16", "idna"]))
+    check_encoding(params.encoding)
+    paths = find_books(folder)
+    for piece in read_books(paths, 1000, params.encoding, params.text_column, Counter()):
+        assert suffix_of(piece.path) == suffix
+        clean_document(piece, params).document.text.encode()
+
+
+def _models(draw: Draw, folder: Path) -> None:
+    config: dict[str, Any] = {
+        "model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9,
+        "intermediate_size": 8, "max_position_embeddings": 8, "type_vocab_size": 2, "hidden_act": "gelu",
+    }  # fmt: skip
+    kept = json.dumps(mutated(draw, config) if draw.random() < 0.5 else config).encode()
+    (folder / "config.json").write_bytes(damaged(draw, kept) if draw.random() < 0.5 else kept)
+    tensor = {"dtype": draw.choice(["F32", "F16", "X"]), "shape": [2, 2], "data_offsets": [0, 16]}
+    header = json.dumps(mutated(draw, {"a": tensor}) if draw.random() < 0.5 else {"a": tensor}).encode()
+    data = struct.pack("<Q", draw.choice([len(header), len(header), 0, 2**63])) + header + b"\0" * 16
+    (folder / "model.safetensors").write_bytes(damaged(draw, data))
+    names = load_config(Path("models/none") if draw.random() < 0.05 else folder).names
+    read_tensors(folder, names)
+
+
+ENTRIES = [*SPECIAL_TOKENS, *"abcthe", "cat", "##s", "."]
+TEXTS = ["the cats.", "a" * 30 + "b", "é \u0301\ufeff\0 𝒳", "", "[MASK] a"]
+
+
+def _plain_tokenizers() -> dict[str, Any]:
+    """A tokenizer.json of each kind by the type of model that has it."""
+    wordpiece = json.loads(build_tokenizer(ENTRIES, lowercase=True).to_str())
+    parts: dict[str, Any] = {"normalizer": None, "decoder": None, "post_processor": wordpiece["post_processor"]}
+    letters = {token: number for number, token in enumerate([*SPECIAL_TOKENS, "a", "b", "ab", "Ġ"])}
+    bpe = {"type": "BPE", "vocab": letters, "merges": [["a", "b"]]}
+    unigram = {"type": "Unigram", "unk_id": 1, "vocab": [[token, -float(number)] for token, number in letters.items()]}
+    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "bert": wordpiece,
+        "roberta": wordpiece | parts | {"model": bpe, "pre_tokenizer": by_bytes},
+        "albert": wordpiece | parts | {"model": unigram, "pre_tokenizer": {"type": "WhitespaceSplit"}},
+    }
+
+
+def _tokenizers(draw: Draw, folder: Path) -> None:
+    model_type, tree = draw.choice(list(_plain_tokenizers().items()))
+    charsmap = base64.b64encode(struct.pack("<I", draw.choice([0, 4, 8, 2**31])) + draw.randbytes(draw.randint(0, 12)))
+    regex = draw.choice(["(a+)+$", "(", "\\\\p{X}", "(?=a)", "", "(?<!a)*", "[\\ud800]"])
+    hostile: dict[str, Any] = {
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()},
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
+        "model": tree["model"] | {"merges": [draw.sample(["a", "b", "ab", "x", "é", ""], 2) for _ in range(2)]},
+        "truncation": {"max_length": draw.choice([0, 1, 2**63]), "strategy": "LongestFirst", "stride": 9},
+    }
+    name = draw.choice([None, *hostile])
+    tree = tree | {name: hostile[name]} if name else mutated(draw, tree)
+    data = json.dumps(tree).encode()
+    (folder / "tokenizer.json").write_bytes(damaged(draw, data) if draw.random() < 0.2 else data)
+    if draw.random() < 0.5:
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": "[MASK]", "do_lower_case": True}
+        (folder / "tokenizer_config.json").write_text(json.dumps(mutated(draw, settings)), encoding="utf-8")
+    tokenizer = load_tokenizer(folder) if draw.random() < 0.5 else read_foreign(folder, model_type)
+    for each in [] if tokenizer is None else [tokenizer, reading_masks(tokenizer)]:
+        each.encode_batch(TEXTS)
+
+
+@functools.cache
+def _model_folder() -> dict[str, bytes]:
+    """Files of a small model."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "v").mkdir()
+        save_tokenizer(folder / "v", ENTRIES, lowercase=True)
+        model = BertForPretraining(BertConfig(len(ENTRIES), 8, 1, 1, 8, 12))
+        (folder / "m").mkdir()
+        save_model(folder / "m", model, model.bert.config, "BertForPreTraining", folder / "v")
+        return {path.name: path.read_bytes() for path in sorted((folder / "m").iterdir())}
+
+
+def _model_folders(draw: Draw, folder: Path) -> None:
+    files = dict(_model_folder())
+    name = draw.choice(list(files))
+    if name.endswith(".json") and draw.random() < 0.7:
+        files[name] = json.dumps(mutated(draw, json.loads(files[name]))).encode()
+    elif draw.random() < 0.2:
+        del files[name]
+    else:
+        files[name] = damaged(draw, files[name])
+    (folder / "model").mkdir()
+    for each, data in files.items():
+        (folder / "model" / each).write_bytes(data)
+    source = folder / "model"
+    if draw.random() < 0.5:
+        source = folder / "imported"
+        with contextlib.redirect_stdout(io.StringIO()):
+            import_model.main(argparse.Namespace(source=folder / "model", destination=source, lowercase=None))
+    fill_mask(open_model(source, BertForPretraining, USED, "no head"), "the [MASK] sat.", 3)
+
+
+EXTREME = ["1e999", "-1e999", "1e308", "-1e308", "5e-324", "NaN", "-0", "9" * 400, "true", "null", '"1"', "[1]"]
+TASK_FILES = {  # the labelled file of a task, and a prediction for each of its two examples
+    "rte": ("index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n", "entailment"),
+    "stsb": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+        "0\ta\ta\ta\t0\ta\ta\ta\tb\t1.5\n1\ta\ta\ta\t1\ta\ta\tc\td\t4\n", 2.5,
+    ),
+    "squad2": (
+        json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "a b c", "qas": [
+            {"id": str(number), "question": "Who?", "is_impossible": not answers, "answers": answers}
+            for number, answers in enumerate([[{"text": "a", "answer_start": 0}], []])
+        ]}]}]}), "a",
+    ),
+}  # fmt: skip
+
+
+def _predictions(draw: Draw, folder: Path) -> None:
+    name, (labelled, prediction) = draw.choice(list(TASK_FILES.items()))
+    row = {"prediction": prediction, "confidence": 0.5, "null_score_difference": 0.25, "outputs": [0.5, 1.5]}
+    if name == "squad2":
+        row["nbest"] = [{"text": "a", "start": 0, "end": 1, "score": 3.5, "probability": 0.75}]
+    rows = [{"id": str(number), **row} for number in range(2)]
+    lines = "".join(json.dumps(mutated(draw, row) if draw.random() < 0.3 else row) + "\n" for row in rows)
+    for number in ("0.5", "0.25", "1.5", "2.5", "3.5", "0.75"):
+        if draw.random() < 0.15:
+            lines = lines.replace(number, draw.choice(EXTREME), draw.randint(1, 2))
+    (folder / "labelled.tsv").write_text(labelled, encoding="utf-8")
+    (folder / "predicted.jsonl").write_bytes(damaged(draw, lines.encode()) if draw.random() < 0.2 else lines.encode())
+    spec = load_spec(name)
+    task, eval_set = make_task(spec), next(iter(spec.scores))
+    examples = task.read(folder / "labelled.tsv", eval_set, counts=Counter())
+    predicted = read_predictions(folder / "predicted.jsonl")
+    scores = task.score(eval_set, examples, predicted)
+    uncertainty = uncertainty_of(spec, eval_set, examples, [predicted], {})
+    errors = break_down(spec, task.example_results(eval_set, examples, predicted))
+    write_json(folder / "scores.json", {"scores": scores, "uncertainty": uncertainty, "errors": errors})
+
+
+def _scores(draw: Draw, folder: Path) -> None:
+    results = write_results(folder / "results")
+    path = draw.choice(sorted(results.rglob("*.json")))
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    for _ in range(draw.randint(1, 3)):
+        tree = _with_text(draw, tree) if draw.random() < 0.7 else mutated(draw, tree)
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    with fitting_results("report"):
+        read = read_results(results)
+        page = render_markdown(read).encode()
+        printed = f"{heading(read.scores)}{text_table(HEADER, score_cells(read.scores))}{average_line(read.scores)}"
+        write_json(folder / "summary.json", summarise(read))
+    assert b"<xss" not in page + printed.encode()
+
+
+def _with_text(draw: Draw, tree: Any) -> Any:
+    """The tree with one of its texts replaced by another."""
+    if isinstance(tree, str):
+        return draw.choice(ODD)
+    if not isinstance(tree, dict | list) or not tree:
+        return tree
+    copy = tree.copy()
+    key = draw.choice(list(copy)) if isinstance(copy, dict) else draw.randrange(len(copy))
+    copy[key] = _with_text(draw, copy[key])
+    return copy
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGURG]
+STATUSES = [0, 75, 130, *(-number for number in SIGNALS[:3])]
+PATIENCE = 300  # seconds of a training with its second start
+
+
+@functools.cache
+def _study() -> tempfile.TemporaryDirectory[str]:
+    """A tiny study whose first phase of pretraining can begin; it is removed when the program ends."""
+    kept = tempfile.TemporaryDirectory(prefix="fuzz-study-")
+    folder = Path(kept.name)
+    make_study(folder)
+    params = yaml.safe_load(preset_text("test"))
+    params["examples"]["max_seq_length"] = {"phase1": 16, "phase2": 32}
+    params["pretrain"] |= {"steps": {"phase1": 60, "phase2": 10}, "eval_steps": None}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    shutil.copy("machine.yaml", folder)
+    here = Path.cwd()
+    try:
+        os.chdir(folder)
+        plan_examples(seed=1, examples=EXAMPLES)
+    finally:
+        os.chdir(here)
+    return kept
+
+
+def _train(folder: Path) -> None:
+    """Train in a process of its own, which says into a file what it would say on a terminal."""
+    os.chdir(folder)
+    with open("said", "ab") as said:
+        for number in (1, 2):
+            os.dup2(said.fileno(), number)
+    os._exit(command(["pretrain", "--phase", "phase1"]))
+
+
+def _signals(draw: Draw, folder: Path) -> None:
+    signal.alarm(PATIENCE)
+    study = Path(shutil.copytree(_study().name, folder / "study"))
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__, "pipeline_src.pretraining.pretrain", "torch._dynamo"])
+    child = context.Process(target=_train, args=(study,))
+    child.start()
+    assert child.pid is not None
+    while child.is_alive() and not list(study.glob("logs/pretrain/*.log")):
+        time.sleep(0.01)
+    time.sleep(draw.uniform(0, 3))
+    for _ in range(draw.randint(1, 3)):
+        if child.is_alive():
+            os.kill(child.pid, draw.choice(SIGNALS))
+        time.sleep(draw.choice([0, 0.01, 0.3, 1.2]))
+    child.join()
+    said = (study / "said").read_text(encoding="utf-8", errors="replace")
+    assert child.exitcode in STATUSES and "Traceback" not in said, f"status {child.exitcode}\n{said}"
+    again = context.Process(target=_train, args=(study,))
+    again.start()
+    again.join()
+    said = (study / "said").read_text(encoding="utf-8", errors="replace")
+    assert again.exitcode == 0 and "Traceback" not in said, f"status {again.exitcode} after {child.exitcode}\n{said}"
+
+
+BORDERS: dict[str, Border] = {
+    "archives": _archives,
+    "replies": _replies,
+    "params": _params,
+    "machine": _machine,
+    "yaml": _yaml,
+    "catalogue": _catalogue,
+    "tables": _tables,
+    "tagged words": _tagged,
+    "squad": _squad,
+    "books": _books,
+    "models": _models,
+    "tokenizers": _tokenizers,
+    "model folders": _model_folders,
+    "predictions": _predictions,
+    "scores": _scores,
+    "signals": _signals,
+}
+RARE = {"signals": 200}  # a border that takes seconds -> cases of each other border to one of it
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """The files below a folder, with their sums."""
+    return {str(path.relative_to(folder)): hash_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+class Hang(BaseException):
+    """A case took longer than :data:`LONGEST`."""
+
+
+def run_case(border: Border, seed: str) -> tuple[str, str]:
+    """What became of one case: ``taken``, ``refused``, ``traceback``, ``hang`` or ``outside``; and a few words."""
+    with tempfile.TemporaryDirectory() as around:
+        folder = Path(around, "deep/er/folder")
+        folder.mkdir(parents=True)
+        signal.alarm(LONGEST)
+        try:
+            border(random.Random(seed), folder)
+            outcome = "taken", ""
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            said, explained = "".join(traceback.format_exc().splitlines(keepends=True)[-7:]), explain(error)
+            if explained is None:
+                outcome = "hang" if isinstance(error, Hang) else "traceback", said
+            else:
+                clean = str(explained).replace("\n", "").isprintable()
+                outcome = ("refused", "") if clean else ("traceback", f"control codes in {str(explained)!r}")
+        finally:
+            signal.alarm(0)
+        if any(not path.startswith("deep/er/folder/") for path in listing(Path(around))):
+            return "outside", str(list(listing(Path(around))))
+        return outcome
+
+
+def _alarm(number: int, frame: FrameType | None) -> None:
+    raise Hang
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run cases until the time is up; prints a figure for each border, then the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=BORDERS, help="one border")
+    parser.add_argument("--case", help="one case, by the seed that was printed")
+    arguments = parser.parse_args(argv)
+    signal.signal(signal.SIGALRM, _alarm)
+    https.WAIT = https.LONGEST_WAIT = 0.0
+    os.environ[PLAIN] = "1"
+    log.setLevel(logging.CRITICAL)
+    borders = {arguments.only: BORDERS[arguments.only]} if arguments.only else BORDERS
+    counts: dict[str, Counter[str]] = {name: Counter() for name in borders}
+    ends, number, shown = time.monotonic() + 60 * arguments.minutes, 0, 0
+    before = set(os.listdir("."))
+    while time.monotonic() < ends and not (arguments.case and number):
+        for name, border in borders.items():
+            if number % RARE.get(name, 1) and not arguments.only:
+                continue
+            seed = arguments.case or f"{arguments.seed} {name} {number}"
+            outcome, said = run_case(border, seed)
+            counts[name][outcome] += 1
+            if said and shown < SHOWN:
+                shown += 1
+                print(f"{name}: {outcome}: --only {name!r} --case {seed!r}\n{said}", file=sys.stderr)
+        number += 1
+    new = set(os.listdir(".")) - before
+    for name, count in counts.items():
+        print(f"  {name:<14} {', '.join(f'{number:,} {outcome}' for outcome, number in sorted(count.items()))}")
+    total = sum(counts.values(), Counter())
+    bad = {outcome: total[outcome] for outcome in ("traceback", "hang", "outside")}
+    figures = {
+        "seed": arguments.seed,
+        "cases": total.total(),
+        "errors": total["refused"],
+        **bad,
+        "new_here": sorted(new),
+    }
+    print(json.dumps({"name": "fuzz", **figures}))
+    return 1 if any(bad.values()) or new else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

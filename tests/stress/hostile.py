@@ -1,0 +1,112 @@
+"""Pages made to hang a cleaner: ``python -m tests.stress.hostile``.
+
+They are long runs of every mark of wikitext, deep nests, and text without an end. The CPU time of each must stay linear
+in the page's length. 20,000 times ``[http://a.b `` keeps wikiextractor and mwparserfromhell busy for longer than 15 s,
+20,000 times ``<!--`` for 7 s and 4 s.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+from benchmarks.material import sample_articles
+from benchmarks.measure import time_once
+from pipeline_src.corpus.wikipedia.wikitext import clean
+
+RUN = 20_000  # openers in a row
+NESTED = 5_000
+LARGE = 50_000_000  # characters
+MOST, MOST_LARGE = 0.1, 5.0  # CPU seconds
+OPENERS = (
+    "<ref>", "<ref ", "<ref name=a>", "<REF>", "{|", "\n{|", "{{{", "{{", "{{a", "{{a|", "[[", "[[a|", "[", "<!--",
+    "[http", "[http://a.b ", "<div", "<div ", "<div>", "((", "( ,", "(", "<math>", "<math>{", "<math>\\frac</math>",
+    "(<math>\\frac</math>", "<math>a</math>. ", "<math>a", "<code>a", "<nowiki>", "<nowiki/>", "'''", "''", "''a",
+    "'", "l'''a", "==", "\n==", "=", "\n=", "\n== References ==", "\n== a ==", "&lt;", "&", "&#", "&amp;", "[[File:",
+    "[[File:a|", "[[a:", "{{convert|", "{{IPA|a}}", "({{IPA|a}}", "{{quote|", "{{Bio|", "{{nowrap|", "\n*", "\n;",
+    "\n:", "\n ", "\n", " ", "  ", "\t", ", ", ",", ";", "; ,", "..", "a..", ". ", "a. ", " .", '"" ', '"', "<li>",
+    "<sub>", "<sup>", "<br>", "<", ">", "</", "<!", "<!-", "</ref", "x <hiero>a</hiero>. X", "<gallery>", "<pre>",
+    "__", "__A", "x~", "|", "{", "-", "mailto:", "//", "https://a", "\ue000", "\ue001", "\ue000(", "Mr. ", "ä", "İ",
+    "{{x}}", ".{{x}}", "a.{{x}} ", "({{x}}", "{{x\n}}", "{{cn}}", "({{cn}}", "a{{cn}}", "[[:a:", "\ue003",
+    "\ue004", "\ue007", "\ue008",
+    "\U000f0000\ue000", "<p>", "{{convert|1|to|", "1.e4 e5 ",
+)  # fmt: skip
+CLOSERS = ("}}", "}", "]]", "]", "|}", "-->", "</ref>", "</math>", "))", ")", "/>", "|}}", "}}}")
+
+
+def pages() -> dict[str, str]:
+    """The hostile pages by name, without the large ones."""
+    return {
+        **{opener: opener * RUN for opener in OPENERS + CLOSERS},
+        "nested templates": "{{nowrap|a " * NESTED + "}}" * NESTED,
+        "nested unknown templates": "{{a|" * NESTED + "}}" * NESTED,
+        "nested parameters": "{{{a|" * NESTED + "}}}" * NESTED,
+        "nested links": "[[a|" * NESTED + "]]" * NESTED,
+        "nested files": "[[File:a|" * NESTED + "]]" * NESTED,
+        "nested tables": "\n{|\n|\n" * NESTED + "\n|}" * NESTED,
+        "links in templates": "{{a [[b " * RUN + "}}" * RUN,
+        "templates in links": "[[a {{b " * RUN + "]]" * RUN,
+        "many tables": "{|" * 10 * RUN,
+        "many tables after colons": (":" * 20 + "{|") * RUN,
+        "many unknown templates": "".join(f"a {{{{x{number}}}}} " for number in range(RUN // 2)),
+        "a template of many arguments": "They say {{nowrap|" + "1=a|" * RUN + "}} here.",
+        "a long number": "They say {{convert|" + "9" * RUN + "|km}} here.",
+        "one long line": "The river runs north. " * RUN,
+        "one long sentence": "the river runs north and " * RUN,
+        "one long word": "a" * RUN * 10,
+        "one broken sentence": "the river <math>\\frac</math> runs " * NESTED,
+        "references in comments": "<!-- <ref> " * RUN + "--> </ref>" * RUN,
+        "list lines": "\n* The river runs north." * RUN,
+        "leads": "\n\nThe rivers of the north are these:\n* a" * NESTED,
+        "formulas on lines of their own": "It is given by\n:<math>a</math>,\nwhere b is\n" * NESTED,
+        "many formulas": "".join(f"a <math>\\frac{{x_{number}}}{{\\sqrt{{b}}}}</math> " for number in range(NESTED)),
+        "sentences without a stop": "The people of the towns around skate on the river in winter\n* a\n" * NESTED,
+        "headings": "\n== See also ==\n=== a ===\n" * RUN,
+    }
+
+
+def large_pages() -> dict[str, str]:
+    """Two pages of 50 MB: real articles one after another, and runs of every hostile kind."""
+    real = "\n\n".join(page.text for page in sample_articles()[1])
+    runs = "".join(pages().values())
+    return {
+        "50 MB of articles": (real * (LARGE // len(real) + 1))[:LARGE],
+        "50 MB of hostile runs": (runs * (LARGE // len(runs) + 1))[:LARGE],
+    }
+
+
+def _least(page: str) -> float:
+    """CPU seconds of the quickest of three runs: what is more than that is the machine's."""
+    return min(time_once(partial(clean, page)) for _ in range(3))
+
+
+def main() -> None:
+    """Clean every page, print the slowest and the large ones, then the result as JSON."""
+    seconds = {name: _least(page) for name, page in pages().items()}
+    large = {name: time_once(partial(clean, page)) for name, page in large_pages().items()}
+    slowest = sorted(seconds, key=lambda name: -seconds[name])
+    for name in slowest[:5]:
+        print(f"  {name.encode('unicode_escape').decode():<28} {seconds[name]:8.3f} s, target {MOST:g}")
+    for name, took in large.items():
+        print(f"  {name:<28} {took:8.3f} s, target {MOST_LARGE:g}")
+    worst = slowest[0]
+    print(
+        json.dumps(
+            {
+                "name": "hostile",
+                "ours": round(seconds[worst], 4),
+                "target": MOST,
+                "unit": "CPU seconds of the slowest page, less is better",
+                "met": seconds[worst] <= MOST and max(large.values()) <= MOST_LARGE,
+                "worst": worst,
+                "pages": len(seconds),
+                "large": {name: round(took, 3) for name, took in large.items()},
+                "target_large": MOST_LARGE,
+            }
+        ),
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Memory of a long training on a CPU: BERT-Tiny over 5,000 steps of 8 sequences of any length up to 512 tokens.
+
+The project's own loop, on random text drawn as it goes. After every 250 steps it prints what the process holds, and the
+most that it held in them. Bars: never more than 1.5 GB, and flat after the first 500 steps: the later half of what
+follows holds at most 5 % more than the earlier one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+# as the stages do; read when torch is imported, and when it first computes
+os.environ.update(OMP_WAIT_POLICY="PASSIVE", ONEDNN_PRIMITIVE_CACHE_CAPACITY="16")
+
+import numpy as np
+import torch
+
+from benchmarks._pretrain_sides import LEARNING_RATE, WEIGHT_DECAY, config_of, memory, ours_objective, random_batch
+from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.training.distributed import Distributed
+from pipeline_src.training.loop import Loop
+from pipeline_src.training.optimizers import make_optimizer
+
+LENGTH, SEQUENCES = 512, 8
+WINDOW, SETTLED = 250, 500  # steps
+MOST, GROWTH = 1.5e9, 1.05  # bytes; later half over earlier half
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Train; prints a line a window, then the result as JSON. Returns 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.stress.memory", description=__doc__)
+    parser.add_argument("--steps", type=int, default=5_000)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    if arguments.steps < SETTLED + 2 * WINDOW:
+        parser.error(f"fewer than {SETTLED + 2 * WINDOW:,} steps do not show whether it is flat")
+    torch.set_num_threads(arguments.threads)
+    peaks: list[int] = []
+    for step in _steps(arguments.steps):
+        if step % WINDOW == 0:
+            peaks.append(memory("VmHWM"))
+            print(
+                f"  {step:>6,} steps  {memory('VmRSS') / 1e6:>7,.0f} MB  most {peaks[-1] / 1e6:>7,.0f} MB", flush=True
+            )
+            Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM starts again
+    growth = _growth(peaks[SETTLED // WINDOW :])
+    figures = {
+        "steps": arguments.steps,
+        "peak_mb": round(max(peaks) / 1e6),
+        "target_mb": round(MOST / 1e6),
+        "growth": round(growth, 3),
+        "target_growth": GROWTH,
+        "met": max(peaks) <= MOST and growth <= GROWTH,
+    }
+    print(json.dumps({"name": "memory", **figures}))
+    return 0 if figures["met"] else 1
+
+
+def _steps(count: int) -> Iterator[int]:
+    """Take steps, yielding how many were taken."""
+    objective = ours_objective(config_of("tiny"))
+    loop: Loop[TensorBatch] = Loop(
+        objective,
+        make_optimizer(objective, LEARNING_RATE, WEIGHT_DECAY),
+        lambda step: LEARNING_RATE,
+        last=count,
+        log_at=lambda step: step % WINDOW == 0,
+        name="pretraining",
+        seed=1,
+        distributed=Distributed(0, 1, torch.device("cpu")),
+    )
+    return loop.run(_batches(count))
+
+
+def _batches(count: int) -> Iterator[list[TensorBatch]]:
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        yield [TensorBatch.of(random_batch(rng, rng.integers(4, LENGTH + 1, SEQUENCES)))]
+
+
+def _growth(peaks: list[int]) -> float:
+    """The median of the later half over that of the earlier one."""
+    half = len(peaks) // 2
+    return statistics.median(peaks[half:]) / statistics.median(peaks[:half] or peaks)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

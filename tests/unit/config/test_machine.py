@@ -1,0 +1,66 @@
+"""machine.yaml: how it runs here; decides nothing of what is learnt."""
+
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.config.machine import MACHINE, Machine, load_machine
+from pipeline_src.config.study import Study
+
+
+def test_the_projects_own_file_spells_out_every_setting(root):
+    machine = load_machine(root / MACHINE)
+    assert machine == Machine()
+    assert machine.model_fields_set == set(Machine.model_fields)
+    assert machine.settings("finetune") == {
+        "attention": "auto", "compile": "auto", "precision": "auto", "threads": 1, "microbatch_tokens": 16384,
+        "activation_checkpointing": False,
+    }  # fmt: skip
+    assert machine.settings("pretrain")["sharding"] == "none"
+
+
+def test_without_the_file_or_a_key_the_usual_values_hold(tmp_path):
+    assert load_machine(tmp_path / "machine.yaml") == Machine()
+    (tmp_path / "machine.yaml").write_text("pretrain: {threads: 4}\n")
+    assert load_machine(tmp_path / "machine.yaml").pretrain.threads == 4
+    for written, read in (("true", True), ("false", False), ("auto", "auto")):
+        (tmp_path / "machine.yaml").write_text(f"compile: {written}\n")
+        assert load_machine(tmp_path / "machine.yaml").compile == read
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("pretrain: {threads: 0}", r"pretrain\.threads = 0"),
+        ("pretrain: {sharding: weights}", r"pretrain\.sharding = 'weights'"),
+        ("finetune: {sharding: full_shard}", r"unknown key: finetune\.sharding"),
+        ("attention: fast", "attention = 'fast'"),
+        ("compile: sometimes", "compile.* = 'sometimes'"),
+        ("precision: float16", r"precision = 'float16'[\s\S]*'float32' or 'bfloat16'"),
+        (
+            "pretrain: {thread: 2}",
+            r"unknown key: pretrain\.thread[\s\S]*threads, microbatch_tokens, activation_checkpointing",
+        ),
+        ("- 1", "not a mapping of keys"),
+        ("a: [", "not a YAML file"),
+    ],
+)
+def test_a_mistake_is_one_error_that_names_it(tmp_path, text, named):
+    (tmp_path / "machine.yaml").write_text(text)
+    with pytest.raises(PipelineError, match=named):
+        load_machine(tmp_path / "machine.yaml")
+
+
+def test_no_stage_depends_on_it_and_no_parameter_bears_a_setting(root):
+    assert "machine.yaml" not in (root / "dvc.yaml").read_text()
+    study = Study.model_fields
+    settings = {
+        "threads",
+        "microbatch_tokens",
+        "activation_checkpointing",
+        "compile",
+        "attention",
+        "sharding",
+        "precision",
+    }
+    for name in ("model", "pretrain", "finetune"):
+        assert not settings & set(study[name].annotation.model_fields)

@@ -1,0 +1,346 @@
+"""params.yaml is checked whole before any work: key, value and what is allowed are named."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.config import study as module
+from pipeline_src.config.study import Study, check_study, check_unchanged, load_study
+from pipeline_src.finetuning.hyperparameter_grid import task_hyperparameters
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tools.preset import preset_text
+
+ROOT = Path(__file__).resolve().parents[3]
+PRESETS = sorted(path.stem for path in (ROOT / "workflow/presets").glob("*.yaml"))
+MINILM = "catalogue/models/minilm.yaml"
+SAMPLE = yaml.safe_load((ROOT / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    """The sample study with one dotted key set to a value."""
+    study = copy.deepcopy(SAMPLE)
+    block = study
+    *path, last = key.split(".")
+    for step in path:
+        block = block[step]
+    block[last] = value
+    return study
+
+
+def changed_all(changes: dict[str, Any]) -> dict[str, Any]:
+    """The same with several set."""
+    study = copy.deepcopy(SAMPLE)
+    for key, value in changes.items():
+        block, last = key.split(".")[:-1], key.split(".")[-1]
+        functools.reduce(dict.__getitem__, block, study)[last] = value
+    return study
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_loads(name: str) -> None:
+    check_study(yaml.safe_load(preset_text(name, ROOT / "workflow/presets")))
+
+
+def test_the_presets_that_must_be_there() -> None:
+    assert {"sample", "test", "bert-base"} <= set(PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("sede", 1, "seed"),
+        ("pretrain.learning_rat", 1e-4, "learning_rate"),
+        ("pretrain.masking.maks_ratio", 0.8, "mask_ratio"),
+    ],
+)
+def test_an_unknown_key_is_named_with_those_allowed_there(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError, match="unknown key") as caught:
+        check_study(changed(key, value))
+    assert key in str(caught.value) and allowed in caught.value.hint.replace(key, "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("mask_prob", 1.5, "less than 1"),
+        ("mask_prob", 0, "greater than 0"),
+        ("seed", -1, "greater than or equal to 0"),
+        ("seed", "one", "integer"),
+        ("vocabulary.vocab_size", 2_000_000, "1000000"),
+        ("model.hidden_size", 100.5, "integer"),
+        ("pretrain.train_batch_size", None, "integer"),
+        ("pretrain.keep_checkpoint_steps", [999_999], "1 to 2000"),
+        ("corpus.validation", 0.9, "0.5"),
+        ("wikipedia.date", "2026-09-01", "pattern"),
+        ("wikipedia.parts", ["../up"], "letters, digits"),
+        ("wikipedia.parts", [], "at least 1 item"),
+        ("tasks", ["colla"], "cola"),
+        ("model.hidden_act", "relu", "gelu"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named_with_key_and_bounds(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError, match="value not allowed") as caught:
+        check_study(changed(key, value))
+    text = str(caught.value)
+    assert key in text and repr(value).strip("[]'") in text and allowed in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("examples.max_seq_length.phase1", 256, "must not exceed phase2"),
+        ("model.max_position_embeddings", 64, "exceeds model.max_position_embeddings"),
+        ("model.num_attention_heads", 3, "multiple of num_attention_heads"),
+        ("model.num_attention_heads", 128, "even width, not 1"),
+        (
+            "model",
+            SAMPLE["model"] | {"architecture": "modernbert", "num_attention_heads": 128},
+            "even width of its head, not 1",
+        ),
+        (
+            "model",
+            SAMPLE["model"] | {"architecture": "bilstm", "hidden_size": 65, "num_attention_heads": 1},
+            "even width of its hidden",
+        ),
+        ("pretrain.masking.mask_ratio", 0.9, "must be 1"),
+        ("pretrain.masking.max_predictions", 2, "null"),
+    ],
+)
+def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        check_study(changed(key, value))
+    assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pretrain.objective": "electra"}, "a narrower generator cannot share those of model.architecture: bert"),
+        ({"pretrain.objective": "distilbert"}, "pretrain.objective: distilbert needs the folder of a pretrained model"),
+        (
+            {"pretrain.teacher": "models/x"},
+            "pretrain.objective: mlm has no teacher; set it to catalogue",
+        ),
+        (
+            {"finetune.teacher": "models/teacher"},
+            "finetune.teacher: following is a task of kind choice, which is not learnt from a teacher; leave it out",
+        ),
+        (
+            {"finetune.teacher": "models/teacher", "tasks": ["cola"], "model.architecture": "modernbert"},
+            "finetune.teacher: model.architecture: modernbert imitates no layers, since its queries and keys are one",
+        ),
+        (
+            {"finetune.teacher": "models/teacher", "tasks": ["cola"], "finetune.defaults.feature_layers": "last"},
+            "a frozen encoder learns nothing from it; set feature_layers: null",
+        ),
+        (
+            {"finetune.pair_head": "two_towers", "finetune.bilstm": True},
+            "pair_head (two_towers): goes with no LSTM, frozen encoder or teacher; set bilstm: false",
+        ),
+        (
+            {"vocabulary.kind": "given"},
+            "vocabulary.kind: given is the vocabulary of pretrain.init_from; name a model there",
+        ),
+        ({"pretrain.init_from": MINILM}, "a model goes on with its own vocabulary; set vocabulary.kind: given"),
+        ({"vocabulary.extend": 9}, "extend (9) is only for kind: given; set it to 0"),
+        ({"pretrain.init_from": "models/nowhere", "vocabulary.kind": "given"}, "no model here: models/nowhere; give a"),
+        (
+            {"pretrain.init_from": "models/pretrained/phase2", "vocabulary.kind": "given"},
+            "is made by the study itself; copy it: cp -r models/pretrained/phase2 models/start",
+        ),
+        (
+            {"pretrain.init_from": "mine", "vocabulary.kind": "given"},
+            "DVC reads no model in mine; put it below models/",
+        ),
+        (
+            {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "pretrain.objective": "clm"}
+            | {"examples.pair_objective": "none"},
+            "pretrain.objective: clm starts from random weights; set it to mlm",
+        ),
+        (
+            {"model.embedding_size": 64},
+            "model.embedding_size (64): the embeddings of model.architecture: bert are as wide",
+        ),
+    ],
+)
+def test_values_of_several_blocks_that_do_not_go_together(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(PipelineError, match="value not allowed") as caught:
+        check_study(changed_all(changes))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pretrain.objective": "electra", "objectives.electra.embeddings": "separate"},
+        {"pretrain.objective": "electra", "objectives.electra.generator_width": 1},
+        {"pretrain.objective": "distilbert", "pretrain.teacher": "models/teacher"},
+        {"finetune.teacher": "models/teacher", "tasks": ["cola", "stsb", "mnli"], "interpretation.tags": []},
+        {"pretrain.objective": "electra", "model.architecture": "electra", "model.embedding_size": 64},
+        {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.extend": 9},
+    ],
+)
+def test_values_of_several_blocks_that_do(changes: dict[str, Any]) -> None:
+    check_study(changed_all(changes))
+
+
+def test_the_architecture_of_a_model_to_go_on_from(tmp_path: Path) -> None:
+    changes = {"pretrain.init_from": str(tmp_path), "vocabulary.kind": "given"}
+    changes |= {"model.architecture": "deberta", "examples.pair_objective": "none"}
+    (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+    with pytest.raises(
+        PipelineError, match="another architecture than the study's; set model.architecture: deberta_v2"
+    ):
+        check_study(changed_all(changes))
+    check_study(changed_all(changes | {"model.architecture": "deberta_v2"}))
+
+
+def test_a_missing_key_and_several_mistakes_at_once() -> None:
+    study = changed("mask_prob", 2)
+    del study["seed"]
+    said = r"(?s)a key is missing: seed.*hint: add `seed`.*also: value not allowed: mask_prob = 2; .*less than 1"
+    with pytest.raises(PipelineError, match=said):
+        check_study(study)
+
+
+def keys_in(block: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted keys of a study, nested ones too; not those below ``finetune.per_task``, which its author names."""
+    for key, value in block.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict) and f"{prefix}{key}" != "finetune.per_task":
+            yield from keys_in(value, f"{prefix}{key}.")
+
+
+@pytest.mark.parametrize("key", list(keys_in(SAMPLE)))
+def test_every_key_must_be_spelled_out(key: str) -> None:
+    study = copy.deepcopy(SAMPLE)
+    block = study
+    *path, last = key.split(".")
+    for step in path:
+        block = block[step]
+    del block[last]
+    with pytest.raises(PipelineError, match=rf"(?m)^a key is missing: {re.escape(key)}$"):
+        check_study(study)
+
+
+def test_the_usual_value_of_a_missing_key_is_named() -> None:
+    study = changed("pretrain.learning_rate", 1e-4)
+    del (
+        study["pretrain"]["log_points"],
+        study["pretrain"]["masking"]["max_predictions"],
+        study["model"]["num_hidden_layers"],
+    )
+    with pytest.raises(
+        PipelineError, match="a key is missing: model.num_hidden_layers, pretrain.masking.max_predictions"
+    ) as caught:
+        check_study(study)
+    hint = caught.value.hint
+    assert "`pretrain.log_points: 100`" in hint and "`pretrain.masking.max_predictions: null`" in hint
+    assert "`model.num_hidden_layers`" in hint  # no value is usual
+
+
+def test_a_key_misspelt_is_called_unknown_rather_than_missing() -> None:
+    study = changed("sede", 1)
+    del study["seed"]
+    with pytest.raises(PipelineError, match=r"unknown key: sede[\s\S]*also: a key is missing: seed"):
+        check_study(study)
+
+
+def test_a_tasks_recipe_takes_from_the_default_what_it_leaves_out() -> None:
+    study = check_study(changed("finetune.per_task.rte", {"epochs": 7}))
+    assert task_hyperparameters(study.finetune, "rte") == study.finetune.defaults.model_copy(update={"epochs": (7,)})
+    assert task_hyperparameters(study.finetune, "cola") == study.finetune.defaults
+    whole = {**SAMPLE["finetune"]["defaults"], "max_length": 32, "feature_layers": "last"}
+    study = check_study(changed("finetune.per_task.rte", whole))
+    assert task_hyperparameters(study.finetune, "rte") == study.finetune.per_task["rte"]
+
+
+def test_every_task_has_a_line_of_its_own() -> None:
+    without = changed("finetune.per_task", {"cola": {}, "rte": {}})
+    with pytest.raises(PipelineError, match="no recipe for squad1; add `squad1: {}`"):
+        check_study(without | {"tasks": ["cola", "squad1"]})
+    check_study(without | {"tasks": ["cola"]})
+
+
+def test_what_a_stage_ran_with_is_compared_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def write(recipe: dict[str, Any]) -> Study:
+        Path("params.yaml").write_text(yaml.safe_dump(changed("finetune.per_task.rte", recipe)))
+        return load_study()
+
+    ran = write({"epochs": 3})
+    check_unchanged(ran, ["finetune"])
+    write({"epochs": 3, "max_length": 128})  # no longer the default's
+    with pytest.raises(PipelineError, match="params.yaml changed"):
+        check_unchanged(ran, ["finetune"])
+    check_unchanged(ran, ["model", "pretrain"])
+
+
+@pytest.mark.parametrize("key", ["pretrain.learning_rate", "mask_prob"])
+def test_numbers_written_as_text_are_numbers(key: str) -> None:
+    study = check_study(changed(key, "1e-05"))
+    value: Any = study
+    for step in key.split("."):
+        value = getattr(value, step)
+    assert value == 1e-5
+
+
+def test_a_date_that_yaml_reads_as_a_number() -> None:
+    assert check_study(changed("wikipedia.date", 20260901)).wikipedia.date == "20260901"
+
+
+def test_a_study_cannot_be_changed_after_loading() -> None:
+    study = check_study(SAMPLE)
+    with pytest.raises(ValidationError):
+        study.seed = 2  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        study.pretrain.train_batch_size = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "no study here"), ("seed: [1\n", "not a YAML file"), ("- seed\n", "not a study"), ("", "not a study")],
+)
+def test_a_file_that_holds_no_study(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "params.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(PipelineError, match=said):
+        load_study(path)
+
+
+def keys_of(values: object) -> Iterator[str]:
+    """Every key at any depth."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield key
+            yield from keys_of(value)
+    elif isinstance(values, list):
+        for value in values:
+            yield from keys_of(value)
+
+
+def test_no_parameter_has_a_name_that_dvc_leaves_out_of_its_run_cache():
+    """DVC drops ``size`` and ``nfiles`` at any depth when it asks whether a stage has run with these values before.
+
+    With a parameter of such a name it would bring back another value's output (dvc/stage/cache.py, _get_cache_hash).
+    """
+    found = set(keys_of(yaml.safe_load((ROOT / "params.yaml").read_text())))
+    assert found and not found & {"size", "nfiles"}
+
+
+def test_two_tasks_of_ones_own_may_not_call_a_row_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "load_spec", lambda task: load_spec("rte" if task == "wnli" else task))
+    with pytest.raises(PipelineError, match="both call a row of their `scores` 'rte'"):
+        check_study(SAMPLE)

@@ -1,0 +1,148 @@
+"""Encodings: what is found out is right, and what cannot be is an error."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.corpus.books.encodings import check_encoding, decode, decode_blocks, find_encoding
+
+BOOK = Path("book.txt")
+ENGLISH = "The old man’s café stood by the river. “Come in,” he said — but nobody came… "
+GERMAN = "Die Straße führte über die Brücke; während er ging, hörte er ein Geräusch. Müde, aber fröhlich. "
+FRENCH = "Il était une fois, près de la forêt, une pauvre fille très âgée à qui l’on donnait du pain. Ça, c’était où ? "
+CZECH = "Když jsem přišel večer domů, dveře byly zavřené a nikdo mi nechtěl otevřít. Čekal jsem tedy déšť a žízeň. "
+POLISH = "Było to późną wiosną, gdy słońce świeciło już bardzo mocno. Żółte kwiaty rosły wszędzie. "
+RUSSIAN = "В начале июля, в чрезвычайно жаркое время, под вечер, один молодой человек вышел на улицу. "
+JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
+CHINESE = "话说天下大势，分久必合，合久必分。周末七国分争，并入于秦。"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (ENGLISH, "utf-8"),
+        (ENGLISH, "cp1252"),
+        (ENGLISH, "mac-roman"),
+        ("A single café in a book of plain letters. " + "More of it. " * 100, "cp1252"),
+        (GERMAN, "cp1252"),
+        ("It cost £4 4s., or £5 at the café in Köln; a façade, à propos. " + "More of it. " * 60, "cp1252"),
+        ("It cost £4 4s., or £5 at the café in Köln; a façade, à propos. " + "More of it. " * 60, "mac-roman"),
+        ("Character set encoding: ISO-8859-1\n\nIt cost £4. " + "More of it. " * 60, "cp1252"),
+        (FRENCH.replace("’", "'"), "cp1252"),
+        (FRENCH, "mac-roman"),
+        (CZECH, "cp852"),
+        (RUSSIAN, "iso8859-5"),
+        (RUSSIAN, "mac-cyrillic"),
+        (RUSSIAN, "cp866"),
+        (POLISH, "cp1250"),
+        (POLISH, "iso8859-2"),
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8-r"),
+        (JAPANESE, "euc_jp"),
+        (CHINESE, "gb18030"),
+        (RUSSIAN, "utf-8"),
+    ],
+)
+def test_what_books_are_written_in_is_found_out(text: str, encoding: str) -> None:
+    text = text * 20
+    assert decode(text.encode(encoding), BOOK, None) == (text, encoding)
+
+
+@pytest.mark.parametrize(("mark", "encoding"), [("utf-8-sig", "utf-8"), ("utf-16", "utf-16"), ("utf-32", "utf-32")])
+def test_a_byte_order_mark_settles_it_and_goes(mark: str, encoding: str) -> None:
+    assert decode(GERMAN.encode(mark), BOOK, None) == (GERMAN, encoding)
+    assert decode(codecs.BOM_UTF16_BE + GERMAN.encode("utf-16-be"), BOOK, None) == (GERMAN, "utf-16")
+
+
+def test_line_ends_become_one_kind() -> None:
+    assert decode(b"a\r\nb\rc\n", BOOK, None) == ("a\nb\nc\n", "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("data", "declared", "message"),
+    [
+        (ENGLISH.encode() * 9 + b"\xe9 gone", None, r"damaged UTF-8: book\.txt[\s\S]*byte 792 \(0xe9\); 1 wrong byte"),
+        (("thé " * 30).encode("cp437")[:-1] + b"\xff", None, "cannot be told"),
+        (
+            ("thé " * 30).encode("cp437"),
+            None,
+            r"cannot be told[\s\S]*byte 2 \(0x82\)[\s\S]*cp437[\s\S]*books\.encoding",
+        ),
+        ("Да.".encode("cp1251"), None, r"cannot be told[\s\S]*byte 0 \(0xc4\)"),
+        (bytes(range(128, 256)) * 20, None, r"cannot be told[\s\S]*byte 0 \(0x80\)"),
+        (b"Some text\0and more", None, r"binary: book\.txt[\s\S]*byte 9 is NUL"),
+        ("Some text".encode("utf-16-le"), None, r"binary[\s\S]*byte 1 is NUL[\s\S]*UTF-16LE"),
+        (b"\x89PNG\r\n\x1a\n\0\0", None, r"binary[\s\S]*byte 8 is NUL"),
+        (b"caf\xe9 noir", "utf-8", r"not utf-8: book\.txt[\s\S]*byte 3 \(0xe9\)[\s\S]*declared as books\.encoding"),
+        (b"a \x81", "cp1252", r"not cp1252[\s\S]*byte 2 \(0x81\)"),
+        (ENGLISH.encode() + b"\xe2\x80", None, r"damaged UTF-8[\s\S]*byte 88 "),
+    ],
+)
+def test_what_cannot_be_told_is_an_error(data: bytes, declared: str | None, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        decode(data, BOOK, declared)
+
+
+TYPED = str.maketrans("’“”—…", '\'""-.')
+ENCODINGS = [
+    "cp1252",
+    "mac-roman",
+    "cp850",
+    "cp437",
+    "cp1250",
+    "cp852",
+    "cp1251",
+    "koi8-r",
+    "iso8859-5",
+    "mac-cyrillic",
+]
+
+
+@pytest.mark.parametrize("text", [ENGLISH, GERMAN, FRENCH, POLISH, CZECH, RUSSIAN])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_no_text_is_read_wrongly(text: str, encoding: str) -> None:
+    text = text.translate(TYPED) * 20  # old encodings have no typographic marks
+    try:
+        data = text.encode(encoding)
+    except UnicodeEncodeError:
+        return  # never written in it
+    try:
+        assert decode(data, BOOK, None)[0] == text
+    except PipelineError as error:
+        assert "cannot be told" in str(error)
+
+
+def test_a_declared_encoding_must_be_one() -> None:
+    check_encoding(None)
+    check_encoding("latin-1")
+    for wrong in ("utf-9", "base64", "idna", "undefined", "punycode", "utf-8\0"):
+        with pytest.raises(PipelineError, match=f"no such encoding: {wrong[:5]}"):
+            check_encoding(wrong)
+    assert decode("\ufeffcafé".encode(), BOOK, "UTF8") == ("café", "utf-8")
+    assert decode("café".encode("latin-1"), BOOK, "latin-1") == ("café", "iso8859-1")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])), st.integers(1, 9))
+def test_blocks_are_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, block: int) -> None:
+    path = tmp_path_factory.mktemp("blocks") / "book.txt"
+    for encoding in ("utf-8-sig", "utf-16"):
+        path.write_bytes(text.encode(encoding))
+        assert "".join(decode_blocks(path, encoding, None, block)) == text
+
+
+def test_a_wrong_byte_far_into_a_streamed_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_bytes("äöü ".encode() * 7 + b"\xff" + b" and more")
+    with pytest.raises(PipelineError, match=r"byte 49 \(0xff\)"):
+        list(decode_blocks(path, "utf-8", None, 10))
+    path.write_bytes("äöü ".encode() * 7 + b"\0 and more")
+    with pytest.raises(PipelineError, match=r"byte 49 is NUL"):
+        list(decode_blocks(path, "utf-8", None, 10))
+    assert find_encoding("ä".encode()[:1], path, None, whole=False) == "utf-8"

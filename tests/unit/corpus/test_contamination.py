@@ -1,0 +1,98 @@
+"""Shared runs of 13 words: found where they are, and nowhere else."""
+
+import random
+
+import numpy as np
+import pytest
+
+from pipeline_src.common.files import write_json
+from pipeline_src.corpus import contamination
+from pipeline_src.corpus.contamination import RUN, Words, end_to_end, measure_overlap
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
+
+ENTRIES = 1000
+INNER = np.arange(ENTRIES) >= 700  # continue a word
+WRITTEN = np.arange(ENTRIES) >= 20  # the first twenty are punctuation
+WORDS = Words(INNER, WRITTEN)
+
+
+def text(seed: int, words: int) -> list[int]:
+    """Words of one to three pieces, a stop after every seventh."""
+    rng = random.Random(seed)
+    ids = []
+    for number in range(words):
+        ids += [rng.randrange(20, 700), *(rng.randrange(700, ENTRIES) for _ in range(rng.randrange(3)))]
+        ids += [5] if number % 7 == 6 else []
+    return ids
+
+
+def word_starts(ids: list[int]) -> list[int]:
+    return [place for place, number in enumerate(ids) if 20 <= number < 700]
+
+
+@pytest.fixture
+def corpus(tmp_path) -> TokenStore:
+    writer = TokenWriter(tmp_path, "train", 100)
+    for seed in range(20):
+        ids = np.asarray(text(seed, 200))
+        writer.add(ids, np.asarray([len(ids) - 10, 10]), np.asarray([2]))
+    write_json(tmp_path / "manifest.json", {"splits": {"train": writer.close()}})
+    return TokenStore(tmp_path, "train")
+
+
+def measure(corpus, texts: list[list[int]], **more):
+    return measure_overlap(corpus, WORDS, {"set": end_to_end(texts)}, **more)["set"]
+
+
+def test_copies_are_found_and_strangers_are_not(corpus):
+    start = word_starts(text(4, 200))
+    copied = text(4, 200)[start[30] : start[30 + RUN]]
+    almost = text(4, 200)[start[30] : start[30 + RUN - 1]]  # twelve words of it
+    strangers = [text(seed, 50) for seed in range(100, 110)]
+    found = measure(corpus, [copied, almost + text(99, 30), *strangers])
+    assert (found["texts"], found["found"]) == (12, 1)
+    assert found["share"] == round(1 / 12, 4) and 0 < found["share_of_runs"] < 0.01
+
+
+def test_punctuation_does_not_count_but_every_piece_does(corpus):
+    ids = text(7, 60)
+    without = [number for number in ids if number >= 20]
+    assert measure(corpus, [without])["share_of_runs"] == 1.0
+    other = [number + 1 if 700 <= number < 999 else number for number in ids]
+    assert measure(corpus, [other])["found"] == 0
+
+
+def test_runs_end_with_their_text(corpus):
+    """Two halves of a run in two texts are no run."""
+    start = word_starts(text(3, 200))
+    halves = [text(3, 200)[start[10] : start[17]], text(3, 200)[start[17] : start[24]]]
+    found = measure(corpus, halves)
+    assert found == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
+
+
+def test_blocks_and_workers_change_nothing(corpus, monkeypatch):
+    texts = [text(seed, 40) for seed in (1, 2, 300, 301)]
+    whole = measure(corpus, texts)
+    monkeypatch.setattr(contamination, "BLOCK", 500)
+    assert measure(corpus, texts, workers=2) == whole == measure(corpus, texts, workers=1)
+    assert whole["found"] == 2
+
+
+def test_as_a_plain_search_finds(corpus):
+    """Against sets of word tuples, built the slow way."""
+
+    def runs(ids):
+        words, word = [], []
+        for number in [*(n for n in ids if n >= 20), 20]:
+            if number < 700 and word:
+                words.append(tuple(word))
+                word = []
+            word.append(number)
+        return {tuple(words[i : i + RUN]) for i in range(len(words) - RUN + 1)}
+
+    known = set().union(*(runs(text(seed, 200)) for seed in range(20)))
+    mixed = [text(seed, 30) + text(seed + 500, 30) for seed in range(10)]
+    found = measure(corpus, mixed)
+    shared = sum(len(runs(ids) & known) for ids in mixed)
+    total = sum(len(runs(ids)) for ids in mixed)
+    assert (found["runs"], found["share_of_runs"]) == (total, round(shared / total, 4))

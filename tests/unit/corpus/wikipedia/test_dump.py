@@ -1,0 +1,365 @@
+"""Reading dumps: every packing, every way of cutting into streams, and every way of being broken."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import random
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.corpus.wikipedia import dump
+from pipeline_src.corpus.wikipedia.dump import Damage, find_dump, read_head, read_pages, split_ranges
+from pipeline_src.corpus.wikipedia.siteinfo import read_siteinfo
+
+HEAD = """<mediawiki xml:lang="it"><siteinfo><sitename>Wikipedia</sitename><dbname>itwiki</dbname><namespaces>
+<namespace key="0" case="first-letter" /><namespace key="6" case="first-letter">File</namespace>
+<namespace key="14" case="first-letter">Categoria</namespace></namespaces></siteinfo>
+"""
+TAIL = "</mediawiki>\n"
+
+
+def page(number: int, text: str = "Some &lt;b&gt; text &amp;amp; more.") -> str:
+    """The XML of one article."""
+    return (
+        f"<page><title>Page &amp; {number}</title><ns>0</ns><id>{number}</id><revision><id>{number + 1000}</id>"
+        f'<text xml:space="preserve">{text}</text></revision></page>\n'
+    )
+
+
+def pack_multistream(xml: bytes) -> bytes:
+    """Two pages a stream, the opening and the end in streams of their own, as Wikimedia packs them (100 pages)."""
+    opening, *pages = xml.replace(TAIL.encode(), b"").split(b"<page>")
+    pages = [b"<page>" + page for page in pages]
+    pieces = [opening, *(b"".join(pages[start : start + 2]) for start in range(0, len(pages), 2)), TAIL.encode()]
+    return b"".join(bz2.compress(piece) for piece in pieces)
+
+
+PACKINGS = [bytes, bz2.compress, pack_multistream, gzip.compress, zstandard.compress]
+
+
+@pytest.mark.parametrize("pack", PACKINGS)
+def test_reads_pages_from_every_packing(tmp_path: Path, pack) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(pack((HEAD + page(1) + page(2) + TAIL).encode()))
+    first, second = read_pages(path)
+    assert (first.id, first.title, first.revision, first.redirect) == (1, "Page & 1", 1001, False)
+    assert first.text == "Some <b> text &amp; more."
+    assert second.id == 2
+    site = read_siteinfo(read_head(path))
+    assert (site.name, site.language) == ("itwiki", "it")
+    assert {"categoria", "file", "immagine", "category"} <= site.hidden
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, zstandard.compress])
+def test_frames_laid_end_to_end_are_one_dump(tmp_path: Path, pack) -> None:
+    path = tmp_path / "dump"
+    xml = (HEAD + page(1) + page(2) + TAIL).encode()
+    path.write_bytes(pack(xml[:-300]) + pack(xml[-300:]))
+    assert [read.id for read in read_pages(path)] == [1, 2]
+
+
+def test_the_last_revision_counts(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml"
+    more = "<revision><id>7</id><text>newer</text></revision></page>"
+    path.write_text(HEAD + page(1).replace("</page>", more) + TAIL)
+    (read,) = read_pages(path)
+    assert (read.id, read.revision, read.text) == (1, 7, "newer")
+
+
+def test_references_to_characters_are_undone_and_those_of_the_wikitext_stay(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml"
+    text = "&#39;&#039;&#x27;&apos; &#10;&#x416; &amp;#39; &amp;nbsp; &nbsp;"
+    path.write_text(HEAD + page(1, text) + TAIL)
+    (read,) = read_pages(path)
+    assert read.text == "'''' \nЖ &#39; &nbsp; &nbsp;"
+
+
+@pytest.mark.parametrize("pack", PACKINGS)
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
+def test_a_dump_that_is_cut_off_is_named_with_the_place(tmp_path: Path, pack, share: float) -> None:
+    path = tmp_path / "dump"
+    data = pack((HEAD + "".join(page(n) for n in range(500)) + TAIL).encode())
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(PipelineError, match=r"cut off or corrupt[\s\S]*dump, [\s\S]*download"):
+        list(read_pages(path))
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, zstandard.ZstdCompressor(write_checksum=True).compress])
+def test_corruption_within_a_single_stream_is_an_error(tmp_path: Path, pack) -> None:
+    path = tmp_path / "dump"
+    data = bytearray(pack((HEAD + "".join(page(n) for n in range(500)) + TAIL).encode()))
+    data[len(data) // 2] ^= 0xFF  # gzip notices at its end only, if the XML does not stumble over it before
+    path.write_bytes(data)
+    with pytest.raises(PipelineError, match=r"(cut off or corrupt|a page without title)[\s\S]*dump, [\s\S]*download"):
+        list(read_pages(path))
+
+
+@pytest.mark.parametrize("content", [b"just some text\n", b"<html></html>", bz2.compress(b"no xml"), b"\0" * 100])
+def test_what_is_not_a_dump_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(content)
+    with pytest.raises(PipelineError, match="not a MediaWiki dump"):
+        read_head(path)
+
+
+@pytest.mark.parametrize("broken", ["", "<id>x1</id>", "<id>²</id>", "<id>1</id><ns>a</ns>", f"<id>{'9' * 5_000}</id>"])
+def test_a_page_without_id_is_refused(tmp_path: Path, broken: str) -> None:
+    path = tmp_path / "dump.xml"
+    path.write_text(HEAD + page(1).replace("<ns>0</ns><id>1</id>", broken) + TAIL)
+    with pytest.raises(PipelineError, match="a page without title, id or text"):
+        list(read_pages(path))
+
+
+@pytest.mark.parametrize("more", ["x", " \n garbage of some length, no page at all", "<mediawiki>" + page(2) + TAIL])
+@pytest.mark.parametrize("pack", [bytes, bz2.compress])
+def test_what_stands_after_the_end_is_named(tmp_path: Path, more: str, pack) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(pack((HEAD + page(1) + TAIL + more).encode()))
+    with pytest.raises(PipelineError, match="there is more[\\s\\S]*after </mediawiki>"):
+        list(read_pages(path))
+    path.write_bytes(pack((HEAD + page(1) + TAIL + "\n" * 100_000).encode()))
+    assert [read.id for read in read_pages(path)] == [1]
+
+
+def test_a_page_without_an_end_meets_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline_src.corpus.wikipedia.dump.LONGEST_PAGE", 1 << 20)
+    path = tmp_path / "dump"
+    path.write_bytes(bz2.compress((HEAD + page(1)[:-30] + "a" * (16 << 20)).encode()))
+    with pytest.raises(PipelineError, match="a page of more than 1,048,576 bytes"):
+        list(read_pages(path))
+
+
+def test_a_long_page_in_small_blocks_takes_linear_time(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml"  # plain: read in blocks of 64 kB
+    path.write_text(HEAD + page(1, "a" * (24 << 20)) + TAIL)
+    start = time.process_time()
+    (read,) = read_pages(path)
+    assert len(read.text) == 24 << 20
+    assert time.process_time() - start < 2.5  # 5 s where each block was searched and copied from the page's start
+
+
+def test_find_dump_wants_exactly_one_full_file(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="none found"):
+        find_dump(tmp_path / "missing")
+    (tmp_path / "source.json").write_text("{}")
+    for index in ("x-index.txt.bz2", "x-index1.txt-p1p9.bz2"):
+        (tmp_path / index).write_text("index")
+    dump = tmp_path / "my-index.xml.bz2"
+    dump.touch()
+    with pytest.raises(PipelineError, match="the dump is empty"):
+        find_dump(tmp_path)
+    dump.write_bytes(b"x")
+    assert find_dump(tmp_path) == dump
+    (tmp_path / "y.xml").write_text("y")
+    with pytest.raises(PipelineError, match="exactly one dump file: my-index.xml.bz2, y.xml"):
+        find_dump(tmp_path)
+
+
+STREAMS_HEAD = '<mediawiki xml:lang="en"><siteinfo><dbname>testwiki</dbname></siteinfo>\n'
+STREAMS_TAIL = "</mediawiki>\n"
+
+
+def short_page(number: int, text: str | None = None) -> str:
+    """The XML of one article."""
+    return (
+        f"<page><title>P{number}</title><ns>0</ns><id>{number}</id><revision><id>9</id>"
+        f"<text>{text or f'text of page {number} ' * 40}</text></revision></page>\n"
+    )
+
+
+def pack(pieces: list[str]) -> list[bytes]:
+    """Each piece as a bz2 stream."""
+    return [bz2.compress(piece.encode()) for piece in pieces]
+
+
+def ids(path: Path, size: int, damage: Damage | None = None) -> list[int]:
+    """The ids of all pages, read range by range."""
+    return [read.id for span in split_ranges(path, size) for read in read_pages(path, *span, damage)]
+
+
+SIZES = (1, 300, 2_000, 1 << 30)
+
+
+@pytest.mark.parametrize("cut", ["between pages", "anywhere"])
+def test_ranges_of_streams_give_every_page_once(tmp_path: Path, cut: str) -> None:
+    pieces = [STREAMS_HEAD, *(short_page(n) for n in range(60)), STREAMS_TAIL]
+    if cut == "anywhere":  # as pbzip2 does: streams end within pages and within tags
+        whole = "".join(pieces)
+        pieces = [whole[start : start + 97] for start in range(0, len(whole), 97)]
+    path = tmp_path / "dump.bz2"
+    path.write_bytes(b"".join(pack(pieces)))
+    for size in SIZES:
+        ranges = split_ranges(path, size)
+        assert ids(path, size) == list(range(60))
+        assert ranges[0][0] == 0 and ranges[-1][1] == path.stat().st_size
+        assert size == 1 << 30 or len(ranges) > 3
+
+
+def test_a_tag_in_streams_of_one_byte_each(tmp_path: Path) -> None:
+    path = tmp_path / "dump.bz2"
+    path.write_bytes(b"".join(pack([STREAMS_HEAD, *(short_page(1, "x") + short_page(2, "y")), STREAMS_TAIL])))
+    assert ids(path, 1) == [1, 2]
+
+
+def test_a_stream_is_found_across_the_blocks_that_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "dump.bz2"
+    for before in range((1 << 20) - 20, (1 << 20) + 3):
+        path.write_bytes(b"BZh9" + b"\0" * before + b"BZh91AY&SY" + b"\0" * 20)
+        assert split_ranges(path, 10) == [(0, before + 4), (before + 4, before + 34)]
+
+
+@st.composite
+def damaged_dumps(draw) -> tuple[list[str], list[bytes], list[int]]:
+    """Pieces of a dump, their dump, some of which are damaged, and which."""
+    number = draw(st.integers(3, 12))
+    pages = [short_page(n, f"{n} " * draw(st.integers(1, 200))) for n in range(number)]
+    if draw(st.booleans()):
+        pieces = [STREAMS_HEAD, *pages, STREAMS_TAIL]
+    else:  # streams that end anywhere
+        body = "".join(pages)
+        cuts = sorted({0, len(body), *draw(st.lists(st.integers(1, len(body) - 1), min_size=2, max_size=12))})
+        pieces = [STREAMS_HEAD, *(body[a:b] for a, b in zip(cuts, cuts[1:], strict=False)), STREAMS_TAIL]
+    packed = pack(pieces)
+    bad = sorted(draw(st.sets(st.integers(1, len(pieces) - 2), min_size=1, max_size=3)))
+    for which in bad:
+        data = bytearray(packed[which])
+        at = draw(st.integers(0, len(data) - 2))
+        how = draw(st.sampled_from(["flip", "zeros", "cut", "more"]))
+        if how == "flip":
+            data[at] ^= draw(st.integers(1, 255))
+        elif how == "zeros":
+            data[at : at + 8] = bytes(min(8, len(data) - at))
+        elif how == "cut":
+            del data[at + 1 : min(at + 1 + draw(st.integers(1, 50)), len(data) - 10)]
+        else:
+            data[at + 1 : at + 1] = b"\xff" * draw(st.integers(1, 50))
+        packed[which] = bytes(data)
+    return pieces, packed, bad
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damaged_dumps())
+def test_a_corrupt_stream_costs_itself_alone(tmp_path: Path, dump: tuple[list[str], list[bytes], list[int]]) -> None:
+    pieces, packed, damaged = dump
+    path = tmp_path / "dump.bz2"
+    path.write_bytes(b"".join(packed))
+    # a page must come out, as it went in, if and only if every stream that holds a piece of it can be decoded
+    starts, position, holes = [0], 0, []
+    for piece, data, which in zip(pieces, packed, range(len(pieces)), strict=True):
+        starts.append(starts[-1] + len(piece))
+        if which in damaged:
+            decoder = bz2.BZ2Decompressor()
+            try:
+                good = decoder.decompress(data) == piece.encode() and decoder.eof
+            except OSError:
+                good = False
+            assume(not good or not decoder.unused_data)  # only bits of padding at its end were met, and moved
+            if not good:
+                holes.append((which, position))
+        position += len(data)
+    whole = "".join(pieces)
+    expected, end = [], 0
+    while (begin := whole.find("<page>", end)) >= 0:
+        end = whole.index("</page>", begin) + len("</page>")
+        if not any(starts[which] < end and begin < starts[which + 1] for which, _ in holes):
+            expected.append(whole[whole.index("<text>", begin) + 6 : whole.index("</text>", begin)])
+    outcomes = []
+    for size in SIZES:
+        damage = Damage()
+        texts = [read.text for span in split_ranges(path, size) for read in read_pages(path, *span, damage)]
+        outcomes.append((texts, damage))
+        assert texts == expected
+        named = {offset for offset, _ in damage.streams}
+        # a hole that follows another may be one with it, and what follows an early end is a hole of its own
+        assert all(offset in named or which - 1 in dict(holes) for which, offset in holes)
+        assert all(any(start <= offset < start + len(packed[which]) for which, start in holes) for offset in named)
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+def test_a_page_that_runs_into_a_hole_is_counted_and_not_joined_to_what_follows(tmp_path: Path) -> None:
+    path = tmp_path / "dump.bz2"
+    first, second, third = short_page(1), short_page(2), short_page(3)
+    packed = pack(
+        [STREAMS_HEAD, first + second[:300], second[300:] + third[:300], third[300:] + short_page(4), STREAMS_TAIL]
+    )
+    packed[2] = packed[2][:40] + b"\xff" * 8 + packed[2][48:]
+    path.write_bytes(b"".join(packed))
+    for size in SIZES:
+        damage = Damage()
+        assert ids(path, size, damage) == [1, 4]
+        ((offset, problem),) = damage.streams
+        assert offset == len(packed[0] + packed[1]) and problem
+        assert damage.cut_pages == 1
+
+
+def test_data_that_comes_before_a_wrong_checksum_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "dump.bz2"
+    rng = random.Random(0)
+    long = [short_page(n, "".join(rng.choices("abcdefgh ", k=300_000))) for n in (1, 2, 3, 4)]  # four blocks of bz2
+    packed = pack([STREAMS_HEAD, "".join(long), short_page(5), STREAMS_TAIL])
+    bad = bytearray(packed[1])
+    bad[-5] ^= 0xFF  # the sum over the whole stream, which stands at its very end
+    path.write_bytes(packed[0] + bytes(bad) + packed[2] + packed[3])
+    assert bz2.BZ2Decompressor().decompress(packed[1][:-8])  # data does come out before
+    damage = Damage()
+    assert ids(path, 1 << 30, damage) == [5]
+    assert [offset for offset, _ in damage.streams] == [len(packed[0])]
+
+
+@pytest.mark.parametrize("where", [0, -1])
+def test_the_first_and_the_last_stream_must_be_good(tmp_path: Path, where: int) -> None:
+    path = tmp_path / "dump.bz2"
+    packed = pack([STREAMS_HEAD + short_page(1), short_page(2), short_page(3) + STREAMS_TAIL])
+    packed[where] = packed[where][:-6] + b"\xff" + packed[where][-5:]
+    path.write_bytes(b"".join(packed))
+    offset = 0 if where == 0 else len(packed[0] + packed[1])
+    for size in SIZES:
+        with pytest.raises(PipelineError, match=f"cut off or corrupt[\\s\\S]*stream at byte {offset:,}"):
+            ids(path, size, Damage())
+    if where == 0:
+        with pytest.raises(PipelineError, match="stream at byte 0"):
+            read_head(path)
+
+
+def test_without_a_place_to_take_it_down_a_corrupt_stream_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "dump.bz2"
+    packed = pack([STREAMS_HEAD, short_page(1), short_page(2), STREAMS_TAIL])
+    path.write_bytes(packed[0] + packed[1][:50] + b"\0" + packed[1][51:] + packed[2] + packed[3])
+    with pytest.raises(PipelineError, match=f"stream at byte {len(packed[0]):,}"):
+        list(read_pages(path))
+
+
+def test_a_long_stream_is_passed_on_as_it_comes_and_must_be_good(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(dump, "LONGEST_HELD", 1 << 20)
+    path = tmp_path / "dump.bz2"
+    pages = "".join(short_page(n, f"{n} " * 1000) for n in range(4000))  # 19 MB of XML in one stream
+    packed = pack([STREAMS_HEAD, pages, short_page(9999) + STREAMS_TAIL])
+    path.write_bytes(b"".join(packed))
+    del pages
+    tracemalloc.start()
+    assert sum(1 for _ in read_pages(path)) == 4001
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+    path.write_bytes(packed[0] + packed[1][:-6] + b"\xff" + packed[1][-5:] + packed[2])
+    with pytest.raises(PipelineError, match=f"stream at byte {len(packed[0]):,}"):
+        list(read_pages(path, damage=Damage()))
+
+
+def test_a_disk_that_fails_is_not_taken_for_a_corrupt_stream(tmp_path: Path) -> None:
+    path = tmp_path / "dump.bz2"
+    path.write_bytes(b"".join(pack([STREAMS_HEAD, short_page(1), STREAMS_TAIL])))
+
+    class Failing:
+        def read(self, size: int) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        list(dump._decode(Failing()))  # type: ignore[arg-type]

@@ -1,0 +1,73 @@
+"""Formulas: what fits on a line of text is shown on one, whatever else leaves a placeholder."""
+
+from __future__ import annotations
+
+from html import unescape
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.corpus.wikipedia.formulas import LONGEST, formula_text
+from pipeline_src.corpus.wikipedia.markers import MARKS, PLACEHOLDER
+from pipeline_src.corpus.wikipedia.wikitext import clean
+
+
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        ("n", "n"),
+        (r" f(x)\, ", "f(x)"),
+        (r"\alpha \le x_{12}", "α ≤ x_12"),
+        (r"\pi^2 + x^{-10}", "π² + x⁻¹⁰"),
+        (r"\mathbf E", "E"),
+        (r"\bar{x}", "x̄"),
+        (r"\hat {\mathbf j}", "ĵ"),
+        (r"\frac{a}{b}", "a/b"),
+        (r"\frac12", "1/2"),
+        (r"\frac{1}{12n}", "1/(12n)"),
+        (r"\frac{(a+b)}{2} = 4", "(a+b)/2 = 4"),
+        (r"{n_g \over n}", "(n_g)/n"),
+        (r"\frac{d}{c}v", "d/c v"),
+        (r"\sqrt{2\pi}", "√(2π)"),
+        (r"\ln\left(\sqrt{2}\right)", "ln(√2)"),
+        (r"2\sin x", "2 sin x"),
+        (r"\sum_{i=1}^n a_i", "∑_(i=1)^n a_i"),
+        (r"|x| < 1", "|x| < 1"),
+        (r"x' \in \{1,2\}", "x′ ∈ {1,2}"),
+        (r"E[X] = 90^\circ", "E[X] = 90°"),
+        (r"\text{cov}(X,Y)", "cov(X,Y)"),
+        (r"x \in \R", "x ∈ ℝ"),
+    ],
+)
+def test_what_fits_on_a_line_is_shown(formula: str, text: str) -> None:
+    assert unescape(formula_text(formula)) == text
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "", " ", "{", "}", "{}}", "x^", "_", r"\frac", r"\frac{a}", r"\frac{a}{}", r"\sqrt", r"\bar{ab}", r"\odd",
+        r"\begin{cases} a & b \\ c \end{cases}", r"{n \choose k}", r"a & b", "a" * (LONGEST + 1), "{" * 50 + "}" * 50,
+        "x\ue000", r"\unknown{x}", "\\",
+    ],
+)  # fmt: skip
+def test_what_does_not_leaves_a_placeholder(formula: str) -> None:
+    assert formula_text(formula) == PLACEHOLDER
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([*r"abn12{}^_()[]|<>'=+,. ", r"\frac", r"\sqrt", r"\over", r"\bar", r"\alpha", r"\{", r"\left"])
+    )
+)
+def test_no_formula_fails_or_leaves_marks_or_markup(parts: list[str]) -> None:
+    text = formula_text("".join(parts))
+    assert text == PLACEHOLDER or (text.strip() == text and not MARKS.search(text) and len(text) <= LONGEST)
+    assert not any(mark in text for mark in ("{", "}", "[", "]", "|", "''"))
+
+
+def test_marks_of_a_formula_are_no_markup() -> None:
+    assert clean(r"The mean <math>E[[X]] < \{\{a|b\}\}</math> is not known to all.") != ""
+    assert clean(r"The value <math>a<b</math> or <math>b>a</math> is known.") == "The value a < b or b > a is known."

@@ -1,0 +1,237 @@
+"""Templates: what is known is shown as readers see it, what is not costs its sentence and is counted by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from html import unescape
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.corpus.wikipedia.siteinfo import make_siteinfo
+from pipeline_src.corpus.wikipedia.templates import TABLES, languages, template_table
+from pipeline_src.corpus.wikipedia.wikitext import clean
+
+PLAIN = "The river runs north through two counties before it meets the sea."
+LAST = "Nobody knows how old the bridge is."
+
+
+def shown(template: str, language: str = "en") -> str:
+    """What ``template`` shows between two words; '' where its sentence goes."""
+    text = clean(f"They say {template} is here, amid a sentence of prose.", make_siteinfo("wiki", language, {}))
+    return text.removeprefix("They say ").removesuffix(" is here, amid a sentence of prose.")
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{langx|la|colonia}}", "colonia"),
+        ("{{lang-la|colonia}}", "colonia"),
+        ("{{sclass|Town|cruiser|1}}", "Town-class cruiser"),
+        ("{{sclass|Town|cruiser|2}}", "Town class"),
+        ("{{ship|Japanese aircraft carrier|Akagi}}", "Japanese aircraft carrier Akagi"),
+        ("{{HMS|Ark Royal|91}}", "HMS Ark Royal (91)"),
+        ("{{USS|Texas|BB-35|6}}", "USS Texas"),
+        ("{{USS|Texas|BB-35|2}}", "Texas"),
+        ("{{harvtxt|Smith|2000|p=12}}", "Smith (2000, p. 12)"),
+        ("{{harvtxt|A|B|C|D|2000}}", "A et al. (2000)"),
+        ("{{harvtxt|A|B|C|2000}}", "A, B & C (2000)"),
+        ("{{harvnb|A|B|2000}}", "A & B 2000"),
+        ("{{gloss|book}}", "‘book’"),
+        ("{{start date|1999|03}}", "March 1999"),
+        ("{{start date|1999|3|5}}", "March 5, 1999"),
+        ("{{start date|1999|3|5|df=y}}", "5 March 1999"),
+        ("{{F1|1994}}", "1994"),
+        ("{{INR}} 500", "₹ 500"),
+        ("{{US$|5 million}}", "US$5 million"),
+        ("{{1/2}}", "1/2"),
+        ("{{emdash}}", "—"),
+        ("1990{{endash}}1995", "1990–1995"),
+        ("William (r. {{reign|1066|1087}})", "William (r. 1066–1087)"),
+        ("William ({{reign|1066|1087}})", "William (r. 1066–1087)"),
+        ("{{gaps|12|345|678}}", "12 345 678"),
+        ("{{as of|2011|February|lc=y}}", "as of February 2011"),
+        ("{{as of|2011|2|5|df=us|lc=y}}", "as of February 5, 2011"),
+        ("{{convert|56|in}}", "56 inches"),
+        ("{{convert|56|in|abbr=on}}", "56 in"),
+        ("{{cvt|1|km|mi}}", "1 km"),
+        ("{{convert|1|km|mi}}", "1 kilometre"),
+        ("{{convert|1|km|mi|sp=us}}", "1 kilometer"),
+        ("{{convert|5|x|7|m}}", "5 by 7 metres"),
+        ("{{convert|5|x|7|m|abbr=on}}", "5 × 7 m"),
+        ("{{convert|5|km|mi|adj=on}}", "5-kilometre"),
+        ("{{convert|1+1/2|mi}}", "1 1/2 miles"),
+        ("{{convert|2.3|Moilbbl/d}}", "2.3 million barrels per day"),
+        ("{{nowrap|a {{=}} b}}", "a = b"),
+        ("{{nowrap|1=a = b}}", "a = b"),
+        ("{{lang|fr|a{{!}}b}}", "a|b"),
+        ("{{formatnum:1234567}}", "1,234,567"),
+        ("10{{sup|6}}", "10⁶"),
+        ("{{nihongo|Tokyo|東京|Tōkyō}}", "Tokyo (東京, Tōkyō)"),
+        ("{{OldStyleDate|22 February|1732|11 February}}", "22 February [O.S. 11 February] 1732"),
+        ("{{ordinal|22}}", "22nd"),
+        ("{{sic|teh}}", "teh [sic]"),
+        ("{{Template:Nowrap|<!-- x -->a}}", "a"),
+        ("{{coord|13|19|N|169|9|W|type:event|name=Splashdown}}", "13°19′N 169°9′W"),
+        ("{{coord|47|16|16.5|N|9|31|51|E|display=inline,title}}", "47°16′16.5″N 9°31′51″E"),
+        ("{{coord|46.8345|-10.5162|type:river}}", "46.8345°N 10.5162°W"),
+        ("{{coord|12|N|70|W|}}", "12°N 70°W"),
+        ("{{currency|5000|USD}}", "US$5,000"),
+        ("''dell{{'}}''arte, ''Iliad''{{'}}s and {{'}}x{{'}}", "dell'arte, Iliad's and 'x'"),
+        ("{{Post-nominals|country=GBR|size=85%|KBE|FRS}}", "KBE, FRS"),
+        ("{{convert|5|PD/km2}}", "5 inhabitants per square kilometre"),
+        ("{{convert|5|yd3|abbr=on}}", "5 cu yd"),
+        ("{{formatnum:-1234567.5}}", "-1,234,567.5"),
+        ("{{formatnum:1234567|R}}", "1234567"),
+    ],
+)
+def test_what_is_known_is_shown_as_readers_see_it(template: str, words: str) -> None:
+    assert shown(template) == words
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{odd}}",
+        "{{odd|some words}}",
+        "{{nowrap|{{odd}} km}}",
+        "{{convert|{{odd}}|km}}",
+        "{{convert|5|oddunit}}",
+        "{{convert|odd|km}}",
+        "{{coord|odd}}",
+        "{{coord|12|N}}",
+        "{{coord|N|W}}",
+        "{{coord|1|2|3|4|N|5|E}}",
+        "{{as of|soon}} {{odd}}",
+        "{{start date|1999|odd}}",
+        "{{sclass|Town|cruiser|9}}",
+        "{{#if:x|y}}",
+        "{{PAGENAME}}",
+        "{{{1|odd}}}",
+        "light{{odd}}house",
+        "{{odd\n|a=b\n}}",
+    ],
+)
+def test_what_is_not_known_costs_its_sentence(template: str) -> None:
+    text = f"{PLAIN} They say {template} is here, amid a sentence of prose. {LAST}"
+    assert clean(text) == f"{PLAIN} {LAST}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "unknown"),
+    [
+        ("It is {{odd}} here. It is {{Odd|x}} there, and {{other_one}} too.", "", {"odd": 2, "other one": 1}),
+        (f"{PLAIN[:-1]} (it is {{{{odd}}}} here). {LAST}", f"{PLAIN} {LAST}", {"odd": 1}),
+        (f"{PLAIN}{{{{odd}}}} {LAST}", f"{PLAIN} {LAST}", {}),  # between two sentences nothing is missing from either
+        (f"{PLAIN}{{{{odd}}}}{{{{other}}}}\n\n{LAST}", f"{PLAIN}\n{LAST}", {}),
+        (f"{{{{odd|a=b}}}}\n{PLAIN}\n\n{{{{odd}}}}\n\n{LAST}", f"{PLAIN}\n{LAST}", {}),  # boxes
+        (f"{{{{odd\n|a=b\n}}}} {PLAIN}", PLAIN, {}),
+        (f"* A list line with {{{{odd}}}} in it.\n\n{PLAIN}", PLAIN, {}),
+        (f"{{{{cite web|title={{{{odd}}}}}}}} {PLAIN}", PLAIN, {}),
+        # known, but without the words that they show there
+        ("It is {{convert|odd|km}} off. It has {{#if:x|y}} people.", "", {"convert": 1, "#if:": 1}),
+    ],
+)
+def test_unknown_ones_are_counted_by_the_sentences_they_cost(text: str, kept: str, unknown: dict[str, int]) -> None:
+    counted: Counter[str] = Counter()
+    assert clean(text, unknown=counted) == kept
+    assert counted == unknown
+
+
+@pytest.mark.parametrize(
+    "name", ["citation needed", "sfn", "efn", "rp", "anchor", "Infobox x", "Use dmy dates", "x-stub"]
+)
+def test_what_shows_nothing_vanishes(name: str) -> None:
+    text = clean(f"They say{{{{{name}|x|date=May 2011}}}} it is here, amid a sentence.")
+    assert text == "They say it is here, amid a sentence."
+
+
+@pytest.mark.parametrize(
+    ("language", "template", "words"),
+    [
+        ("fr", "né le {{Date de naissance|11|novembre|1866}} à", "né le 11 novembre 1866 à"),
+        ("fr", "le {{date-|14|mai|1995}} ou {{date||juillet|1995}}", "le 14 mai 1995 ou juillet 1995"),
+        ("fr", "{{date|1|5|1995|en sport}} ou {{date-|14 mai}}", "1er mai 1995 ou 14 mai"),
+        ("fr", "{{date|1995-05-14}} ou {{date|||1995}}", "14 mai 1995 ou 1995"),
+        ("fr", "{{date|14|mai|vers 1995}}", ""),
+        ("fr", "{{date|14}}", ""),
+        ("fr", "{{start date|1999|3|5}}", "5 mars 1999"),
+        ("fr", "du {{s|XX}} et du {{XXe siècle}}", "du XXe siècle et du XXe siècle"),
+        ("fr", "{{s-|I|er}}, {{-s-|II|e}} et {{s mini|V}}", "Ier siècle, IIe siècle av. J.-C. et Ve"),
+        ("fr", "{{sp-|XV|e|au|XVI|e}} et {{s2|II|e|III|e}}", "XVe au XVIe siècle et IIe et IIIe siècles"),
+        ("fr", "la {{29e|division}} de Louis {{XIV}}", "la 29e division de Louis XIV"),
+        ("fr", "un{{,}} deux {{latin|ab ovo}} {{etc.}} {{nobr|4,4|millions}}", "un deux ab ovo etc. 4,4 millions"),
+        ("fr", "{{unité|12.50|km|2}} ou {{unité|3|km||h|-1}}", "12,50 km² ou 3 km h⁻¹"),
+        ("fr", "{{unité|1.5|e=6|km}} ou {{unité|4 000 à 5000,5|km}}", "1,5×10⁶ km ou 4 000 à 5 000,5 km"),
+        ("fr", "{{unité|4|à|5.5|km|2}}", "4 à 5,5 km²"),
+        ("fr", "XX{{e}} et 10{{e|6}} ou 5{{x10|6}}", "XXe et 10⁶ ou 5×10⁶"),
+        ("fr", "{{unité|5|km|odd}}", ""),
+        ("fr", "{{formatnum:1234567.5}} et {{formatnum:1234}}", "1 234 567,5 et 1 234"),
+        ("de", "{{formatnum:1234567.5}} auf {{Höhe|2962|DE-NHN|link=1}}", "1.234.567,5 auf 2962 m ü. NHN"),
+        ("pl", "{{formatnum:12345}} i {{formatnum:1234}}", "12 345 i 1234"),
+        ("sv", "{{formatnum:1234567.5}} och {{convert|1234|to|1500|km|mi}}", "1 234 567,5 och 1 234–1 500 km"),
+        ("pt", "{{fmtn|12345|km}} em {{dtlink|1|5|1995}}", "12 345 km em 1 de maio de 1995"),
+        ("es", "{{fecha|14|5|1995}} y 5{{esd}}km", "14 de mayo de 1995 y 5 km"),
+        ("ru", "{{дата|14|5|1995}} и {{дата||5|1995}}", "14 мая 1995 и май 1995"),
+        ("sv", "{{start date|1999|3|5}}", ""),  # in no words of another language
+        ("de", "{{about|a|b}}hier", "hier"),
+        ("fr", "{{unité|5|km}} et {{nobr|a b}}", "5 km et a b"),
+        ("it", "{{formatnum:365.25}} e {{tutto attaccato|a b}}", "365,25 e a b"),
+        ("it", "vero{{citazione necessaria}}, {{citazione necessaria|certo}}", "vero, certo"),
+        (
+            "it",
+            "detti {{nihongo|''dōga''|動画||film}} e {{nihongo|''utsushie''|写し絵}}",
+            "detti dōga (動画 film) e utsushie (写し絵)",
+        ),
+        ("it", "{{Exp|1,9|19}} anni a {{M|61.000||km/h}}", "1,9×10¹⁹ anni a 61.000 km/h"),
+        ("it", "{{M|1|k|m}}, {{m|1,12|e=-3|-|Pa}} e {{M|5|u=MHz}}", "1 km, 1,12×10⁻³ Pa e 5 MHz"),
+        ("it", "in {{Cita|Rossi2005|p. 7|Rossi e Bianchi 2005|harv=s}}", "in Rossi e Bianchi 2005, p. 7"),
+        ("it", "a {{exp|7}} e {{M}}", ""),
+        ("it", "una{{p|punto di vista}} voce{{link audio|a.ogg|ascolta}}", "una voce"),
+        ("de", "{{enS|themes}}", "englisch themes"),
+        ("de", "bei {{Coordinate|text=DMS|NS=47/16/16/N|EW=9/31/51/E|type=landmark}}", "bei 47°16′16″N 9°31′51″E"),
+        ("de", "ein Ort{{Coordinate|NS=47/16/16/N|EW=9/31/51/E}}", "ein Ort"),
+        ("es", "en {{coord|12|19|N|70|1|O}}", "en 12°19′N 70°1′O"),
+        ("fr", "à {{coord|48|52|26|N|2|23|7|E}}", "à 48°52′26″N 2°23′7″E"),
+        ("ru", "{{lang-en|word}}", "англ. word"),
+        ("es", "{{siglo|XX||s}} y {{siglo|V|a}}", "siglo XX y V a. C."),
+        ("pl", "{{łac.|colonia}}", "łac. colonia"),
+        ("pt-br", "{{séc|XX}}", "século XX"),
+        ("xx", "{{nowrap|a b}}", "a b"),
+        ("fr", "{{chose inconnue}}", ""),
+        ("xx", "{{odd}}", ""),
+    ],
+)
+def test_languages_bring_their_own_templates(language: str, template: str, words: str) -> None:
+    assert shown(template, language) == words
+
+
+@pytest.mark.parametrize("language", languages())
+def test_every_name_of_a_table_is_found_and_stands_once(language: str) -> None:
+    content = yaml.safe_load((TABLES / f"{language}.yaml").read_text(encoding="utf-8"))
+    assert set(content) <= {"shows", "calls", "breaks", "computed", "nothing", "dates"}
+    table = template_table(language)
+    lists = [content.get("computed", ""), content.get("nothing", "")]
+    for part in ("shows", "calls", "breaks"):
+        lists += content.get(part, {}).values()
+    names = [unescape(" ".join(name.split())) for listed in lists for name in listed.split(",") if name.strip()]
+    assert [name for name in names if table.find(name if name == "*" else name.strip("*")) is None] == []
+    assert [name for name, times in Counter(names).items() if times > 1] == []
+
+
+WORDS = st.text(st.characters(categories=["L", "N", "P", "Zs", "S"]), max_size=8)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([(code, name) for code in languages() for name in sorted(template_table(code).names)]),
+    st.lists(st.one_of(WORDS, st.integers(-5, 3000).map(str), st.just("p=1")), max_size=5),
+)
+def test_no_argument_makes_a_known_template_fail_or_leaves_marks(known: tuple[str, str], arguments: list[str]) -> None:
+    language, name = known
+    page = f"{PLAIN}\n\nThey say {{{{{'|'.join([name, *arguments])}}}}} is here, amid it.\n\n{LAST}"
+    text = clean(page, make_siteinfo("wiki", language, {}))
+    assert not any("\ue000" <= character <= "\ue00f" or character >= "\U000f0000" for character in text)
+    assert text.startswith(PLAIN) or set("{}[]<>") & set("".join(arguments))

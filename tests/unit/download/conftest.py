@@ -1,0 +1,91 @@
+"""A web server on this machine that can truncate, refuse and count, and a working directory of one's own."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.download import https
+
+
+@dataclass
+class Web:
+    """What the server holds, and what it was asked.
+
+    Attributes:
+        files: path -> bytes.
+        ends_after: path -> bytes sent before the connection is cut, one entry used up per request.
+        statuses: path -> HTTP statuses answered first, one used up per request.
+        ranges: whether ``Range`` is honoured.
+        asked: (path, Range header) of every request.
+    """
+
+    address: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    ends_after: dict[str, list[int]] = field(default_factory=dict)
+    statuses: dict[str, list[int]] = field(default_factory=dict)
+    ranges: bool = True
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def url(self, path: str) -> str:
+        """Full address of a path."""
+        return self.address + path
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    state = Web()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers.get("Range")
+            state.asked.append((self.path, wanted))
+            if state.statuses.get(self.path):
+                return self.send_error(state.statuses[self.path].pop(0))
+            content = state.files.get(self.path)
+            if content is None:
+                return self.send_error(404)
+            start = int(re.match(r"bytes=(\d+)-", wanted)[1]) if wanted and state.ranges else 0
+            if start and start >= len(content):
+                return self.send_error(416)
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            body = content[start:]
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if state.ends_after.get(self.path):
+                body = body[: state.ends_after[self.path].pop(0)]
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield state
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https, "WAIT", 0.0)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project root as working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

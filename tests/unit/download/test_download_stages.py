@@ -1,0 +1,204 @@
+"""The three download stages, with wheels and web replaced by folders."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.config.data import BooksParams, CorpusParams, WikipediaParams
+from pipeline_src.config.interpretation import InterpretationParams
+from pipeline_src.download import download_books, download_tasks, download_wikipedia, fetch, mrpc
+
+HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]
+
+
+run_tasks = partial(
+    download_tasks.run,
+    corpus=CorpusParams(),
+    wikipedia=WikipediaParams(dump="own-wikipedia", parts=("one",)),
+    interpretation=InterpretationParams(),
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_dump_of_ones_own(project: Path) -> None:
+    params = WikipediaParams(dump="own-wikipedia", parts=("one", "two"))
+    (project / "data/own/wikipedia").mkdir(parents=True)
+    (project / "data/own/wikipedia/one.xml.bz2").write_bytes(b"dump")
+    download_wikipedia.run(wikipedia=params, part="one")
+    assert names(project / "data/raw/wikipedia/one/dump-files") == ["one.xml.bz2", "source.json"]
+    with pytest.raises(PipelineError, match=r"your own file is not there: data/own/wikipedia/two\.xml\.bz2"):
+        download_wikipedia.run(wikipedia=params, part="two")
+    assert names(project / "data/raw/wikipedia") == ["one"]
+
+
+def test_books_of_ones_own(project: Path) -> None:
+    (project / "data/own/books").mkdir(parents=True)
+    (project / "data/own/books/a.txt").write_text("Once.")
+    download_books.run(books=BooksParams(source="own-books"))
+    assert names(project / "data/raw/books") == ["a.txt", "source.json"]
+
+
+def test_synthetic_tasks_are_called_so(project: Path) -> None:
+    run_tasks(seed=7, task_source="synthetic", tasks=["cola", "squad1"])
+    assert names(project / "data/tasks") == ["cola", "squad1"]
+    about = json.loads((project / "data/tasks/cola/source.json").read_text())
+    assert about["name"] == "synthetic-cola"
+    assert [file["path"] for file in about["files"]] == ["dev.tsv", "test.tsv", "train.tsv"]
+
+
+def test_a_task_source_that_does_not_exist(project: Path) -> None:
+    with pytest.raises(PipelineError, match=r"(?s)no such task_source: web.*synthetic or official"):
+        run_tasks(seed=1, task_source="web", tasks=["cola"])
+
+
+OWN = """
+description: Sentences of my own
+licence: mine
+citation: mine
+files:
+  - {path: train.jsonl, url: "file:data/own/mine/train.jsonl"}
+  - {path: dev.jsonl, url: "file:data/own/mine/dev.jsonl"}
+"""
+THEIRS = """
+description: Sentences of theirs
+licence: theirs
+citation: theirs
+files:
+  - {path: train.jsonl, url: "https://example.org/train.jsonl"}
+"""
+
+
+DECLARED = """
+kind: classification
+columns: {texts: [text], label: label}
+labels: ["0", "1"]
+train: train.jsonl
+scores: {mine: {title: Mine, file: dev.jsonl, metrics: [accuracy]}}
+"""
+ROW = '{"text": "a", "label": 1}\n'
+
+
+@pytest.fixture
+def own_task(project: Path, catalogue: Path) -> Path:
+    """The folder for the files of the task ``mine``, which the catalogue declares."""
+    (catalogue / "tasks/mine.yaml").write_text(DECLARED)
+    (catalogue / "task_sources/mine.yaml").write_text(OWN)
+    folder = project / "data/own/mine"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("task_source", ["synthetic", "official"])
+def test_a_task_of_ones_own_comes_from_its_files(own_task: Path, project: Path, task_source: str) -> None:
+    tasks = ["cola", "mine"] if task_source == "synthetic" else ["mine"]
+    with pytest.raises(PipelineError, match=r"your own file is not there: data/own/mine/train\.jsonl"):
+        run_tasks(seed=1, task_source=task_source, tasks=tasks)
+    assert not (project / "data/tasks").exists()
+    for name in ("train", "dev"):
+        (own_task / f"{name}.jsonl").write_text(ROW)
+    run_tasks(seed=1, task_source=task_source, tasks=tasks)
+    assert names(project / "data/tasks") == tasks
+    assert names(project / "data/tasks/mine") == ["dev.jsonl", "source.json", "train.jsonl"]
+    assert json.loads((project / "data/tasks/mine/source.json").read_text())["name"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("file", "bad", "said"),
+    [
+        ("train", '{"text": "a", "label": 2}', r"(?s)unknown label.*data/own/mine/train\.jsonl:2"),
+        ("dev", '{"label": 1}', r"(?s)no value for a column: text.*data/own/mine/dev\.jsonl:2"),
+        ("dev", "{", r"(?s)not JSON.*data/own/mine/dev\.jsonl:2"),
+        ("train", "\udcff", r"(?s)not UTF-8.*data/own/mine/train\.jsonl:2"),
+    ],
+)
+def test_a_mistake_in_a_task_of_ones_own_is_found_before_any_training(
+    own_task: Path, project: Path, file: str, bad: str, said: str
+) -> None:
+    for name in ("train", "dev"):
+        rows = f"{ROW}{bad}\n" if name == file else ROW
+        (own_task / f"{name}.jsonl").write_bytes(rows.encode(errors="surrogateescape"))
+    with pytest.raises(PipelineError, match=said):
+        run_tasks(seed=1, task_source="official", tasks=["mine"])
+    assert not (project / "data/tasks").exists()
+
+
+def test_a_file_that_the_task_declares_and_its_source_lacks(own_task: Path, catalogue: Path) -> None:
+    for name in ("train", "dev"):
+        (own_task / f"{name}.jsonl").write_text(ROW)
+    (catalogue / "tasks/mine.yaml").write_text(DECLARED.replace("file: dev", "file: test"))
+    with pytest.raises(PipelineError, match=r"(?s)a file of the task is not fetched: test\.jsonl.*task mine"):
+        run_tasks(seed=1, task_source="official", tasks=["mine"])
+
+
+def test_a_task_without_synthetic_form_is_not_fetched_behind_ones_back(project: Path, catalogue: Path) -> None:
+    (catalogue / "task_sources/theirs.yaml").write_text(THEIRS)
+    with pytest.raises(PipelineError, match=r"(?s)no synthetic form of this task: theirs.*task_source: official"):
+        run_tasks(seed=1, task_source="synthetic", tasks=["theirs"])
+    with pytest.raises(PipelineError, match=r"(?s)no such entry in the catalogue: nobodys.*add nobodys.yaml"):
+        run_tasks(seed=1, task_source="synthetic", tasks=["nobodys"])
+
+
+def test_a_set_of_minimal_pairs_is_fetched_where_the_study_names_it(project: Path, catalogue: Path) -> None:
+    (catalogue / "task_sources/mine.yaml").write_text(OWN)
+    (project / "data/own/mine").mkdir(parents=True)
+    for name in ("train", "dev"):
+        (project / f"data/own/mine/{name}.jsonl").write_text("{}\n")
+    named = InterpretationParams(minimal_pairs=("templates", "mine"))
+    run_tasks(seed=1, task_source="synthetic", tasks=["cola"], interpretation=named)
+    assert names(project / "data/tasks") == ["cola", "mine"]
+    assert names(project / "data/tasks/mine") == ["dev.jsonl", "source.json", "train.jsonl"]
+
+
+def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {
+        mrpc.TRAIN: "\r\n".join([HEADER, *ROWS]) + "\r\n",
+        mrpc.TEST: "\n".join([HEADER, *ROWS[:2]]) + "\n",
+        mrpc.DEV_IDS: "4\t104\n1\t101\n",
+    }
+
+    def obtain(name: str, source: object) -> list[fetch.Obtained]:
+        for path, text in content.items():
+            Path(path).write_text(text, encoding="utf-8", newline="")
+        return [fetch.Obtained(file, Path(file.path), shared=True) for file in source.files]
+
+    monkeypatch.setattr(download_tasks, "obtain", obtain)
+    run_tasks(seed=1, task_source="official", tasks=["mrpc"])
+    folder = project / "data/tasks/mrpc"
+    assert names(folder) == ["dev.tsv", "source.json", "test.tsv", "train.tsv"]
+    assert (folder / "train.tsv").read_text().split("\n") == [HEADER, ROWS[0], ROWS[2], ROWS[3], ROWS[5], ""]
+    assert (folder / "dev.tsv").read_text().split("\n") == [HEADER, ROWS[1], ROWS[4], ""]
+    assert (folder / "test.tsv").read_text().split("\n")[1] == "0\t0\t100\tSaid 0.\tIt \u2028said 0."
+    before = names(folder)
+    content[mrpc.DEV_IDS] = "4\t104\n77\t177\n"
+    with pytest.raises(PipelineError, match="dev pairs are missing: 1"):
+        run_tasks(seed=1, task_source="official", tasks=["mrpc"])
+    assert names(folder) == before and names(project / "data") == ["tasks"]
+
+
+def test_mrpc_that_glue_has_cut_already_is_left_as_it_is_and_half_of_the_raw_files_is_an_error(tmp_path) -> None:
+    (tmp_path / "train.tsv").write_text("cut\n")
+    mrpc.arrange(tmp_path)
+    assert names(tmp_path) == ["train.tsv"]
+    (tmp_path / mrpc.TEST).write_text(HEADER)
+    with pytest.raises(PipelineError, match=f"a file of MRPC is missing: {mrpc.TRAIN}"):
+        mrpc.arrange(tmp_path)
+
+
+def test_mrpc_against_the_real_cut() -> None:
+    folder = Path(__file__).resolve().parents[3].parent / "shared/data/glue/MRPC"
+    if not folder.exists():
+        pytest.skip("the real MRPC files are not here")
+    real = [line.split("\t") for line in (folder / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    ids = "".join(f"{row[1]}\t{row[2]}\n" for row in real)
+    train, dev = mrpc.split_train((folder / mrpc.TRAIN).read_text(encoding="utf-8"), ids)
+    assert train.replace("\r", "") == (folder / "train.tsv").read_text(encoding="utf-8").replace("\r", "")
+    assert dev.count("\n") == 1 + 408

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.download import from_corpus
+from pipeline_src.download.synthetic import RULES, write_task
+from pipeline_src.download.synthetic_text import NAMES
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import load_spec, task_names
+
+PAIRS = ("mrpc", "qqp", "mnli", "qnli", "rte", "wnli")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tasks")
+    for task in RULES:
+        write_task(task, folder / task, seed=1)
+    return folder
+
+
+def read(folder: Path, task: str, row: str | None = None) -> list:
+    """An evaluation set's examples, or the training examples."""
+    spec = load_spec(task)
+    file = spec.scores[row].file if row else spec.train
+    return make_task(spec).read(folder / task / file, row)
+
+
+def texts(example) -> tuple[str, ...]:
+    if hasattr(example, "texts"):
+        return example.texts
+    if hasattr(example, "endings"):
+        return (example.context, *example.endings)
+    if hasattr(example, "words"):
+        return (" ".join(example.words),)
+    return (example.context, example.question)
+
+
+def test_every_task_has_a_rule():
+    assert sorted([*RULES, *from_corpus.RULES]) == task_names()
+
+
+@pytest.mark.parametrize("task", RULES)
+def test_official_files_are_read_by_the_handlers(folder: Path, task: str):
+    train = read(folder, task)
+    assert len(train) >= 600
+    seen = {texts(example) for example in train}
+    for row in load_spec(task).scores:
+        examples = read(folder, task, row)
+        assert len(examples) == 300
+        assert len({example.id for example in examples}) == 300
+        if load_spec(task).kind in ("classification", "tagging"):
+            assert not seen & {texts(example) for example in examples}
+
+
+@pytest.mark.parametrize("task", RULES)
+def test_test_files_are_read_and_hold_no_labels(folder: Path, task: str):
+    spec = load_spec(task)
+    for name, row in spec.scores.items():
+        if row.test is not None:
+            examples = make_task(spec).read(folder / task / row.test.file, name, test=True)
+            assert len(examples) == 100 and all(example.label is None for example in examples)
+            if spec.kind == "classification":
+                assert not {texts(example) for example in examples} & {texts(e) for e in read(folder, task, name)}
+
+
+@pytest.mark.parametrize("task", ["mrpc", "squad2", "swag", "ner", "pos"])
+def test_task_and_seed_decide_the_bytes(folder: Path, tmp_path: Path, task: str):
+    def hashes(folder: Path) -> dict[str, str]:
+        return {path.name: hash_file(path) for path in folder.iterdir()}
+
+    write_task(task, tmp_path / "again", seed=1)
+    write_task(task, tmp_path / "other", seed=2)
+    assert hashes(tmp_path / "again") == hashes(folder / task)
+    assert not set(hashes(tmp_path / "other").values()) & set(hashes(folder / task).values())
+
+
+def test_labels_are_balanced(folder: Path):
+    for task in RULES:
+        spec = load_spec(task)
+        if spec.kind in ("span", "tagging") or spec.range:
+            continue
+        labels = [example.label for example in read(folder, task)]
+        counts = np.unique(labels, return_counts=True)[1]
+        assert counts.max() - counts.min() <= 1, task
+    impossible = np.mean([not example.answers for example in read(folder, "squad2", "squad2")])
+    assert impossible == 0.5
+
+
+def test_headers_are_official(folder: Path):
+    def header(path: str) -> str:
+        return (folder / path).read_text(encoding="utf-8").split("\n")[0]
+
+    assert header("mrpc/train.tsv") == "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+    assert header("qqp/dev.tsv") == "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    assert header("rte/test.tsv") == "index\tsentence1\tsentence2"
+    assert header("cola/test.tsv") == "index\tsentence"
+    assert header("mnli/dev_mismatched.tsv").endswith("label4\tlabel5\tgold_label")
+    assert header("swag/test.csv").startswith(",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0")
+    assert read_json(folder / "squad2/dev-v2.0.json")["version"] == "v2.0"
+    names = {path.name for path in (folder / "mnli").iterdir()}
+    assert {"AX.tsv", "diagnostic-full.tsv", "test_matched.tsv", "test_mismatched.tsv"} < names
+
+
+def test_the_vocabulary_is_closed_and_small(folder: Path):
+    words = {
+        word for task in RULES for example in read(folder, task) for text in texts(example) for word in text.split()
+    }
+    assert len(words) <= 120, len(words)
+    assert all(word.islower() or word in ".,?" for word in words)
+
+
+def test_answers_stand_where_the_file_says(folder: Path):
+    for task in ("squad1", "squad2"):
+        for example in read(folder, task, task):
+            for answer in example.answers:
+                assert example.context[answer.start : answer.start + len(answer.text)] == answer.text
+
+
+@pytest.mark.parametrize("task", PAIRS)
+def test_neither_segment_alone_gives_the_label(folder: Path, task: str):
+    train, dev = read(folder, task), read(folder, task, task)
+    for place in (0, 1):
+        words = CountVectorizer(ngram_range=(1, 2)).fit([example.texts[place] for example in train])
+        model = LogisticRegression(max_iter=200, C=0.1)
+        model.fit(words.transform([e.texts[place] for e in train]), [e.label for e in train])
+        accuracy = model.score(words.transform([e.texts[place] for e in dev]), [e.label for e in dev])
+        assert accuracy < 1 / len(load_spec(task).labels) + 0.2  # a rule that holds gives 1
+
+
+def test_the_rules_hold(folder: Path):
+    for example in read(folder, "wnli", "wnli"):
+        assert example.label == (("king" in example.texts[1].split()) == ("he" in example.texts[0].split()))
+    for example in read(folder, "stsb", "stsb"):
+        cues = [{"london", "day"} & set(text.split()) for text in example.texts]
+        assert abs(example.label - (5 - 2.5 * len(cues[0] ^ cues[1]))) <= 0.3 + 1e-3
+    for example in read(folder, "swag", "swag"):
+        scenes = [{"sea", "night"} & set(text.split()) for text in texts(example)]
+        assert [scene == scenes[0] for scene in scenes[1:]] == [place == example.label for place in range(4)]
+
+
+def test_a_task_without_rule_is_refused_and_leaves_nothing(tmp_path: Path):
+    with pytest.raises(PipelineError, match="no synthetic form of this task: parsing"):
+        write_task("parsing", tmp_path / "parsing", seed=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_tags_follow_from_their_rules(folder: Path):
+    for row in ("ner", "ner_test"):
+        for example in read(folder, "ner", row):
+            for before, word, tag in zip(("", *example.words), example.words, example.tags, strict=False):
+                if word in NAMES and before != "of":
+                    assert tag[2:] == "PER"
+            text = " ".join(example.words)
+            assert (tag_of(example, "army") == "B-ORG") == ("army of" in text)
+    seen = Counter(tag for example in read(folder, "ner") for tag in example.tags)
+    assert set(seen) == set(load_spec("ner").labels) - {"I-MISC"}
+    for example in read(folder, "pos", "pos"):
+        for before, word, tag in zip(("", *example.words), example.words, example.tags, strict=False):
+            if word in ("play", "work"):
+                assert tag == ("VERB" if before in ("to", "not") else "NOUN")
+
+
+def tag_of(example, word: str) -> str | None:
+    return dict(zip(example.words, example.tags, strict=True)).get(word)
+
+
+def test_tagged_files_hold_what_the_official_ones_hold(folder: Path):
+    counts: Counter[str] = Counter()
+    spec = load_spec("pos")
+    examples = make_task(spec).read(folder / "pos" / spec.train, counts=counts)
+    assert min(counts[what] for what in ("multiword ranges passed over", "empty nodes passed over")) > 100
+    documents = Counter(example.document for example in examples)
+    assert set(documents.values()) == {1, 2}
+    lines = (folder / "ner/valid.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[:2] == ["-DOCSTART- -X- -X- O", ""]
+    assert {len(line.split(" ")) for line in lines if line} == {4}

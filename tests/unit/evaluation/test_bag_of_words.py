@@ -1,0 +1,42 @@
+"""The bag of words on what a user's own task may be: numbers, one label, texts without words."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline_src.evaluation.bag_of_words import applies, predict
+from pipeline_src.tasks.spec import load_spec
+
+
+def example(number: int, label: float, *texts: str) -> SimpleNamespace:
+    return SimpleNamespace(id=str(number), texts=texts, label=label)
+
+
+def test_numbers_follow_the_words_and_stay_in_the_range():
+    training = [example(n, 5.0 * (n % 2), "good" if n % 2 else "bad", "film") for n in range(40)]
+    spec = load_spec("stsb").model_copy(update={"columns": load_spec("cola").columns})  # of one text
+    rows = predict(spec, training, [example(0, 0, "good", "film"), example(1, 0, "bad", "film")])
+    good, bad = (row["prediction"] for row in rows)
+    assert 0 <= bad < 1 < 4 < good <= 5
+
+
+@pytest.mark.parametrize("trained", ["a film about cats", " "])
+def test_two_texts_are_as_similar_as_their_rare_words(trained):
+    training = [example(n, 0.0, trained, trained) for n in range(3)]  # labels are not read
+    pairs = [("a film", "a film"), ("a wombat", "the wombats"), ("a film", "the wombats"), ("?", "")]
+    rows = predict(load_spec("stsb"), training, [example(n, 0, *texts) for n, texts in enumerate(pairs)])
+    same, close, far, none = (row["prediction"] for row in rows)
+    assert (0 <= far < close < same <= 5 and same == pytest.approx(5)) if trained.strip() else same == none == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels"), [(["a b", "c"], [1, 1]), (["?", "!"], [1, 1]), (["?", "!", "."], [1, 1, 0])]
+)
+def test_without_words_or_a_second_label_the_answer_is_the_most_frequent_label(texts, labels):
+    training = [example(n, label, text) for n, (text, label) in enumerate(zip(texts, labels, strict=True))]
+    (row,) = predict(load_spec("cola"), training, [example(9, 0, "a")])
+    assert row == {"id": "9", "prediction": load_spec("cola").labels[1]}
+
+
+def test_questions_that_may_have_no_answer_have_none():
+    assert applies(load_spec("squad1")) and not applies(load_spec("squad2"))

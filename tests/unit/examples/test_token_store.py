@@ -1,0 +1,71 @@
+"""What lies on disk of tokens and examples, damaged: refused when it is opened, or where an id is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, read_sample_index
+
+
+@pytest.mark.parametrize("kind", ["sentences", "documents"])
+@pytest.mark.parametrize("how", ["random", "falling", "beyond", "shifted"])
+def test_offsets_that_are_none_are_refused(tmp_path, store, kind, how):
+    path = tmp_path / f"train.{kind}"
+    offsets = np.fromfile(path, "<i8")
+    if how == "random":
+        offsets[:] = np.frombuffer(np.random.default_rng(1).bytes(offsets.nbytes), "<i8")
+    elif how == "falling":
+        offsets[[1, 2]] = offsets[[2, 1]]
+    elif how == "beyond":
+        offsets[-1] += 1
+    else:
+        offsets[0] = 1
+    offsets.tofile(path)
+    with pytest.raises(PipelineError, match="token shard is damaged: offsets that do not rise"):
+        TokenStore(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    "change", [{"tokens": -1}, {"tokens": "x"}, {"id_type": "float64"}, {"id_type": "x"}, {"documents": None}]
+)
+def test_a_manifest_of_another_shape_is_refused(tmp_path, store, change):
+    manifest = read_json(tmp_path / "manifest.json")
+    manifest["splits"]["train"] |= change
+    write_json(tmp_path / "manifest.json", manifest)
+    with pytest.raises(PipelineError, match="not what its stage writes|not a type of ids"):
+        TokenStore(tmp_path, "train")
+    for wrong in ([], {"splits": []}, {"splits": {}}):
+        write_json(tmp_path / "manifest.json", wrong)
+        with pytest.raises(PipelineError, match="not what its stage writes"):
+            TokenStore(tmp_path, "train")
+
+
+def test_ids_that_no_vocabulary_has_are_refused(tmp_path, store):
+    assert store.counts(140).sum() == len(store.ids)
+    with pytest.raises(PipelineError, match="an id that the vocabulary does not have: 139 of 120"):
+        store.counts(120)
+
+
+def test_a_sample_index_that_is_damaged_is_refused(tmp_path):
+    path, rows = tmp_path / "index.npy", np.zeros(4, SAMPLE_INDEX)
+    rows["a"], rows["a_length"], rows["b"], rows["b_length"] = 2, 3, 9, 1
+    np.save(path, rows)
+    assert len(read_sample_index(path, 10)) == 4
+    whole = path.read_bytes()
+    for spoilt in (b"", whole[:30], whole[:-1], b"x" * 200, np.random.default_rng(1).bytes(400)):
+        path.write_bytes(spoilt)
+        with pytest.raises(PipelineError, match="the sample index is damaged"):
+            read_sample_index(path, 10)
+    for table in (np.zeros(4), np.zeros((2, 2), SAMPLE_INDEX), np.array({"a": 1})):
+        np.save(path, table, allow_pickle=True)
+        with pytest.raises(PipelineError, match="the sample index is damaged"):
+            read_sample_index(path, 10)
+    for column, value in (("a", -1), ("a", 8), ("b", 10), ("b", 2**62), ("b_length", 9)):
+        wrong = rows.copy()
+        wrong[column][2] = value
+        np.save(path, wrong)
+        with pytest.raises(PipelineError, match="example 2 is not within the tokens"):
+            read_sample_index(path, 10)

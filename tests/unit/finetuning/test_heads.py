@@ -1,0 +1,37 @@
+"""Losses of the task heads against their definitions."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from pipeline_src.finetuning.heads import choice_loss, sequence_loss, span_loss
+from pipeline_src.finetuning.task_data import TaskBatch
+
+
+def batch_of(labels: torch.Tensor, lengths: tuple[int, ...] = (1,)) -> TaskBatch:
+    """With these labels; what the tokens are is no matter to a loss."""
+    ids, cu_seqlens = torch.zeros(sum(lengths), dtype=torch.int64), torch.tensor([0, *np.cumsum(lengths)])
+    return TaskBatch(ids, ids, cu_seqlens, labels, len(labels), np.array(lengths), np.arange(len(labels)))
+
+
+def test_span_loss_looks_at_each_sequence_alone():
+    torch.manual_seed(0)
+    outputs, labels = torch.randn(10, 2), torch.tensor([[1, 3], [0, 5]])
+    expected = [
+        F.cross_entropy(outputs[a:b, side][None], labels[row, side][None])
+        for row, (a, b) in enumerate(((0, 4), (4, 10)))
+        for side in (0, 1)
+    ]
+    torch.testing.assert_close(span_loss(outputs, batch_of(labels, (4, 6))), torch.stack(expected).mean())
+
+
+def test_choice_compares_the_choices_of_one_item():
+    outputs = torch.tensor([[0.0], [5.0], [0.0], [0.0], [9.0], [0.0]])
+    assert choice_loss(outputs, batch_of(torch.tensor([1, 1]))) < 0.03
+    assert choice_loss(outputs, batch_of(torch.tensor([0, 0]))) > 5
+
+
+def test_whole_labels_are_classes_and_others_a_regression():
+    outputs = torch.tensor([[1.0], [3.0]])
+    assert sequence_loss(outputs, batch_of(torch.tensor([2.0, 3.0]))) == 0.5
+    assert sequence_loss(torch.tensor([[0.0, 9.0]]), batch_of(torch.tensor([1]))) < 0.01

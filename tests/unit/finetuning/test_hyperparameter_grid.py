@@ -1,0 +1,88 @@
+"""Runs of a grid: what is kept, what is trained again after damage, and whose baselines are shared."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.common.files import read_json
+from pipeline_src.finetuning.hyperparameter_grid import KEPT_BASELINES, BaselineGrid, Grid, GridPoint
+
+POINTS = [GridPoint(rate, 1, 32) for rate in (0.1, 0.2, 0.3)]
+
+
+def keep(grid: Grid, point: GridPoint, score: float, model: bool = True) -> None:
+    def save(folder: Path) -> None:
+        (folder / "weights").write_text(str(score), encoding="utf-8")
+
+    rows = {"cola": [{"prediction": score}]}
+    grid.keep(point, 0.5, {"mcc": score}, "mcc", rows, save if model else None)
+
+
+def test_the_best_run_alone_is_kept_and_found_again(tmp_path):
+    grid = Grid(tmp_path / "grid", "pretrained")
+    for point, score in zip(POINTS, (1.0, 3.0, 2.0), strict=True):
+        keep(grid, point, score)
+    again = Grid(tmp_path / "grid", "pretrained")
+    assert (
+        again.runs == grid.runs and all(again.has(point) for point in POINTS) and not again.has(GridPoint(0.1, 2, 32))
+    )
+    assert again.best()["learning_rate"] == 0.2
+    assert (again.best_folder / "model/weights").read_text() == "3.0"
+    assert sorted(path.name for path in (tmp_path / "grid").iterdir()) == ["run-1", "runs.json"]
+
+
+def test_of_equal_runs_the_first_is_kept(tmp_path):
+    grid = Grid(tmp_path / "grid", "random")
+    for point in POINTS:
+        keep(grid, point, 1.0, model=False)
+    assert grid.best()["learning_rate"] == 0.1 and not (grid.best_folder / "model").exists()
+
+
+def test_killed_before_the_list_is_written_one_run_is_done_again(tmp_path, monkeypatch):
+    grid = Grid(tmp_path / "grid", "pretrained")
+    keep(grid, POINTS[0], 1.0)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("pipeline_src.finetuning.hyperparameter_grid.write_json", stop)
+        keep(grid, POINTS[1], 2.0)
+    again = Grid(tmp_path / "grid", "pretrained")
+    assert again.has(POINTS[0]) and not again.has(POINTS[1])
+    keep(again, POINTS[1], 2.0)
+    assert (Grid(tmp_path / "grid", "pretrained").best_folder / "model/weights").read_text() == "2.0"
+
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("damage", ["predictions", "list", "lost", "empty", "number"])
+def test_what_is_damaged_is_trained_again(tmp_path, caplog, damage):
+    keep(Grid(tmp_path / "grid", "random"), POINTS[0], 1.0)
+    in_list = damage in ("list", "empty", "number")
+    file = tmp_path / "grid" / ("runs.json" if in_list else "run-0/predictions/cola.jsonl")
+    if damage == "lost":
+        file.unlink()
+    elif damage == "number":
+        file.write_text(file.read_text(encoding="utf-8").replace("0.5", "0.25"), encoding="utf-8")
+    else:
+        file.write_text('{"runs": [], "sums": {}}' if damage == "empty" else "[", encoding="utf-8")
+    again = Grid(tmp_path / "grid", "random")
+    assert not again.runs and not (tmp_path / "grid").exists()
+    assert "trained again" in caplog.text
+    keep(again, POINTS[0], 1.0)
+    assert Grid(tmp_path / "grid", "random").has(POINTS[0])
+
+
+def test_finished_baselines_stay_and_the_oldest_go(tmp_path):
+    folders = [tmp_path / str(number) for number in range(KEPT_BASELINES + 2)]
+    for age, folder in enumerate(folders):
+        keep(BaselineGrid(folder, "random"), POINTS[0], 1.0, model=False)
+        os.utime(folder, (age, age))
+    BaselineGrid(folders[1], "random").finish()  # used again, so it is the newest
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        path.name for path in folders if path not in (folders[0], folders[2])
+    )
+    grid = Grid(tmp_path / "of-an-encoder", "pretrained")
+    keep(grid, POINTS[0], 1.0)
+    grid.finish()
+    assert not grid.folder.exists() and read_json(folders[1] / "runs.json")["runs"]

@@ -1,0 +1,142 @@
+"""The loss in pieces against the loss of all scores at once."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pipeline_src.models import losses as module
+from pipeline_src.models.losses import (
+    aligned_logits,
+    linear_cross_entropy,
+    sample_tokens,
+    sampled_cross_entropy,
+    softmax_parts,
+    summed_cross_entropy,
+)
+
+ENTRIES, WIDTH = 50, 16
+
+
+def inputs(rows: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(*shape, generator=generator) for shape in ((rows, WIDTH), (ENTRIES, WIDTH), (ENTRIES,))]
+    return [part.requires_grad_() for part in parts], torch.randint(ENTRIES, (rows,), generator=generator)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 23])
+@pytest.mark.parametrize("held", [1, 5 * ENTRIES, 1 << 20], ids=["row by row", "pieces", "at once"])
+def test_equal_to_the_loss_of_all_scores(monkeypatch, rows, held):
+    monkeypatch.setattr(module, "CHUNK_LOGITS", held)
+    parts, labels = inputs(rows)
+    loss, right = linear_cross_entropy(*parts, labels)
+    found = torch.autograd.grad(loss / 3, parts)
+    scores = F.linear(*parts)
+    expected = F.cross_entropy(scores, labels, reduction="sum")
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+    assert right == (scores.argmax(1) == labels).sum() and right.dtype == torch.int64
+    for one, two in zip(found, torch.autograd.grad(expected / 3, parts), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [0, 7, 23])
+@pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
+def test_under_autocast_it_is_what_a_gpu_computes(monkeypatch, rows, held):
+    """Products in bfloat16; sums, loss and the gradients of weights in float32. A GPU rounds the scores once more."""
+    monkeypatch.setattr(module, "CHUNK_LOGITS", held)
+    parts, labels = inputs(rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = [parts[0].bfloat16().detach().requires_grad_(), *parts[1:]]
+        loss, right = linear_cross_entropy(*narrow, labels)
+        scores = aligned_logits(*narrow)
+        expected, as_many = summed_cross_entropy(scores, labels)
+    assert scores.dtype == torch.bfloat16 and loss.dtype == torch.float32 and right == as_many
+    torch.testing.assert_close(loss, expected, rtol=2e-4, atol=1e-6)
+    found = torch.autograd.grad(loss, narrow)
+    assert [part.dtype for part in found] == [torch.bfloat16, torch.float32, torch.float32]
+    for one, two in zip(found, torch.autograd.grad(expected, narrow), strict=True):
+        torch.testing.assert_close(one, two, rtol=0.02, atol=0.02)
+
+
+def test_of_equal_scores_under_autocast_the_first_is_the_guess():
+    hidden, weight = torch.ones(2, WIDTH), torch.ones(4, WIDTH)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear_cross_entropy(hidden, weight, torch.zeros(4), torch.tensor([0, 3]))[1] == 1
+
+
+def test_scores_far_apart_neither_overflow_nor_vanish():
+    hidden, labels = torch.eye(2) * 1e4, torch.tensor([0, 0])
+    loss, right = linear_cross_entropy(hidden, torch.eye(2), torch.zeros(2), labels)
+    assert loss == 1e4 and right == 1  # 0 and 10,000 nats
+
+
+def test_it_counts_right_guesses():
+    parts, labels = inputs(200)
+    guesses = F.linear(*parts).argmax(1)
+    labels[::2] = guesses[::2]
+    assert linear_cross_entropy(*parts, labels)[1] == (guesses == labels).sum()
+
+
+def test_the_loss_of_pairs_is_a_sum_beside_the_number_right():
+    loss, right = summed_cross_entropy(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1]))
+    assert right == 2
+    torch.testing.assert_close(loss, 2 * torch.log1p(torch.exp(torch.tensor(-1.0))))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_scores_added_for_alignment_neither_win_nor_count(dtype):
+    parts, labels = inputs(23)
+    with torch.no_grad():
+        parts[2] -= 1e4  # every real score is far below 0
+    scores = aligned_logits(*(part.to(dtype) for part in parts))
+    assert scores.shape == (23, 64) and scores[:, ENTRIES:].isneginf().all() and (scores.argmax(1) < ENTRIES).all()
+    loss, right = summed_cross_entropy(aligned_logits(*parts), labels)
+    expected, as_many = summed_cross_entropy(F.linear(*parts), labels)
+    torch.testing.assert_close(loss, expected)
+    assert right == as_many
+    for one, two in zip(torch.autograd.grad(loss, parts), torch.autograd.grad(expected, parts), strict=True):
+        assert one.shape == two.shape
+        torch.testing.assert_close(one, two)
+
+
+def test_entries_that_are_aligned_already_are_not_copied():
+    weight = torch.zeros(128, WIDTH)
+    assert aligned_logits(torch.zeros(2, WIDTH), weight, torch.zeros(128)).shape == (2, 128)
+
+
+@pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
+def test_entries_are_drawn_at_the_rate_of_their_shares(monkeypatch, held):
+    """Frequencies of 20,000 draws of one row against its shares, within five deviations."""
+    monkeypatch.setattr(module, "CHUNK_LOGITS", held)
+    count = 20_000 if held > 1000 else 200
+    hidden, weight, bias = (part.detach() for part in inputs(1)[0])
+    rows, labels = hidden.expand(count, -1), torch.zeros(count, dtype=torch.int64)
+    draws = torch.rand(count, generator=torch.Generator().manual_seed(1))
+    loss, right, drawn = sampled_cross_entropy(rows, weight, bias, labels, draws)
+    shares = F.linear(hidden, weight, bias).softmax(1)[0]
+    deviations = (shares * (1 - shares) / count).sqrt() + 1 / count
+    assert ((torch.bincount(drawn, minlength=ENTRIES) / count - shares).abs() < 5 * deviations).all()
+    for one, two in zip((loss, right), linear_cross_entropy(rows, weight, bias, labels), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_draw_finds_the_entry_at_which_the_running_sum_reaches_it():
+    shares = torch.tensor([[0.0, 2.0, 1.0, 0.0, 1.0, 0.0]])  # the last is no entry that may be drawn
+    draws = torch.tensor([1e-7, 0.49, 0.51, 0.74, 0.76, 1 - 2**-24])
+    assert sample_tokens(shares.expand(6, -1), draws).tolist() == [1, 1, 2, 2, 4, 4]
+
+
+def test_what_is_drawn_lets_no_gradient_through():
+    parts, labels = inputs(7)
+    loss, _, drawn = sampled_cross_entropy(*parts, labels, torch.rand(7))
+    assert not drawn.requires_grad and drawn.dtype == torch.int64
+    expected = torch.autograd.grad(linear_cross_entropy(*parts, labels)[0], parts)
+    assert all(map(torch.equal, torch.autograd.grad(loss, parts), expected))
+
+
+def test_proportions_are_softmax_before_it_is_divided():
+    scores = 50 * torch.randn(7, ENTRIES, generator=torch.Generator().manual_seed(0))
+    exact = scores.double()
+    shares, total, best = softmax_parts(scores)
+    assert shares.data_ptr() == scores.data_ptr()
+    torch.testing.assert_close((shares / total).double(), exact.softmax(1), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close((best + total.log()).double(), exact.logsumexp(1, keepdim=True), rtol=1e-6, atol=0)

@@ -1,0 +1,149 @@
+"""ELMo's language models: torch's own LSTMs on padded sequences, and losses that nothing leaks into."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.config.study import check_study
+from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.finetuning.heads import BertForTask
+from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.bilstm import BiLSTMConfig, run_lstm, run_padded_lstm
+from pipeline_src.objectives.bilm import OBJECTIVE, LanguageModels
+from pipeline_src.tools.preset import preset_text
+from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
+
+CONFIG = BiLSTMConfig(30, 12, 2, 1, 10, hidden_dropout_prob=0.0)
+LENGTHS = [4, 7, 2, 7]
+STARTS = torch.tensor([0, 4, 11, 13, 20])
+
+
+def ids() -> torch.Tensor:
+    return torch.randint(0, 30, (20,), generator=torch.Generator().manual_seed(1))
+
+
+def peer(lstm: torch.nn.LSTM, sequences: list[torch.Tensor]) -> list[torch.Tensor]:
+    """torch's own packing of padded sequences."""
+    padded = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
+    packed = pack_padded_sequence(padded, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
+    read = pad_packed_sequence(lstm(packed)[0], batch_first=True)[0]
+    return [rows[:length] for rows, length in zip(read, LENGTHS, strict=True)]
+
+
+def test_the_states_are_those_of_torch_on_padded_sequences():
+    model = LanguageModels(CONFIG)
+    bert, tokens = model.bert, ids()
+    onward = list(bert.embeddings.word_embeddings(tokens).split(LENGTHS))
+    back = [sequence.flip(0) for sequence in onward]
+    for number, layer in enumerate(bert.encoder.layer):
+        read, read_back = peer(layer.onward, onward), peer(layer.back, back)
+        onward = [new + old * number for new, old in zip(read, onward, strict=True)]  # the first adds nothing
+        back = [new + old * number for new, old in zip(read_back, back, strict=True)]
+    expected = torch.cat([torch.cat([a, b.flip(0)], 1) for a, b in zip(onward, back, strict=True)])
+    halves = model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)
+    torch.testing.assert_close(torch.cat(list(halves), 1), expected, atol=1e-5, rtol=1e-5)
+    expected.square().sum().backward()
+    wanted = {name: parameter.grad.clone() for name, parameter in bert.named_parameters() if parameter.grad is not None}
+    model.zero_grad()
+    torch.cat(list(model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)), 1).square().sum().backward()
+    assert len(wanted) == 1 + 2 * 2 * 5
+    for name, parameter in bert.named_parameters():
+        if name in wanted:
+            torch.testing.assert_close(parameter.grad, wanted[name], atol=1e-4, rtol=1e-4)
+
+
+def test_no_direction_sees_what_it_predicts():
+    model, tokens = LanguageModels(CONFIG), ids()
+    onward, back = model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)
+    changed = tokens.clone()
+    changed[7] = (changed[7] + 1) % 30  # the fourth of the second sequence, 4 .. 10
+    now, now_back = model.halves(changed, torch.zeros_like(tokens), STARTS, 7)
+    assert [i for i in range(20) if not torch.equal(onward[i], now[i])] == [7, 8, 9, 10]
+    assert [i for i in range(20) if not torch.equal(back[i], now_back[i])] == [4, 5, 6, 7]
+
+
+def test_the_loss_is_the_mean_of_both_directions():
+    objective, tokens = OBJECTIVE(CONFIG, "none"), ids()
+    objective.init_weights(torch.Generator().manual_seed(2))
+    last = set((STARTS[1:] - 1).tolist())
+    predicted = torch.tensor([place for place in range(20) if place not in last])
+    batch = SimpleNamespace(
+        ids=tokens, segments=torch.zeros_like(tokens), cu_seqlens=STARTS, max_seqlen=7, predicted=predicted,
+        labels=tokens[predicted + 1], counts={"predictions": 16},
+    )  # fmt: skip
+    terms, counts = objective(batch), objective.count(batch)
+    onward, back = objective.model.halves(tokens, batch.segments, STARTS, 7)
+    decoder = objective.model.cls["predictions"]["decoder"]
+    expected = sum(
+        F.cross_entropy(decoder(onward[place]), tokens[place + 1])
+        + F.cross_entropy(decoder(back[place + 1]), tokens[place])
+        for place in predicted.tolist()
+    )
+    loss = sum(objective.weights[name] * term.loss / counts[name] for name, term in terms.items())
+    torch.testing.assert_close(loss, 0.5 * expected / 16)
+
+
+def test_the_stage_trains_it_to_the_same_bytes_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path)
+    build_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": "none"}))
+    stored = []
+    for _ in range(2):
+        train_phase(
+            "phase1",
+            phase1=3,
+            architecture="bilstm",
+            objective="bilm",
+            num_hidden_layers=2,
+            hidden_size=32,
+            intermediate_size=24,
+        )
+        stored.append(Path("models/pretrained/phase1/model.safetensors").read_bytes())
+    assert stored[0] == stored[1]
+    figures = read_json("results/pretrain/phase1.json")
+    assert figures["steps"] == 3 and math.isfinite(figures["validation"]["mlm_loss"])
+
+
+def test_its_layers_are_mixed_under_a_task_and_stay_as_they_are():
+    task = BertForTask(CONFIG, "token", 3, frozen="weighted_with_embeddings")
+    tokens = ids()
+    task(tokens, torch.zeros_like(tokens), STARTS).sum().backward()
+    assert task.frozen.weights.shape == (3,) and task.frozen.weights.grad is not None
+    assert all(parameter.grad is None for parameter in task.bert.parameters())
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"architecture": "bert"},
+            "does not learn pretrain.objective: bilm; set model.architecture to bilstm",
+        ),
+        ({"architecture": "bilstm", "pairs": "nsp"}, "bilm goes without sentence pairs"),
+        ({"architecture": "bilstm", "objective": "clm"}, "does not learn pretrain.objective: clm"),
+    ],
+)
+def test_what_does_not_go_together_is_one_clear_error(root, changes, message):
+    study = yaml.safe_load(preset_text("test", root / "workflow/presets"))
+    study["model"]["architecture"] = changes["architecture"]
+    study["pretrain"]["objective"] = changes.get("objective", "bilm")
+    study["examples"]["pair_objective"] = changes.get("pairs", "none")
+    with pytest.raises(PipelineError, match=message):
+        check_study(study)
+
+
+def test_a_gpu_reads_padded_sequences_as_a_cpu_reads_packed_ones():
+    lstm = torch.nn.LSTM(4, 6, proj_size=3)
+    layout = PackedBatch.of(STARTS, 20)
+    hidden = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    packed = run_lstm(lstm, hidden, layout, np.array(LENGTHS))
+    torch.testing.assert_close(run_padded_lstm(lstm, hidden, layout), packed)

@@ -1,0 +1,87 @@
+"""TinyBERT's general distillation: which layers it imitates, which teachers it refuses, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.flops import Workload
+from pipeline_src.objectives.tinybert import TinyBertObjective
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.report.table import validation_line
+from tests.unit.pretraining.small import WAYS, train_phase
+
+
+def config(layers: int, hidden: int = 32, heads: int = 2) -> BertConfig:
+    return BertConfig(60, hidden, layers, heads, 64, 16, hidden_dropout_prob=0.0)
+
+
+def build(student: BertConfig, teacher: BertConfig) -> TinyBertObjective:
+    model = TinyBertObjective.build_teacher(teacher)
+    initialise(model, torch.Generator().manual_seed(5))
+    objective = TinyBertObjective(student, "none")
+    objective.set_teacher(model.eval().requires_grad_(False))
+    objective.init_weights(torch.Generator().manual_seed(0))
+    return objective
+
+
+def test_a_student_of_its_teachers_weights_has_nothing_to_learn_of_it():
+    objective, ids = build(config(2), config(2)), np.array([2, 7, 4, 3, 2, 4, 3])
+    nothing, pairs = np.zeros(0, np.int64), np.zeros(2, np.int64)
+    batch = TensorBatch.of(PretrainingBatch(ids, ids * 0, np.array([0, 4, 7]), nothing, nothing, pairs, pairs))
+    before = {name: term.loss.item() for name, term in objective(batch).items()}
+    objective.model.bert.load_state_dict(objective.teacher.state_dict())
+    with torch.no_grad():
+        objective.model.fit_dense.weight.copy_(torch.eye(32))
+    after = {name: term.loss.item() for name, term in objective(batch).items()}
+    assert all(value > 1e-3 for value in before.values()) and all(value < 1e-6 for value in after.values())
+    sum(term.loss for term in objective(batch).values()).backward()
+    assert all(parameter.grad is None for parameter in objective.teacher.parameters())
+    assert not any(name.startswith("teacher") for name in objective.stored())
+
+
+@pytest.mark.parametrize(
+    ("student", "said"),
+    [
+        (
+            config(2, 32, 4),
+            "(?s)heads that do not match the teacher's: 4, and the teacher has 2.*model.num_attention_heads",
+        ),
+        (config(4), "(?s)layers that do not match the teacher's: 4, and the teacher has 6.*model.num_hidden_layers"),
+    ],
+)
+def test_what_does_not_match_is_one_clear_error(student, said):
+    with pytest.raises(PipelineError, match=said):
+        build(student, config(6))
+
+
+def test_arithmetic_is_the_students_the_projections_and_a_third_of_the_teachers():
+    work = Workload(2, 11, 61, 0, 11, 61)
+    student, teacher = config(2, 16), config(4)
+    projection = 6 * 16 * 32 * 3 * 11
+    expected = student.training_flops(work) + projection + teacher.training_flops(work) // 3
+    assert build(student, teacher).training_flops(work) == expected
+
+
+def test_both_phases_imitate_and_leave_an_encoder(study, fine_tune):
+    transformers = pytest.importorskip("transformers")
+    for phase in ("phase1", "phase2"):
+        train_phase(phase, **WAYS["tinybert"] | {"hidden_size": 32}, phase1=60, eval_steps=20)
+    curve = pd.read_csv("results/pretrain/phase1.tsv", sep="\t")
+    for name in ("validation_scores_loss", "validation_states_loss"):
+        assert curve[name].dropna().is_monotonic_decreasing and len(curve[name].dropna()) == 2
+    figures = read_json("results/pretrain/phase2.json")["validation"]
+    assert figures.keys() == {"scores_loss", "states_loss"} and "scores_loss" in validation_line(figures)
+    folder = study / "models/pretrained/phase2"
+    loaded, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, add_pooling_layer=False)
+    assert not info["missing_keys"] and set(info["unexpected_keys"]) == {"fit_dense.weight", "fit_dense.bias"}
+    assert loaded.config.hidden_size == 32 and read_json(folder / "config.json")["architectures"] == ["BertModel"]
+    assert (fine_tune(hidden_size=32, num_attention_heads=1) / "model.safetensors").exists()

@@ -1,0 +1,126 @@
+"""Masks that are filled on the way: which are shown, and what a model says of them."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.config.pretrain import Masking
+from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.objectives.mlm import BertObjective
+from pipeline_src.pretraining.data import PretrainingExamples
+from pipeline_src.pretraining.fill_mask_samples import SHOWN, TOP, FillMaskSamples
+from pipeline_src.pretraining.masking import LeftToRight, MaskedLM
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.training.distributed import single_process
+from tests.frames import bert_templates
+from tests.unit.pretraining.small import train_phase
+
+WORDS = [f"{a}{b}{c}o" for a in "bcdfg" for b in "aeiou" for c in "lr"]
+SHORT = ["ve", "ago"]
+PIECES = [*SPECIAL_TOKENS, *WORDS, *SHORT, *(f"##{word}" for word in WORDS), *"12345'-"]
+CLS, SEP, MASK_ID = (SPECIAL_TOKENS.index(name) for name in ("[CLS]", "[SEP]", MASK))
+NO_NUMBERS = np.isin(np.arange(len(PIECES)), range(len(SPECIAL_TOKENS)))
+
+
+@pytest.fixture(scope="module")
+def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExamples, object]:
+    """Random pieces as examples, masked and left to right, and their tokenizer."""
+    folder, rng = tmp_path_factory.mktemp("validation"), np.random.default_rng(0)
+    save_tokenizer(folder, PIECES, lowercase=True)
+    writer = TokenWriter(folder, "validation", len(PIECES))
+    sentences = rng.integers(5, 20, 400)
+    writer.add(rng.integers(len(SPECIAL_TOKENS), len(PIECES), sentences.sum()), sentences, np.full(20, 20))
+    write_json(folder / "manifest.json", {"splits": {"validation": writer.close()}})
+    store = TokenStore(folder, "validation")
+    np.save(folder / "index.npy", document_pairs(store, 0, 20, PairRules(64, 0.1, 0.5, "nsp", 3), [1]))
+    masked = MaskedLM(0.15, Masking(), MASK_ID, NO_NUMBERS, np.zeros(len(PIECES), bool), 1)
+    frames = bert_templates(CLS, SEP)
+    both = (PretrainingExamples(folder / "index.npy", store, how, frames, "nsp") for how in (masked, LeftToRight(SEP)))
+    return *both, load_tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def objective() -> BertObjective:
+    made = BertObjective(BertConfig(len(PIECES), 64, 1, 1, 128, 64), pairs=True)
+    made.init_weights(torch.Generator().manual_seed(0))
+    return made
+
+
+def test_what_is_shown_can_be_judged(validation, objective):
+    examples, _, tokenizer = validation
+    found = FillMaskSamples(examples, tokenizer).fill(objective, 7, single_process())
+    assert len(found) == SHOWN and len({block["text"] for block in found}) == SHOWN
+    for block in found:
+        words = block["text"].split()
+        assert words.count(MASK) == 1 and block["answer"] in WORDS and block["step"] == 7
+        assert not words[0].startswith("##") and "[SEP]" not in words and "[CLS]" not in words
+        (candidates,) = block["candidates"]
+        probabilities = [probability for _, probability in candidates]
+        assert len(candidates) == TOP and probabilities == sorted(probabilities, reverse=True)
+
+
+def test_part_of_a_word_is_not_shown(validation):
+    """Neither a piece of it, nor what an apostrophe or a hyphen joins to another (the ve of I've)."""
+    examples, _, tokenizer = validation
+    masks = FillMaskSamples(examples, tokenizer)
+    word, piece = (PIECES.index(token) for token in (WORDS[0], f"##{WORDS[0]}"))
+    for tokens, label, whole in (
+        ([WORDS[1], MASK, WORDS[2]], word, True),
+        ([WORDS[1], MASK], word, True),
+        ([WORDS[1], MASK, WORDS[2]], piece, False),
+        ([WORDS[1], MASK, f"##{WORDS[2]}"], word, False),
+        (["'", MASK, WORDS[2]], word, False),
+        ([WORDS[1], MASK, "-"], word, False),
+    ):
+        assert masks._is_whole(tokens, 1, label) == whole, (tokens, PIECES[label])
+
+
+def test_candidates_are_the_models_own_at_that_place(validation, objective):
+    examples, _, tokenizer = validation
+    masks = FillMaskSamples(examples, tokenizer)
+    objective.train()
+    (block, *_), (batch, place, _) = masks.fill(objective, 1, single_process()), masks._samples[0]
+    assert objective.training
+    objective.eval()
+    ids = torch.from_numpy(batch.ids)
+    with torch.no_grad():
+        hidden, _ = objective.model.bert(ids, torch.from_numpy(batch.segments), torch.from_numpy(batch.cu_seqlens))
+        shares = objective.model.cls["predictions"](hidden[place]).softmax(-1)
+    token, probability = block["candidates"][0][0]
+    assert token == PIECES[int(shares.argmax())] and probability == pytest.approx(float(shares.max()), abs=1e-4)
+    assert PIECES[batch.labels[batch.predicted.tolist().index(place)]] == block["answer"]
+
+
+def test_left_to_right_masks_nothing(validation, objective):
+    _, examples, tokenizer = validation
+    assert FillMaskSamples(examples, tokenizer).fill(objective, 1, single_process()) == []
+
+
+def test_a_training_asks_whenever_it_measures_and_at_its_end(study):
+    train_phase("phase1", phase1=20, eval_steps=10)
+    train_phase("phase2", phase1=20, eval_steps=8)
+    found = read_json("results/pretrain/phase2.json")["fill_mask"]
+    steps = [block["step"] for block in found]
+    assert sorted(set(steps)) == [24, 30] and len(set(map(steps.count, steps))) == 1
+    assert found[0]["text"] == found[len(found) // 2]["text"]
+
+
+def test_they_are_words_of_several_frequencies(validation):
+    """The most frequent tokens are left out; of the others one of each third is shown, the more frequent first."""
+    examples, _, tokenizer = validation
+    times = Counter()
+    for number in range(len(examples)):
+        batch = examples.batch(np.array([number]))
+        times.update([*batch.ids.tolist(), *batch.labels.tolist()])
+    found = [PIECES.index(probe["answer"]) for *_, probe in FillMaskSamples(examples, tokenizer, num_common=5)._samples]
+    assert not {PIECES[token] for token in found} & set(SHORT)  # too short to carry content
+    common = {token for token, _ in times.most_common(5)}
+    assert len(found) == SHOWN and not common & set(found)
+    counts = [times[token] for token in found]
+    assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]

@@ -1,0 +1,104 @@
+"""What masked and left-to-right learning share: terms, counts, weights, and what of the model is trained and stored."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pipeline_src.models import bert
+from pipeline_src.models.bert import BertConfig, BertForPretraining
+from pipeline_src.models.losses import summed_cross_entropy
+from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.pretraining.mlm_objective import MLMObjective
+from pipeline_src.training.objective import load_objective
+from tests.unit.pretraining.small import two_pairs
+
+
+def build(name: str, pairs: bool) -> MLMObjective:
+    kind = load_objective(name)
+    objective = kind(BertConfig(60, 32, 1, 1, 64, 16, is_decoder=kind.causal), "nsp" if pairs else "none")
+    objective.init_weights(torch.Generator().manual_seed(0))
+    return objective.eval()
+
+
+@pytest.fixture
+def batch() -> TensorBatch:
+    return two_pairs(ids=[2, 7, 8, 3, 9, 3, 2, 10, 3, 11, 3], predicted=[1, 4, 7])
+
+
+@pytest.mark.parametrize("name", ["mlm", "clm"])
+@pytest.mark.parametrize("pairs", [True, False])
+def test_terms_are_the_summed_losses_of_the_models_scores(batch, name, pairs):
+    objective = build(name, pairs)
+    terms = objective(batch)
+    model = objective.model
+    words, of_pairs = model(batch.ids, batch.segments, batch.cu_seqlens, batch.predicted, batch.max_seqlen)
+    expected = {"mlm": (words, batch.labels), "nsp": (of_pairs, batch.pair_label)}
+    assert list(terms) == list(objective.weights) == ["mlm", "nsp"][: 1 + pairs]
+    for term, (loss, right) in terms.items():
+        scores, labels = expected[term]
+        torch.testing.assert_close(loss, F.cross_entropy(scores, labels, reduction="sum"))
+        assert right == (scores.argmax(1) == labels).sum()
+    counts = {"mlm": 3, "nsp": 2, "sequences": 2, "tokens": 11, "squares": 61, "predictions": 3}
+    read = {"rows": 11, "row_pairs": 61} if name == "clm" else {"rows": 5, "row_pairs": 6 * 3 + 5 * 2}
+    counts |= read
+    assert objective.count(batch) == {key: count for key, count in counts.items() if key != "nsp" or pairs}
+    assert objective.columns() == ["loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"]
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_without_pairs_nothing_trains_what_serves_them(batch, pairs):
+    objective = build("mlm", pairs)
+    sum(term.loss for term in objective(batch).values()).backward()
+    without = {name for name, parameter in objective.model.named_parameters() if parameter.grad is None}
+    assert without == (set() if pairs else {name for name in objective.stored() if "pooler" in name or "seq_" in name})
+    assert pairs or len(without) == 4
+
+
+def test_the_objective_is_one_graph_to_the_compiler_whatever_its_batch_counts(batch, monkeypatch):
+    """Traced, not compiled, as on a GPU: back end and loss of tokens are those that read no lengths."""
+    monkeypatch.setattr(bert, "linear_cross_entropy", gpu_loss)
+    config = BertConfig(60, 32, 1, 1, 64, 16, hidden_dropout_prob=0.0, attention="padded")
+    objective = load_objective("mlm")(config, pairs=True)
+    objective.init_weights(torch.Generator().manual_seed(0))
+    graphs = []
+    traced = torch.compile(
+        objective, backend=lambda graph, _: graphs.append(graph) or graph.forward, fullgraph=True, dynamic=True
+    )
+    for inputs in (batch, dataclasses.replace(batch, counts={"sequences": 9}, examples=np.arange(7))):
+        for name, (loss, right) in traced(inputs).items():
+            assert torch.equal(loss, objective(inputs)[name].loss) and torch.equal(right, objective(inputs)[name].right)
+    assert len(graphs) == 1
+
+
+def gpu_loss(hidden, weight, bias, labels):
+    return summed_cross_entropy(F.linear(hidden, weight, bias), labels)
+
+
+def test_weights_are_drawn_by_the_generator_alone():
+    first, again = build("mlm", True), build("clm", False)
+    assert all(map(torch.equal, first.model.state_dict().values(), again.model.state_dict().values()))
+    other = build("mlm", True)
+    other.init_weights(torch.Generator().manual_seed(1))
+    words = "bert.embeddings.word_embeddings.weight"
+    assert not torch.equal(first.stored()[words], other.stored()[words])
+    assert first.stored()[words] is first.model.cls["predictions"].decoder.weight  # still tied
+
+
+def test_a_model_is_saved_and_stored_by_its_own_names():
+    objective = build("clm", True)
+    (saved,) = objective.saved_models().items()
+    assert saved == ("", (objective.model, objective.config, "BertLMHeadModel"))
+    expected = BertForPretraining(objective.config).named_parameters()
+    assert list(objective.stored()) == [name for name, _ in expected]
+    assert build("mlm", True).saved_models()[""].huggingface_class == "BertForPreTraining"
+    assert {build(name, pairs).learns for name in ("mlm", "clm") for pairs in (True, False)} == {
+        "masked words and next sentences",
+        "masked words, without next sentences",
+        "the next word from those before it, and next sentences",
+        "the next word from those before it",
+    }

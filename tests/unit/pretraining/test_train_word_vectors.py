@@ -1,0 +1,116 @@
+"""Word2Vec over a token store: gensim's own vectors, the same bits twice, and a folder that fine-tuning takes."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_src.common.files import write_json
+from pipeline_src.config.data import WordVectorsParams
+from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.finetuning.heads import BertForTask, TwoTowers, choose_towers
+from pipeline_src.models.attention import PackedBatch, QueryRows
+from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+
+Word2Vec = pytest.importorskip("gensim.models", reason="gensim has no wheel for this Python").Word2Vec
+stage = importlib.import_module("pipeline_src.pretraining.train_word_vectors")
+ENTRIES, SMALL = 60, WordVectorsParams(width=8, epochs=2, window=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tokens and a vocabulary, as the stages before leave them."""
+    folder = tmp_path_factory.mktemp("vectors")
+    for name in ("tokens", "vocabulary"):
+        (folder / "data" / name).mkdir(parents=True)
+    pieces = [*SPECIAL_TOKENS, *(f"w{n}" for n in range(ENTRIES - 5))]
+    save_tokenizer(folder / "data/vocabulary", pieces, lowercase=True)
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(3, 12, 400)
+    ids = draw.zipf(1.5, int(lengths.sum())).clip(max=ENTRIES - 10) + 5
+    writer = TokenWriter(folder / "data/tokens", "train", ENTRIES)
+    writer.add(ids.astype(np.uint16), lengths, np.full(40, 10))
+    write_json(folder / "data/tokens/manifest.json", {"splits": {"train": writer.close()}})
+    return folder
+
+
+@pytest.fixture
+def run_in(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    stage.run(seed=3, word_vectors=SMALL)
+    return folder / "models/word_vectors"
+
+
+@pytest.mark.parametrize("method, sg", [("cbow", 0), ("skip_gram", 1)])
+def test_the_vectors_are_gensims(folder, method, sg):
+    store = TokenStore(folder / "data/tokens", "train")
+    ours = stage.learn_vectors(store, ENTRIES, SMALL.model_copy(update={"method": method}), seed=3)
+    bounds = store.sentences.tolist()
+    sentences = [[str(i) for i in store.ids[a:b]] for a, b in zip(bounds, bounds[1:], strict=False)]
+    peer = Word2Vec(
+        sentences, vector_size=8, sg=sg, epochs=2, window=2, min_count=1, workers=1, negative=5,
+        seed=stage.derive_seed(3, "word_vectors") >> 33,
+    )  # fmt: skip
+    for entry in range(ENTRIES):
+        expected = peer.wv[str(entry)] if str(entry) in peer.wv else np.zeros(8)
+        assert np.array_equal(ours[entry], expected)
+    assert not ours[:5].any() and np.abs(ours).max() > 0.01
+
+
+def test_the_same_bytes_in_another_process(run_in, folder, root):
+    before = {path.name: path.read_bytes() for path in run_in.iterdir()}
+    code = (
+        "from pipeline_src.config.data import WordVectorsParams as P\n"
+        "from pipeline_src.pretraining import train_word_vectors as s\n"
+        "s.run(seed=3, word_vectors=P(width=8, epochs=2, window=2))"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "5", "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=folder)
+    assert {path.name: path.read_bytes() for path in run_in.iterdir()} == before
+    assert set(before) == {"config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize("bilstm", [False, True])
+def test_a_sequence_is_the_mean_of_its_tokens(run_in, bilstm):
+    config = load_config(run_in)
+    task = BertForTask(config, "sequence", 3, bilstm=bilstm)
+    load_weights(task, run_in, ("bert.embeddings.", "bert.encoder."))
+    task.eval()
+    ids, starts = torch.tensor([2, 9, 8, 3, 2, 7, 3]), torch.tensor([0, 4, 7])
+    segments = torch.zeros_like(ids)
+    table = task.bert.embeddings.word_embeddings.weight
+    means = torch.stack([table[ids[:4]].mean(0), table[ids[4:]].mean(0)])
+    layout = PackedBatch.of(starts, len(ids), 4)
+    rows = QueryRows.first(layout)
+    torch.testing.assert_close(task.bert.encode(ids, segments, layout, rows), means)
+    every = task.bert.encode(ids, segments, layout)
+    torch.testing.assert_close(every[[0, 4]], means)
+    torch.testing.assert_close(every[[1, 2, 3, 5, 6]], table[ids[[1, 2, 3, 5, 6]]])
+    outputs = task(ids, segments, starts)
+    outputs.square().sum().backward()
+    assert outputs.shape == (2, 3) and table.grad[[2, 9, 8, 3, 7]].abs().sum(1).min() > 0
+    if not bilstm:  # the order of the words is lost
+        turned = task(ids[[0, 2, 1, 3, 4, 5, 6]], segments, starts)
+        torch.testing.assert_close(turned, outputs)
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "expected"),
+    [
+        ("rte", {}, TwoTowers(product=True)),
+        ("stsb", {}, TwoTowers(product=True)),
+        ("stsb", {"pair_head": "two_towers"}, TwoTowers(range=(0.0, 5.0))),
+        ("rte", {"bilstm": True}, None),
+        ("sst2", {}, None),
+    ],
+)
+def test_two_texts_are_two_means_unless_an_lstm_reads_them(run_in, task, changes, expected):
+    """As GLUE's baseline, whose classifier reads u, v, |u - v| and u * v."""
+    assert choose_towers(load_spec(task), FinetuneParams(**changes), load_config(run_in), None) == expected

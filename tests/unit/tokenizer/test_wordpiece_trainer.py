@@ -1,0 +1,127 @@
+"""Learning pieces from counts: the right merges, in one order, with exact counts."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS
+from pipeline_src.tokenizer.wordpiece_trainer import END, learn_vocabulary, spell
+
+WORDS = {"low": 5, "lower": 2, "newest": 6, "widest": 3}  # Sennrich et al. 2016, algorithm 1
+
+
+def learn_by_recounting(words: dict[str, int], size: int, min_count: int = 1) -> list[str]:
+    """The same vocabulary the slow way: every pair counted afresh before each merge."""
+    forms = sorted({word[0] for word in words} | {letter for word in words for letter in word})
+    forms += sorted({"##" + letter for word in words for letter in word[1:]})
+    numbers = {piece: number for number, piece in enumerate(forms)}
+    spelled = {word: [word[0], *("##" + letter for letter in word[1:])] for word in words if words[word] >= min_count}
+    while len(SPECIAL_TOKENS) + len(numbers) < size:
+        counts: dict[tuple[str, str], int] = {}
+        for word, pieces in spelled.items():
+            for pair in zip(pieces, pieces[1:], strict=False):
+                counts[pair] = counts.get(pair, 0) + words[word]
+        counts = {pair: count for pair, count in counts.items() if count >= min_count}
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], numbers[pair[0]], numbers[pair[1]]))
+        piece = best[0] + best[1].removeprefix("##")
+        numbers.setdefault(piece, len(numbers))
+        for word, pieces in spelled.items():
+            merged, i = [], 0
+            while i < len(pieces):
+                if tuple(pieces[i : i + 2]) == best:
+                    merged.append(piece)
+                    i += 2
+                else:
+                    merged.append(pieces[i])
+                    i += 1
+            spelled[word] = merged
+    return [*SPECIAL_TOKENS, *numbers]
+
+
+def test_merges_follow_the_counts():
+    pieces = learn_vocabulary(WORDS, 100, alphabet=26, min_count=1)
+    merged = [piece for piece in pieces if len(piece.removeprefix("##")) > 1 and piece not in SPECIAL_TOKENS]
+    assert merged[:2] == ["##es", "##est"]  # ##st is as frequent; ##e stands before ##s
+    assert {"low", "newest", "widest"} <= set(pieces)
+
+
+def test_every_count_is_exact_after_merging():
+    """The incremental pair counts give the same merges as counting afresh before each one."""
+    rng = random.Random(3)
+    words = {"".join(rng.choices("abc", k=rng.randint(1, 7))): rng.randint(1, 9) for _ in range(60)}
+    found = learn_vocabulary(words, 5 + 6 + 40, 3, 1)
+    assert found == learn_by_recounting(words, 5 + 6 + 40)
+    assert len(found) == 51
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(st.text("ab", min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=12),
+    st.integers(1, 4),
+)
+def test_every_count_is_exact_in_runs_of_one_letter(words, min_count):
+    """Overlapping pairs (aaa), pairs side by side (abab), one piece from two splits."""
+    assert learn_vocabulary(words, 60, 26, min_count) == learn_by_recounting(words, 60, min_count)
+
+
+@given(st.permutations(sorted(WORDS.items())))
+def test_the_order_of_the_words_does_not_matter(order):
+    assert learn_vocabulary(dict(order), 40, 26, 1) == learn_vocabulary(WORDS, 40, 26, 1)
+
+
+@pytest.mark.parametrize("size", [28, 31, 35])
+def test_size_is_kept_and_entries_are_distinct(size):
+    pieces = learn_vocabulary(WORDS, size, 26, 1)
+    assert len(pieces) == size == len(set(pieces))
+    assert tuple(pieces[:5]) == SPECIAL_TOKENS
+
+
+def test_a_text_with_few_pieces_gives_fewer_entries():
+    assert learn_vocabulary({"ab": 1}, 100, 26, 1) == [*SPECIAL_TOKENS, "a", "b", "##b", "ab"]
+
+
+def test_no_room_for_the_characters_is_one_clear_error():
+    forms = learn_vocabulary(WORDS, 5 + len(spell(WORDS.items(), 26, 1).forms), 26, 1)
+    assert not [piece for piece in forms[5:] if len(piece.removeprefix("##")) > 1]
+    with pytest.raises(PipelineError, match=f"set size to {len(forms)} or more"):
+        learn_vocabulary(WORDS, len(forms) - 1, 26, 1)
+    with pytest.raises(PipelineError, match=f"set size to {len(forms) + 50} or more"):
+        learn_vocabulary(WORDS, len(forms) + 49, 26, 1, unused=50)
+
+
+def test_rare_words_give_characters_but_no_pieces():
+    pieces = learn_vocabulary({"abab": 4, "zyzy": 1}, 100, 26, min_count=2)
+    assert {"z", "##y", "abab"} <= set(pieces)
+    assert not [piece for piece in pieces if "zy" in piece]
+
+
+def test_the_alphabet_keeps_the_frequent_characters_sorted():
+    spelling = spell({"aab": 3, "cb": 2, "z": 1}.items(), 3, 1)
+    assert spelling.forms == ["a", "b", "c", "##a", "##b"]
+    assert spell({"ba": 1, "c": 1}.items(), 2, 1).forms == ["a", "b", "##a"]  # of equals, the lower code points
+
+
+def test_words_with_other_characters_are_not_learnt_from():
+    spelling = spell({"ab": 3, "az": 1, "ba": 2, "zz": 1}.items(), 2, 1)
+    assert spelling.counts.tolist() == [3, 2]
+    assert [spelling.forms[n - 1] if n != END else "" for n in spelling.pieces] == ["a", "##b", "", "b", "##a", ""]
+    assert spelling.word.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_characters_beyond_16_bits_count_as_one_letter():
+    assert "😀😀" in learn_vocabulary({"😀😀": 3}, 100, 26, 1)
+
+
+def test_words_in_several_blocks(monkeypatch):
+    expected = learn_vocabulary(WORDS, 40, 26, 1)
+    monkeypatch.setattr("pipeline_src.tokenizer.wordpiece_trainer.BLOCK", 2)
+    assert learn_vocabulary(WORDS, 40, 26, 1) == expected
+
+
+def test_no_words_give_the_reserved_entries():
+    assert learn_vocabulary({}, 100, 26, 1, unused=2) == ["[PAD]", "[unused0]", "[unused1]", *SPECIAL_TOKENS[1:]]

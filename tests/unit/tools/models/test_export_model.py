@@ -1,0 +1,78 @@
+"""A model's folder for other libraries: its files, card and revisions; tests/parity loads it with them."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import write_json
+from pipeline_src.models.bert import Bert
+from pipeline_src.tools import embed, export
+from pipeline_src.tools.onnx_export import check_packages
+from pipeline_src.tools.open_model import open_model
+
+LAYOUT = {"modules.json", "sentence_bert_config.json", "1_Pooling", "README.md"}
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_the_layout_of_sentence_transformers(folder, call, tmp_path):
+    (folder / "training_state").mkdir()
+    for given, parts in (((), 2), (("--pooling", "cls", "--normalise"), 3)):
+        made = tmp_path / f"made{parts}"
+        call(export, made, "--format", "sentence-transformers", "--model", folder, *given)
+        modules = read(made / "modules.json")
+        assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Normalize"][
+            :parts
+        ]
+        pooling = read(made / "1_Pooling/config.json")
+        assert pooling["word_embedding_dimension"] == 16 and pooling["pooling_mode_cls_token"] == (parts == 3)
+        assert pooling["pooling_mode_mean_tokens"] == (parts == 2) and not pooling["pooling_mode_max_tokens"]
+        assert read(made / "sentence_bert_config.json")["max_seq_length"] == 12
+        kept = {path.name for path in folder.iterdir() if path.is_file()}
+        assert {path.name for path in made.iterdir()} - {"2_Normalize"} == kept | LAYOUT
+        _, front, body = (made / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+        assert yaml.safe_load(front)["library_name"] == "sentence-transformers"
+        assert ("the first of its tokens' vectors, divided by its length" in body) == (parts == 3)
+    open_model(made, Bert, embed.ENCODER, "")  # the folder is still one of this project
+
+
+def test_a_hubs_revisions_are_the_models_kept_on_the_way(folder, call, tmp_path, capsys):
+    root = tmp_path / "pretrained"
+    for place, step in {"phase1": 30, "phase1/steps/10": 10, "phase2": 40, "phase2/steps/35": 35}.items():
+        shutil.copytree(folder, root / place)
+        write_json(root / place / "README.md", {"step": step})
+        (root / place / "training_state").mkdir()
+        write_json(root / place / "training_state/state.json", {"step": step})
+    call(export, tmp_path / "hub", "--format", "hub", "--model", root / "phase2")
+    said = capsys.readouterr().out
+    steps = {"main": 40, "step-10": 10, "step-30": 30, "step-35": 35}
+    assert {path.name for path in (tmp_path / "hub").iterdir()} == steps.keys()
+    for name, step in steps.items():
+        assert f'"step": {step}' in (tmp_path / "hub" / name / "README.md").read_text()
+        assert f"hf upload USER/NAME {tmp_path}/hub/{name} . --revision {name}\n" in said
+    call(export, tmp_path / "first", "--format", "hub", "--model", root / "phase1")
+    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == ["main", "step-10"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--model", "nowhere"), "no model here: nowhere"),
+        (("--phase", "phase2"), "an option of another format: --phase\n  where:  --format sentence-transformers"),
+        (("--texts", "nowhere.txt"), "texts cannot be read"),
+    ],
+)
+def test_what_cannot_be_written_is_one_clear_error(folder, call, tmp_path, given, said):
+    with pytest.raises(PipelineError, match=said):
+        call(export, tmp_path / "made", "--format", "sentence-transformers", "--model", folder, *given)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_missing_package_is_one_clear_error():
+    with pytest.raises(PipelineError, match="not installed: no_such\n  hint: pip --python .* install onnx"):
+        check_packages(("no_such",))

@@ -1,0 +1,88 @@
+"""Saved models that are honest, swapped, cut and altered are told apart, for every objective."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.examples.build_examples import run as plan_examples
+from pipeline_src.tools import verify as tool
+from tests.stress import swaps
+from tests.unit.pretraining.conftest import study as study
+from tests.unit.pretraining.small import EXAMPLES, PAIRS, WAYS, build_teacher
+from tests.unit.pretraining.small import train_phase as run
+
+PHASE1 = Path("models/pretrained/phase1")
+IN_CI = [way if way in ("mlm", "disentangled") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+
+
+@pytest.mark.parametrize("way", IN_CI)
+def test_what_every_objective_saved_is_honest(study, way, capsys):
+    if "teacher" in WAYS[way]:
+        build_teacher(study)
+    if way in PAIRS:
+        plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": PAIRS[way]}))
+    for phase in ("phase1", "phase2"):
+        run(phase, **{"phase1": 6, "keep_checkpoint_steps": (2, 4, 9), **WAYS[way]})
+    ledgers = tool.read_ledgers()
+    for folder in (PHASE1 / "steps/2", PHASE1 / "steps/4", PHASE1, Path("models/pretrained/phase2")):
+        assert tool.verify(folder, ledgers).kind == tool.HONEST
+    copy = shutil.copytree(PHASE1 / "steps/4", study / "copy", ignore=shutil.ignore_patterns("training_state"))
+    assert tool.verify(copy, ledgers, 4).kind == tool.HONEST  # weights alone
+    assert tool.verify(copy, ledgers, 2).kind == tool.SWAPPED
+
+
+def test_spoilt_models_are_told_apart(capsys):
+    assert swaps.main(["--cases", "12", "--seed", "3"]) == 0, capsys.readouterr().out
+
+
+@pytest.fixture
+def trained(study):
+    run("phase1", phase1=4, keep_checkpoint_steps=(2,))
+    return study
+
+
+def test_a_spoilt_model_is_no_start_and_the_exit_status_tells(trained, call, capsys):
+    (PHASE1 / "steps/2/model.safetensors").write_bytes(b"")
+    assert call(tool, PHASE1, PHASE1 / "steps/2") == 2
+    one, two = capsys.readouterr().out.splitlines()
+    assert one.endswith("phase1: honest: 4 steps from step 0 taken again write the same bytes")
+    assert "steps/2: cut: model.safetensors has 0 of" in two
+    assert call(tool, PHASE1) == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "given", "said"),
+    [
+        (lambda: None, ["models/nowhere"], "no model here: models/nowhere"),
+        (lambda: None, ["data"], "the path does not say after which step it was saved: data"),
+        (lambda: None, [PHASE1, "--step", "3"], "no model of that step: 3\n.*\n  hint: it has those of 2, 4"),
+        (lambda: shutil.rmtree("results"), [PHASE1], "no ledger of a training"),
+        (lambda: edit("results/pretrain/phase1.json", ledger=3), [PHASE1], "ledger is 3, not an object"),
+        (lambda: edit("data/tokens/manifest.json", more=1), [PHASE1], "the same conditions: data.tokens \\w+ there"),
+        (lambda: mix(), [PHASE1], "the same conditions: mixed True there, False here"),
+        (lambda: flip("data/tokens/train.ids"), [PHASE1], "not as it was written: data/tokens/train.ids"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_verified_is_one_clear_error(trained, call, spoil, given, said):
+    spoil()
+    with pytest.raises(PipelineError, match=said):
+        call(tool, *given)
+
+
+def mix() -> None:
+    ledger = read_json("results/pretrain/phase1.json")["ledger"]
+    ledger["machine"]["mixed"] = True
+    edit("results/pretrain/phase1.json", ledger=ledger)
+
+
+def edit(path: str, **values) -> None:
+    write_json(path, read_json(path) | values)
+
+
+def flip(path: str) -> None:
+    content = bytearray(Path(path).read_bytes())
+    content[100] ^= 1
+    Path(path).write_bytes(content)

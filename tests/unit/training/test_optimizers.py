@@ -1,0 +1,185 @@
+"""Schedule, groups, and each optimizer against its formula written out."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
+from pipeline_src.training.checkpoint import WEIGHT, restore_tensors, tensors_of
+from pipeline_src.training.optimizers import MATRICES, MOMENTS, OPTIMIZERS, linear_schedule, make_optimizer, step_count
+
+EVERYWHERE = [name for name in OPTIMIZERS if name != "muon"]  # which moves the blocks' matrices: test_muon.py
+
+
+def test_schedule_rises_then_falls_to_zero():
+    rate = linear_schedule(1e-4, 10, 100)
+    assert rate(0) == pytest.approx(1e-5) and rate(9) == pytest.approx(1e-4) and rate(10) == pytest.approx(1e-4)
+    assert rate(55) == pytest.approx(5e-5) and rate(100) == 0.0
+    assert linear_schedule(1.0, 0, 10)(0) == 1.0
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_biases_and_layer_norms_are_not_decayed(name):
+    model = BertForPretraining(BertConfig(50, 64, 1, 1, 128))
+    model.bert.pooler.requires_grad_(False)
+    decayed, plain = make_optimizer(model, 1e-3, 0.01, name).param_groups
+    assert decayed["weight_decay"] == 0.01 and plain["weight_decay"] == 0
+    names = {id(parameter): name for name, parameter in model.named_parameters() if "pooler" not in name}
+    assert all(names[id(p)].endswith("bias") or "LayerNorm" in names[id(p)] for p in plain["params"])
+    assert not any(names[id(p)].endswith("bias") or "LayerNorm" in names[id(p)] for p in decayed["params"])
+    assert len(decayed["params"]) + len(plain["params"]) == len(names)
+
+
+def written_out(name: str, start: torch.Tensor, gradients: list[torch.Tensor], decay: float) -> torch.Tensor:
+    """The update rules in double precision, as their papers and google-research/bert print them."""
+    weight, m, v = start.double().clone(), torch.zeros_like(start).double(), torch.zeros_like(start).double()
+    for step, gradient in enumerate(gradients, 1):
+        gradient = gradient.double()
+        m = 0.9 * m + 0.1 * gradient
+        v = 0.999 * v + 0.001 * gradient**2
+        one, two = (1.0, 1.0) if name == "bert_adam" else (1 - 0.9**step, 1 - 0.999**step)
+        update = (m / one) / ((v / two).sqrt() + 1e-6) + decay * weight
+        if name == "lamb":
+            update = update * weight.norm() / update.norm()
+        weight = weight - 0.01 * update
+    return weight.float()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_optimiser_follows_its_formula(name, decay):
+    generator = torch.Generator().manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((4, 3), (5,))]
+    starts = [parameter.detach().clone() for parameter in parameters]
+    gradients = [[torch.randn(p.shape, generator=generator) for p in parameters] for _ in range(6)]
+    groups = [{"params": parameters, "weight_decay": decay}]
+    optimizer = OPTIMIZERS[name](groups, lr=0.01, betas=(0.9, 0.999), eps=1e-6)
+    for step in gradients:
+        for parameter, gradient in zip(parameters, step, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+    for number, parameter in enumerate(parameters):
+        expected = written_out(name, starts[number], [step[number] for step in gradients], decay)
+        torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_count_of_steps_lies_where_its_optimiser_keeps_it(name):
+    """Restored as after a step: on the host, unless a fused kernel reads it beside the parameter."""
+    layer = torch.nn.Linear(2, 1, device="meta")
+    optimizer = make_optimizer(layer, 0.1, 0.0, name)
+    assert step_count(optimizer, layer.weight, 7).device.type == ("meta" if name in ("adamw", "muon") else "cpu")
+
+    layer = torch.nn.Linear(2, 1)
+    optimizer = make_optimizer(layer, 0.1, 0.0, name)
+    layer(torch.ones(2)).backward()
+    optimizer.step()
+    count = step_count(optimizer, layer.weight, 1)
+    assert torch.equal(count, optimizer.state[layer.weight]["step"])
+    assert count.dtype == optimizer.state[layer.weight]["step"].dtype
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_what_has_no_gradient_stays_as_it_is(name):
+    trained, left = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+    groups = [{"params": [trained, left], "weight_decay": 0.1}]
+    optimizer = OPTIMIZERS[name](groups, lr=0.1, betas=(0.9, 0.999), eps=1e-6)
+    trained.grad = torch.ones(2)
+    optimizer.step()
+    assert (trained != 1).all() and (left == 1).all()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_betas_and_epsilon_are_those_given(name):
+    """After two steps of gradients 1 and 2 the moments are known, and a large epsilon shortens the step."""
+    moved = {}
+    for epsilon in (1e-6, 1.0):
+        layer = torch.nn.Linear(2, 1, bias=False)
+        torch.nn.init.ones_(layer.weight)
+        optimizer = make_optimizer(layer, 0.1, 0.0, name, (0.5, 0.75), epsilon)
+        for gradient in (1.0, 2.0):
+            layer.weight.grad = torch.full_like(layer.weight, gradient)
+            optimizer.step()
+        state = optimizer.state[layer.weight]
+        torch.testing.assert_close(state["exp_avg"], torch.full((1, 2), 0.5 * 0.5 + 0.5 * 2))
+        torch.testing.assert_close(state["exp_avg_sq"], torch.full((1, 2), 0.75 * 0.25 + 0.25 * 4))
+        moved[epsilon] = float((1 - layer.weight).detach().abs().max())
+    assert moved[1.0] < (0.9 if name != "lamb" else 1.01) * moved[1e-6]
+
+
+RATE, MUON_RATE, DECAY, BETAS = 1e-3, 4e-3, 0.01, (0.9, 0.98)
+
+
+def model() -> BertForPretraining:
+    made = BertForPretraining(BertConfig(50, 64, 2, 1, 128))
+    initialise(made, torch.Generator().manual_seed(0))
+    return made
+
+
+def give_gradients(parameters, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw():
+    mine, theirs = model(), model()
+    optimizer = make_optimizer(mine, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE)
+    named = dict(theirs.named_parameters())
+    matrices = {name for name, weight in named.items() if ".encoder.layer." in name and weight.ndim == 2}
+    assert len(matrices) == 2 * 6
+    plain = {name for name in named if "LayerNorm" in name or name.endswith("bias")}
+    decayed = set(named) - plain - matrices
+    muon = torch.optim.Muon(
+        [named[name] for name in sorted(matrices)], lr=MUON_RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw"
+    )
+    adamw = torch.optim.AdamW(
+        [
+            {"params": [named[name] for name in sorted(decayed)], "weight_decay": DECAY},
+            {"params": [named[name] for name in sorted(plain)], "weight_decay": 0.0},
+        ],
+        lr=RATE, betas=BETAS, eps=1e-6,
+    )  # fmt: skip
+    for step in range(3):
+        give_gradients(mine.parameters(), step)
+        give_gradients(theirs.parameters(), step)
+        for group in optimizer.param_groups:  # as the loop does
+            group["lr"] = RATE * group.get("rate", 1.0)
+        optimizer.step()
+        muon.step()
+        adamw.step()
+    for name, weight in mine.named_parameters():
+        torch.testing.assert_close(weight, named[name], rtol=1e-6, atol=1e-7, msg=name)
+
+
+def test_a_training_that_stopped_goes_on_to_the_bit(tmp_path):
+    first, second = model(), model()
+    stopped, restored = (make_optimizer(each, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE) for each in (first, second))
+    give_gradients(first.parameters(), 0)
+    stopped.step()
+    kinds, parameters = (WEIGHT, *MOMENTS), [dict(each.named_parameters()) for each in (first, second)]
+    save_file(tensors_of(parameters[0], stopped, kinds), tmp_path / "kept")
+    restore_tensors(tmp_path / "kept", parameters[1], restored, kinds, 1, "")
+    for each, optimizer in ((first, stopped), (second, restored)):
+        give_gradients(each.parameters(), 1)
+        optimizer.step()
+    assert all(torch.equal(weight, parameters[1][name]) for name, weight in parameters[0].items())
+
+
+def test_without_a_rate_of_their_own_matrices_take_the_learning_rate():
+    groups = make_optimizer(model(), RATE, DECAY, "muon").param_groups
+    assert [group["rate"] for group in groups if group.get(MATRICES)] == [1.0]
+
+
+def test_a_step_of_a_matrix_is_as_long_as_adamws_whatever_its_gradients_length():
+    lengths = []
+    for size in (1e-6, 1.0, 1e4):
+        made = model()
+        weight = made.bert.encoder.layer[0].intermediate["dense"].weight
+        before = weight.detach().clone()
+        optimizer = make_optimizer(made, RATE, 0.0, "muon")
+        give_gradients(made.parameters(), 0)
+        weight.grad.mul_(size)
+        optimizer.step()
+        lengths.append(float((weight.detach() - before).square().mean().sqrt()) / RATE)
+    assert lengths == pytest.approx([lengths[0]] * 3, rel=0.02) and 0.1 < lengths[0] < 0.3  # 0.2 in Liu et al.

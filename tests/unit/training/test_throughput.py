@@ -1,0 +1,319 @@
+"""What training costs: formulas against outside figures, peaks, energy, and the tracker's arithmetic."""
+
+import json
+import sys
+import time
+import types
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline_src.models.attention import QueryRows
+from pipeline_src.models.bert import BertConfig, BertForPretraining
+from pipeline_src.models.flops import Workload, training_flops
+from pipeline_src.training.throughput import (
+    Compute,
+    ComputeTracker,
+    EnergyMeter,
+    Peak,
+    datasheet_tflops,
+    normalised_computation,
+    peak_flops,
+)
+
+TINY = BertConfig(97, 32, 3, 4, 80, hidden_dropout_prob=0.0)
+BASE = BertConfig(30_522, 768, 12, 12, 3072)
+CPU = torch.device("cpu")
+
+
+def every_row(sequences: int, tokens: int, squares: int, predictions: int) -> Workload:
+    """Of a model that reads every row of its last block."""
+    return Workload(sequences, tokens, squares, predictions, tokens, squares)
+
+
+def test_flops_are_those_that_torch_counts():
+    """PyTorch's own counter over forward and backward of the real model, on sequences that need no padding."""
+    sequences, length, predictions = 6, 16, 9
+    model = BertForPretraining(TINY)
+    ids = torch.arange(sequences * length) % 97
+    starts = torch.arange(sequences + 1) * length
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        words, pairs = model(ids, torch.zeros_like(ids), starts, torch.arange(predictions) * 7)
+        (words.sum() + pairs.sum()).backward()
+    pooler = 6 * (TINY.hidden_size**2 + 2 * TINY.hidden_size) * sequences  # left out by the formula, and said so
+    counted = training_flops(TINY, every_row(sequences, sequences * length, sequences * length**2, predictions))
+    assert counter.get_total_flops() == counted + pooler
+    assert pooler / counted < 0.01
+
+
+def test_the_papers_training_comes_to_its_known_sum():
+    """42.6e9 token slots and 2.3e19 FLOP for base: 1 M steps of 256, 90 % at 128, 10 % at 512, 15 % predicted."""
+    short, long = 900_000 * 256, 100_000 * 256
+    tokens = short * 128 + long * 512
+    flops = training_flops(BASE, every_row(short + long, tokens, short * 128**2 + long * 512**2, int(0.15 * tokens)))
+    assert tokens == pytest.approx(42.6e9, rel=1e-3)
+    assert flops == pytest.approx(2.3e19, rel=0.05)
+
+
+def counted(lengths: list[int], predictions: int) -> Workload:
+    """The counts of a step on sequences of these lengths."""
+    return every_row(len(lengths), sum(lengths), sum(length**2 for length in lengths), predictions)
+
+
+def test_attention_counts_squares():
+    compute = Compute().plus_step(counted([3, 128, 60_000], 5)).plus_step(counted([2], 1))
+    work = compute.work
+    assert (compute.steps, work.sequences, work.tokens, work.predictions) == (2, 4, 60_133, 6)
+    assert work.squares == 9 + 128**2 + 60_000**2 + 4
+    without = training_flops(BASE, every_row(work.sequences, work.tokens, 0, work.predictions))
+    assert compute.flops(BASE) - without == 12 * 12 * 768 * work.squares
+
+
+def test_flops_of_the_rows_in_use_are_those_that_torch_counts():
+    """As above, with the last block on five rows of each sequence of sixteen."""
+    sequences, length, asked = 6, 16, 5
+    model = BertForPretraining(TINY)
+    ids = torch.arange(sequences * length) % 97
+    starts = torch.arange(sequences + 1)
+    places = (starts[:-1, None] * length + torch.arange(asked) * 2).flatten()
+    rows = QueryRows.of(places, starts * asked)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        hidden, pooled = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows)
+        (model.cls["predictions"](hidden).sum() + model.cls["seq_relationship"](pooled).sum()).backward()
+    pooler = 6 * (TINY.hidden_size**2 + 2 * TINY.hidden_size) * sequences
+    read = len(places)
+    work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
+    assert counter.get_total_flops() == training_flops(TINY, work) + pooler
+
+
+def test_normalised_computation_of_the_paper():
+    assert normalised_computation(110e6, 1_000_000, 128_000) == pytest.approx(1.408e19, rel=1e-12)
+    assert normalised_computation(340e6, 1_000_000, 128_000) == pytest.approx(4.352e19, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("NVIDIA H200", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L4", 121),
+        ("NVIDIA RTX A6000", 154.8),
+        ("NVIDIA GeForce RTX 4090", 165.2),
+        ("NVIDIA GeForce RTX 3090 Ti", 80),
+    ],
+)
+def test_datasheets_by_the_names_torch_gives(name, tflops):
+    assert datasheet_tflops(name) == tflops
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA RTX A1000", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "GRID T4-16Q", ""],
+)
+def test_what_is_no_listed_chip_is_measured(name):
+    assert datasheet_tflops(name) is None
+
+
+def test_the_peak_of_a_cpu_is_measured_fast_and_draws_no_random_number():
+    before = torch.random.get_rng_state()
+    start = time.process_time()
+    found = peak_flops(CPU, torch.float32)
+    assert time.process_time() - start < 0.3 * torch.get_num_threads() + 0.1
+    assert 1e8 < found.flops < 1e14 and "float32 matrix product measured" in found.source
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_peak_is_of_the_precision_that_training_computes_in():
+    assert "bfloat16 matrix product measured" in peak_flops(CPU, torch.bfloat16).source
+
+
+def powercap(tmp_path, zones):
+    for number, (name, joules) in enumerate(zones):
+        zone = tmp_path / f"intel-rapl:{number}"
+        zone.mkdir(exist_ok=True)
+        (zone / "name").write_text(f"{name}\n")
+        (zone / "energy_uj").write_text(f"{int(joules * 1e6)}\n")
+        (zone / "max_energy_range_uj").write_text("1000000000\n")
+    return tmp_path
+
+
+def test_rapl_adds_packages_and_memory_once_and_follows_a_counter_around(tmp_path):
+    names = ("package-0", "core", "dram", "package-1", "psys")
+    counter = EnergyMeter(CPU, powercap(tmp_path, zip(names, (10, 5, 1, 990, 1), strict=True)))
+    assert counter.joules() == 0
+    powercap(tmp_path, zip(names, (12, 7, 1.5, 5, 900), strict=True))
+    assert counter.joules() == pytest.approx(2 + 0.5 + 15)  # package-1 went past 1000
+    powercap(tmp_path, zip(names, (13, 7, 1.5, 5, 900), strict=True))
+    assert counter.joules() == pytest.approx(18.5)
+
+
+def test_energy_that_cannot_be_read_is_none(tmp_path):
+    assert EnergyMeter(CPU, tmp_path / "nothing").joules() is None
+    counter = EnergyMeter(CPU, powercap(tmp_path, [("package-0", 1)]))
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("")  # or no permission any more
+    assert counter.joules() is None and counter.joules() is None
+    assert EnergyMeter(torch.device("cuda")).joules() is None or torch.cuda.is_available()
+
+
+def test_a_gpu_is_asked_by_its_own_name(monkeypatch):
+    """NVML numbers all GPUs, CUDA the visible ones; NVML itself is stood in for."""
+    millijoules = iter((5000, 7500, 1000))
+    asked = []
+    nvml = types.SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: asked.append(uuid),
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(millijoules),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="0f-1"))
+    counter = EnergyMeter(torch.device("cuda", 0))
+    assert asked == ["GPU-0f-1"] and counter.joules() == pytest.approx(2.5)
+    assert counter.joules() == pytest.approx(2.5)  # a driver started anew counts from 0: nothing is taken away
+    assert counter.joules() is None  # it stopped answering
+
+
+class Clock:
+    """The clock, energy meter and peak of a GPU of 10 watts and 1 GFLOP/s."""
+
+    def __init__(self) -> None:
+        self.now = self.start = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def joules(self) -> float:
+        return 10 * (self.now - self.start)
+
+    def tracker(self, earlier=None, **more) -> ComputeTracker:
+        self.start = self.now
+        more = {"device": torch.device("meta"), "peak": Peak(1e9, "a test"), "energy": self, "clock": self} | more
+        return make_tracker(earlier, **more)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def make_tracker(earlier=None, device=CPU, **more):
+    return ComputeTracker(TINY, device, earlier, precision=torch.float32, parameters=1000, tokens_per_batch=64, **more)
+
+
+def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(clock):
+    counts = clock.tracker(processes=2)
+    counts.add(counted([10, 20], 4))
+    clock.now += 2
+    first = counts.throughput()
+    flops = training_flops(TINY, counted([10, 20], 4))
+    assert first == pytest.approx({"tokens_per_second": 15.0, "mfu": flops / (2 * 2e9)})
+    counts.add(counted([60], 1))
+    clock.now += 1
+    with counts.aside():
+        clock.now += 50
+    clock.now += 1
+    assert counts.throughput()["tokens_per_second"] == pytest.approx(30.0)
+    measured = counts.measured()
+    assert (measured["seconds"], measured["training_seconds"], measured["joules"]) == pytest.approx((54, 4, 540))
+    assert measured["tokens_per_second"] == pytest.approx(90 / 4)
+    assert measured["mfu"] == pytest.approx(measured["flops"] / (4 * 2e9))
+    assert measured["peak_memory"] > 1e6
+
+
+def test_a_cpu_whose_peak_depends_on_its_load_has_no_mfu(clock):
+    counts = clock.tracker(device=CPU)
+    counts.add(counted([10, 20], 4))
+    clock.now += 2
+    assert counts.throughput() == {"tokens_per_second": 15.0}
+
+
+def test_steps_in_which_torch_compiles_enter_no_rate(clock):
+    """A real compiled module: two graphs, one for the first batch and one more for a batch of one."""
+
+    class Layer(torch.nn.Linear):
+        def forward(self, rows):
+            return torch.nn.functional.gelu(super().forward(rows))
+
+    layer = Layer(8, 8)
+    layer.compile(backend="eager", dynamic=True)
+    layer(torch.zeros(7, 8))  # before the tracker was made, such as by the phase before
+    torch._dynamo.reset()
+    counts = clock.tracker()
+    step = counted([10, 20], 4)
+    rows = []
+    for size, seconds in ((4, 50), (4, 2), (5, 2), (1, 30), (6, 2)):
+        layer(torch.zeros(size, 8))
+        clock.now += seconds
+        counts.add(step)
+        rows.append(counts.throughput())
+    assert [row.get("tokens_per_second") for row in rows] == [None, 15, 15, None, 15]
+    assert rows[0] == {} and rows[1]["mfu"] == pytest.approx(training_flops(TINY, counted([10, 20], 4)) / 2e9)
+    measured = counts.measured()
+    assert (measured["compile_steps"], measured["compile_seconds"]) == (2, 80)
+    assert (measured["seconds"], measured["training_seconds"]) == (86, 6)
+    assert measured["tokens_per_second"] == pytest.approx(15) and measured["mfu"] == pytest.approx(rows[1]["mfu"])
+    assert counts.deterministic()["steps"] == 5 and counts.deterministic()["tokens"] == 150
+    resumed = clock.tracker(json.loads(json.dumps(counts.state()))).measured()
+    assert resumed["compile_seconds"] == 80 and resumed["tokens_per_second"] == pytest.approx(15)
+
+
+def test_graphs_of_validation_text_set_no_step_of_training_apart(clock):
+    counts = clock.tracker()
+    with counts.aside():
+        clock.now += 40
+        torch.compile(lambda rows: rows + 1, backend="eager")(torch.zeros(3))
+    clock.now += 2
+    counts.add(counted([30], 4))
+    assert counts.throughput()["tokens_per_second"] == pytest.approx(15)
+    assert counts.measured()["compile_steps"] == 0
+
+
+def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
+    whole, first = clock.tracker(), clock.tracker()
+    steps = [counted([10, 20], 4), counted([31], 5), counted([7, 7, 7], 1)]
+    for step in steps[:2]:
+        whole.add(step)
+        first.add(step)
+    clock.now += 3
+    state = json.loads(json.dumps(first.state()))
+    first.add(steps[2])  # past the checkpoint, then killed
+    clock.now += 1000
+    second = clock.tracker(state)
+    for one in (whole, second):
+        one.add(steps[2])
+    clock.now += 2
+    assert second.deterministic() == whole.deterministic()
+    assert second.deterministic() == {
+        "steps": 3,
+        "sequences": 6,
+        "tokens": 82,
+        "predictions": 10,
+        "flops": training_flops(TINY, every_row(6, 82, 10**2 + 20**2 + 31**2 + 3 * 49, 10)),
+        "tokens_per_batch": 64,
+        "normalised_computation": 1000 * 3 * 64,
+    }
+    assert second.measured()["seconds"] == pytest.approx(5) and second.measured()["joules"] == pytest.approx(50)
+
+
+def test_energy_of_a_part_is_no_energy_of_the_whole(clock):
+    state = clock.tracker().state() | {"joules": None}
+    clock.now += 1
+    assert clock.tracker(state).measured()["joules"] is None
+
+
+def test_a_step_is_counted_in_microseconds():
+    counts, step = make_tracker(), counted([128] * 256, 5000)
+    start = time.process_time()
+    for _ in range(1000):
+        counts.add(step)
+    assert time.process_time() - start < 0.1  # 100 µs each on a busy machine; some 10 here
+
+
+def test_measured_is_json_even_before_the_first_step():
+    measured = make_tracker().measured()
+    assert json.loads(json.dumps(measured, allow_nan=False))["tokens_per_second"] == 0
