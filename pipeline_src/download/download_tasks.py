@@ -17,7 +17,7 @@ from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.fetch import Obtained, describe, obtain, place
 from pipeline_src.download.from_corpus import read_texts
 from pipeline_src.download.synthetic import RULES, write_task
-from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.spec import load_spec
 
 ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not in GLUE's layout
@@ -121,6 +121,6 @@ def check_task(task: str, folder: Path, obtained: Sequence[Obtained]) -> None:
             hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
             raise PipelineError("a file of the task is not fetched", file, where=f"task {task}", hint=hint)
         try:
-            make_task(spec).read(folder / task / file, eval_set_name, test)
+            read_examples(spec, folder / task / file, eval_set_name, test)
         except PipelineError as error:
             raise PipelineError(error.what, named(error.value), where=named(error.where), hint=error.hint) from None

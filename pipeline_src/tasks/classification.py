@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.examples import ChoiceExample, TextExample
 from pipeline_src.tasks.features import Features, encode, pair_features
 from pipeline_src.tasks.metrics import STATISTICS, BootstrapStatistics, compute_metrics, majority_score
-from pipeline_src.tasks.readers import FETCH_AGAIN, read_columns
 from pipeline_src.tasks.task import ExampleResult, HasId, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
@@ -70,23 +65,6 @@ class LabelledTask(Task[L]):
         return example.group
 
 
-@dataclass(frozen=True)
-class TextExample:
-    """A row of a classification or regression file.
-
-    Attributes:
-        id: the row's number, counted from 0.
-        texts: one or two segments.
-        label: the class's number or the regression's value; None in a test file.
-        group: value of the group column, if the task has one.
-    """
-
-    id: str
-    texts: tuple[str, ...]
-    label: float | None
-    group: str | None = None
-
-
 class Classification(LabelledTask[TextExample]):
     """Classification or regression of one or two segments (GLUE)."""
 
@@ -96,37 +74,6 @@ class Classification(LabelledTask[TextExample]):
     def num_outputs(self) -> int:
         """The number of classes, or 1 for a regression."""
         return len(self.spec.labels) or 1
-
-    def read(
-        self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
-    ) -> list[TextExample]:
-        path = Path(path)
-        layout = self.spec.layout(eval_set, test)
-        columns = layout.columns
-        return [
-            TextExample(
-                id=str(index),
-                texts=tuple(fields[column] for column in columns.texts),
-                label=None
-                if columns.label is None
-                else self._label(layout.labels, fields[columns.label], f"{path}:{number}"),
-                group=fields[columns.group] or None if columns.group else None,
-            )
-            for index, (number, fields) in enumerate(read_columns(self.spec.name, path, layout, counts))
-        ]
-
-    def _label(self, labels: tuple[str, ...], text: str, where: str) -> float:
-        if self.spec.range is None:
-            return _label_index(text, labels, where)
-        low, high = self.spec.range
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high:
-            hint = f"scores lie between {low:g} and {high:g}; {FETCH_AGAIN}"
-            raise PipelineError("unknown label", repr(text), where=where, hint=hint)
-        return value
 
     def features(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int) -> Features:
         """Make one sequence per example, truncating the longer segment first; see :func:`pair_features`."""
@@ -207,25 +154,6 @@ class Classification(LabelledTask[TextExample]):
         return {test.submit: _numbered_table("index\tprediction", "\t", [f"{value:.3f}" for value in numbers])}
 
 
-@dataclass(frozen=True)
-class ChoiceExample:
-    """A row of a multiple-choice file.
-
-    Attributes:
-        id: the row's number, counted from 0.
-        context: the first segment.
-        endings: the second segment of each choice.
-        label: number of the correct choice; None in a test file.
-        group: value of the group column, if the task has one.
-    """
-
-    id: str
-    context: str
-    endings: tuple[str, ...]
-    label: int | None
-    group: str | None = None
-
-
 class MultipleChoice(LabelledTask[ChoiceExample]):
     """Multiple choice: which ending follows the context (SWAG; paper, section 4.4)."""
 
@@ -235,23 +163,6 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
     def num_outputs(self) -> int:
         """One logit per choice, from the choice's pooled vector (paper, section 4.4)."""
         return 1
-
-    def read(
-        self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
-    ) -> list[ChoiceExample]:
-        """Read a table; the second text column is the beginning that each ending completes."""
-        path = Path(path)
-        layout = self.spec.layout(eval_set, test)
-        columns = layout.columns
-        numbers = [str(number) for number in range(len(columns.choices))]
-        examples = []
-        for index, (number, fields) in enumerate(read_columns(self.spec.name, path, layout, counts)):
-            label = None if columns.label is None else _label_index(fields[columns.label], numbers, f"{path}:{number}")
-            context, *beginning = (fields[column] for column in columns.texts)
-            endings = tuple(" ".join([*beginning, fields[column]]).strip() for column in columns.choices)
-            group = fields[columns.group] or None if columns.group else None
-            examples.append(ChoiceExample(str(index), context, endings, label, group))
-        return examples
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> Features:
         """Make one sequence per choice, those of an example in a row: [CLS] context [SEP] ending [SEP]."""
@@ -306,14 +217,6 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
         if test is None:
             return {}
         return {test.submit: _numbered_table(",pred", ",", self.label_numbers(examples, predictions))}
-
-
-def _label_index(text: str, labels: Sequence[str], where: str) -> int:
-    """Return the number of a class from its spelling in a file."""
-    if text not in labels:
-        hint = f"labels are {', '.join(labels)}; {FETCH_AGAIN}"
-        raise PipelineError("unknown label", repr(text), where=where, hint=hint)
-    return list(labels).index(text)
 
 
 def _label_array(examples: Sequence[Labelled], dtype: type[np.generic] = np.int64) -> np.ndarray:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from pipeline_src.common.files import misfit
 from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features, SpanFeatures
 from pipeline_src.tasks.metrics import BootstrapStatistics, ratio_statistics
-from pipeline_src.tasks.readers import Answer, Question, is_at_start, read_questions
+from pipeline_src.tasks.readers import Answer, Question, is_at_start
 from pipeline_src.tasks.squad_metrics import (
     AnswerScores,
     exact_match,
@@ -62,12 +61,6 @@ class QuestionAnswering(Task[Question]):
     def num_outputs(self) -> int:
         """A start logit and an end logit per token."""
         return 2
-
-    def read(
-        self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
-    ) -> list[Question]:
-        """Read the questions of a file; see :func:`read_questions`. All evaluation sets have the same layout."""
-        return read_questions(self.spec, path, test, counts)
 
     def features(self, examples: Sequence[Question], tokenizer: Tokenizer, max_length: int) -> Features:
         """Make one item per window of a question's context; see :func:`window_features`."""

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from pipeline_src.tasks.metrics import (
     overlap_f1_statistics,
     ratio_statistics,
 )
-from pipeline_src.tasks.readers import TaggedSentence, read_sentences
+from pipeline_src.tasks.readers import TaggedSentence
 from pipeline_src.tasks.task import ExampleResult, Rows, Task
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
@@ -69,12 +68,6 @@ class Tagging(Task[TaggedSentence]):
     def num_outputs(self) -> int:
         """One logit per tag."""
         return len(self.spec.labels)
-
-    def read(
-        self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
-    ) -> list[TaggedSentence]:
-        """Read the sentences of a file; see :func:`read_sentences`."""
-        return read_sentences(self.spec, path, eval_set, counts)
 
     def features(self, examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> Features:
         """Make one item per window of a document; see :func:`window_features`."""

@@ -13,6 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.metrics import BootstrapStatistics
 from pipeline_src.tasks.spec import TaskSpec
@@ -75,21 +76,11 @@ class Task(ABC, Generic[E]):
     def num_outputs(self) -> int:
         """Width of the output layer."""
 
-    @abstractmethod
     def read(
         self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
     ) -> list[E]:
-        """Read the examples of a data file, in the file's order.
-
-        Args:
-            path: the file.
-            eval_set: the evaluation set that it belongs to, whose layout may differ; None for the training file.
-            test: whether it is the set's file without labels.
-            counts: filled with the number of dropped or doubtful rows, by reason.
-
-        Raises:
-            PipelineError: the file is missing, empty or malformed; file and line are named.
-        """
+        """Read the examples of a data file; see :func:`~pipeline_src.tasks.examples.read_examples`."""
+        return read_examples(self.spec, path, eval_set, test, counts)
 
     @abstractmethod
     def features(self, examples: Sequence[E], tokenizer: Tokenizer, max_length: int) -> Features:

@@ -15,7 +15,7 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tasks.classification import TextExample
+from pipeline_src.tasks.examples import TextExample
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.metrics import METRICS
 from pipeline_src.tasks.spec import load_spec

@@ -11,7 +11,8 @@ from pipeline_src.config.data import WikipediaParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.evaluation.scores import read_predictions, score_task
-from pipeline_src.tasks.classification import Classification, TextExample
+from pipeline_src.tasks.classification import Classification
+from pipeline_src.tasks.examples import TextExample
 from pipeline_src.tasks.kinds import KINDS, make_task
 from pipeline_src.tasks.spec import load_spec
 from tests.unit.evaluation.conftest import write_predictions, write_run

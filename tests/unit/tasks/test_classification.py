@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tasks.classification import ChoiceExample, TextExample
+from pipeline_src.tasks.examples import ChoiceExample, TextExample
 from pipeline_src.tasks.features import truncate_pair
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import load_spec
