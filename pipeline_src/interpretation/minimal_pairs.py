@@ -207,7 +207,8 @@ def judge_pair_set(
         if one != other and 0 < min(len(one), len(other)) and max(len(one), len(other)) <= model.max_tokens
     ]
     sides = [good[number] for number in kept], [bad[number] for number in kept]
-    correct, by_chance = (None if each is None else _preferences(each, *sides) for each in (model, control))
+    correct = _preferences(model, *sides)
+    by_chance = None if control is None else _preferences(control, *sides)
     phenomena = np.array([pairs[number].phenomenon for number in kept])
     totals = Counter(pair.phenomenon for pair in pairs)
     found = {}

@@ -1,0 +1,360 @@
+"""What a trick of training is worth at a fixed budget of CPU time: held-out loss and BLiMP at its end, paired by seed.
+
+    snakemake --cores 2 build_examples                      # of a study, whose recipe is the baseline
+    python -m benchmarks.speedrun --minutes 3 --seeds 1 2
+
+Every run has the same CPU-seconds of one thread, so that a trick that makes a step dearer pays for it. Learning rate,
+masking rate and batch follow the share of the budget that is used. Validation and BLiMP are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the stages do; read when torch is imported
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from torch import Tensor, nn
+
+from pipeline_src.config.machine import Precision
+from pipeline_src.config.study import load_study
+from pipeline_src.interpretation.minimal_pairs import judge_pair_set, read_pair_set
+from pipeline_src.models.attention import PackedBatch, QueryRows, Window, attention
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.hub import save_model
+from pipeline_src.models.modernbert import GatedFeedForward, RotaryAttention, rotate
+from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples
+from pipeline_src.pretraining.pretrain import (
+    VOCABULARY,
+    Phase,
+    build_objective,
+    build_optimizer,
+    fill_weights,
+)
+from pipeline_src.pretraining.validation import ValidationSet
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tools.inspect import open_masked_lm
+from pipeline_src.training.distributed import Distributed, choose_precision
+from pipeline_src.training.loop import Loop
+from pipeline_src.training.objective import PretrainingObjective
+
+BASELINE = "baseline"
+PHASE = "phase2"
+WARMUP = 0.05  # share of the budget
+FOREVER = 1 << 40  # steps; the budget ends a run
+Recipe = Callable[[float], float]  # of the share of the budget that is used
+
+
+class Part(NamedTuple):
+    """A part of a run: up to which share of the budget, with which masking rate, and the batch by the baseline's."""
+
+    until: float
+    mask_prob: float
+    batch: float = 1.0
+
+
+def linear(used: float) -> float:
+    """Warm up, then fall to zero: the project's own schedule."""
+    return min(used / WARMUP, (1 - used) / (1 - WARMUP))
+
+
+def stable(used: float) -> float:
+    """Warm up, stay, and fall over the last fifth (warmup-stable-decay)."""
+    return min(used / WARMUP, 1.0, (1 - used) / 0.2)
+
+
+def late(used: float) -> float:
+    """Warm up and stay, for runs whose weights are averaged at their end."""
+    return min(used / WARMUP, 1.0)
+
+
+@dataclass(frozen=True)
+class Trick:
+    """A change of the recipe.
+
+    Attributes:
+        about: what is changed, and whose idea it was.
+        params: keys of params.yaml with other values.
+        parts: parts of the run; None for one with the study's masking rate and batch.
+        schedule: the learning rate's share of its peak.
+        change: applied to the objective once its weights are drawn.
+        average: from which share of the budget on weights are averaged; None for the last ones.
+    """
+
+    about: str
+    params: tuple[tuple[str, Any], ...] = ()
+    parts: tuple[Part, ...] | None = None
+    schedule: Recipe = linear
+    change: Callable[[PretrainingObjective[Any]], None] = lambda objective: None
+    average: float | None = None
+
+
+class SquaredReluFeedForward(GatedFeedForward):
+    """Gated by the square of a ReLU (So et al. 2021, Primer) instead of a GELU."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        inner, gate = self.Wi(hidden).chunk(2, dim=-1)
+        return self.Wo(self.dropout(F.relu(inner).square() * gate))
+
+
+class NormedAttention(RotaryAttention):
+    """Queries and keys of length one in each dimension (Henry et al. 2020, QK-norm), before they are rotated."""
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+        cache = layout.cache[self.theta]
+        query, key, value = self.Wqkv(hidden).view(len(hidden), 3, self.heads, -1).unbind(1)
+        query, key = (rotate(F.rms_norm(each.float(), each.shape[-1:]).to(each.dtype), cache) for each in (query, key))
+        positions, queries = layout.position, None
+        if rows is not None:
+            query, positions = query.index_select(0, rows.index), positions.index_select(0, rows.index)
+            queries = rows.layout
+        window = None if self.reach is None else Window(self.reach, positions)
+        context = attention(query, key, value.reshape(key.shape), layout, 0.0, False, self.back_end, queries, window)
+        return self.dropout(self.Wo(context.reshape(-1, hidden.shape[1])))
+
+
+def zero_outputs(objective: PretrainingObjective[Any]) -> None:
+    """Let every block begin as the identity: what it adds to the residual stream begins at zero."""
+    with torch.no_grad():
+        for block in objective.model.bert.encoder.layer:
+            block.attn.Wo.weight.zero_()
+            block.mlp.Wo.weight.zero_()
+
+
+def squared_relu(objective: PretrainingObjective[Any]) -> None:
+    """Square a ReLU in every feed-forward layer."""
+    _swap(objective, "mlp", lambda config, old: SquaredReluFeedForward(config))
+
+
+def normed_attention(objective: PretrainingObjective[Any]) -> None:
+    """Norm queries and keys in every block."""
+    _swap(objective, "attn", lambda config, old: NormedAttention(config, old.theta, old.reach))
+
+
+def untied_head(objective: PretrainingObjective[Any]) -> None:
+    """Give the head a matrix of its own, which begins as the embeddings."""
+    decoder = objective.model.cls["predictions"].decoder
+    decoder.weight = nn.Parameter(decoder.weight.detach().clone())
+
+
+def _swap(objective: PretrainingObjective[Any], name: str, make: Callable[[ModernBertConfig, Any], nn.Module]) -> None:
+    for block in objective.model.bert.encoder.layer:
+        old = getattr(block, name)
+        new = make(objective.config, old)
+        new.load_state_dict(old.state_dict())
+        setattr(block, name, new.train())
+
+
+TRICKS = {
+    BASELINE: Trick("the study's own recipe"),
+    "masks 0.15": Trick("the paper's masking rate", parts=(Part(1.0, 0.15),)),
+    "masks 0.40": Trick("Wettig et al. 2023", parts=(Part(1.0, 0.40),)),
+    "masks falling": Trick(
+        "0.40, 0.30, then 0.15 (GPT-BERT falls from 0.30)",
+        parts=(Part(1 / 3, 0.40), Part(2 / 3, 0.30), Part(1.0, 0.15)),
+    ),
+    "batches grow": Trick(
+        "half, whole, then double the batch",
+        parts=(Part(0.3, 0.3, 0.5), Part(0.7, 0.3), Part(1.0, 0.3, 2.0)),
+    ),
+    "batches of half": Trick("more steps", parts=(Part(1.0, 0.30, 0.5),)),
+    "stable, then decay": Trick("the learning rate falls over the last fifth", schedule=stable),
+    "averaged weights": Trick("the mean of the last fifth's weights, no decay", schedule=late, average=0.8),
+    "zero outputs": Trick("what blocks add begins at zero", change=zero_outputs),
+    "QK-norm": Trick("queries and keys of unit length", change=normed_attention),
+    "ReLU squared": Trick("Primer's activation in the gate", change=squared_relu),
+    "untied head": Trick("a decoder of its own", change=untied_head),
+    "all masked": Trick(
+        "[MASK] always, nothing random or kept",
+        params=tuple(
+            (f"pretrain.masking.{name}_ratio", ratio) for name, ratio in (("mask", 1.0), ("random", 0.0), ("keep", 0.0))
+        ),
+    ),
+    "AdamW": Trick("no Muon", params=(("pretrain.optimizer", "adamw"),)),
+    "BERT": Trick("the paper's encoder", params=(("model.architecture", "bert"),)),
+}
+
+
+def run_once(
+    trick: Trick, seed: int, budget: float, blimp: Path | None, pairs: int, precision: Precision
+) -> dict[str, Any]:
+    """Train for ``budget`` CPU-seconds; return the figures at the end.
+
+    Args:
+        blimp: folder of BLiMP's files; None leaves it out.
+        pairs: of each of its sets.
+        precision: of matmuls, as in machine.yaml.
+    """
+    study = load_study()
+    values = study.model_dump(by_alias=True, exclude_unset=True)
+    for key, value in trick.params:
+        section, *path, last = key.split(".")
+        place = values[section]
+        for name in path:
+            place = place[name]
+        place[last] = value
+    study = type(study).model_validate(values)
+    phase = Phase(PHASE, seed, study.mask_prob, study.model, study.pretrain, objectives=study.objectives)
+    device = torch.device("cpu")
+    process = Distributed(0, 1, device, choose_precision(precision, device))
+    tokenizer = load_tokenizer(VOCABULARY)
+
+    parts = trick.parts or (Part(1.0, study.mask_prob),)
+    opened = [
+        open_examples(PHASE, "train", tokenizer, part.mask_prob, study.pretrain.masking, seed, study.pretrain.objective)
+        for part in parts
+    ]
+    objective = build_objective(phase, tokenizer, opened[0].pairs, process)
+    fill_weights(phase, objective, None)
+    trick.change(objective)
+    objective.train()
+
+    begun = 0.0
+
+    def used() -> float:
+        return (time.process_time() - begun) / budget
+
+    def batches() -> Iterator[list[TensorBatch]]:
+        read = 0  # sequences
+        for part, examples in zip(parts, opened, strict=True):
+            size = round(study.pretrain.train_batch_size * part.batch)
+            shard = DataShard(microbatch_tokens(study))
+            for batch in examples.batches(size, phase.key("order"), read // size, FOREVER, shard):
+                if used() >= part.until:
+                    break
+                read += size
+                yield [TensorBatch.of(piece) for piece in batch]
+
+    loop: Loop[TensorBatch] = Loop(
+        objective,
+        build_optimizer(objective, study.pretrain),
+        lambda step: study.pretrain.learning_rate * max(0.0, trick.schedule(min(1.0, used()))),
+        last=FOREVER,
+        log_at=lambda step: False,
+        name="speedrun",
+        seed=phase.key("dropout"),
+        distributed=process,
+        clip=study.pretrain.max_grad_norm,
+    )
+    total: dict[str, Tensor] = {}
+    averaged = tokens = 0
+    begun = time.process_time()
+    for _ in loop.run(batches()):
+        tokens += int(loop.counts["tokens"])
+        if trick.average is not None and used() >= trick.average:
+            averaged += 1
+            for name, parameter in objective.named_parameters():
+                total[name] = parameter.detach().double() + total.get(name, 0.0)
+    if averaged:
+        with torch.no_grad():
+            for name, parameter in objective.named_parameters():
+                parameter.copy_(total[name] / averaged)
+    figures = ValidationSet(PHASE, tokenizer, study.pretrain.objective, opened[0].store, process).measure(objective)
+    found = {"steps": loop.step, "tokens": tokens, "gap": figures["gap"], "accuracy": 100 * figures["mlm_accuracy"]}
+    if blimp is not None:
+        found["blimp"] = 100 * score_blimp(objective, blimp, pairs)
+    return found
+
+
+def microbatch_tokens(study: Any) -> int:
+    """Return a micro-batch that holds a whole batch of the study."""
+    return 4 * study.pretrain.train_batch_size * study.examples.max_seq_length.phase2
+
+
+def score_blimp(objective: PretrainingObjective[Any], blimp: Path, pairs: int) -> float:
+    """Return the mean accuracy on BLiMP of the objective's model, by the project's own scorer."""
+    module, config, huggingface_class = objective.saved_models()[""]
+    with tempfile.TemporaryDirectory() as folder:
+        weights = {name: tensor.detach() for name, tensor in module.state_dict().items()}
+        save_model(Path(folder), weights, config, huggingface_class, VOCABULARY, "")
+        model = open_masked_lm(Path(folder))
+    model = replace(model, encoder=module.bert.eval(), head=module.cls["predictions"].eval())  # the trick's own
+    found = judge_pair_set(model, None, read_pair_set(blimp, 1, pairs), "BLiMP")
+    return float(found["BLiMP all"]["accuracy"])
+
+
+def interval(differences: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """Return mean and half width of the 95 % interval of each trick's paired differences.
+
+    Runs of two or three seeds are too few for a variance of their own: it is pooled over the tricks.
+    """
+    values = [np.asarray(each) for each in differences]
+    freedom = sum(len(each) - 1 for each in values)
+    if freedom < 1:
+        return [(float(each.mean()), math.nan) for each in values]
+    variance = sum(float(((each - each.mean()) ** 2).sum()) for each in values) / freedom
+    quantile = float(stats.t.ppf(0.975, freedom))
+    return [(float(each.mean()), quantile * math.sqrt(variance / len(each))) for each in values]
+
+
+def table(runs: dict[str, dict[int, dict[str, Any]]]) -> str:
+    """Return a Markdown table of all tricks that ran, the baseline first."""
+    base = runs[BASELINE]
+    names = [name for name in runs if name != BASELINE]
+    measured = [figure for figure in ("gap", "accuracy", "blimp") if figure in next(iter(base.values()))]
+    ends = {
+        figure: interval(
+            [[runs[name][seed][figure] - base[seed][figure] for seed in runs[name] if seed in base] for name in names]
+        )
+        for figure in measured
+    }
+    mean = {figure: np.mean([run[figure] for run in base.values()]) for figure in (*measured, "tokens")}
+    lines = [
+        f"| trick | what | tokens (M) | {' | '.join(measured)} |",
+        f"| --- | --- | ---: |{' ---: |' * len(measured)}",
+        f"| {BASELINE} | {TRICKS[BASELINE].about} | {mean['tokens'] / 1e6:.2f} | "
+        + " | ".join(f"{mean[figure]:.3f}" for figure in measured)
+        + " |",
+    ]
+    for number, name in enumerate(names):
+        tokens = np.mean([run["tokens"] for run in runs[name].values()]) / 1e6
+        cells = [f"{ends[figure][number][0]:+.3f} ± {ends[figure][number][1]:.3f}" for figure in measured]
+        lines.append(f"| {name} | {TRICKS[name].about} | {tokens:.2f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the tricks that have not run yet, seed by seed, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20.0, help="CPU-minutes of each run (default 20; quick: 3)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="paired seeds (default 1 2 3)")
+    parser.add_argument("--tricks", nargs="+", choices=list(TRICKS), default=list(TRICKS), help="default: all")
+    parser.add_argument("--blimp", type=Path, help="folder of BLiMP's files (default: left out)")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of each of BLiMP's 67 sets (default 20)")
+    parser.add_argument("--precision", default="bfloat16", choices=["float32", "bfloat16", "auto"])
+    parser.add_argument("--runs", type=Path, default=Path("logs/speedrun.jsonl"), help="a line a run; goes on there")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    runs: dict[str, dict[int, dict[str, Any]]] = {BASELINE: {}}
+    lines = arguments.runs.read_text().splitlines() if arguments.runs.exists() else []
+    for row in map(json.loads, lines):
+        if row["minutes"] == arguments.minutes:
+            runs.setdefault(row["trick"], {})[row["seed"]] = row
+    arguments.runs.parent.mkdir(parents=True, exist_ok=True)
+    for seed in arguments.seeds:
+        for name in dict.fromkeys([BASELINE, *arguments.tricks]):
+            if seed in runs.setdefault(name, {}):
+                continue
+            found = run_once(
+                TRICKS[name], seed, 60 * arguments.minutes, arguments.blimp, arguments.pairs, arguments.precision
+            )
+            runs[name][seed] = {"minutes": arguments.minutes, "trick": name, "seed": seed} | found
+            with open(arguments.runs, "a") as file:
+                file.write(json.dumps(runs[name][seed]) + "\n")
+            print(json.dumps(runs[name][seed]), flush=True)
+    print(table({name: done for name, done in runs.items() if done}))
+
+
+if __name__ == "__main__":
+    main()
