@@ -148,7 +148,7 @@ def untied_head(objective: PretrainingObjective[Any]) -> None:
     decoder.weight = nn.Parameter(decoder.weight.detach().clone())
 
 
-def _swap(objective: PretrainingObjective[Any], name: str, make: Callable[[ModernBertConfig, Any], nn.Module]) -> None:
+def _swap(objective: PretrainingObjective[Any], name: str, make: Callable[[BertConfig, Any], nn.Module]) -> None:
     for block in objective.model.bert.encoder.layer:
         old = getattr(block, name)
         new = make(objective.config, old)
