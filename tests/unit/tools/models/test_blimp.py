@@ -1,0 +1,39 @@
+"""The tool judges the pairs of a folder, in either precision; what cannot be judged is one clear error."""
+
+import json
+
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tools import blimp
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Sixty pairs of one paradigm."""
+    nouns, verbs, ends = ("cat", "mat", "x"), ("sat", "on", "the", "é"), ("on the mat", "the x", "x", "on cats", "é")
+    texts = [f"the {noun} {verb} {end}" for noun in nouns for verb in verbs for end in ends]
+    (tmp_path / "pairs").mkdir()
+    with open(tmp_path / "pairs/order.jsonl", "w", encoding="utf-8") as file:
+        for text in texts:
+            row = {"sentence_good": text, "sentence_bad": " ".join(text.split()[::-1]), "linguistics_term": "order"}
+            file.write(json.dumps(row | {"UID": "reversed"}) + "\n")
+    return tmp_path / "pairs"
+
+
+def test_both_precisions_judge_nearly_alike(call, folder, pairs, tmp_path, capsys):
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        output = tmp_path / f"{precision}.json"
+        call(blimp, "--model", folder, "--folder", pairs, "--precision", precision, "--output", output)
+        found[precision] = json.loads(output.read_text())["pairs all"]
+    assert found["float32"]["pairs"] == found["bfloat16"]["pairs"] == 60
+    assert found["float32"]["accuracy"] == pytest.approx(found["bfloat16"]["accuracy"], abs=0.1)
+    assert "pairs: order" in capsys.readouterr().out
+
+
+def test_mistakes_are_one_sentence(call, folder, tmp_path):
+    with pytest.raises(PipelineError, match="no pairs asked for: 0"):
+        call(blimp, "--model", folder, "--pairs", 0)
+    with pytest.raises(PipelineError, match="no minimal pairs here"):
+        call(blimp, "--model", folder, "--folder", tmp_path / "v")
