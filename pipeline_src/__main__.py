@@ -191,7 +191,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
 
 
 def _members(stage: str, items: Mapping[str, str], study: Study) -> list[str]:
-    """What a stage loads by name, as paths below ``code``: members of the family, or the cleaner of a kind of source."""
+    """The code that a stage loads by name, as paths below ``code``: members of the family, or a source's cleaner."""
     if stage == "clean":
         return [f"cleaners/{study.corpus.source(items['source']).kind}"]
     if not STAGES[stage].training:

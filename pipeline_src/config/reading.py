@@ -75,6 +75,8 @@ def check_block(block: type[B], raw: dict[str, Any], path: str | Path, complete:
         if each not in unknown:
             given = "" if isinstance(each["input"], dict) else f" = {shown(each['input'])}"
             key = _dotted(each) or f"the {block.__name__.lower()}"
+            if each["type"] == "union_tag_invalid":
+                given = f" = {shown(each['ctx']['tag'])}"
             found.append(("value not allowed", f"{key}{given}", each["msg"].removeprefix("Value error, ")))
     if not found:
         return checked
@@ -109,8 +111,12 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
         elif isinstance(value, Mapping):
             if inner := _inner_block(field.annotation):
                 yield from missing_keys(inner, value, f"{key}.")
-            for entry, kind, written in _of_kinds(field.annotation, value):
-                yield from missing_keys(kind, written, f"{key}.{entry}.")
+            kinds = _kinds(field.annotation)
+            for entry, written in value.items() if kinds else ():
+                if isinstance(written, Mapping) and "kind" not in written:
+                    yield MissingKey(f"{key}.{entry}.kind", None)
+                elif isinstance(written, Mapping) and written["kind"] in list(kinds):
+                    yield from missing_keys(kinds[written["kind"]], written, f"{key}.{entry}.")
 
 
 def _inner_block(annotation: Any) -> type[Section] | None:
@@ -134,14 +140,6 @@ def _kinds(annotation: Any) -> dict[str, type[Section]]:
     return found
 
 
-def _of_kinds(annotation: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, type[Section], Mapping[str, Any]]]:
-    """Yield name, section and values of a mapping's entries that have a known kind."""
-    kinds = _kinds(annotation)
-    for name, value in values.items() if kinds else ():
-        if isinstance(value, Mapping) and isinstance(kind := value.get("kind"), str) and kind in kinds:
-            yield name, kinds[kind], value
-
-
 def _spelled(value: Any) -> str:
     return json.dumps(value.model_dump(mode="json") if isinstance(value, Section) else value)
 
@@ -150,6 +148,8 @@ def _dotted(mistake: ErrorDetails) -> str:
     location = mistake["loc"]
     if location[:2] == ("corpus", "sources"):  # then the source's name, and its kind, which is no key
         location = (*location[:3], *location[4:])
+    if mistake["type"].startswith("union_tag"):
+        location = (*location, "kind")
     return ".".join(map(str, location))
 
 

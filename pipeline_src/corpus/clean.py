@@ -6,7 +6,7 @@ import importlib
 
 from pipeline_src.config.data import CorpusParams
 
-# kind of a source -> module whose ``run`` cleans it; loaded by name, so that a stage depends on the code of its own kind
+# kind of a source -> module whose ``run`` cleans it, loaded by name: a stage depends on the code of its own kind alone
 CLEANERS = {
     "wikipedia": "pipeline_src.corpus.wikipedia.clean_wikipedia",
     "books": "pipeline_src.corpus.books.clean_books",

@@ -1,6 +1,6 @@
 """Documents on disk: one JSON object per line, in shards, with a manifest that is written last.
 
-``data/text/<source>/clean-text/`` holds ``<shard>.jsonl`` files and ``manifest.json``. Every stage after the cleaning ones
+``data/text/<source>/clean-text/`` holds ``<shard>.jsonl`` files and ``manifest.json``. Every stage after ``clean``
 reads documents through :func:`read_documents`, in the order of the shards' names.
 """
 
@@ -83,7 +83,7 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
 
 
 def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Return name, title, licence, citation and, if known, language of the files of a source, as its download wrote them.
+    """Return name, title, licence, citation and, if known, language of a source's files, as its download wrote them.
 
     Args:
         raw: folder of the source's files.

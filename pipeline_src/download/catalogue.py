@@ -213,7 +213,7 @@ def resolve(
         found = re.fullmatch(source.part, part or "")
         if found is None:
             raise PipelineError(
-                f"{name} has no such part",
+                f"{name} has no such part" if part else f"{name} needs its parts named",
                 part,
                 where=f"{where}.parts in params.yaml",
                 hint=f"name parts like {source.part_example} (regular expression: {source.part})",

@@ -58,7 +58,7 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
         if not isinstance(text, str):
             raise PipelineError(
                 "a row without text", f"{text_column} is {json.dumps(text, default=str)[:80]}", where=where,
-                hint="leave such rows out of the file, or name another column as the source's text_column in params.yaml",
+                hint="leave such rows out, or name another column as text_column of the source in params.yaml",
             )  # fmt: skip
         row = Row(number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS))
         try:
@@ -341,9 +341,7 @@ def _all(start: list[Row], rows: Iterator[Row]) -> Iterator[Row]:
     yield from rows
 
 
-def _parts(
-    source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False
-) -> Iterator[RawDocument]:
+def _parts(source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
     """Documents of up to ``size`` lines; blank lines end one if ``separated``, else they are ignored."""
     for number, part in enumerate(_groups(lines, size, separated)):
         name, title = f"{source}:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"

@@ -158,13 +158,9 @@ class CorpusSizes:
     def raw(self, name: str) -> float:
         """Bytes of the files of a source; each part that is not listed counts as the mean of the others."""
         source = self.study.corpus.sources[name]
-        found = self.size(raw_files(name).as_posix())
-        if not found:
-            parts = [self._catalogue(SOURCES, source.entry, part, source.date) for part in source.parts or (None,)]
-            found = sum(parts) if all(parts) else 0
-        if not found:
-            found = self._assumed(source)
-        return found * (1 + self.unlisted.get(name, 0) / max(1, len(source.parts)))
+        parts = [self._catalogue(SOURCES, source.entry, part, source.date) for part in source.parts or (None,)]
+        listed = self.size(raw_files(name).as_posix()) or (sum(parts) if all(parts) else 0) or self._assumed(source)
+        return listed * (1 + self.unlisted.get(name, 0) / max(1, len(source.parts)))
 
     def _assumed(self, source: SourceParams) -> float:
         if not isinstance(source, WikipediaParams):

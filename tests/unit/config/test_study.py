@@ -81,9 +81,10 @@ def test_an_unknown_key_is_named_with_those_allowed_there(key: str, value: Any, 
         ("pretrain.train_batch_size", None, "integer"),
         ("pretrain.keep_checkpoint_steps", [999_999], "1 to 2000"),
         ("corpus.validation", 0.9, "0.5"),
-        ("wikipedia.date", "2026-09-01", "pattern"),
-        ("wikipedia.parts", ["../up"], "letters, digits"),
-        ("wikipedia.parts", [], "at least 1 item"),
+        ("corpus.sources.wikipedia.date", "2026-09-01", "pattern"),
+        ("corpus.sources.wikipedia.parts", ["../up"], "letters, digits"),
+        ("corpus.sources.wikipedia.language", "xx", "there are en, cs, da"),
+        ("corpus.sources.books.kind", "novels", "'wikipedia', 'books', 'text'"),
         ("tasks", ["colla"], "cola"),
         ("model.hidden_act", "relu", "gelu"),
     ],
@@ -214,9 +215,10 @@ def test_a_missing_key_and_several_mistakes_at_once() -> None:
 
 
 def keys_in(block: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Dotted keys of a study, nested ones too; not those below ``finetune.per_task``, which its author names."""
+    """Dotted keys of a study, nested ones too; not those that its author names: sources, and ``finetune.per_task``."""
     for key, value in block.items():
-        yield f"{prefix}{key}"
+        if prefix != "corpus.sources.":
+            yield f"{prefix}{key}"
         if isinstance(value, dict) and f"{prefix}{key}" != "finetune.per_task":
             yield from keys_in(value, f"{prefix}{key}.")
 
@@ -297,7 +299,9 @@ def test_numbers_written_as_text_are_numbers(key: str) -> None:
 
 
 def test_a_date_that_yaml_reads_as_a_number() -> None:
-    assert check_study(changed("wikipedia.date", 20260901)).wikipedia.date == "20260901"
+    assert (
+        check_study(changed("corpus.sources.wikipedia.date", 20260901)).corpus.sources["wikipedia"].date == "20260901"
+    )
 
 
 def test_a_study_cannot_be_changed_after_loading() -> None:

@@ -51,22 +51,22 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put(root: Path, data: bytes) -> Path:
-    """Lay a dump where the stage looks for part ``a``."""
-    folder = root / "data/raw/wikipedia/a/dump-files"
+    """Lay a dump where the stage looks for part ``a`` of the source ``wiki``."""
+    folder = root / "data/raw/wiki/fetched-files/a"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "dump.xml.bz2").write_bytes(data)
-    return root / "data/text/wikipedia/a/clean-text"
+    return root / "data/text/wiki/clean-text"
 
 
 def run(**params) -> None:
     """Run the stage on part ``a``."""
-    stage.run(wikipedia=WikipediaParams(dump="x", parts=("a",), **params), part="a")
+    stage.run("wiki", WikipediaParams(entry="x", parts=("a",), **params))
 
 
 def test_drops_are_counted_by_reason(root: Path) -> None:
     out = put(root, bz2.compress((HEAD + "".join(PAGES) + TAIL).encode()))
     about = {"name": "w", "description": "A wiki", "licence": "CC BY-SA", "citation": "its authors"}
-    write_json(root / "data/raw/wikipedia/a/dump-files/source.json", {**about, "files": []})
+    write_json(root / "data/raw/wiki/fetched-files/a/source.json", {**about, "files": []})
     run(min_words=20)
     manifest = read_manifest(out)
     about["title"] = about.pop("description")
@@ -76,7 +76,7 @@ def test_drops_are_counted_by_reason(root: Path) -> None:
     (document,) = read_documents(out)
     assert (document.id, document.title, document.revision) == ("testwiki:7", "P7", 9)
     assert document.text == f"{PROSE} {PROSE}"
-    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "pages-00000000000000.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "a-pages-00000000000000.jsonl"]
 
 
 DASK = ("--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_npartitions=3")
