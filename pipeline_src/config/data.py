@@ -198,6 +198,10 @@ class ExamplesParams(Section):
         pair_objective: what is predicted of two segments. ``nsp``: B follows A, or is of another document (the paper,
             section 3.1); ``sop``: B follows A, or A follows B (ALBERT, Lan et al. 2020, section 3.1); ``none``: single
             segments of full sentences, for MLM alone ("No NSP" of the paper, section 5.1).
+        weights: source -> its share of the training examples, in any unit; for all sources, or null. A source that is
+            short repeats, with other pairs and masks; one that is long is thinned.
+        temperature: instead of weights: shares proportional to the sources' training tokens to this power; 0.7 in
+            multilingual BERT, 1 for shares by size.
     """
 
     max_seq_length: Lengths
@@ -205,6 +209,16 @@ class ExamplesParams(Section):
     short_seq_prob: float = Field(default=0.1, ge=0, le=1)
     random_next_prob: float = Field(default=0.5, ge=0, le=1)
     pair_objective: Literal["nsp", "sop", "none"] = "nsp"
+    weights: dict[Name, Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]] | None = None
+    temperature: float | None = Field(default=None, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _one_kind_of_share(self) -> ExamplesParams:
+        if self.weights is not None and self.temperature is not None:
+            raise ValueError("weights and temperature both give shares; set one of them to null")
+        if self.weights is not None and not sum(self.weights.values()):
+            raise ValueError(f"weights sum to nothing ({self.weights}); give at least one source a weight above 0")
+        return self
 
 
 class WordVectorsParams(Section):

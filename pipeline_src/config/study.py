@@ -80,6 +80,17 @@ class Study(Section):
         return self
 
     @model_validator(mode="after")
+    def _every_source_has_a_weight(self) -> Study:
+        weights, sources = self.examples.weights, self.corpus.sources
+        if weights is not None and weights.keys() != sources.keys():
+            odd = ", ".join(sorted(weights.keys() ^ sources.keys()))
+            raise ValueError(
+                f"examples.weights ({', '.join(weights)}): give each source of corpus.sources a weight "
+                f"({', '.join(sources)}), 0 to leave it out, or none at all; not in both: {odd}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _blocks_fit_together(self) -> Study:
         lengths = self.examples.max_seq_length
         if lengths.phase1 > lengths.phase2:

@@ -483,3 +483,26 @@ def test_a_list_of_sentences_that_is_no_text_is_dropped_as_any_book_is(shelf: Pa
     assert run()["dropped"] == {"undecodable": 1}
     with pytest.raises(PipelineError, match="b.txt"):
         run(undecodable="error")
+
+
+def test_other_text_keeps_its_lines_and_its_documents(shelf: Path) -> None:
+    """No heading, front matter or hard line end is removed, and a long document is not cut."""
+    lines = ["CHAPTER I", "Produced by the authors", *(f"Line {number}  of the\ttext, broken" for number in range(900))]
+    (shelf / "long.txt").write_text("\n\n".join(lines))
+    rows = [{"text": f"Row {number}.\n\nCHAPTER {number}", "id": number} for number in (1, 2, 1)]
+    (shelf / "rows.jsonl").write_text("".join(json.dumps(row | {"id": n}) + "\n" for n, row in enumerate(rows)))
+    manifest = run(TextParams, language="und")
+    documents = {document.id: document.text for document in read_documents(TEXT)}
+    assert list(documents) == ["books:long", "books:rows-0", "books:rows-1"]
+    assert documents["books:long"].split("\n") == [" ".join(line.split()) for line in lines]
+    assert documents["books:rows-1"] == "Row 2.\nCHAPTER 2"
+    assert (manifest["dropped"], manifest["language"]) == ({"duplicate": 1}, "und")
+
+
+def test_the_name_of_a_source_begins_the_ids_of_its_documents(shelf: Path) -> None:
+    other = shelf.parents[1] / "poems/fetched-files"
+    shelf.rename(other.parent.mkdir() or other)
+    (other / "one.txt").write_text("A poem of nine words that is long enough.")
+    stage.run("poems", BooksParams(entry="x"))
+    (document,) = read_documents(clean_text("poems"))
+    assert document.id == "poems:one" and read_manifest(clean_text("poems"))["language"] == "en"
