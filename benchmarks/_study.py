@@ -13,8 +13,15 @@ from pathlib import Path
 
 from benchmarks.material import CACHE, articles_text, books_text
 from pipeline_src.common.files import atomic_directory
-from pipeline_src.common.paths import TEXT_BOOKS, text_wikipedia
-from pipeline_src.config.data import CorpusParams, ExamplesParams, Lengths, VocabularyParams, WikipediaParams
+from pipeline_src.common.paths import clean_text
+from pipeline_src.config.data import (
+    BooksParams,
+    CorpusParams,
+    ExamplesParams,
+    Lengths,
+    VocabularyParams,
+    WikipediaParams,
+)
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.examples import build_examples, tokenize_corpus
@@ -35,15 +42,14 @@ def study_folder() -> Path:
     finished = (CACHE / "study").absolute()
     if finished.exists():
         return finished
-    corpus, wikipedia = CorpusParams(), WikipediaParams(dump="enwiki-sample", parts=("all",))
+    sources = {"wikipedia": WikipediaParams(entry="enwiki-sample"), "books": BooksParams(entry="novels-sample")}
+    corpus = CorpusParams(sources=sources)
     with atomic_directory(finished) as folder:
-        _write_text(folder / TEXT_BOOKS, "books", _book_parts())
-        _write_text(folder / text_wikipedia("all"), "wikipedia/all", articles_text())
+        _write_text(folder / clean_text("books"), "books", _book_parts())
+        _write_text(folder / clean_text("wikipedia"), "wikipedia/all", articles_text())
         with contextlib.chdir(folder):
-            train_tokenizer.run(
-                seed=SEED, corpus=corpus, vocabulary=VocabularyParams(vocab_size=ENTRIES), wikipedia=wikipedia
-            )
-            tokenize_corpus.run(seed=SEED, corpus=corpus, wikipedia=wikipedia)
+            train_tokenizer.run(seed=SEED, corpus=corpus, vocabulary=VocabularyParams(vocab_size=ENTRIES))
+            tokenize_corpus.run(seed=SEED, corpus=corpus)
             build_examples.run(seed=SEED, examples=ExamplesParams(max_seq_length=LENGTHS))
     return finished
 

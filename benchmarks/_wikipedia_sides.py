@@ -15,10 +15,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from benchmarks.measure import cpu_seconds
-from pipeline_src.common.paths import raw_wikipedia, text_wikipedia
+from pipeline_src.common.paths import clean_text, raw_files
 
 Article = tuple[str, str, str]  # id, title, wikitext
-TEXT = text_wikipedia("all")
+TEXT = clean_text("wikipedia")
 
 
 def beam(dump: Path, folder: Path) -> None:
@@ -27,21 +27,21 @@ def beam(dump: Path, folder: Path) -> None:
     from pipeline_src.corpus.wikipedia import clean_wikipedia as wikipedia
 
     os.chdir(folder)
-    raw_wikipedia("all").mkdir(parents=True)
-    (raw_wikipedia("all") / "dump.xml.bz2").symlink_to(dump)
-    wikipedia.run(WikipediaParams(dump="own-wikipedia", parts=("all",)), "all")
+    raw_files("wikipedia").mkdir(parents=True)
+    (raw_files("wikipedia") / "dump.xml.bz2").symlink_to(dump)
+    wikipedia.run("wikipedia", WikipediaParams(entry="own-wikipedia"))
 
 
 def loop(dump: Path, folder: Path) -> None:
     """The same functions called one range after another: the least that the same shards can cost."""
     from pipeline_src.corpus.documents import write_manifest
-    from pipeline_src.corpus.wikipedia.clean_wikipedia import clean_range
+    from pipeline_src.corpus.wikipedia.clean_wikipedia import DumpPart, Range, clean_range
     from pipeline_src.corpus.wikipedia.dump import read_head, split_ranges
     from pipeline_src.corpus.wikipedia.siteinfo import read_siteinfo
 
     (folder / TEXT).mkdir(parents=True)
-    site = read_siteinfo(read_head(dump))
-    rows = [clean_range(dump, start, end, site, folder / TEXT, min_words=0) for start, end in split_ranges(dump)]
+    part = DumpPart("", dump, read_siteinfo(read_head(dump)))
+    rows = [clean_range(Range(part, *ends), folder / TEXT, min_words=0) for ends in split_ranges(dump)]
     write_manifest(folder / TEXT, [row["shard"] for row in rows], {})
 
 

@@ -23,9 +23,9 @@ from benchmarks.measure import race, report
 from pipeline_src.common.files import write_json
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.examples.build_examples import draw_samples, write_sample_index
+from pipeline_src.examples.build_examples import draw_samples, pass_keys
 from pipeline_src.examples.pairs import PairRules
-from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.examples.token_store import TokenStore, TokenWriter, write_sample_index
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples
 from pipeline_src.pretraining.masking import MaskedLM
 from pipeline_src.tokenizer.special_tokens import read_templates
@@ -102,7 +102,9 @@ def main() -> None:
 
             def ours(length: int = length, made: dict[str, int] = made) -> None:
                 rules = PairRules(length, 0.1, 0.5, "nsp", 3)
-                write_sample_index(folder / "index.npy", draw_samples(folder, "train", 1, "phase1", 5, rules, 1))
+                store = TokenStore(folder, "train")
+                blocks = draw_samples(store, pass_keys(1, "phase1", 5), rules, "phase1", 1)
+                write_sample_index(folder / "index.npy", blocks)
                 examples = PretrainingExamples(
                     folder / "index.npy", TokenStore(folder, "train"), masked_lm, frames, "nsp"
                 )

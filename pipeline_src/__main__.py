@@ -153,7 +153,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     started, clock = datetime.now(UTC), time.monotonic()
     try:
         if "DVC_STAGE" in os.environ and name != "code":
-            check_unchanged_code([name, *(_members(study) if stage.training else [])])
+            check_unchanged_code([name, *_members(name, items, study)])
         run = importlib.import_module(stage.module).run
         machine = {"machine": load_machine()} if stage.training else {}
         run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **machine)
@@ -190,8 +190,12 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         record_run(name, item, study, seconds)
 
 
-def _members(study: Study) -> list[str]:
-    """The members of the family that training loads by name, as paths below ``code``."""
+def _members(stage: str, items: Mapping[str, str], study: Study) -> list[str]:
+    """The code that a stage loads by name, as paths below ``code``: members of the family, or a source's cleaner."""
+    if stage == "clean":
+        return [f"cleaners/{study.corpus.source(items['source']).kind}"]
+    if not STAGES[stage].training:
+        return []
     return [f"models/{study.model.architecture}", f"objectives/{study.pretrain.objective}"]
 
 

@@ -1,8 +1,8 @@
 """Stage ``code``: check params.yaml, and write the fingerprint of every stage's code, which DVC compares.
 
-It runs first, since all other stages depend on its files: ``code/STAGE`` for each stage, and ``code/models/NAME`` and
-``code/objectives/NAME`` for each member of the family, which dvc.yaml names by the parameter that selects it. An edit
-of comments or docstrings changes none of them.
+It runs first, since all other stages depend on its files: ``code/STAGE`` for each stage, ``code/models/NAME`` and
+``code/objectives/NAME`` for each member of the family, and ``code/cleaners/KIND`` for each kind of source, which
+dvc.yaml names by the parameter that selects it. An edit of comments or docstrings changes none of them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pipeline_src.common.paths import CODE
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import member_names
 from pipeline_src.common.yaml_files import CATALOGUE
+from pipeline_src.corpus.clean import CLEANERS
 from pipeline_src.stages import STAGES
 
 
@@ -36,7 +37,7 @@ def modules() -> dict[str, str]:
     found = {name: stage.module for name, stage in STAGES.items() if name != "code"}
     for folder in MEMBER_FOLDERS:
         found |= {f"{folder}/{name}": f"pipeline_src.{folder}.{name}" for name in member_names(folder)}
-    return found
+    return found | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
 
 
 def run() -> None:

@@ -29,7 +29,7 @@ class Stage:
         module: module of its ``run``; with all its imports it is the stage's code (``common.fingerprint``).
         help: one line.
         blocks: top-level keys of params.yaml, passed to ``run`` by name.
-        items: command-line keys of the stage's matrix, passed to ``run`` by name.
+        items: command-line keys of the stage's matrix or foreach, passed to ``run`` by name.
         options: more keys, passed to ``run`` by name if given.
         training: it trains, and gets machine.yaml as ``machine``.
     """
@@ -43,37 +43,31 @@ class Stage:
 
 
 EVERY_BLOCK = (  # of params.yaml
-    *("seed", "mask_prob", "wikipedia", "books", "corpus", "vocabulary", "examples", "word_vectors", "model"),
+    *("seed", "mask_prob", "corpus", "vocabulary", "examples", "word_vectors", "model"),
     *("pretrain", "objectives", "task_source", "tasks", "finetune", "interpretation"),
 )
 STAGES = {
     "code": Stage("pipeline_src.code", "check params.yaml; fingerprints of the stages' code"),
-    "download_wikipedia": Stage(
-        "pipeline_src.download.download_wikipedia", "fetch one part of the dump", ("wikipedia",), ("part",)
-    ),
-    "download_books": Stage("pipeline_src.download.download_books", "fetch the books", ("books",)),
+    "download": Stage("pipeline_src.download.download", "fetch the files of one source", ("corpus",), ("source",)),
     "download_tasks": Stage(
         "pipeline_src.download.download_tasks",
         "fetch or generate the task sets",
-        ("seed", "task_source", "tasks", "corpus", "wikipedia", "interpretation"),
+        ("seed", "task_source", "tasks", "corpus", "interpretation"),
     ),
-    "clean_wikipedia": Stage(
-        "pipeline_src.corpus.wikipedia.clean_wikipedia", "dump part -> clean prose (Beam)", ("wikipedia",), ("part",)
-    ),
-    "clean_books": Stage("pipeline_src.corpus.books.clean_books", "books -> clean prose", ("books",)),
+    "clean": Stage("pipeline_src.corpus.clean", "files of one source -> clean prose", ("corpus",), ("source",)),
     "train_tokenizer": Stage(
         "pipeline_src.tokenizer.train_tokenizer",
         "prose -> vocabulary",
-        ("seed", "corpus", "vocabulary", "wikipedia"),
+        ("seed", "corpus", "vocabulary"),
     ),
-    "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus", "wikipedia")),
+    "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus")),
     "build_examples": Stage(
         "pipeline_src.examples.build_examples", "token ids -> sentence pairs for both lengths", ("seed", "examples")
     ),
     "corpus_statistics": Stage(
         "pipeline_src.corpus.corpus_statistics",
         "counts of the corpus by stage; its overlap with the tasks",
-        ("seed", "tasks", "wikipedia"),
+        ("seed", "tasks", "corpus"),
     ),
     "train_word_vectors": Stage(
         "pipeline_src.pretraining.train_word_vectors", "token ids -> static word vectors", ("seed", "word_vectors")
@@ -100,7 +94,7 @@ STAGES = {
     "interpret": Stage(
         "pipeline_src.interpretation.interpret",
         "what the model learnt, compared with random weights",
-        ("seed", "wikipedia", "corpus", "model", "tasks", "finetune", "interpretation"),
+        ("seed", "corpus", "model", "tasks", "finetune", "interpretation"),
     ),
     "evaluate": Stage(
         "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")

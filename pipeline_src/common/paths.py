@@ -8,14 +8,12 @@ CODE = Path("code")  # fingerprints of the stages' code
 
 # downloads
 DOWNLOADS = Path("data/downloads")  # fetched files, kept for the next fetch
-RAW_WIKIPEDIA = Path("data/raw/wikipedia")
-RAW_BOOKS = Path("data/raw/books")
+RAW = Path("data/raw")
 TASKS = Path("data/tasks")
 START_MODEL = Path("data/start_model")  # what pretraining goes on from, in this project's layout
 
 # the corpus
 TEXT = Path("data/text")
-TEXT_BOOKS = TEXT / "books"
 VOCABULARY = Path("data/vocabulary")
 TOKENS = Path("data/tokens")
 EXAMPLES = Path("data/examples")
@@ -48,14 +46,14 @@ PRETRAIN_LOGS = LOGS / "pretrain"
 KEPT_MODEL = "kept-model"
 
 
-def raw_wikipedia(part: str) -> Path:
-    """Folder of the fetched dump of a part of Wikipedia."""
-    return RAW_WIKIPEDIA / part / "dump-files"
+def raw_files(source: str) -> Path:
+    """Folder of the fetched files of a source; those of a part are in a folder of its name there."""
+    return RAW / source / "fetched-files"
 
 
-def text_wikipedia(part: str, text: Path = TEXT) -> Path:
-    """Folder of the prose of a part of Wikipedia."""
-    return text / "wikipedia" / part / "clean-text"
+def clean_text(source: str, text: Path = TEXT) -> Path:
+    """Folder of the prose of a source."""
+    return text / source / "clean-text"
 
 
 def finetuned_model(task: str, restart: int | str) -> Path:

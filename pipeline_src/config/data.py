@@ -1,58 +1,90 @@
-"""params.yaml: ``wikipedia``, ``books``, ``corpus``, ``vocabulary``, ``examples``, ``word_vectors``."""
+"""params.yaml: ``corpus``, ``vocabulary``, ``examples``, ``word_vectors``."""
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.schema import ListedOnce, Name, Section
 
+SENTENCES = Path(__file__).parents[1] / "corpus/sentences.yaml"
+GENERAL_RULES = "und"  # ISO 639's code of an undetermined language
 # smallest vocab_size of each kind: five special tokens, and the 256 bytes of byte-level BPE
 FEWEST = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}
 
 
-class WikipediaParams(Section):
-    """The Wikipedia dump, and the filter of its articles.
+@cache
+def known_languages() -> tuple[str, ...]:
+    """Return the languages with sentence rules of their own: English, and the tables of ``corpus/sentences.yaml``."""
+    return ("en", *parse_yaml(SENTENCES.read_text(encoding="utf-8")))
+
+
+class SourceParams(Section):
+    """A source of text: what every kind has.
 
     Attributes:
-        dump: entry of ``catalogue/sources``.
+        entry: ``from`` in params.yaml: an entry of ``catalogue/sources``.
         date: date of the dump in Wikimedia's form (``20260901``), if the entry's addresses need one.
-        parts: parts of the dump, one job each, by the names in the entry's addresses.
-        min_words: articles with fewer words of prose are dropped (counted as ``too_short``).
-        beam_args: arguments of Beam's ``PipelineOptions``, such as ``["--runner=FlinkRunner"]``.
+        parts: parts of the entry, by the names in its addresses; none if it has no parts.
+        language: ISO 639 code, by whose rules sentences are split; ``und`` for the general rules. Null: that of the
+            dump or of the catalogue's entry, or else ``en``.
+        min_words: documents with fewer words are dropped (counted as ``too_short``).
     """
 
-    dump: Name
+    model_config = ConfigDict(populate_by_name=True)
+
+    entry: Name = Field(alias="from")
     date: str | None = Field(default=None, pattern=r"^\d{8}$")
-    parts: Annotated[tuple[Name, ...], ListedOnce] = Field(min_length=1)
+    parts: Annotated[tuple[Name, ...], ListedOnce] = ()
+    language: str | None = None
     min_words: int = Field(default=0, ge=0, le=1_000_000_000)
-    beam_args: tuple[str, ...] = ()
 
     @field_validator("date", mode="before")
     @classmethod
     def _date_as_text(cls, value: object) -> object:
         return str(value) if isinstance(value, int) else value
 
+    @field_validator("language")
+    @classmethod
+    def _known_language(cls, language: str | None) -> str | None:
+        if language not in (None, GENERAL_RULES, *known_languages()):
+            raise ValueError(
+                f"no sentence rules for this language; there are {', '.join(known_languages())}, and {GENERAL_RULES} "
+                "for the general rules, without abbreviations"
+            )
+        return language
 
-class BooksParams(Section):
-    """The books, and their filter.
+
+class WikipediaParams(SourceParams):
+    """A dump of a Wikipedia; every article is a document.
 
     Attributes:
-        source: entry of ``catalogue/sources``.
-        min_words: shorter books are dropped (counted as ``too_short``).
-        sentences_per_document: lines per document of a file with one sentence per line and no book boundaries
+        beam_args: arguments of Beam's ``PipelineOptions``, such as ``["--runner=FlinkRunner"]``.
+    """
+
+    kind: Literal["wikipedia"] = "wikipedia"
+    beam_args: tuple[str, ...] = ()
+
+
+class FilesParams(SourceParams):
+    """Files of text.
+
+    Attributes:
+        sentences_per_document: lines per document of a file with one sentence per line and no boundaries of documents
             (BookCorpus as distributed).
         encoding: Python's name of the text files' encoding, such as ``cp1252``; null detects it.
         undecodable: a file that is no text, or of unknown encoding: ``drop`` counts it and logs the reason; ``error``
             ends the stage.
         text_column: name of the text's column in JSONL and Parquet.
-        near_duplicates: Jaccard similarity of the 5-word shingles from which a book counts as a copy of an earlier one
+        near_duplicates: Jaccard similarity of the 5-word shingles from which a text counts as a copy of an earlier one
             and is dropped; null drops only exact copies.
     """
 
-    source: Name
-    min_words: int = Field(default=0, ge=0, le=1_000_000_000)
     sentences_per_document: int = Field(default=1000, ge=2, le=10_000_000)
     encoding: str | None = None
     undecodable: Literal["drop", "error"] = "drop"
@@ -60,15 +92,43 @@ class BooksParams(Section):
     near_duplicates: float | None = Field(default=0.8, gt=0, le=1)
 
 
+class BooksParams(FilesParams):
+    """Books: boilerplate is removed, and a long book becomes several documents, cut at its headings."""
+
+    kind: Literal["books"] = "books"
+
+
+class TextParams(FilesParams):
+    """Any text: a document is a file, or a row of JSONL or Parquet, whole and with all of its paragraphs."""
+
+    kind: Literal["text"] = "text"
+
+
+AnySource = Annotated[WikipediaParams | BooksParams | TextParams, Field(discriminator="kind")]
+
+
 class CorpusParams(Section):
-    """The validation set.
+    """The sources of text, and the validation set.
 
     Attributes:
+        sources: name -> source; all stages read them in the order of their names.
         validation: fraction of documents (up to 0.5) that no training stage sees; the validation loss is measured on
             them.
     """
 
+    sources: dict[Name, AnySource] = Field(min_length=1)
     validation: float = Field(default=0.01, gt=0, le=0.5)
+
+    def source(self, name: str) -> AnySource:
+        """Return a source.
+
+        Raises:
+            PipelineError: there is none of that name.
+        """
+        if name not in self.sources:
+            known = ", ".join(sorted(self.sources))
+            raise PipelineError("no such source", name, where="corpus.sources in params.yaml", hint=f"name {known}")
+        return self.sources[name]
 
 
 class VocabularyParams(Section):
@@ -138,6 +198,10 @@ class ExamplesParams(Section):
         pair_objective: what is predicted of two segments. ``nsp``: B follows A, or is of another document (the paper,
             section 3.1); ``sop``: B follows A, or A follows B (ALBERT, Lan et al. 2020, section 3.1); ``none``: single
             segments of full sentences, for MLM alone ("No NSP" of the paper, section 5.1).
+        weights: source -> its share of the training examples, in any unit; for all sources, or null. A source that is
+            short repeats, with other pairs and masks; one that is long is thinned.
+        temperature: instead of weights: shares proportional to the sources' training tokens to this power; 0.7 in
+            multilingual BERT, 1 for shares by size.
     """
 
     max_seq_length: Lengths
@@ -145,6 +209,16 @@ class ExamplesParams(Section):
     short_seq_prob: float = Field(default=0.1, ge=0, le=1)
     random_next_prob: float = Field(default=0.5, ge=0, le=1)
     pair_objective: Literal["nsp", "sop", "none"] = "nsp"
+    weights: dict[Name, Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]] | None = None
+    temperature: float | None = Field(default=None, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _one_kind_of_share(self) -> ExamplesParams:
+        if self.weights is not None and self.temperature is not None:
+            raise ValueError("weights and temperature both give shares; set one of them to null")
+        if self.weights is not None and not sum(self.weights.values()):
+            raise ValueError(f"weights sum to nothing ({self.weights}); give at least one source a weight above 0")
+        return self
 
 
 class WordVectorsParams(Section):

@@ -75,6 +75,8 @@ def check_block(block: type[B], raw: dict[str, Any], path: str | Path, complete:
         if each not in unknown:
             given = "" if isinstance(each["input"], dict) else f" = {shown(each['input'])}"
             key = _dotted(each) or f"the {block.__name__.lower()}"
+            if each["type"] == "union_tag_invalid":
+                given = f" = {shown(each['ctx']['tag'])}"
             found.append(("value not allowed", f"{key}{given}", each["msg"].removeprefix("Value error, ")))
     if not found:
         return checked
@@ -99,14 +101,22 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
 
     params.yaml must have every key: this package is no stage's code, and DVC compares the values that are written, so
     that a change of a silent default would make nothing stale. Sections made in Python may leave keys out, and so may
-    the entries of a mapping, such as ``finetune.per_task``.
+    the entries of ``finetune.per_task``.
     """
-    for name, field in block.model_fields.items():
-        key = f"{prefix}{name}"
+    for attribute, field in block.model_fields.items():
+        name = field.alias or attribute
+        key, value = f"{prefix}{name}", values.get(name)
         if name not in values:
             yield MissingKey(key, None if field.is_required() else _spelled(field.get_default()))
-        elif (inner := _inner_block(field.annotation)) is not None and isinstance(values[name], Mapping):
-            yield from missing_keys(inner, values[name], f"{key}.")
+        elif isinstance(value, Mapping):
+            if inner := _inner_block(field.annotation):
+                yield from missing_keys(inner, value, f"{key}.")
+            kinds = _kinds(field.annotation)
+            for entry, written in value.items() if kinds else ():
+                if isinstance(written, Mapping) and "kind" not in written:
+                    yield MissingKey(f"{key}.{entry}.kind", None)
+                elif isinstance(written, Mapping) and written["kind"] in list(kinds):
+                    yield from missing_keys(kinds[written["kind"]], written, f"{key}.{entry}.")
 
 
 def _inner_block(annotation: Any) -> type[Section] | None:
@@ -118,17 +128,40 @@ def _inner_block(annotation: Any) -> type[Section] | None:
     return None
 
 
+def _kinds(annotation: Any) -> dict[str, type[Section]]:
+    """Return the sections that a mapping's values may be, by their ``kind``; empty for other types."""
+    found, waiting = {}, list(get_args(annotation)[1:]) if get_origin(annotation) is dict else []
+    while waiting:
+        each = waiting.pop()
+        if not isinstance(each, type) or not issubclass(each, Section):
+            waiting += get_args(each)
+        elif "kind" in each.model_fields:
+            found[each.model_fields["kind"].default] = each
+    return found
+
+
 def _spelled(value: Any) -> str:
     return json.dumps(value.model_dump(mode="json") if isinstance(value, Section) else value)
 
 
 def _dotted(mistake: ErrorDetails) -> str:
-    return ".".join(str(step) for step in mistake["loc"])
+    location = mistake["loc"]
+    if location[:2] == ("corpus", "sources"):  # then the source's name, and its kind, which is no key
+        location = (*location[:3], *location[4:])
+    if mistake["type"].startswith("union_tag"):
+        location = (*location, "kind")
+    return ".".join(map(str, location))
 
 
 def _siblings(outer: type[Section], location: tuple[int | str, ...]) -> list[str]:
     block: type[Section] | None = outer
-    for step in location[:-1]:
+    steps = iter(location[:-1])
+    for step in steps:
         field = block.model_fields.get(str(step)) if block else None
-        block = _inner_block(field.annotation) if field else None
-    return list(block.model_fields if block else ()) or ["the keys of a preset"]
+        if field and (kinds := _kinds(field.annotation)):
+            next(steps, None)  # the entry's name, before its kind
+            block = kinds.get(str(next(steps, None)))
+        else:
+            block = _inner_block(field.annotation) if field else None
+    names = [field.alias or name for name, field in block.model_fields.items()] if block else []
+    return names or ["the keys of a preset"]

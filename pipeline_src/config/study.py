@@ -14,11 +14,9 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.registry import architecture_spec, member_names, objective_spec
 from pipeline_src.common.yaml_files import MODELS, SOURCES, TASK_SPECS, entry_names
 from pipeline_src.config.data import (
-    BooksParams,
     CorpusParams,
     ExamplesParams,
     VocabularyParams,
-    WikipediaParams,
     WordVectorsParams,
 )
 from pipeline_src.config.finetune import FinetuneParams
@@ -43,8 +41,6 @@ class Study(Section):
 
     seed: int = Field(ge=0, lt=2**31)
     mask_prob: float = Field(gt=0, lt=1)
-    wikipedia: WikipediaParams
-    books: BooksParams
     corpus: CorpusParams
     vocabulary: VocabularyParams
     examples: ExamplesParams
@@ -75,11 +71,23 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _sources_are_there(self) -> Study:
-        for key, name in (("wikipedia.dump", self.wikipedia.dump), ("books.source", self.books.source)):
-            if name not in (known := entry_names(SOURCES)):
+        for name, source in self.corpus.sources.items():
+            if source.entry not in (known := entry_names(SOURCES)):
                 raise ValueError(
-                    f"{key} names no file of {SOURCES}: {name!r}; there are {', '.join(known)}. {OWN_ENTRIES}"
+                    f"corpus.sources.{name}.from names no file of {SOURCES}: {source.entry!r}; there are "
+                    f"{', '.join(known)}. {OWN_ENTRIES}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _every_source_has_a_weight(self) -> Study:
+        weights, sources = self.examples.weights, self.corpus.sources
+        if weights is not None and weights.keys() != sources.keys():
+            odd = ", ".join(sorted(weights.keys() ^ sources.keys()))
+            raise ValueError(
+                f"examples.weights ({', '.join(weights)}): give each source of corpus.sources a weight "
+                f"({', '.join(sources)}), 0 to leave it out, or none at all; not in both: {odd}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ as there are examples, before any training.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,13 @@ from tokenizers import Tokenizer
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.common.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
-from pipeline_src.config.data import WikipediaParams
+from pipeline_src.config.data import CorpusParams
 from pipeline_src.corpus.contamination import Words, end_to_end, measure_overlap
 from pipeline_src.corpus.documents import (
     COUNTS,
     Document,
     ShardSlice,
     corpus_folders,
-    corpus_label,
     few_validation_documents,
     read_manifest,
     read_slice,
@@ -42,14 +41,13 @@ MOST_UNKNOWN = 10  # templates whose words would bring most sentences back
 FEWEST, MOST = 40, 90  # words of a passage, if a document has as many
 
 
-def sample_passages(folders: Sequence[Path], root: Path, seed: int) -> list[dict[str, Any]]:
-    """Return cleaned passages, in turn from the books and each part of Wikipedia, keyed by the seed.
+def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, Any]]:
+    """Return cleaned passages, in turn from each source, keyed by the seed.
 
     Only the documents shown are read.
 
     Args:
-        folders: the corpus folders below ``root``.
-        root: ``data/text``.
+        folders: source -> its corpus folder.
         seed: the study's.
 
     Returns:
@@ -59,12 +57,11 @@ def sample_passages(folders: Sequence[Path], root: Path, seed: int) -> list[dict
         PipelineError: a shard is missing or damaged.
     """
     passages: dict[str, dict[str, Any]] = {}
-    shards = {folder: [part for part in slice_shards(folder) if part.bytes] for folder in folders}
-    filled = [folder for folder in folders if shards[folder]]
+    shards = {name: [part for part in slice_shards(folder) if part.bytes] for name, folder in folders.items()}
+    filled = [name for name in folders if shards[name]]
     for turn in range(PASSAGES if filled else 0):
-        folder = filled[turn % len(filled)]
-        document = _document_at(shards[folder], derive_seed(seed, "passage", turn))
-        name = corpus_label(folder, root)
+        name = filled[turn % len(filled)]
+        document = _document_at(shards[name], derive_seed(seed, "passage", turn))
         passages.setdefault(
             document.id, {"part": name, "id": document.id, "title": document.title} | _passage(document)
         )
@@ -99,27 +96,27 @@ ROWS = 1 << 20  # of a sample index, read together
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
 
 
-def run(*, seed: int, tasks: tuple[str, ...], wikipedia: WikipediaParams) -> None:
+def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
     """Read the outputs of the corpus stages and the tasks made from Wikipedia; write ``results/corpus.json``.
 
     Raises:
         PipelineError: a manifest, a shard, a sample index or a task file is missing or malformed.
     """
-    folders = corpus_folders(TEXT, wikipedia.parts)
-    write_json(CORPUS, corpus_statistics(wikipedia.parts, tasks) | {"passages": sample_passages(folders, TEXT, seed)})
+    passages = sample_passages(corpus_folders(TEXT, corpus.sources), seed)
+    write_json(CORPUS, corpus_statistics(corpus.sources, tasks) | {"passages": passages})
 
 
-def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, Any]:
+def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:
     """Return the counts of all corpus stages, the templates that cost most sentences, and the overlap.
 
     Args:
-        parts: parts of Wikipedia in params.yaml.
+        sources: names of the sources in params.yaml.
         tasks: tasks of the study, of which those made from Wikipedia are used.
 
     Raises:
         PipelineError: a manifest, a sample index or a task file is missing or malformed.
     """
-    folders = _folders(parts)
+    folders = corpus_folders(TEXT, sources)
     counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}
     tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
     tokenizer = load_tokenizer(VOCABULARY)
@@ -137,12 +134,8 @@ def corpus_statistics(parts: Sequence[str], tasks: Sequence[str]) -> dict[str, A
     }
 
 
-def _folders(parts: Sequence[str]) -> dict[str, Path]:
-    return {corpus_label(folder, TEXT): folder for folder in corpus_folders(TEXT, parts)}
-
-
 def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
-    """One corpus part: documents, words, bytes, drops by reason; sentences and tokens of each split."""
+    """One source: documents, words, bytes, drops by reason; sentences and tokens of each split."""
     manifest = read_manifest(folder, COUNTS)
     part = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
     part["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}

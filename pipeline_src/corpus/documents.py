@@ -1,6 +1,6 @@
 """Documents on disk: one JSON object per line, in shards, with a manifest that is written last.
 
-``data/text/<corpus>/`` holds ``<shard>.jsonl`` files and ``manifest.json``. Every stage after the cleaning ones
+``data/text/<source>/clean-text/`` holds ``<shard>.jsonl`` files and ``manifest.json``. Every stage after ``clean``
 reads documents through :func:`read_documents`, in the order of the shards' names.
 """
 
@@ -18,8 +18,9 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, misfit, read_json, write_json
-from pipeline_src.common.paths import text_wikipedia
+from pipeline_src.common.paths import clean_text
 
+ENGLISH = "en"  # the language of a source that nothing states
 FEW = 10  # validation documents of a source, below which its figures say little
 SLICE = 32 << 20  # bytes of a shard that one process reads at a time
 COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}  # keys of a manifest of a cleaned corpus
@@ -81,17 +82,24 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
     return manifest
 
 
-def read_source(raw: Path) -> list[dict[str, str]]:
-    """Return name, title, licence, citation and, if known, language of raw data, as its download wrote them."""
-    path = raw / "source.json"
-    if not path.exists():
-        return []
-    about = read_json(path)
-    if not isinstance(about, dict):
-        raise PipelineError("not a record of a source", path, hint=f"take it away, or {HINT}")
-    known = {"name": "name", "title": "description", "licence": "licence", "citation": "citation"}
-    language = {"language": str(about["language"])} if about.get("language") else {}
-    return [{key: str(about.get(said, "unknown")) for key, said in known.items()} | language]
+def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Return name, title, licence, citation and, if known, language of a source's files, as its download wrote them.
+
+    Args:
+        raw: folder of the source's files.
+        parts: its parts, each with a record of its own.
+    """
+    origins = []
+    for path in [raw / part / "source.json" for part in parts or ("",)]:
+        if not path.exists():
+            continue
+        about = read_json(path)
+        if not isinstance(about, dict):
+            raise PipelineError("not a record of a source", path, hint=f"take it away, or {HINT}")
+        known = {"name": "name", "title": "description", "licence": "licence", "citation": "citation"}
+        language = {"language": str(about["language"])} if about.get("language") else {}
+        origins.append({key: str(about.get(said, "unknown")) for key, said in known.items()} | language)
+    return origins
 
 
 def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
@@ -99,29 +107,17 @@ def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType
     return read_json(Path(folder) / "manifest.json", {**MANIFEST, **more})
 
 
-def corpus_folders(root: str | Path, parts: Sequence[str]) -> list[Path]:
-    """Return the corpus folders below ``root`` in the order of all stages: books, then the listed parts of Wikipedia.
+def corpus_folders(root: str | Path, sources: Iterable[str]) -> dict[str, Path]:
+    """Return the folder of each source below ``root``, by the source's name, in the order of all stages: by name.
 
-    Folders of parts that are no longer in params.yaml are not read.
+    Folders of sources that are no longer in params.yaml are not read.
     """
-    root = Path(root)
-    return [root / "books", *(text_wikipedia(part, root) for part in sorted(parts))]
+    return {name: clean_text(name, Path(root)) for name in sorted(sources)}
 
 
-def corpus_languages(folders: Sequence[Path]) -> dict[Path, str]:
-    """Return the language of each of :func:`corpus_folders`, '' if unknown; books that state none have Wikipedia's."""
-    stated = {folder: read_manifest(folder).get("language") or "" for folder in folders}
-    return {folder: language or stated[folders[-1]] for folder, language in stated.items()}
-
-
-def corpus_name(folder: Path, root: Path) -> str:
-    """Return the name of a corpus folder below ``root``: ``books`` or ``wikipedia/PART``."""
-    return "/".join(folder.relative_to(root).parts[:2])
-
-
-def corpus_label(folder: Path, root: Path) -> str:
-    """Return its name in tables and the report: ``books`` or ``wikipedia-PART``."""
-    return corpus_name(folder, root).replace("/", "-")
+def language_of(folder: Path) -> str:
+    """Return the language of a corpus folder, '' if its manifest states none."""
+    return read_manifest(folder).get("language") or ""
 
 
 @dataclass(frozen=True)
@@ -189,18 +185,13 @@ def read_documents(folder: str | Path) -> Iterator[Document]:
 
 
 def few_validation_documents(parts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, int]:
-    """Return the number of validation documents of each source, ``books`` or ``wikipedia``, with fewer than ten.
+    """Return the number of validation documents of each source with fewer than ten.
 
     Args:
-        parts: split -> label of a corpus -> counts of its documents; sources without documents are left out.
+        parts: split -> source -> counts of its documents; sources without documents are left out.
     """
-    kept: dict[str, Counter[str]] = {}
-    for split, corpora in parts.items():
-        kept[split] = Counter()
-        for label, counts in corpora.items():
-            kept[split][label.partition("-")[0]] += counts["documents"]
-    validation = kept["validation"]
-    return {source: validation[source] for source, count in kept["train"].items() if count and validation[source] < FEW}
+    found = {source: parts["validation"][source]["documents"] for source in parts["train"]}
+    return {source: few for source, few in found.items() if few < FEW and parts["train"][source]["documents"]}
 
 
 def in_validation_split(document_id: str, seed: int, share: float) -> bool:

@@ -196,22 +196,26 @@ def load_source(folder: str, name: str) -> Source:
         ) from None
 
 
-def resolve(name: str, source: Source, *, date: str | None = None, part: str | None = None) -> Source:
+def resolve(
+    name: str, source: Source, *, date: str | None = None, part: str | None = None, where: str = "corpus.sources"
+) -> Source:
     """Fill ``{date}``, ``{part}``, ``{path}`` and the named groups of the part into every path and address.
 
-    The description may have them too, except ``{path}``.
+    The description may have them too, except ``{path}``. ``where`` is the source in params.yaml.
 
     Raises:
         PipelineError: the part is not one of this entry's, or a date is needed and there is none.
     """
     values = {} if date is None else {"date": date}
+    if source.part is None and part is not None:
+        raise PipelineError(f"{name} has no parts", part, where=f"{where}.parts in params.yaml", hint="set it to []")
     if source.part is not None:
         found = re.fullmatch(source.part, part or "")
         if found is None:
             raise PipelineError(
-                f"{name} has no such part",
+                f"{name} has no such part" if part else f"{name} needs its parts named",
                 part,
-                where="wikipedia.parts in params.yaml",
+                where=f"{where}.parts in params.yaml",
                 hint=f"name parts like {source.part_example} (regular expression: {source.part})",
             )
         values |= {"part": found[0], **found.groupdict()}
@@ -224,7 +228,7 @@ def resolve(name: str, source: Source, *, date: str | None = None, part: str | N
                     f"{name} needs a {key}",
                     text,
                     where="params.yaml",
-                    hint=f"set wikipedia.{key}, such as 20260901 for the dump of that day",
+                    hint=f"set {where}.{key}, such as 20260901 for the dump of that day",
                 )
             return known[key]
 

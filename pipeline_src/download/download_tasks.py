@@ -10,7 +10,7 @@ from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import TASKS, TEXT
 from pipeline_src.common.progress import log
 from pipeline_src.common.yaml_files import TASK_SOURCES, TASK_SPECS
-from pipeline_src.config.data import CorpusParams, WikipediaParams
+from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.download import from_corpus, mrpc
 from pipeline_src.download.catalogue import Source, load_source, resolve
@@ -34,7 +34,6 @@ def run(
     task_source: str,
     tasks: Sequence[str],
     corpus: CorpusParams,
-    wikipedia: WikipediaParams,
     interpretation: InterpretationParams,
 ) -> None:
     """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``.
@@ -44,7 +43,7 @@ def run(
         task_source: ``synthetic`` or ``official``. With both, a task whose source has only files on this machine comes
             from there, and one made from the corpus (``from_corpus``) from ``data/text``.
         tasks: names of tasks.
-        corpus, wikipedia: the validation split and the parts of the corpus.
+        corpus: the validation split and the sources of text.
         interpretation: has the sets of minimal pairs, which are fetched too.
 
     Raises:
@@ -55,7 +54,7 @@ def run(
         for name, source in fetched_sources(task_source, tasks, interpretation.pair_sets).items()
     }
     made = [task for task in tasks if task in from_corpus.RULES]
-    texts = read_texts(TEXT, wikipedia.parts, seed, corpus.validation) if made else {}
+    texts = read_texts(TEXT, corpus.sources, seed, corpus.validation) if made else {}
     with atomic_directory(TASKS) as folder:
         for name, (source, files) in obtained.items():
             place(name, source, files, folder / name, ARRANGE.get(name))

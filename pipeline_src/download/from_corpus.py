@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,22 +22,21 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.corpus.documents import (
     corpus_folders,
-    corpus_languages,
-    corpus_name,
     in_validation_split,
+    language_of,
     read_documents,
 )
 from pipeline_src.corpus.sentences import split_sentences
 
 SPLITS = ("train", "dev")
-MOST = {"train": 800, "dev": 200}  # first documents of each corpus, so that little is read
+MOST = {"train": 800, "dev": 200}  # first documents of each source, so that little is read
 WORDS = range(5, 21)  # words of a sentence that is used
 _WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True)
 class Text:
-    """One document: its id, its corpus, and its paragraphs as sentences."""
+    """One document: its id, its source, and its paragraphs as sentences."""
 
     id: str
     corpus: str
@@ -67,17 +66,17 @@ def words_of(sentence: str) -> list[str]:
     return _WORD.findall(sentence)
 
 
-def read_texts(root: Path, parts: Sequence[str], seed: int, validation: float) -> dict[str, list[Text]]:
-    """Return the first documents of each corpus: ``train`` of the training split, ``dev`` of the validation split.
+def read_texts(root: Path, sources: Iterable[str], seed: int, validation: float) -> dict[str, list[Text]]:
+    """Return the first documents of each source: ``train`` of the training split, ``dev`` of the validation split.
 
     Args:
         root: ``data/text``.
-        parts: parts of Wikipedia.
+        sources: names of the sources.
         seed, validation: decide the split.
     """
     texts: dict[str, list[Text]] = {split: [] for split in SPLITS}
-    for folder, language in corpus_languages(corpus_folders(root, parts)).items():
-        left, corpus = dict(MOST), corpus_name(folder, root)
+    for corpus, folder in corpus_folders(root, sources).items():
+        left, language = dict(MOST), language_of(folder)
         for document in read_documents(folder):
             split = SPLITS[in_validation_split(document.id, seed, validation)]
             if left[split]:

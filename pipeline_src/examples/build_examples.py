@@ -2,16 +2,17 @@
 
 ``data/examples/<phase>/<split>.npy`` is a table of examples (``SAMPLE_INDEX``), by document and pass: the start of
 their segments in the split's token store, the lengths, and the label of the pair. Masks are not stored: they are
-sampled when a batch is loaded.
+sampled when a batch is loaded. With shares of the sources (``shares.py``), they are by source, document and pass.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import IO, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import ExamplesParams
 from pipeline_src.examples.pairs import PairRules, document_pairs
-from pipeline_src.examples.token_store import SAMPLE_INDEX, SPLITS, TokenStore
+from pipeline_src.examples.shares import mix, shares_are_set, wanted_shares
+from pipeline_src.examples.token_store import SPLITS, TokenStore, write_sample_index
 
 TOKENS_AT_ONCE = 1 << 24  # tokens of the documents processed together; some hundred MB of memory
 
@@ -32,12 +34,15 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
     """Read ``data/tokens``, write ``data/examples/{phase1,phase2}``.
 
     Raises:
-        PipelineError: a split gives no pairs.
+        PipelineError: a split gives no pairs, or a source has too little text for its share.
     """
-    written = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}})
+    counted = {"parts": {"train": {str: {"documents": int, "tokens": int}}}} if shares_are_set(examples) else {}
+    written = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}, **counted})
+    of_sources = written["parts"]["train"] if counted else {}
+    shares = wanted_shares(examples, {source: counts["tokens"] for source, counts in of_sources.items()})
     num_special = written["marks"]["single" if examples.pair_objective == "none" else "pair"]
     manifest: dict[str, Any] = {"pairs": examples.pair_objective}
-    with atomic_directory(EXAMPLES) as folder:
+    with atomic_directory(EXAMPLES) as folder, TemporaryDirectory(dir=folder, prefix=".") as scratch:
         for phase, length in examples.max_seq_length.model_dump().items():
             (folder / phase).mkdir()
             manifest[phase] = {"length": length, "sha256": {}}
@@ -45,8 +50,19 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
                 length, examples.short_seq_prob, examples.random_next_prob, examples.pair_objective, num_special
             )
             for split in SPLITS:
-                passes = examples.dupe_factor if split == "train" else 1
-                blocks = draw_samples(TOKENS, split, seed, phase, passes, rules)
+                store = TokenStore(TOKENS, split)
+                if split == "train" and shares:
+                    documents = {source: counts["documents"] for source, counts in of_sources.items()}
+                    draw = partial(_draw_source, _by_source(store, documents), seed, phase, rules)
+                    mixture = mix(shares, examples.dupe_factor, draw, seed, PHASE_KEYS[phase], Path(scratch))
+                    manifest[phase]["sources"] = mixture.counts()
+                    for source, mixed in mixture.sources.items():
+                        log.info("%s, %s: %s", phase, source, mixed)
+                    blocks = mixture.blocks()
+                else:
+                    blocks = draw_samples(
+                        store, pass_keys(seed, phase, examples.dupe_factor if split == "train" else 1), rules, phase
+                    )
                 count, digest = write_sample_index(folder / phase / f"{split}.npy", blocks)
                 if not count:
                     raise PipelineError("no sentence pairs", f"{phase}, {split}", where=TOKENS, hint="give more text")
@@ -56,49 +72,48 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
         write_json(folder / "manifest.json", manifest)
 
 
+def pass_keys(seed: int, phase: str, passes: int, *source: str) -> list[int]:
+    """Return the key of the random numbers of each pass over the text, or over that of one source."""
+    return [derive_seed(seed, "pairs", PHASE_KEYS[phase], number, *source) for number in range(passes)]
+
+
+def _by_source(store: TokenStore, documents: Mapping[str, int]) -> dict[str, TokenStore]:
+    """Return the documents of each source, which lie end to end in the store."""
+    ends = pairwise(accumulate(documents.values(), initial=0))
+    return {source: store.of_documents(*of_source) for source, of_source in zip(documents, ends, strict=True)}
+
+
+def _draw_source(
+    stores: Mapping[str, TokenStore], seed: int, phase: str, rules: PairRules, source: str, passes: int
+) -> Iterator[np.ndarray]:
+    return draw_samples(stores[source], pass_keys(seed, phase, passes, source), rules, f"{phase}, {source}")
+
+
 def draw_samples(
-    tokens: Path, split: str, seed: int, phase: str, passes: int, rules: PairRules, workers: int | None = None
+    store: TokenStore, streams: Sequence[int], rules: PairRules, label: str, workers: int | None = None
 ) -> Iterator[np.ndarray]:
     """Yield the examples of every document in every pass, in order, in blocks of dtype ``SAMPLE_INDEX``.
 
-    Random numbers are keyed by (seed, phase, pass, document, example): they are the same for any number of workers
-    and shards.
+    Random numbers are keyed by (pass, document, example): they are the same for any number of workers and shards.
+
+    Args:
+        store: the documents.
+        streams: see :func:`pass_keys`.
+        rules: parameters of the phase.
+        label: shown with the progress.
+        workers: processes; None for as many as there are cores.
     """
-    store = TokenStore(tokens, split)
-    starts = store.sentences[store.documents]  # first token of each document, and the number of tokens
-    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), TOKENS_AT_ONCE), len(store.ids)])).tolist()
+    starts = store.sentences[store.documents]  # first token of each document, and the end of the last one
+    edges = np.unique(np.searchsorted(starts, [*range(starts[0], starts[-1], TOKENS_AT_ONCE), starts[-1]])).tolist()
     blocks = list(zip(edges, edges[1:], strict=False))
-    streams = [derive_seed(seed, "pairs", PHASE_KEYS[phase], number) for number in range(passes)]
     if len(blocks) == 1:
         workers = 1  # starting processes would take longer than the work
     draw = partial(_draw_block, store, rules, streams)
-    with Progress(f"pairing sentences, {phase}", len(store), "document") as progress:
+    with Progress(f"pairing sentences, {label}", len(store), "document") as progress:
         for (first, stop), rows in zip(blocks, map_in_order(draw, blocks, workers), strict=True):
             progress.advance(stop - first)
             yield rows
 
 
-def _draw_block(store: TokenStore, rules: PairRules, streams: list[int], block: tuple[int, int]) -> np.ndarray:
+def _draw_block(store: TokenStore, rules: PairRules, streams: Sequence[int], block: tuple[int, int]) -> np.ndarray:
     return document_pairs(store, *block, rules, streams)
-
-
-def write_sample_index(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, str]:
-    """Write blocks of rows as one .npy file without holding them; return the number of rows and their sha256.
-
-    numpy reserves space in the header for any number of rows, so it is rewritten when their number is known.
-    """
-    count, digest = 0, hashlib.sha256()
-    with open(path, "wb") as file:
-        _write_header(file, count)
-        for rows in blocks:
-            file.write(rows.tobytes())
-            digest.update(rows.tobytes())
-            count += len(rows)
-        file.seek(0)
-        _write_header(file, count)
-    return count, digest.hexdigest()
-
-
-def _write_header(file: IO[bytes], rows: int) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(SAMPLE_INDEX), "fortran_order": False, "shape": (rows,)}
-    np.lib.format.write_array_header_1_0(file, header)

@@ -8,9 +8,12 @@ through memory maps, so that a corpus of any size takes no memory.
 
 from __future__ import annotations
 
+import copy
+import hashlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -106,7 +109,7 @@ class TokenStore:
 
     def __init__(self, folder: str | Path, split: str, checked: bool = False) -> None:
         self.folder = folder = Path(folder)
-        self._split = split
+        self._split, self._range = split, slice(None)
         row = read_json(folder / "manifest.json", {"splits": {split: ROW}})["splits"][split]
         if row["id_type"] not in (id_type(1).name, id_type(1 << 17).name):
             raise PipelineError("not a type of ids", shown(row["id_type"]), where=folder, hint=HINT)
@@ -118,7 +121,13 @@ class TokenStore:
             _check_offsets(self.documents, row["sentences"], _path(folder, split, "documents"))
 
     def __reduce__(self) -> tuple[Any, ...]:  # another process maps the files itself
-        return TokenStore, (self.folder, self._split, True)
+        return _reopen, (self.folder, self._split, self._range)
+
+    def of_documents(self, first: int, stop: int) -> TokenStore:
+        """Return these documents alone; ``ids`` and ``sentences`` stay those of all."""
+        part = copy.copy(self)
+        part.documents, part._range = self.documents[first : stop + 1], slice(first, stop + 1)
+        return part
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -132,6 +141,12 @@ class TokenStore:
             check_ids(some, vocab_size, self.folder)
             total += np.bincount(some, minlength=vocab_size)
         return total
+
+
+def _reopen(folder: Path, split: str, documents: slice) -> TokenStore:
+    store = TokenStore(folder, split, checked=True)
+    store.documents, store._range = store.documents[documents], documents
+    return store
 
 
 def check_ids(ids: np.ndarray, vocab_size: int | None, where: object) -> None:
@@ -199,3 +214,25 @@ def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
                 where=path, hint=hint,
             )  # fmt: skip
     return rows
+
+
+def write_sample_index(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, str]:
+    """Write blocks of rows as one .npy file without holding them; return the number of rows and their sha256.
+
+    numpy reserves space in the header for any number of rows, so it is rewritten when their number is known.
+    """
+    count, digest = 0, hashlib.sha256()
+    with open(path, "wb") as file:
+        _write_header(file, count)
+        for rows in blocks:
+            file.write(rows.tobytes())
+            digest.update(rows.tobytes())
+            count += len(rows)
+        file.seek(0)
+        _write_header(file, count)
+    return count, digest.hexdigest()
+
+
+def _write_header(file: IO[bytes], rows: int) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(SAMPLE_INDEX), "fortran_order": False, "shape": (rows,)}
+    np.lib.format.write_array_header_1_0(file, header)

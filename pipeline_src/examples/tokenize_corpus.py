@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -16,14 +17,13 @@ from pipeline_src.common.files import atomic_directory, hash_file, write_json
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import TEXT, TOKENS, VOCABULARY
 from pipeline_src.common.progress import Progress, log
-from pipeline_src.config.data import CorpusParams, WikipediaParams
+from pipeline_src.config.data import CorpusParams
 from pipeline_src.corpus.documents import (
     ShardSlice,
     corpus_folders,
-    corpus_label,
-    corpus_languages,
     few_validation_documents,
     in_validation_split,
+    language_of,
     read_manifest,
     read_slice,
     slice_shards,
@@ -35,17 +35,17 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates
 
 
-def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
+def run(*, seed: int, corpus: CorpusParams) -> None:
     """Read ``data/text`` and ``data/vocabulary``, write ``data/tokens``.
 
     Raises:
-        PipelineError: a split, or the validation split of books or Wikipedia, ends up without a document.
+        PipelineError: a split, or the validation split of a source, ends up without a document.
     """
     tokenizer = load_tokenizer(VOCABULARY)  # raises before any process starts
     templates = read_templates(tokenizer)
-    folders = corpus_folders(TEXT, wikipedia.parts)
-    slices = [slice_shards(text) for text in folders]
-    languages = corpus_languages(folders)
+    folders = corpus_folders(TEXT, corpus.sources)
+    slices = {source: slice_shards(text) for source, text in folders.items()}
+    languages = {source: language_of(text) for source, text in folders.items()}
     parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
     dropped: Counter[str] = Counter()
     encode = partial(
@@ -53,14 +53,14 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
         seed=seed, validation=corpus.validation,
     )  # fmt: skip
     encoded = map_in_order(
-        encode, ((part, languages[text]) for text, of_text in zip(folders, slices, strict=True) for part in of_text)
+        encode, ((part, languages[source]) for source, of_source in slices.items() for part in of_source)
     )
-    total = sum(part.bytes for of_text in slices for part in of_text)
+    total = sum(part.bytes for of_source in slices.values() for part in of_source)
     with atomic_directory(TOKENS) as folder, Progress("encoding", total, "B") as progress:
         writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size()) for split in SPLITS}
-        for text, of_text in zip(folders, slices, strict=True):
+        for source, of_source in slices.items():
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
-            for part, (documents, lost) in zip(of_text, encoded, strict=False):
+            for part, (documents, lost) in zip(of_source, encoded, strict=False):
                 for split, of_split in documents.items():
                     writers[split].add(*of_split)
                 dropped.update(lost)
@@ -68,7 +68,7 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
             for split, writer in writers.items():
                 counts = Counter(writer.counts)
                 counts.subtract(before[split])
-                parts[split][corpus_label(text, TEXT)] = counts
+                parts[split][source] = counts
         splits = {split: writer.close() for split, writer in writers.items()}
         for split, counted in splits.items():
             if not counted["documents"]:
@@ -87,7 +87,7 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
             "marks": {"single": templates.single.size, "pair": templates.pair.size},  # of one example
             "parts": parts,
             "dropped": dict(dropped),
-            "sources": _sources(folders),
+            "sources": _origins(folders.values()),
         }
         write_json(folder / "manifest.json", manifest)
     for split, counted in splits.items():
@@ -99,9 +99,9 @@ def run(*, seed: int, corpus: CorpusParams, wikipedia: WikipediaParams) -> None:
         )  # fmt: skip
 
 
-def _sources(folders: list[Path]) -> list[dict[str, str]]:
-    """Every source of the text once, for the model card."""
-    named = {source["name"]: source for folder in folders for source in read_manifest(folder).get("sources", [])}
+def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
+    """Every origin of the text once, for the model card."""
+    named = {origin["name"]: origin for folder in folders for origin in read_manifest(folder).get("sources", [])}
     return list(named.values())
 
 

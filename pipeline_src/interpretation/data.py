@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -19,8 +19,8 @@ from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.corpus.documents import (
     Document,
     corpus_folders,
-    corpus_languages,
     in_validation_split,
+    language_of,
     read_documents,
 )
 from pipeline_src.corpus.sentences import split_sentences
@@ -48,7 +48,7 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Texts:
-    """Sentences of running text, and the source of each: ``books`` or ``wikipedia``."""
+    """Sentences of running text, and the name of the source of each."""
 
     sentences: list[Sentence]
     sources: list[str]
@@ -102,17 +102,15 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(word for word, _ in BertPreTokenizer().pre_tokenize_str(text))
 
 
-def read_texts(parts: Sequence[str], words: int, seed: int, validation: float) -> tuple[Texts, Texts]:
+def read_texts(names: Collection[str], words: int, seed: int, validation: float) -> tuple[Texts, Texts]:
     """Read up to ``words`` words of training documents and a quarter as many of validation documents.
 
-    Books and Wikipedia each give half: a few sentences of each document, from the first document on.
+    Each source gives as much: a few sentences of each document, from the first document on.
     """
     found = Texts([], []), Texts([], [])
-    folders = corpus_folders(TEXT, parts)
-    for folder, language in corpus_languages(folders).items():
-        source = "books" if folder.name == "books" else "wikipedia"
-        share = 2 if source == "books" else 2 * (len(folders) - 1)
-        left = [words // share, words // 4 // share]
+    for source, folder in corpus_folders(TEXT, names).items():
+        language = language_of(folder)
+        left = [words // len(names), words // 4 // len(names)]
         for document in read_documents(folder):
             which = int(in_validation_split(document.id, seed, validation))
             if left[which] > 0:
@@ -255,7 +253,7 @@ class InterpretationContext:
 
     seed: int
     params: InterpretationParams
-    parts: tuple[str, ...]
+    sources: tuple[str, ...]
     validation: float
     tasks: tuple[str, ...]
     folder: Path
@@ -280,7 +278,7 @@ class InterpretationContext:
         """
         if not self.params.words:
             raise Skipped("interpretation.words is 0")
-        train, test = read_texts(self.parts, self.params.words, self.seed, self.validation)
+        train, test = read_texts(self.sources, self.params.words, self.seed, self.validation)
         if not train.sentences or not test.sentences:
             raise Skipped("the text has no training documents, or no validation documents")
         return train, test

@@ -13,7 +13,7 @@ import torch
 from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import INTERPRETATION, PRETRAINED, TASKS
 from pipeline_src.common.progress import log
-from pipeline_src.config.data import CorpusParams, WikipediaParams
+from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
@@ -53,7 +53,6 @@ Labels = Sequence[Sequence[int]]  # of each word of each sentence
 def run(
     *,
     seed: int,
-    wikipedia: WikipediaParams,
     corpus: CorpusParams,
     model: ModelParams,
     tasks: tuple[str, ...],
@@ -64,13 +63,13 @@ def run(
 
     Args:
         seed: keys the control's weights and all sampling.
-        wikipedia, corpus, model, tasks, finetune, interpretation: sections of params.yaml.
+        corpus, model, tasks, finetune, interpretation: sections of params.yaml.
 
     Raises:
         PipelineError: the model cannot be opened or has another architecture than the study's, or a file is unreadable.
     """
     context = InterpretationContext(
-        seed, interpretation, tuple(wikipedia.parts), corpus.validation, tasks,
+        seed, interpretation, tuple(corpus.sources), corpus.validation, tasks,
         Path(finetune.model), model.position_init,
     )  # fmt: skip
     check_architecture(context.model.config, model.architecture, context.folder)

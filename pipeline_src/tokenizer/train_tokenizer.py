@@ -21,7 +21,7 @@ from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import START_MODEL, TEXT, VOCABULARY
 from pipeline_src.common.progress import Progress, log, track
-from pipeline_src.config.data import CorpusParams, VocabularyParams, WikipediaParams
+from pipeline_src.config.data import CorpusParams, VocabularyParams
 from pipeline_src.corpus.documents import ShardSlice, corpus_folders, in_validation_split, read_slice, slice_shards
 from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
 from pipeline_src.tokenizer.encode import Encoder, WordSplitter
@@ -94,13 +94,13 @@ LEARNERS = {  # vocabulary.kind -> how it is learnt
 }
 
 
-def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams, wikipedia: WikipediaParams) -> None:
+def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams) -> None:
     """Read ``data/text``, write ``data/vocabulary``.
 
     Raises:
         PipelineError: no training document has a word, or ``vocabulary.vocab_size`` has no room for the characters.
     """
-    slices = [part for folder in corpus_folders(TEXT, wikipedia.parts) for part in slice_shards(folder)]
+    slices = [part for folder in corpus_folders(TEXT, corpus.sources).values() for part in slice_shards(folder)]
     with atomic_directory(VOCABULARY) as folder, TemporaryDirectory(dir=folder) as runs:
         words = WordCounts(Path(runs))
         learner = LEARNERS[vocabulary.kind]

@@ -336,15 +336,11 @@ def local_sources(study: Any | None) -> Finding:
     """Check that files of the study's sources that are on this machine (``file:``) can be opened."""
     if study is None:
         return Finding("sources", OK, "not checked without a valid study")
-    from pipeline_src.common.yaml_files import SOURCES
-    from pipeline_src.download.catalogue import load_source, resolve
+    from pipeline_src.download.download import resolved
     from pipeline_src.download.download_tasks import fetched_sources
 
-    wikipedia, books = study.wikipedia, study.books.source
     try:
-        dump = load_source(SOURCES, wikipedia.dump)
-        sources = [resolve(wikipedia.dump, dump, date=wikipedia.date, part=part) for part in wikipedia.parts]
-        sources.append(resolve(books, load_source(SOURCES, books)))
+        sources = [entry for name, params in study.corpus.sources.items() for _, entry in resolved(name, params)]
         sources += fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets).values()
     except PipelineError as error:
         return Finding("sources", PROBLEM, f"{error.what}: {error.value}", error.hint)

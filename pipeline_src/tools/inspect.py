@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> None:
     """
     study = load_study()
     looked = InterpretationContext(
-        study.seed, study.interpretation, tuple(study.wikipedia.parts), study.corpus.validation, study.tasks,
+        study.seed, study.interpretation, tuple(study.corpus.sources), study.corpus.validation, study.tasks,
         arguments.model, study.model.position_init,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:

@@ -13,6 +13,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file
 from pipeline_src.common.yaml_files import SOURCES
+from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.study import check_study, load_study
 from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.fetch import published_list
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
     parser.add_argument("--date", required=True, help="of the dump, such as 20260901")
     parser.add_argument("--dump", default="enwiki", help="an entry of catalogue/sources (default: enwiki)")
+    parser.add_argument("--source", help="of corpus.sources in params.yaml (default: the only Wikipedia there)")
     parser.add_argument("--print", action="store_true", help="only print the parts, and change nothing")
 
 
@@ -40,9 +42,9 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.print:
         print("\n".join([*parts, count]))
         return
-    write_parts(arguments.dump, arguments.date, parts)
+    write_parts(arguments.dump, arguments.date, parts, arguments.source)
     print(f"params.yaml now lists {count}, {parts[0]} to {parts[-1]}; `git diff params.yaml` shows what changed")
-    print("next: `make study`, or on a cluster `snakemake --profile slurm all`, fetches and cleans each as a job")
+    print("next: `make study`, or on a cluster `snakemake --profile slurm all`, fetches and cleans them")
 
 
 def find_parts(name: str, date: str) -> list[str]:
@@ -102,20 +104,40 @@ def _natural(part: str) -> list[int | str]:
     return [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", part)]
 
 
-def write_parts(name: str, date: str, parts: list[str], params: Path = PARAMS) -> None:
-    """Write dump, date and parts into a study; everything else in it, comments too, stays unchanged.
+def write_parts(name: str, date: str, parts: list[str], source: str | None = None, params: Path = PARAMS) -> None:
+    """Write entry, date and parts into a source of a study; everything else, comments too, stays unchanged.
+
+    Args:
+        name, date, parts: what is written.
+        source: name of the source; None for the study's only Wikipedia.
+        params: path of the study.
 
     Raises:
-        PipelineError: the study is not valid, before or after; it is then unchanged.
+        PipelineError: the study is not valid, before or after, or has no such source, or several Wikipedias; it is then
+            unchanged.
     """
-    load_study(params)
+    corpus = load_study(params).corpus
+    if source is None:
+        source = _only_wikipedia(corpus)
+    corpus.source(source)
     study = round_trip().load(params.read_text(encoding="utf-8"))
-    block = study["wikipedia"]
+    block = study["corpus"]["sources"][source]
     listed, earlier = CommentedSeq(parts), block["parts"]
     if (len(earlier) - 1) in earlier.ca.items:  # comments that follow the list hang on its last line
         listed.ca.items[len(parts) - 1] = earlier.ca.items[len(earlier) - 1]
-    block.update(dump=name, date=DoubleQuotedScalarString(date), parts=listed)
+    block.update({"from": name}, date=DoubleQuotedScalarString(date), parts=listed)
     text = dumped(study)
     check_study(yaml.safe_load(text), params)
     with atomic_file(params) as file:
         file.write(text)
+
+
+def _only_wikipedia(corpus: CorpusParams) -> str:
+    """Return the name of the study's Wikipedia."""
+    found = [name for name, source in corpus.sources.items() if source.kind == "wikipedia"]
+    if len(found) != 1:
+        hint = f"say --source {' or '.join(found)}" if found else "add one of kind: wikipedia, or say --source NAME"
+        raise PipelineError(
+            "not one Wikipedia", ", ".join(found) or "none", where="corpus.sources in params.yaml", hint=hint
+        )
+    return found[0]

@@ -91,4 +91,4 @@ def statistics(arguments: argparse.Namespace) -> None:
     from pipeline_src.corpus.corpus_statistics import corpus_statistics
 
     study = load_study()
-    print(json.dumps(corpus_statistics(study.wikipedia.parts, study.tasks), indent=2, ensure_ascii=False))
+    print(json.dumps(corpus_statistics(study.corpus.sources, study.tasks), indent=2, ensure_ascii=False))

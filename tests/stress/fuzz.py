@@ -246,10 +246,10 @@ def _books(draw: Draw, folder: Path) -> None:
     if suffix.endswith(".gz"):
         data = gzip.compress(data, mtime=0)
     (folder / f"book{suffix}").write_bytes(damaged(draw, data))
-    params = BooksParams(source="x", encoding=draw.choice([None, None, None, "cp1252", "utf-16", "idna"]))
+    params = BooksParams(entry="x", encoding=draw.choice([None, None, None, "cp1252", "utf-16", "idna"]))
     check_encoding(params.encoding)
     paths = find_books(folder)
-    for piece in read_books(paths, 1000, params.encoding, params.text_column, Counter()):
+    for piece in read_books("books", paths, 1000, params.encoding, params.text_column, Counter()):
         assert suffix_of(piece.path) == suffix
         clean_document(piece, params).document.text.encode()
 

@@ -48,8 +48,8 @@ AFTER_A_STUDY = (
     "python -m pipeline_src import models/pretrained/phase2 models/imported/mine",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --model models/imported/mine',
     "dvc repro -f -s download_tasks",
-    "dvc repro -f download_books",
-    "dvc repro -f download_wikipedia@PART",
+    "dvc repro -f download@books",
+    "dvc repro -f download@wikipedia",
 )
 # Run by the test named, at the scale of that test.
 REAL, BOTH = "tests/workflow/test_real_study.py", "test_after_snakemake_all_both_engines_have_nothing_to_do"

@@ -111,9 +111,7 @@ def test_every_file_and_parameter_named_exists(page: Path) -> None:
             assert (ROOT / span).exists(), span
         elif re.fullmatch(r"\w+(?:/\w+)*/\w+\.py", span):
             assert any((place / span).exists() for place in (ROOT, ROOT / "pipeline_src")), span
-        elif found := re.match(
-            r"((?:wikipedia|books|corpus|vocabulary|examples|model|pretrain|finetune)(?:\.[a-z_]+)+)(?::|$)", span
-        ):
+        elif found := re.match(r"((?:corpus|vocabulary|examples|model|pretrain|finetune)(?:\.[a-z_]+)+)(?::|$)", span):
             assert _is_parameter(found[1]), span
 
 

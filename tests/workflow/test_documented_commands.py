@@ -20,21 +20,21 @@ def test_documented_commands(finished_study: Project, tmp_path: Path) -> None:
     project.run("make", "identity")
     (project.path / "texts.txt").write_text("A text.\nAnother.\n")
     for own, raw in {
-        "wikipedia/mine.xml.bz2": "wikipedia/excerpt/dump-files/*.bz2",
-        "books/play.md": "books/hamlet.md",
+        "wikipedia/mine.xml.bz2": "wikipedia/fetched-files/excerpt/*.bz2",
+        "books/play.md": "books/fetched-files/hamlet.md",
     }.items():
         (project.path / "data/own" / own).parent.mkdir(parents=True)
         shutil.copy(next((project.path / "data/raw").glob(raw)), project.path / "data/own" / own)
     for command in AFTER_A_STUDY:
-        if command == "dvc repro -f download_books":
-            project.edit("params.yaml", "source: shakespeare-sample", "source: own-books")
-            project.edit("params.yaml", "dump: enwiki-sample", "dump: own-wikipedia")
-            project.edit("params.yaml", "parts:\n  - excerpt", "parts:\n  - mine")
+        if command == "dvc repro -f download@books":
+            project.edit("params.yaml", "from: shakespeare-sample", "from: own-books")
+            project.edit("params.yaml", "from: enwiki-sample", "from: own-wikipedia")
+            project.edit("params.yaml", "parts:\n      - excerpt", "parts:\n      - mine")
         for name, stands in STANDING.items():
             command = command.replace(name, stands)
         said = project.run("bash", "-c", command).stdout
         assert "Traceback" not in said, f"{command}:\n{said}"
     assert (project.path / "vectors.npy").exists() and list((project.path / "tfrecords").iterdir())
-    fetched = project.path / "data/raw/wikipedia/mine/dump-files"
+    fetched = project.path / "data/raw/wikipedia/fetched-files/mine"
     assert [path.name for path in fetched.glob("*.bz2")] == ["mine.xml.bz2"]
-    assert (project.path / "data/raw/books/play.md").exists()
+    assert (project.path / "data/raw/books/fetched-files/play.md").exists()

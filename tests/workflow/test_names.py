@@ -39,22 +39,33 @@ def refused(project: Project, *command: str) -> str:
     assert not project.run("git", "status", "--porcelain", "pipeline_src").stdout
     for path in ("notes/mine.txt", "data/own/books/mine.txt", "checkpoints/mine.txt", "docs/architecture.md"):
         assert (project.path / path).exists(), path
-    assert not any(path.is_file() for path in (project.path / "data/raw/wikipedia").rglob("*"))
+    assert not any(path.is_file() for path in (project.path / "data/raw").rglob("*"))
     return done.stdout
 
 
-def test_a_part_is_neither_a_command_nor_a_path(clone: Project) -> None:
+def test_a_part_is_no_path(clone: Project) -> None:
     params = (clone.path / "params.yaml").read_text()
     try:
-        clone.edit("params.yaml", "parts:\n  - excerpt", f"parts: {json.dumps(COMMANDS[:1])}")
+        clone.edit("params.yaml", "parts:\n      - excerpt", f"parts: {json.dumps(ELSEWHERE[:1])}")
         assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
-        clone.edit("params.yaml", json.dumps(COMMANDS[:1]), json.dumps(COMMANDS))
-        said = refused(clone, "dvc", "repro", "--keep-going", "download_wikipedia")
-        assert "value not allowed: wikipedia.parts" in said
-        clone.edit("params.yaml", json.dumps(COMMANDS), json.dumps(ELSEWHERE[:1]))
-        assert "is ignored by .dvcignore" in refused(clone, "dvc", "repro", "download_wikipedia")
-        clone.edit("params.yaml", json.dumps(ELSEWHERE[:1]), json.dumps([CODE]))
-        refused(clone, "dvc", "repro", "download_wikipedia")
+        for part in [*ELSEWHERE, CODE]:
+            clone.edit(
+                "params.yaml", re.search("parts: (.*)", (clone.path / "params.yaml").read_text())[1], f'["{part}"]'
+            )
+            refused(clone, "dvc", "repro", "--single-item", "--force", "download@wikipedia")
+    finally:
+        (clone.path / "params.yaml").write_text(params)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, ELSEWHERE[0], "a/b", "-x"])
+def test_the_name_of_a_source_is_neither_a_command_nor_a_path(clone: Project, name: str) -> None:
+    params = (clone.path / "params.yaml").read_text()
+    try:
+        clone.edit("params.yaml", "\n    wikipedia:", f"\n    {json.dumps(name)}:")
+        assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
+        refused(clone, "dvc", "repro", "--keep-going", "download")
+        for stage in ("download", "clean"):
+            refused(clone, "dvc", "repro", "--single-item", "--force", stage)
     finally:
         (clone.path / "params.yaml").write_text(params)
 
@@ -71,9 +82,9 @@ def test_dvc_clears_no_folder_that_a_name_leads_to(clone: Project) -> None:
         (folder / "mine.txt").write_text("mine\n")
     parts = ["../../../pipeline_src/common", "../../../../notes", "../../vocabulary", "."]
     restarts = ["../../../pipeline_src/common", "../../../../notes", "../../../data/vocabulary"]
+    names = [*parts, "../../../../notes", "../vocabulary", "../../notes"]
     cases = [
-        ("parts:\n  - excerpt", f"parts: {json.dumps(parts)}", stage)
-        for stage in ("download_wikipedia", "clean_wikipedia")
+        ("\n    wikipedia:", f"\n    {json.dumps(name)}:", stage) for name in names for stage in ("download", "clean")
     ]
     cases += [("seeds:\n  - 1", f"seeds: {json.dumps(restarts)}", "finetune")]
     params = (clone.path / "params.yaml").read_text()
@@ -82,8 +93,7 @@ def test_dvc_clears_no_folder_that_a_name_leads_to(clone: Project) -> None:
         for old, new, stage in cases:
             (clone.path / "params.yaml").write_text(params)
             clone.edit("params.yaml", old, new)
-            for force in (["--force"], []) if stage == "download_wikipedia" else (["--force"],):
-                refused(clone, "dvc", "repro", "--single-item", "--keep-going", *force, stage)
+            refused(clone, "dvc", "repro", "--single-item", "--keep-going", "--force", stage)
             for folder in (outside, vocabulary):
                 assert (folder / "mine.txt").exists(), (stage, folder)
     finally:
@@ -94,21 +104,26 @@ def test_dvc_clears_no_folder_that_a_name_leads_to(clone: Project) -> None:
 def test_a_path_that_holds_a_name_ends_in_a_folder_of_no_other_name(root: Path) -> None:
     """So that a name spelt as a path leads nowhere, whatever is above it."""
     stages = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]
-    named = [path for stage in stages.values() for path in stage.get("outs", []) if "${item." in str(path)]
+    outs = [path for stage in stages.values() for path in stage.get("do", stage).get("outs", [])]
+    named = [path for path in outs if "${" in str(path)]
     assert len(named) == 4
     last = {PurePosixPath(path).name for path in named}
     assert not any("${" in name for name in last)
     there = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
     assert not last & {part for path in there.split() for part in PurePosixPath(path).parts}
-    others = [path for stage in stages.values() for path in stage.get("outs", []) if path not in named]
+    others = [path for path in outs if path not in named]
     assert not last & {part for path in others for part in PurePosixPath(str(path)).parts}
 
 
 def test_what_engines_and_python_leave_in_a_folder_is_no_part_of_it(clone: Project) -> None:
     """Where it counted, a killed study recorded other hashes, and importing a module made its stage stale."""
     left = ["models/pretrained/phase2/.snakemake_timestamp", "pipeline_src/corpus/__pycache__/tokenize.cpython-311.pyc"]
-    left += ["models/pretrained/.long.partial", "data/raw/books/.gitignore"]
-    parts = ["models/pretrained/phase2/config.json", "pipeline_src/corpus/tokenize.py", "data/raw/books/a.txt"]
+    left += ["models/pretrained/.long.partial", "data/raw/books/fetched-files/.gitignore"]
+    parts = [
+        "models/pretrained/phase2/config.json",
+        "pipeline_src/corpus/tokenize.py",
+        "data/raw/books/fetched-files/a.txt",
+    ]
     said = clone.dvc("check-ignore", "--details", "--non-matching", *left, *parts)
     patterns = dict(reversed(line.split("\t")) for line in said.splitlines())
     ignored = {path for path, pattern in patterns.items() if pattern != "::" and not re.match(r".*:\d+:!", pattern)}
@@ -125,8 +140,8 @@ def test_a_restart_of_an_experiment_is_no_command(clone: Project) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [*ELSEWHERE, CODE])
 def test_dvc_clears_nothing_outside_the_folders_of_stages(clone: Project, part: str) -> None:
-    setting = f"wikipedia.parts={json.dumps([part])}"
-    refused(clone, "dvc", "exp", "run", "-S", setting, "download_wikipedia")
+    setting = f"corpus.sources.wikipedia.parts={json.dumps([part])}"
+    refused(clone, "dvc", "exp", "run", "-S", setting, "download")
     clone.run("git", "checkout", "-q", "params.yaml")
 
 

@@ -228,10 +228,10 @@ def test_pretraining_depends_on_a_teacher_that_is_put_beside_the_models(clone: P
 def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path) -> None:
     project = clone.copy(tmp_path / "study")
     project.run("python", "-m", "pipeline_src", "preset", "bert-base")
-    project.edit("params.yaml", "  - 1-p1p41242\n", "  - 1-p1p41242\n  - 2-p41243p151573\n")
+    project.edit("params.yaml", "      - 1-p1p41242\n", "      - 1-p1p41242\n      - 2-p41243p151573\n")
     said = project.run("snakemake", "--profile", "slurm", "-n", "all", "--config", "nodes=2", "gpus_per_node=4").stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))
-    assert counts["clean_wikipedia"] == counts["download_wikipedia"] == "2"
+    assert counts["clean"] == counts["download"] == "2"  # one a source, whatever its parts
     assert counts["finetune"] == "70"  # tasks x restarts
     pretraining = said.split("rule pretrain_phase1:")[1].split("resources:")[1].splitlines()[0]
     assert all(asked in pretraining for asked in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))

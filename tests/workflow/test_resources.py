@@ -73,9 +73,9 @@ def test_what_is_small_is_told_by_sizes_and_not_by_names(
         with open(tmp_path / file, "wb") as opened:
             opened.truncate(size)
     raw = yaml.safe_load(preset_text(preset, root / "workflow/presets"))
-    raw["books"]["source"] = "own-books"
+    raw["corpus"]["sources"]["books"]["from"] = "own-books"
     if preset == "test":
-        raw["wikipedia"]["dump"] = "own-wikipedia"
+        raw["corpus"]["sources"]["wikipedia"]["from"] = "own-wikipedia"
     raw["model"] |= changes
     plan = resources.StudyResources(Study(**raw), resources.Cluster())
     assert (plan.small_corpus, plan.small_training) == small

@@ -1,7 +1,7 @@
-"""Stage ``clean_books``: books to documents of clean prose without duplicates, in shards.
+"""Stage ``clean`` for sources of books or other text: documents of clean prose without duplicates, in shards.
 
 A long book becomes several documents, cut at its headings, so that the validation set has parts of many books instead
-of few books as a whole.
+of few books as a whole. Other text keeps its documents, and all of their lines.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.parallel import map_in_order
-from pipeline_src.common.paths import RAW_BOOKS, TEXT_BOOKS
+from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import log, track
-from pipeline_src.config.data import BooksParams
+from pipeline_src.config.data import BooksParams, FilesParams
 from pipeline_src.corpus.books.encodings import check_encoding, decode
 from pipeline_src.corpus.books.markdown import markdown_paragraphs
 from pipeline_src.corpus.books.near_duplicates import Copies, Shingles, digest, normal_words, shingle
 from pipeline_src.corpus.books.plain_text import plain_paragraphs
 from pipeline_src.corpus.books.readers import RawDocument, count_others, find_books, read_books, suffix_of
-from pipeline_src.corpus.documents import Document, read_source, write_manifest, write_shard
+from pipeline_src.corpus.documents import ENGLISH, Document, read_origins, write_manifest, write_shard
 
 SHARD = 64_000_000  # characters of text, after which a new shard begins
 PART = 1_000  # words, from which a document ends at the next heading
@@ -42,7 +42,7 @@ class Cleaned:
         dropped: number of removed blocks by reason.
         encoding: of its file, if it is a whole file.
         sentences: see :class:`RawDocument`.
-        headings: number of paragraphs before each heading, ascending.
+        headings: number of paragraphs before each heading of a book, ascending; None for other text, which is not cut.
         words: :func:`digest` of its words.
         shingles: of its words, if near-duplicates are searched.
     """
@@ -52,26 +52,29 @@ class Cleaned:
     dropped: Counter[str]
     encoding: str | None
     sentences: int
-    headings: tuple[int, ...] = ()
+    headings: list[int] | None = None
     words: bytes = b""
     shingles: Shingles | None = None
 
 
-def run(books: BooksParams) -> None:
-    """Clean every book in ``data/raw/books/`` into ``data/text/books/``.
+def run(source: str, params: FilesParams) -> None:
+    """Clean every book in ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
 
     Raises:
         PipelineError: there are no books, one is unreadable, two have the same id, or none is left.
     """
-    check_encoding(books.encoding)
-    paths = find_books(RAW_BOOKS)
-    books_filter = _BookFilter(books)
-    books_filter.dropped["unknown_format"] = count_others(RAW_BOOKS)
-    raw = read_books(paths, books.sentences_per_document, books.encoding, books.text_column, books_filter.encodings)
-    cleaned = map_in_order(partial(clean_document, params=books), raw)
-    documents = books_filter.kept(track(cleaned, "cleaning books", "book"))
-    sources = read_source(RAW_BOOKS)
-    with atomic_directory(TEXT_BOOKS) as folder:
+    check_encoding(params.encoding)
+    files = raw_files(source)
+    paths = find_books(files)
+    books_filter = _BookFilter(source, params)
+    books_filter.dropped["unknown_format"] = count_others(files)
+    raw = read_books(
+        source, paths, params.sentences_per_document, params.encoding, params.text_column, books_filter.encodings
+    )
+    cleaned = map_in_order(partial(clean_document, params=params), raw)
+    documents = books_filter.kept(track(cleaned, f"cleaning {source}", "book"))
+    origins = read_origins(files, params.parts)
+    with atomic_directory(clean_text(source)) as folder:
         shards: list[dict[str, Any]] = []
         while (first := next(documents, None)) is not None:
             shard = chain([first], up_to(SHARD - len(first.text), documents))
@@ -85,13 +88,13 @@ def run(books: BooksParams) -> None:
             encodings=dict(sorted(books_filter.encodings.items())),
             pseudo_documents=dict(sorted(books_filter.parts.items())),
             copies=books_filter.copies,
-            language=next((source["language"] for source in sources if "language" in source), None),
-            sources=sources,
+            language=params.language or next((each["language"] for each in origins if "language" in each), ENGLISH),
+            sources=origins,
         )  # fmt: skip
         if not manifest["documents"]:
             raise PipelineError(
-                "no book is left", manifest["dropped"], where=RAW_BOOKS,
-                hint="lower books.min_words in params.yaml, or add books",
+                "no book is left", manifest["dropped"], where=files,
+                hint=f"lower corpus.sources.{source}.min_words in params.yaml, or add books",
             )  # fmt: skip
     log.info(
         "%d books, cut into %d documents, %d words kept; dropped %s",
@@ -102,7 +105,8 @@ def run(books: BooksParams) -> None:
 class _BookFilter:
     """Decides which books are kept, in order, and counts the rest."""
 
-    def __init__(self, params: BooksParams) -> None:
+    def __init__(self, source: str, params: FilesParams) -> None:
+        self._source = source
         self.dropped: Counter[str] = Counter()  # documents, by reason
         self.blocks: Counter[str] = Counter()  # removed within documents, by reason
         self.encodings: Counter[str] = Counter()  # files, by encoding
@@ -117,7 +121,7 @@ class _BookFilter:
             name = book.document.id
             if name in self._ids:
                 raise PipelineError(
-                    "two books have the same id", name, where=RAW_BOOKS,
+                    "two books have the same id", name, where=raw_files(self._source),
                     hint="rename one of the files, or give its row another id",
                 )  # fmt: skip
             self._ids.add(name)
@@ -125,7 +129,7 @@ class _BookFilter:
             if book.encoding:
                 self.encodings[book.encoding] += 1
             if book.sentences:
-                part = self.parts.setdefault(name.removeprefix("books:").rpartition("-")[0], Counter())
+                part = self.parts.setdefault(name.removeprefix(f"{self._source}:").rpartition("-")[0], Counter())
                 part["documents"] += 1
                 part["sentences"] += book.sentences
             copied = None if book.why_not else self._known.find(name, book.words, book.shingles)
@@ -135,14 +139,14 @@ class _BookFilter:
                 self.dropped[reason] += 1
             else:
                 self.num_kept += 1
-                yield from [book.document] if book.sentences else cut(book.document, book.headings)
+                yield from [book.document] if book.headings is None else cut(book.document, book.headings)
 
 
-def clean_document(raw: RawDocument, params: BooksParams) -> Cleaned:
-    """Clean one document; an undecodable file is dropped or an error, by ``books.undecodable``."""
+def clean_document(raw: RawDocument, params: FilesParams) -> Cleaned:
+    """Clean one document; an undecodable file is dropped or an error, by ``undecodable`` of its source."""
     dropped: Counter[str] = Counter()
     encoding = None
-    headings: list[int] = []
+    headings: list[int] | None = None
     text = raw.text
     if text is None:
         try:
@@ -152,9 +156,10 @@ def clean_document(raw: RawDocument, params: BooksParams) -> Cleaned:
                 raise
             log.warning("%s: dropped: %s (%s)", raw.path, error.what, error.where)
             return Cleaned(Document(raw.id, raw.title, ""), "undecodable", dropped, None, raw.sentences)
-    if raw.sentences:
-        text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
+    if raw.sentences or not isinstance(params, BooksParams):
+        text = "\n".join(line for line in (" ".join(line.split()) for line in text.split("\n")) if line)
     else:
+        headings = []
         clean = markdown_paragraphs if suffix_of(raw.path) == ".md" else plain_paragraphs
         text = "\n".join(clean(text, dropped, headings))
     words = normal_words(text)
@@ -162,7 +167,7 @@ def clean_document(raw: RawDocument, params: BooksParams) -> Cleaned:
         return Cleaned(Document(raw.id, raw.title, ""), why_not, dropped, encoding, raw.sentences)
     shingles = shingle(words) if params.near_duplicates else None
     document = Document(raw.id, raw.title, text)
-    return Cleaned(document, "", dropped, encoding, raw.sentences, tuple(headings), digest(words), shingles)
+    return Cleaned(document, "", dropped, encoding, raw.sentences, headings, digest(words), shingles)
 
 
 def cut(book: Document, headings: Sequence[int]) -> Iterator[Document]:

@@ -113,7 +113,7 @@ def check_encoding(declared: str | None) -> None:
         b"a".decode(declared or "utf-8", "replace")
     except (LookupError, ValueError):
         raise PipelineError(
-            "no such encoding", declared, where="books.encoding in params.yaml",
+            "no such encoding", declared, where="`encoding` of a source in params.yaml",
             hint="use a name that Python knows, such as utf-8, cp1252 or utf-16, or null to find it out",
         ) from None  # fmt: skip
 
@@ -162,7 +162,7 @@ def find_encoding(data: bytes, path: Path, declared: str | None, whole: bool = T
     Args:
         data: the file, or its start if ``whole`` is false.
         path: for errors.
-        declared: ``books.encoding``; None to detect it.
+        declared: the source's ``encoding``; None to detect it.
         whole: whether the last character must be complete.
 
     Raises:
@@ -271,13 +271,13 @@ def _lines(text: str) -> str:
 
 def _remedy(path: Path, encoding: str) -> str:
     return (
-        "set books.encoding in params.yaml where all text files have one encoding, or re-encode this one: "
+        "set the source's `encoding` in params.yaml where all text files have one encoding, or re-encode this one: "
         f"`iconv -f {encoding} -t UTF-8 {path.name} > new{path.suffix}`"
     )
 
 
 def _not_decoded(path: Path, offset: int, byte: int, encoding: str, declared: str | None) -> PipelineError:
-    said = "declared as books.encoding" if declared else "found out from the rest"
+    said = "declared as `encoding` of the source" if declared else "found out from the rest"
     return PipelineError(
         f"a book is not {name_of(encoding)}", path, where=f"byte {offset:,} (0x{byte:02x}); the encoding was {said}",
         hint=_remedy(path, "WINDOWS-1252" if encoding.startswith("utf-8") else encoding),

@@ -33,7 +33,7 @@ class Row:
 
     Attributes:
         number: in the file, from 0.
-        text: from ``books.text_column``.
+        text: from the source's ``text_column``.
         title: from the first of ``TITLES`` that the row has, or ''.
         id: from the first of ``IDS`` that the row has, or ''.
     """
@@ -58,7 +58,7 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
         if not isinstance(text, str):
             raise PipelineError(
                 "a row without text", f"{text_column} is {json.dumps(text, default=str)[:80]}", where=where,
-                hint="leave such rows out of the file, or name another column as books.text_column in params.yaml",
+                hint="leave such rows out, or name another column as text_column of the source in params.yaml",
             )  # fmt: skip
         row = Row(number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS))
         try:
@@ -136,7 +136,7 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
 def _no_column(where: object, text_column: str, there: Iterable[str]) -> PipelineError:
     return PipelineError(
         "no such column", text_column, where=f"{where}, which has {', '.join(there) or 'none'}",
-        hint="name the one that holds the text as books.text_column in params.yaml",
+        hint="name the one that holds the text as the source's text_column in params.yaml",
     )  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def find_books(folder: Path) -> list[Path]:
     if not paths:
         raise PipelineError(
             "no books found", where=folder,
-            hint=f"run `download_books`, or put files there: {', '.join(SUFFIXES)}",
+            hint=f"run `download`, or put files there: {', '.join(SUFFIXES)}",
         )  # fmt: skip
     by_name: dict[str, Path] = {}
     for path in paths:
@@ -251,15 +251,21 @@ def stem_of(path: Path) -> str:
 
 
 def read_books(
-    paths: Iterable[Path], sentences_per_document: int, encoding: str | None, text_column: str, encodings: Counter[str]
+    source: str,
+    paths: Iterable[Path],
+    sentences_per_document: int,
+    encoding: str | None,
+    text_column: str,
+    encodings: Counter[str],
 ) -> Iterator[RawDocument]:
     """Yield the documents of every file, in order.
 
     Args:
+        source: name of the source, with which the documents' ids begin.
         paths: see :func:`find_books`.
         sentences_per_document: lines or rows of one document, if each is a sentence.
-        encoding: ``books.encoding``.
-        text_column: ``books.text_column``.
+        encoding: the source's ``encoding``.
+        text_column: the source's ``text_column``.
         encodings: counts the encodings of streamed text files.
 
     Raises:
@@ -267,14 +273,15 @@ def read_books(
     """
     for path in paths:
         if suffix_of(path) in ROW_READERS:
-            yield from _rows(path, text_column, sentences_per_document)
+            yield from _rows(source, path, text_column, sentences_per_document)
             if suffix_of(path) != ".parquet":
                 encodings["utf-8"] += 1
             continue
         found = _list_layout(path, encoding) if suffix_of(path) == ".txt" else None
         if found:
             name, separated = found
-            yield from _parts(path, _lines(decode_blocks(path, name, encoding)), sentences_per_document, separated)
+            lines = _lines(decode_blocks(path, name, encoding))
+            yield from _parts(source, path, lines, sentences_per_document, separated)
             encodings[name_of(name)] += 1
         elif path.stat().st_size > MAX_BOOK:
             raise PipelineError(
@@ -282,7 +289,7 @@ def read_books(
                 hint="cut it into one file a book, or into one sentence a line",
             )  # fmt: skip
         else:
-            yield RawDocument(f"books:{stem_of(path)}", _title(path), path)
+            yield RawDocument(f"{source}:{stem_of(path)}", _title(path), path)
 
 
 def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
@@ -297,7 +304,7 @@ def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
         encoding = find_encoding(head, path, declared, whole=len(head) < BLOCK)
         next(decode_blocks(path, encoding, declared))
     except PipelineError:
-        return None  # handled by books.undecodable when read as a book
+        return None  # handled by `undecodable` when read as a book
     return encoding, blank_lines_separate(text)
 
 
@@ -309,7 +316,7 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
     yield rest
 
 
-def _rows(path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
+def _rows(source: str, path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
     """One document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus."""
     rows = read_rows(path, suffix_of(path), text_column)
     start: list[Row] = []
@@ -320,11 +327,12 @@ def _rows(path: Path, text_column: str, sentences_per_document: int) -> Iterator
     listed = is_sentence_list("\n".join(row.text for row in start))
     everything = _all(start, rows)
     if listed:
-        yield from _parts(path, (row.text.replace("\n", " ") for row in everything), sentences_per_document)
+        lines = (row.text.replace("\n", " ") for row in everything)
+        yield from _parts(source, path, lines, sentences_per_document)
         return
     for row in everything:
         name = f"{stem_of(path)}-{row.id or f'{row.number:06d}'}"
-        yield RawDocument(f"books:{name}", row.title or f"{_title(path)}, row {row.number + 1}", path, row.text)
+        yield RawDocument(f"{source}:{name}", row.title or f"{_title(path)}, row {row.number + 1}", path, row.text)
 
 
 def _all(start: list[Row], rows: Iterator[Row]) -> Iterator[Row]:
@@ -333,10 +341,10 @@ def _all(start: list[Row], rows: Iterator[Row]) -> Iterator[Row]:
     yield from rows
 
 
-def _parts(path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
+def _parts(source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
     """Documents of up to ``size`` lines; blank lines end one if ``separated``, else they are ignored."""
     for number, part in enumerate(_groups(lines, size, separated)):
-        name, title = f"books:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
+        name, title = f"{source}:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
         yield RawDocument(name, title, path, "\n".join(part), len(part))
 
 

@@ -1,8 +1,8 @@
-"""Stage ``clean_wikipedia``: one part of a dump to documents of clean prose, as an Apache Beam pipeline.
+"""Stage ``clean`` for a Wikipedia: all parts of a dump to documents of clean prose, as an Apache Beam pipeline.
 
-An element is a range of the dump's bz2 streams; a worker writes its shard, named by byte offset, and the shard's row of
-the manifest. Articles are never shuffled or held in memory, no result passes through the runner, and the output does
-not depend on the runner or on the number of workers.
+An element is a range of a part's bz2 streams; a worker writes its shard, named by part and byte offset, and the shard's
+row of the manifest. Articles are never shuffled or held in memory, no result passes through the runner, and the output
+does not depend on the runner or on the number of workers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.parallel import count_workers
-from pipeline_src.common.paths import raw_wikipedia, text_wikipedia
+from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import WikipediaParams
-from pipeline_src.corpus.documents import Document, ShardSlice, read_slice, read_source, write_manifest, write_shard
+from pipeline_src.corpus.documents import Document, ShardSlice, read_origins, read_slice, write_manifest, write_shard
 from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
 from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
@@ -35,49 +36,90 @@ Row = dict[str, Any]  # of the manifest, for one range
 MOST_UNKNOWN = 100  # templates that the manifest lists
 
 
-def run(wikipedia: WikipediaParams, part: str) -> None:
-    """Clean ``data/raw/wikipedia/<part>/dump-files/`` into ``data/text/wikipedia/<part>/clean-text/``.
+@dataclass(frozen=True)
+class DumpPart:
+    """A part of a dump: its name, '' without parts, its file, and what the file says of the site."""
+
+    name: str
+    dump: Path
+    siteinfo: SiteInfo
+
+    def shard_name(self, start: int) -> str:
+        """Return the shard's name of the range that begins at byte ``start``; they sort in the dump's order."""
+        return f"{self.name}{self.name and '-'}pages-{start:014d}.jsonl"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The pages that begin in bytes [start, end) of a part."""
+
+    part: DumpPart
+    start: int
+    end: int
+
+    @property
+    def shard(self) -> str:
+        return self.part.shard_name(self.start)
+
+    @property
+    def row(self) -> str:
+        """Name of the file of its row, until they are collected."""
+        return f".{self.shard}.row.json"
+
+
+def run(source: str, params: WikipediaParams) -> None:
+    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
 
     Raises:
         PipelineError: no dump, not a dump, a truncated or corrupt dump, or one without an article.
         OSError: the disk is full.
     """
-    dump = find_dump(raw_wikipedia(part))
-    siteinfo = read_siteinfo(read_head(dump))
-    ranges = split_ranges(dump)
-    with atomic_directory(text_wikipedia(part)) as folder:
-        with _progress(dump, ranges, folder):
-            _run_beam(dump, ranges, siteinfo, folder.absolute(), wikipedia)
+    files = raw_files(source)
+    dumps = {name: find_dump(files / name) for name in sorted(params.parts or ("",))}
+    parts = [DumpPart(name, dump, read_siteinfo(read_head(dump))) for name, dump in dumps.items()]
+    siteinfo = parts[0].siteinfo
+    ranges = [Range(part, *ends) for part in parts for ends in split_ranges(part.dump)]
+    with atomic_directory(clean_text(source)) as folder:
+        with _progress(source, ranges, folder):
+            _run_beam(ranges, folder.absolute(), params)
         rows = _collect(ranges, folder)
         drop_repeated(rows, folder)
-        corrupt = [{"byte": byte, "problem": problem} for row in rows for byte, problem in row["corrupt_streams"]]
+        corrupt = [
+            {"dump": each.part.dump.name, "byte": byte, "problem": problem}
+            for each, row in zip(ranges, rows, strict=True)
+            for byte, problem in row["corrupt_streams"]
+        ]
         for stream in corrupt:
-            log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", dump, *stream.values())
+            log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", *stream.values())
         counts, dropped, lines, unknown = (
             sum((Counter(row[key]) for row in rows), Counter[str]())
             for key in ("counts", "dropped", "lines", "unknown_templates")
         )
         if not counts["pages"]:
-            raise PipelineError("the dump holds no pages", dump, hint="use a pages-articles dump")
+            raise PipelineError("the dump holds no pages", _names(parts), hint="use a pages-articles dump")
         manifest = write_manifest(
             folder,
             [row["shard"] for row in rows],
             dropped,
-            source=dump.name,
+            dumps=[part.dump.name for part in parts],
             site=siteinfo.name,
-            language=siteinfo.language,
+            language=params.language or siteinfo.language,
             pages=counts["pages"],
             dropped_lines=dict(sorted(lines.items())),
             unknown_templates=most_frequent(unknown),
             corrupt_streams=corrupt,
-            sources=[{**source, "language": siteinfo.language} for source in read_source(raw_wikipedia(part))],
+            sources=[{**origin, "language": siteinfo.language} for origin in read_origins(files, params.parts)],
         )
         if not manifest["documents"]:
             raise PipelineError(
-                "no article of the dump is left", dict(sorted(dropped.items())), where=dump,
-                hint="lower wikipedia.min_words in params.yaml, or use a pages-articles dump",
+                "no article of the dump is left", dict(sorted(dropped.items())), where=_names(parts),
+                hint=f"lower corpus.sources.{source}.min_words in params.yaml, or use a pages-articles dump",
             )  # fmt: skip
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
+
+
+def _names(parts: list[DumpPart]) -> str:
+    return ", ".join(str(part.dump) for part in parts)
 
 
 def most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
@@ -89,23 +131,25 @@ def most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
 class CleanRange(beam.DoFn):  # type: ignore[misc]
     """Cleans one range. An error for the user is also a row, so that every runner reports it alike."""
 
-    def __init__(self, dump: Path, siteinfo: SiteInfo, folder: Path, min_words: int) -> None:
+    def __init__(self, ranges: list[Range], folder: Path, min_words: int) -> None:
         super().__init__()
-        self.dump, self.siteinfo, self.folder, self.min_words = dump, siteinfo, folder, min_words
+        self.ranges, self.folder, self.min_words = ranges, folder, min_words
 
-    def process(self, element: tuple[int, int]) -> None:
-        """Write the shard of the range and then its row of the manifest, or a row with its error."""
+    def process(self, element: int) -> None:
+        """Write the shard of a range, by its number, and then its row of the manifest, or a row with its error."""
+        mine = self.ranges[element]
         try:
-            row = clean_range(self.dump, *element, self.siteinfo, self.folder, self.min_words)
+            row = clean_range(mine, self.folder, self.min_words)
         except PipelineError as error:
             row = {"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]}
         except OSError as error:
             row = {"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]}
-        write_json(self.folder / _row(element[0]), row)
+        write_json(self.folder / mine.row, row)
 
 
-def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Path, min_words: int) -> Row:
-    """Clean the pages that begin in bytes [start, end) of the dump, write their shard, and return its row."""
+def clean_range(mine: Range, folder: Path, min_words: int) -> Row:
+    """Clean the pages of a range, write their shard, and return its row."""
+    siteinfo = mine.part.siteinfo
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
     lines: Counter[str] = Counter()
@@ -114,7 +158,7 @@ def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Pa
     damage = Damage()
 
     def documents() -> Iterator[Document]:
-        for page in read_pages(dump, start, end, damage):
+        for page in read_pages(mine.part.dump, mine.start, mine.end, damage):
             counts["pages"] += 1
             reason = why_not_an_article(page, siteinfo)
             if reason is None:
@@ -127,10 +171,9 @@ def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Pa
                 reason = "too_short" if article.words else "empty"
             dropped[reason] += 1
 
-    name = shard_name(start)
-    partial = folder / f".{name}"  # a retried range overwrites only its own file
-    shard = write_shard(partial, documents()) | {"name": name}
-    os.replace(partial, folder / name)
+    partial = folder / f".{mine.shard}"  # a retried range overwrites only its own file
+    shard = write_shard(partial, documents()) | {"name": mine.shard}
+    os.replace(partial, folder / mine.shard)
     dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
     return {
         "shard": shard,
@@ -147,7 +190,7 @@ def drop_repeated(rows: list[Row], folder: Path) -> None:
     """Keep the first of several articles of one id (a dump may contain a stream twice), and count the others.
 
     Args:
-        rows: rows of the manifest in the dump's order; those with repeated articles are changed.
+        rows: rows of the manifest, part by part in the dump's order; those with repeated articles are changed.
         folder: the folder of their shards, which are rewritten.
     """
     seen: set[int] = set()
@@ -178,33 +221,23 @@ def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
     return None
 
 
-def shard_name(start: int) -> str:
-    """Return the name of the shard of the range that begins at byte ``start``; names sort in the dump's order."""
-    return f"pages-{start:014d}.jsonl"
-
-
 def _plain(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _row(start: int) -> str:
-    return f".pages-{start:014d}.row.json"
-
-
-def _run_beam(
-    dump: Path, ranges: list[tuple[int, int]], siteinfo: SiteInfo, folder: Path, params: WikipediaParams
-) -> None:
+def _run_beam(ranges: list[Range], folder: Path, params: WikipediaParams) -> None:
     # worker processes must find this package from any working directory
     paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     options = PipelineOptions(beam_options(params.beam_args, len(ranges)))
+    absolute = [replace(each, part=replace(each.part, dump=each.part.dump.absolute())) for each in ranges]
     try:
         with beam.Pipeline(options=options) as pipeline:
             (
                 pipeline
-                | "ranges" >> beam.Create(ranges)
+                | "ranges" >> beam.Create(range(len(ranges)))
                 | "spread over workers" >> beam.Reshuffle()
-                | "clean" >> beam.ParDo(CleanRange(dump.absolute(), siteinfo, folder, params.min_words))
+                | "clean" >> beam.ParDo(CleanRange(absolute, folder, params.min_words))
             )
     except Exception as error:
         # A runner turns its workers' exceptions into text; a full disk must remain an OSError.
@@ -227,11 +260,11 @@ def beam_options(beam_args: Sequence[str], ranges: int) -> list[str]:
     return [*local, *beam_args]
 
 
-def _collect(ranges: list[tuple[int, int]], folder: Path) -> list[Row]:
+def _collect(ranges: list[Range], folder: Path) -> list[Row]:
     """Return every range's row, checked against the files; raise the first error among them."""
     rows = []
-    for start, _ in ranges:
-        path, shard = folder / _row(start), folder / shard_name(start)
+    for each in ranges:
+        path, shard = folder / each.row, folder / each.shard
         row = read_json(path) if path.exists() else {}
         path.unlink(missing_ok=True)
         if "error" in row:
@@ -244,24 +277,24 @@ def _collect(ranges: list[tuple[int, int]], folder: Path) -> list[Row]:
             raise PipelineError(
                 "the Beam runner lost output",
                 f"{written} bytes on disk, {row['shard']['bytes'] if row else 0} reported",
-                where=f"range at byte {start:,}",
-                hint="give workers and this process the same file system, or leave wikipedia.beam_args empty",
+                where=f"{each.part.dump}, range at byte {each.start:,}",
+                hint="give workers and this process the same file system, or leave the source's beam_args empty",
             )
         rows.append(row)
     return rows
 
 
 @contextmanager
-def _progress(dump: Path, ranges: list[tuple[int, int]], folder: Path) -> Iterator[None]:
+def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
     """Show the progress by looking for new shards once a second, which works with any runner."""
     finished = threading.Event()
 
     def watch() -> None:
-        left = dict(ranges)
-        with Progress(f"cleaning {dump.name}", dump.stat().st_size, "B") as progress:
+        left = {each.shard: each.end - each.start for each in ranges}
+        with Progress(f"cleaning {source}", sum(left.values()), "B") as progress:
             while not finished.wait(1.0):
-                for start in [start for start in left if (folder / shard_name(start)).exists()]:
-                    progress.advance(left.pop(start) - start)
+                for shard in [shard for shard in left if (folder / shard).exists()]:
+                    progress.advance(left.pop(shard))
                 progress.advance(0)
 
     thread = threading.Thread(target=watch, daemon=True)

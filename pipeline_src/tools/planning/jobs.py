@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import finetuned_model
-from pipeline_src.common.yaml_files import MODELS, SOURCES, TASK_SOURCES, entry_names
+from pipeline_src.common.yaml_files import MODELS, TASK_SOURCES, entry_names
 from pipeline_src.config.study import Study
 from pipeline_src.finetuning.hyperparameter_grid import grid_points, task_hyperparameters
 from pipeline_src.tasks.spec import load_spec
@@ -25,6 +25,7 @@ CHECKPOINTS = 3  # kept while training: the newest two and the best
 SYNTHETIC_TASK = 480_000  # bytes of a task set, as in the sample
 SCATTER = 1.2  # the mean of squared lengths over the square of the mean
 ONE_VECTOR = ("classification", "choice")  # kinds of tasks that read one token of each sequence
+DUMP_PER_BOOKS = 0.4  # bytes of a dump that are cleaned in the time of a byte of books: 2.7 MB and 6.8 MB a second
 PREDICTION = 170  # bytes of one predicted example
 # `interpret`: words of a tagging task, passes over the text, subwords per word, tokens of pairs, prompts and masks
 INTERPRETED, PASSES, TOKENS_A_WORD, SHORT_SETS, INTERPRETED_LENGTH = 26_000, 3, 1.3, 100_000, 25
@@ -79,22 +80,11 @@ class Jobs:
     def model(self) -> ModelCost:
         return ModelCost.of(self.study)
 
-    def parts(self) -> list[str]:
-        """Parts of the dump; each part that is not listed counts as the first one."""
-        listed = list(self.study.wikipedia.parts)
-        return listed + listed[:1] * self.corpus.unlisted
-
-    def download_wikipedia(self) -> Iterator[Job]:
-        for part in self.parts():
-            written = self.corpus.dump(part)
-            wire = self.corpus.download(SOURCES, self.study.wikipedia.dump, part) or written
-            yield Job("download_wikipedia", part, wire, written=written, extra=_kept(wire, written))
-
-    def download_books(self) -> Iterator[Job]:
-        """One job; local books are not downloaded."""
-        written = self.corpus.books()
-        wire = self.corpus.download(SOURCES, self.study.books.source)
-        yield Job("download_books", "all", wire, written=written, extra=_kept(wire, written))
+    def download(self) -> Iterator[Job]:
+        for name in self.study.corpus.sources:
+            written = self.corpus.raw(name)
+            wire = self.corpus.fetched(name) or written
+            yield Job("download", name, wire, written=written, extra=_kept(wire, written))
 
     def start_model(self) -> Iterator[Job]:
         """One job, which downloads nothing unless an entry of the catalogue is named."""
@@ -111,12 +101,11 @@ class Jobs:
         written = self.size("data/tasks") or wire or SYNTHETIC_TASK * len(self.study.tasks)
         yield Job("download_tasks", "all", wire, written=written, extra=wire)
 
-    def clean_wikipedia(self) -> Iterator[Job]:
-        for part in self.parts():
-            yield Job("clean_wikipedia", part, self.corpus.dump(part), written=self.corpus.wikipedia_text(part))
-
-    def clean_books(self) -> Iterator[Job]:
-        yield Job("clean_books", "all", self.corpus.books(), written=self.corpus.books_text())
+    def clean(self) -> Iterator[Job]:
+        """One job per source; the rates of the kinds differ, so that the time of books counts by that of dumps."""
+        for name, source in self.study.corpus.sources.items():
+            units = self.corpus.raw(name) * (1 if source.kind == "wikipedia" else DUMP_PER_BOOKS)
+            yield Job("clean", name, units, written=self.corpus.clean(name))
 
     def train_tokenizer(self) -> Iterator[Job]:
         written = self.size("data/vocabulary") or 30 * self.study.vocabulary.vocab_size
@@ -239,12 +228,10 @@ def _kept(wire: float, written: float) -> float:
 
 
 STAGES: dict[str, Callable[[Jobs], Iterator[Job]]] = {  # by name in dvc.yaml
-    "download_wikipedia": Jobs.download_wikipedia,
-    "download_books": Jobs.download_books,
+    "download": Jobs.download,
     "start_model": Jobs.start_model,
     "download_tasks": Jobs.download_tasks,
-    "clean_wikipedia": Jobs.clean_wikipedia,
-    "clean_books": Jobs.clean_books,
+    "clean": Jobs.clean,
     "train_tokenizer": Jobs.train_tokenizer,
     "tokenize": Jobs.tokenize,
     "build_examples": Jobs.build_examples,

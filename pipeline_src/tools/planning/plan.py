@@ -38,12 +38,10 @@ DOWNLOADS, CORES_OF_A_JOB = 2, 4  # at once: Wikimedia's limit; as in workflow/S
 # Stage: seconds before the work begins, and units per second and core (of downloads per connection, assumed; of
 # training by width below). Measured: docs/measurements.md; bytes but for tokens of build_examples and word vectors.
 RATES = {
-    "download_wikipedia": (2, 5e6),
-    "download_books": (2, 5e6),
+    "download": (2, 5e6),
     "start_model": (3, 5e6),
     "download_tasks": (3, 5e6),
-    "clean_wikipedia": (2, 2.7e6),  # of .bz2
-    "clean_books": (1, 6.8e6),
+    "clean": (2, 2.7e6),  # of a dump's .bz2; of books as many as take as long
     "train_tokenizer": (1, 11.6e6),
     "tokenize": (1, 8.9e6),
     "build_examples": (1, 8.5e6),  # tokens x passes

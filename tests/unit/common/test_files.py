@@ -162,14 +162,14 @@ def small_disk(tmp_path):
 
 def test_books_on_a_full_disk(small_disk, root):
     (small_disk / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
-    raw = small_disk / "data/raw/books"
+    raw = small_disk / "data/raw/books/fetched-files"
     raw.mkdir(parents=True)
     paragraph = "The old house stood by the river, and nobody had lived there for many years. " * 6
     (raw / "one.txt").write_text((paragraph + "\n\n") * 600, encoding="utf-8")
 
     def books() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "pipeline_src", "clean_books"],
+            [sys.executable, "-m", "pipeline_src", "clean", "--source", "books"],
             cwd=small_disk,
             env={**os.environ, "PYTHONPATH": str(root)},
             capture_output=True,
@@ -177,7 +177,7 @@ def test_books_on_a_full_disk(small_disk, root):
         )
 
     (small_disk / "filler").write_bytes(bytes(600_000))
-    earlier = small_disk / "data/text/books"
+    earlier = small_disk / "data/text/books/clean-text"
     earlier.mkdir(parents=True)
     (earlier / "manifest.json").write_text("earlier")
     full = books()

@@ -114,7 +114,7 @@ def test_it_is_the_same_in_every_python():
     assert digest.hexdigest()[:16] == "0ea83bf8e5dfc9c8"
 
 
-@pytest.mark.parametrize("stage", ["pretrain", "finetune", "clean_wikipedia"])
+@pytest.mark.parametrize("stage", ["pretrain", "finetune", "clean"])
 def test_comments_anywhere_and_changes_in_tools_leave_the_project_as_it_is(root, tmp_path, stage):
     copy = tmp_path / "copy"
     shutil.copytree(root / "pipeline_src", copy / "pipeline_src", ignore=shutil.ignore_patterns("__pycache__"))

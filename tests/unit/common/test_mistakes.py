@@ -17,7 +17,7 @@ from pipeline_src.config.study import check_study
 from pipeline_src.tools.preset import preset_text
 
 NOTHING_DONE = [  # in a folder where no stage has run
-    "clean_wikipedia --part excerpt", "clean_books", "train_tokenizer", "tokenize", "build_examples",
+    "clean --source wikipedia", "clean --source books", "train_tokenizer", "tokenize", "build_examples",
     "corpus_statistics", "train_word_vectors", "pretrain --phase phase1",
     "pretrain --phase phase2", "pretrain --phase medium", "finetune --task rte --restart 1",
     "finetune --task nope --restart 1", "finetune --task rte --restart x", "evaluate", "report", "statistics", "table",
@@ -25,8 +25,8 @@ NOTHING_DONE = [  # in a folder where no stage has run
     "interpret", "attention text", "score text", "generate text", "neighbours word --file nope", "inspect page.html",
 ]  # fmt: skip
 NO_SUCH_THING = [
-    "download_wikipedia --part nope", "download_wikipedia --part ../x", "clean_wikipedia --part ../x",
-    "clean_wikipedia --part a/b",
+    "download --source nope", "download --source ../x", "clean --source ../x",
+    "clean --source a/b",
     "plan --preset nope", "plan --gpus -1", "plan --cores 0",
     "preset", "preset nope", "preset ../x", "export folder", "export empty", "parts --date x", "import nope new",
     "parts --date 20260901 --dump nope", "parts --date 20260901 --dump own-wikipedia", "import folder folder",
@@ -37,7 +37,7 @@ NO_SUCH_THING = [
     "embed text --file empty",
 ]  # fmt: skip
 NO_SUCH_OPTION = [
-    "", "bogus", "--bogus", "clean_books extra", "clean_books --x", "clean_wikipedia", "clean_wikipedia --part",
+    "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",
     "finetune --task rte",
     "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
     "plan --teraflops x", "plan --gpus x", "parts", "import", "import folder", "fill-mask [MASK] --top x",
@@ -102,15 +102,15 @@ def test_a_wrong_command_line_shows_the_usage(place, capsys, words):
 @pytest.mark.parametrize("number", range(len(BROKEN)))
 def test_a_file_that_is_no_study(place, capsys, number):
     (place / "params.yaml").write_bytes(BROKEN[number])
-    status, shown = said("clean_books", capsys)
+    status, shown = said("tokenize", capsys)
     assert status == 2 and "params.yaml" in shown and "hint: " in shown
 
 
 def test_no_file_or_a_folder_in_its_place(place, capsys):
     (place / "params.yaml").unlink()
-    assert said("clean_books", capsys)[0] == 2
+    assert said("tokenize", capsys)[0] == 2
     (place / "params.yaml").mkdir()
-    status, shown = said("clean_books", capsys)
+    status, shown = said("tokenize", capsys)
     assert status == 2 and "a folder where a file belongs: params.yaml" in shown
 
 
@@ -141,7 +141,7 @@ def test_any_value_in_any_place_is_taken_or_refused(root):
 
 
 def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypatch):
-    monkeypatch.setitem(command.STAGES, "clean_books", stages.Stage("pipeline_src.tools.preset", ""))
+    monkeypatch.setitem(command.STAGES, "tokenize", stages.Stage("pipeline_src.tools.preset", ""))
     monkeypatch.setattr("pipeline_src.tools.preset.run", lambda: None, raising=False)
     lines = (place / "params.yaml").read_text().splitlines(keepends=True)
     rng = random.Random(1)
@@ -150,7 +150,7 @@ def test_lines_lost_doubled_or_cut_are_taken_or_refused(place, capsys, monkeypat
         spoilt, at = list(lines), rng.randrange(len(lines))
         spoilt[at] = rng.choice(["", spoilt[at] * 2, spoilt[at][: len(spoilt[at]) // 2], f" {spoilt[at]}", "x: 1\n"])
         (place / "params.yaml").write_text("".join(spoilt))
-        status, shown = said("clean_books", capsys)
+        status, shown = said("tokenize", capsys)
         assert status in (0, 2) and (status == 0) == ("hint" not in shown)
         seen.add(status)
     assert seen == {0, 2}
@@ -161,7 +161,7 @@ def test_a_task_of_ones_own_written_wrongly(place, catalogue, capsys, text):
     (catalogue / "tasks/mine.yaml").write_text(text)
     params = place / "params.yaml"
     params.write_text(params.read_text().replace("\ntasks:\n", "\ntasks:\n- mine\n"))
-    status, shown = said("clean_books", capsys)
+    status, shown = said("tokenize", capsys)
     assert status == 2 and "mine" in shown and "hint: " in shown
 
 

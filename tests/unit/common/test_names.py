@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline_src.common.names import as_text, check_file_name, check_name, check_path, shown
-from pipeline_src.config.data import WikipediaParams
+from pipeline_src.config.data import CorpusParams, WikipediaParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.download.catalogue import SourceFile
 from pipeline_src.tasks.spec import EvalSetSpec, TaskSpec
@@ -55,11 +55,12 @@ def test_a_path_stays_below_its_folder(text: str) -> None:
 @given(text=HOSTILE)
 @settings(max_examples=60)
 def test_every_name_of_a_study_is_held_to_it(text: str) -> None:
-    """Parts, tasks, rows, submissions, files of tasks and of sources, restarts."""
+    """Sources, parts, tasks, rows, submissions, files of tasks and of sources, restarts."""
     table = {
         check_name: [
-            lambda: WikipediaParams(dump="x", parts=(text,)),
-            lambda: WikipediaParams(dump=text, parts=("a",)),
+            lambda: WikipediaParams(entry="x", parts=(text,)),
+            lambda: WikipediaParams(entry=text, parts=("a",)),
+            lambda: CorpusParams(sources={text: WikipediaParams(entry="x")}),
             lambda: FinetuneParams(per_task={text: {}}),
             lambda: TaskSpec.model_validate(TASK | {"scores": {text: SCORE}}),
         ],

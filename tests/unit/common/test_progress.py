@@ -9,10 +9,10 @@ from pipeline_src.common import progress
 def test_lines_without_a_terminal(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
-    path = progress.open_log("clean_books", "all")
+    path = progress.open_log("tokenize", "all")
     assert list(progress.track("abcd", "reading", "book", total=4)) == list("abcd")
     shown = capsys.readouterr().err
-    assert re.search(r"\[clean_books all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", shown)
+    assert re.search(r"\[tokenize all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", shown)
     assert "reading: 4/4 book" in path.read_text()
 
 
@@ -27,7 +27,7 @@ def test_a_new_run_starts_a_new_log_unless_the_one_before_did_not_finish(tmp_pat
     )
     logged = []
     for message in messages:
-        path = progress.open_log("clean_books", "all")
+        path = progress.open_log("tokenize", "all")
         progress.log.info(message)
         logged.append(path.read_text())
     assert len(logging.getLogger("pipeline_src").handlers) == 2

@@ -19,7 +19,8 @@ FILES = ["params.yaml", *sorted(path.stem for path in (ROOT / "workflow/presets"
 MADE = ["bert-mini", "bert-large", "bert-l2-h512-cased", *published()]  # from bert-base
 # Of every study: a decimal, what is read as a text or written by its exponent, a number, null, words, inside of {}.
 ONE = [
-    "mask_prob=0.2", "seed=2", "wikipedia.date=20260901", "wikipedia.dump=own-wikipedia", "vocabulary.lowercase=null",
+    "mask_prob=0.2", "seed=2", "corpus.sources.wikipedia.date=20260901", "corpus.sources.wikipedia.from=own-wikipedia",
+    "vocabulary.lowercase=null",
     "examples.max_seq_length.phase1=96", "model.num_attention_heads=null", "model.num_attention_heads=4",
     "pretrain.learning_rate=0.00003",
     "pretrain.adam_epsilon=1e-9", "pretrain.steps.phase2=123456", "pretrain.masking.max_predictions=77",

@@ -81,9 +81,10 @@ def test_an_unknown_key_is_named_with_those_allowed_there(key: str, value: Any, 
         ("pretrain.train_batch_size", None, "integer"),
         ("pretrain.keep_checkpoint_steps", [999_999], "1 to 2000"),
         ("corpus.validation", 0.9, "0.5"),
-        ("wikipedia.date", "2026-09-01", "pattern"),
-        ("wikipedia.parts", ["../up"], "letters, digits"),
-        ("wikipedia.parts", [], "at least 1 item"),
+        ("corpus.sources.wikipedia.date", "2026-09-01", "pattern"),
+        ("corpus.sources.wikipedia.parts", ["../up"], "letters, digits"),
+        ("corpus.sources.wikipedia.language", "xx", "there are en, cs, da"),
+        ("corpus.sources.books.kind", "novels", "'wikipedia', 'books', 'text'"),
         ("tasks", ["colla"], "cola"),
         ("model.hidden_act", "relu", "gelu"),
     ],
@@ -214,9 +215,10 @@ def test_a_missing_key_and_several_mistakes_at_once() -> None:
 
 
 def keys_in(block: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Dotted keys of a study, nested ones too; not those below ``finetune.per_task``, which its author names."""
+    """Dotted keys of a study, nested ones too; not those that its author names: sources, and ``finetune.per_task``."""
     for key, value in block.items():
-        yield f"{prefix}{key}"
+        if prefix != "corpus.sources.":
+            yield f"{prefix}{key}"
         if isinstance(value, dict) and f"{prefix}{key}" != "finetune.per_task":
             yield from keys_in(value, f"{prefix}{key}.")
 
@@ -297,7 +299,9 @@ def test_numbers_written_as_text_are_numbers(key: str) -> None:
 
 
 def test_a_date_that_yaml_reads_as_a_number() -> None:
-    assert check_study(changed("wikipedia.date", 20260901)).wikipedia.date == "20260901"
+    assert (
+        check_study(changed("corpus.sources.wikipedia.date", 20260901)).corpus.sources["wikipedia"].date == "20260901"
+    )
 
 
 def test_a_study_cannot_be_changed_after_loading() -> None:
@@ -344,3 +348,35 @@ def test_two_tasks_of_ones_own_may_not_call_a_row_the_same(monkeypatch: pytest.M
     monkeypatch.setattr(module, "load_spec", lambda task: load_spec("rte" if task == "wnli" else task))
     with pytest.raises(PipelineError, match="both call a row of their `scores` 'rte'"):
         check_study(SAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("weights", "temperature", "said"),
+    [
+        ({"wikipedia": 1}, None, r"examples.weights \(wikipedia\): give each source .*not in both: books"),
+        ({"wikipedia": 1, "books": 1, "news": 1}, None, "not in both: news"),
+        ({"wikipedia": 0, "books": 0}, None, "weights sum to nothing"),
+        ({"wikipedia": -1, "books": 2}, None, "greater than or equal to 0"),
+        ({"wikipedia": 1, "books": 2}, 0.7, "weights and temperature both give shares"),
+        (None, 1.5, "less than or equal to 1"),
+    ],
+)
+def test_shares_that_cannot_be_are_one_error_before_any_work(weights: Any, temperature: Any, said: str) -> None:
+    study = changed("examples.weights", weights)
+    study["examples"]["temperature"] = temperature
+    with pytest.raises(PipelineError, match=said):
+        check_study(study)
+
+
+@pytest.mark.parametrize("section", ["wikipedia", "books"])
+def test_sections_of_the_first_edition_are_unknown_keys(section: str) -> None:
+    study = copy.deepcopy(SAMPLE) | {section: {"min_words": 50}}
+    with pytest.raises(PipelineError, match=rf"unknown key: {section}\n.*\n.*allowed here: seed, mask_prob, corpus"):
+        check_study(study)
+
+
+def test_an_unknown_key_of_a_source_is_named_with_those_of_its_kind() -> None:
+    with pytest.raises(PipelineError, match=r"(?s)key: corpus.sources.books.beam_args\n.*from, date.*near_dup"):
+        check_study(changed("corpus.sources.books.beam_args", []))
+    with pytest.raises(PipelineError, match="corpus.sources.wikipedia.min_words = -1"):
+        check_study(changed("corpus.sources.wikipedia.min_words", -1))

@@ -8,7 +8,7 @@ import yaml
 
 from pipeline_src.common.files import write_json
 from pipeline_src.common.fingerprint import imported_files
-from pipeline_src.config.data import CorpusParams, ExamplesParams, Lengths, VocabularyParams, WikipediaParams
+from pipeline_src.config.data import ExamplesParams, Lengths, VocabularyParams
 from pipeline_src.corpus import corpus_statistics as module
 from pipeline_src.corpus.corpus_statistics import MOST, corpus_statistics, describe, sample_passages
 from pipeline_src.corpus.documents import Document, in_validation_split, write_manifest, write_shard
@@ -17,8 +17,9 @@ from pipeline_src.examples import tokenize_corpus as tokens
 from pipeline_src.examples.token_store import SAMPLE_INDEX
 from pipeline_src.stages import STAGES
 from pipeline_src.tokenizer import train_tokenizer as train
+from tests.sources import corpus_of
 
-WIKIPEDIA, CORPUS = WikipediaParams(dump="d", parts=("a",)), CorpusParams(validation=0.2)
+CORPUS = corpus_of(validation=0.2)
 WORDS = "river town road bridge tower field forest valley harbour market garden island castle".split()
 
 
@@ -32,8 +33,8 @@ def sentence(seed: int) -> str:
 def study(tmp_path, monkeypatch):
     """The corpus stages run on two small parts, and tasks beside them."""
     monkeypatch.chdir(tmp_path)
-    for part, inside, first in (("wikipedia/a", "clean-text", 0), ("books", "", 1000)):
-        folder = tmp_path / "data/text" / part / inside
+    for part, first in (("wikipedia", 0), ("books", 1000)):
+        folder = tmp_path / "data/text" / part / "clean-text"
         folder.mkdir(parents=True)
         documents = [
             Document(f"{part}:{n}", "", "\n".join(sentence(first + 10 * n + i) for i in range(6))) for n in range(30)
@@ -42,10 +43,10 @@ def study(tmp_path, monkeypatch):
         shards = [write_shard(folder / "x.jsonl", documents)]
         write_manifest(folder, shards, {"redirect": 2}, dropped_lines={"list": 7}, **more)
     vocabulary = VocabularyParams(vocab_size=100, alphabet=30)
-    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
-    tokens.run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
+    tokens.run(seed=1, corpus=CORPUS)
     build_examples.run(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=64, phase2=128), dupe_factor=2))
-    seen = next(n for n in range(30) if not in_validation_split(f"wikipedia/a:{n}", 1, CORPUS.validation))
+    seen = next(n for n in range(30) if not in_validation_split(f"wikipedia:{n}", 1, CORPUS.validation))
     passages = [
         sentence(10 * seen + 2),
         "A passage of which no word stands in the corpus, nor will it ever do so at all.",
@@ -66,8 +67,8 @@ def study(tmp_path, monkeypatch):
 
 
 def test_every_stage_is_counted(study):
-    found = corpus_statistics(("a",), ("squad1", "qnli", "cola"))
-    part = found["parts"]["wikipedia-a"]
+    found = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))
+    part = found["parts"]["wikipedia"]
     assert part["documents"] == part["train"]["documents"] + part["validation"]["documents"] == 30
     assert (part["dropped"], part["dropped_inside"]) == ({"redirect": 2}, {"list": 7})
     assert found["unknown_templates"] == [["odd", 3], ["a", 1]]
@@ -80,7 +81,7 @@ def test_every_stage_is_counted(study):
 
 
 def test_shared_passages_are_found(study):
-    overlap = corpus_statistics(("a",), ("squad1", "qnli", "cola"))["overlap"]
+    overlap = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))["overlap"]
     train_text = {"squad1/train-v1.1.json", "squad1/dev-v1.1.json", "qnli/train.tsv", "qnli/dev.tsv"}
     assert set(overlap) == {"validation documents"} | train_text
     assert overlap["validation documents"]["found"] == 0  # no sentence stands in two documents
@@ -89,7 +90,7 @@ def test_shared_passages_are_found(study):
 
 
 def test_a_study_without_such_tasks_has_statistics_too(study):
-    assert list(corpus_statistics(("a",), ("cola",))["overlap"]) == ["validation documents"]
+    assert list(corpus_statistics(CORPUS.sources, ("cola",))["overlap"]) == ["validation documents"]
 
 
 def test_a_sample_index_is_described_by_its_rows():
@@ -156,11 +157,11 @@ TEXTS: dict[str, str] = {}
 
 
 @pytest.fixture
-def folders(tmp_path) -> list[Path]:
-    """A corpus of two parts."""
+def folders(tmp_path) -> dict[str, Path]:
+    """A corpus of two sources."""
     draw = np.random.default_rng(0)
-    folders = [tmp_path / part for part in ("books", "wikipedia/a/clean-text")]
-    for folder in folders:
+    folders = {name: tmp_path / name for name in ("books", "wikipedia")}
+    for folder in folders.values():
         folder.mkdir(parents=True)
         documents = []
         for number in range(20):
@@ -171,14 +172,14 @@ def folders(tmp_path) -> list[Path]:
     return folders
 
 
-def test_passages_are_whole_lines_of_the_corpus_from_every_part(folders, tmp_path):
-    passages = sample_passages(folders, tmp_path, 1)
-    assert len(passages) == 5 and {passage["part"] for passage in passages} == {"books", "wikipedia-a"}
+def test_passages_are_whole_lines_of_the_corpus_from_every_source(folders):
+    passages = sample_passages(folders, 1)
+    assert len(passages) == 5 and {passage["part"] for passage in passages} == {"books", "wikipedia"}
     for passage in passages:
         assert passage["text"].removesuffix(" …") in TEXTS[passage["id"]]
         assert len(passage["text"].removesuffix(" …").split()) == passage["words"] <= MOST
-    assert sample_passages(folders, tmp_path, 1) == passages
-    assert sample_passages(folders, tmp_path, 2) != passages
+    assert sample_passages(folders, 1) == passages
+    assert sample_passages(folders, 2) != passages
 
 
 def test_a_long_line_is_cut_and_a_short_document_is_shown_whole():

@@ -51,7 +51,7 @@ def test_the_description_names_the_date() -> None:
 def test_a_part_that_the_entry_does_not_have_and_a_date_that_is_missing() -> None:
     with pytest.raises(PipelineError, match=r"(?s)enwiki has no such part: all.*1-p1p41242"):
         resolve("enwiki", load_source(SOURCES, "enwiki"), date="20260901", part="all")
-    with pytest.raises(PipelineError, match=r"(?s)simplewiki needs a date.*wikipedia\.date"):
+    with pytest.raises(PipelineError, match=r"(?s)simplewiki needs a date.*corpus\.sources\.date"):
         resolve("simplewiki", load_source(SOURCES, "simplewiki"), part="all")
 
 

@@ -11,7 +11,8 @@ import pytest
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.data import BooksParams, CorpusParams, WikipediaParams
 from pipeline_src.config.interpretation import InterpretationParams
-from pipeline_src.download import download_books, download_tasks, download_wikipedia, fetch, mrpc
+from pipeline_src.download import download, download_tasks, fetch, mrpc
+from tests.sources import corpus_of
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]
@@ -19,8 +20,7 @@ ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range
 
 run_tasks = partial(
     download_tasks.run,
-    corpus=CorpusParams(),
-    wikipedia=WikipediaParams(dump="own-wikipedia", parts=("one",)),
+    corpus=corpus_of(),
     interpretation=InterpretationParams(),
 )
 
@@ -30,21 +30,42 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_dump_of_ones_own(project: Path) -> None:
-    params = WikipediaParams(dump="own-wikipedia", parts=("one", "two"))
+    mine = WikipediaParams(entry="own-wikipedia", parts=("one", "two"))
+    corpus = CorpusParams(sources={"mine": mine})
     (project / "data/own/wikipedia").mkdir(parents=True)
     (project / "data/own/wikipedia/one.xml.bz2").write_bytes(b"dump")
-    download_wikipedia.run(wikipedia=params, part="one")
-    assert names(project / "data/raw/wikipedia/one/dump-files") == ["one.xml.bz2", "source.json"]
     with pytest.raises(PipelineError, match=r"your own file is not there: data/own/wikipedia/two\.xml\.bz2"):
-        download_wikipedia.run(wikipedia=params, part="two")
-    assert names(project / "data/raw/wikipedia") == ["one"]
+        download.run(corpus=corpus, source="mine")
+    assert not (project / "data/raw/mine").exists()
+    (project / "data/own/wikipedia/two.xml.bz2").write_bytes(b"dump")
+    download.run(corpus=corpus, source="mine")
+    for part in ("one", "two"):
+        assert names(project / "data/raw/mine/fetched-files" / part) == sorted([f"{part}.xml.bz2", "source.json"])
 
 
 def test_books_of_ones_own(project: Path) -> None:
     (project / "data/own/books").mkdir(parents=True)
     (project / "data/own/books/a.txt").write_text("Once.")
-    download_books.run(books=BooksParams(source="own-books"))
-    assert names(project / "data/raw/books") == ["a.txt", "source.json"]
+    download.run(corpus=CorpusParams(sources={"shelf": BooksParams(entry="own-books")}), source="shelf")
+    assert names(project / "data/raw/shelf/fetched-files") == ["a.txt", "source.json"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            BooksParams(entry="own-books", parts=("one",)),
+            r"(?s)has no parts: one.*corpus.sources.mine.parts",
+        ),
+        (WikipediaParams(entry="own-wikipedia"), r"own-wikipedia needs its parts named"),
+        (WikipediaParams(entry="enwiki", parts=("1-p1p41242",)), r"(?s)enwiki needs a date.*corpus.sources.mine.date"),
+    ],
+)
+def test_a_source_without_its_part_or_date(project: Path, source: object, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        download.run(corpus=CorpusParams(sources={"mine": source}), source="mine")
+    with pytest.raises(PipelineError, match="no such source: yours"):
+        download.run(corpus=CorpusParams(sources={"mine": source}), source="yours")
 
 
 def test_synthetic_tasks_are_called_so(project: Path) -> None:

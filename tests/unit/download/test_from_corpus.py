@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.data import CorpusParams, WikipediaParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.corpus.documents import Document, in_validation_split, write_manifest, write_shard
 from pipeline_src.download import download_tasks
@@ -16,6 +15,7 @@ from pipeline_src.download.from_corpus import RULES
 from pipeline_src.evaluation.bag_of_words import predict
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import load_spec
+from tests.sources import corpus_of
 
 SEED, VALIDATION = 1, 0.3
 WORDS = "whale harpoon captain vessel sister dinner letter general battle winter soldier carriage".split()
@@ -42,18 +42,17 @@ def made(tmp_path_factory) -> tuple[Path, dict[str, Document]]:
     """``data/tasks`` of all five, and the documents by id."""
     folder, rng = tmp_path_factory.mktemp("study"), np.random.default_rng(0)
     documents = {f"books:{number}": Document(f"books:{number}", "t", prose(rng)) for number in range(30)}
-    (folder / "data/text/books").mkdir(parents=True)
+    (folder / "data/text/books/clean-text").mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        shard = write_shard(Path("data/text/books/books-00000.jsonl"), documents.values())
-        write_manifest(Path("data/text/books"), [shard], {})
+        shard = write_shard(Path("data/text/books/clean-text/books-00000.jsonl"), documents.values())
+        write_manifest(Path("data/text/books/clean-text"), [shard], {})
         make(tuple(RULES))
     return folder / "data/tasks", documents
 
 
 def make(tasks, validation=VALIDATION):
-    corpus, wikipedia = CorpusParams(validation=validation), WikipediaParams.model_construct(parts=())
-    blocks = {"corpus": corpus, "wikipedia": wikipedia, "interpretation": InterpretationParams()}
+    blocks = {"corpus": corpus_of("books", validation=validation), "interpretation": InterpretationParams()}
     download_tasks.run(seed=SEED, task_source="synthetic", tasks=tasks, **blocks)
 
 

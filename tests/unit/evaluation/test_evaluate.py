@@ -7,7 +7,6 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.config.data import WikipediaParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.evaluation.scores import read_predictions, score_task
@@ -17,7 +16,6 @@ from pipeline_src.tasks.kinds import KINDS, make_task
 from pipeline_src.tasks.spec import load_spec
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
-WIKIPEDIA = WikipediaParams(dump="d", parts=("a", "b"))
 RTE = load_spec("rte")
 GOLD = ["entailment", "not_entailment", "entailment", "entailment"]
 HALF = ["entailment"] * 2 + ["not_entailment"] * 2

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from pipeline_src.common.files import read_json
-from pipeline_src.config.data import CorpusParams, WikipediaParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.download import download_tasks
@@ -19,6 +18,7 @@ from pipeline_src.report.table import HEADER, average_line, score_cells, text_ta
 from pipeline_src.tasks import spec as specs
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
+from tests.sources import corpus_of
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
 TASK = """
@@ -65,12 +65,11 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
     for name in ("train", "dev", "test"):
         (own / f"{name}.{suffix}").write_text(content(name != "test"), encoding="utf-8")
     tasks = ("rte", "reviews") if task_source == "synthetic" else ("reviews",)
-    corpus, wikipedia = CorpusParams(), WikipediaParams(dump="own-wikipedia", parts=("one",))
     interpretation = InterpretationParams()
     logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         download_tasks.run(
-            seed=1, task_source=task_source, tasks=tasks, corpus=corpus, wikipedia=wikipedia,
+            seed=1, task_source=task_source, tasks=tasks, corpus=corpus_of(),
             interpretation=interpretation,
         )  # fmt: skip
     kinds = "2 tasks in data/tasks: 1 synthetic, 1 of your own" if "rte" in tasks else ": 1 official"

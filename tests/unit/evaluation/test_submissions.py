@@ -13,7 +13,6 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
-from pipeline_src.config.data import WikipediaParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.evaluation.evaluate import run
@@ -27,7 +26,6 @@ from pipeline_src.tasks.task import Task
 from tests.unit.evaluation.conftest import write_predictions, write_run
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "swag")
-WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
 SUBMITTED = Path("results/submissions")
 
 

@@ -8,9 +8,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.config.data import ExamplesParams, Lengths
 from pipeline_src.examples import build_examples as stage
-from pipeline_src.examples.build_examples import draw_samples, write_sample_index
+from pipeline_src.examples.build_examples import draw_samples, pass_keys
 from pipeline_src.examples.pairs import PAIRS, PairRules, document_pairs
-from pipeline_src.examples.token_store import SAMPLE_INDEX
+from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, write_sample_index
 
 RULES = PairRules(32, 0.1, 0.5, "nsp", 3)
 
@@ -22,7 +22,8 @@ def owner(store, start: int, length: int) -> set[int]:
 def samples_of(
     folder, seed: int = 1, phase: str = "phase1", passes: int = 2, rules: PairRules = RULES, workers: int = 1
 ):
-    return np.concatenate(list(draw_samples(folder, "train", seed, phase, passes, rules, workers)))
+    keys = pass_keys(seed, phase, passes)
+    return np.concatenate(list(draw_samples(TokenStore(folder, "train"), keys, rules, phase, workers)))
 
 
 def test_segments_come_from_where_the_label_says(tmp_path, store):
@@ -158,7 +159,9 @@ def test_the_stage_writes_an_index_that_loads(tmp_path, store, documents, make_s
     manifest = read_json("data/examples/manifest.json")
     samples = np.load("data/examples/phase1/train.npy", mmap_mode="r")
     assert len(samples) == manifest["phase1"]["train"] and samples.dtype == SAMPLE_INDEX and manifest["pairs"] == "nsp"
-    expected = list(draw_samples(tmp_path / "data/tokens", "train", 1, "phase1", 3, RULES, 1))
+    expected = list(
+        draw_samples(TokenStore(tmp_path / "data/tokens", "train"), pass_keys(1, "phase1", 3), RULES, "", 1)
+    )
     assert np.array_equal(samples, np.concatenate(expected))
 
 

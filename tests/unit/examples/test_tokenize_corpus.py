@@ -1,11 +1,11 @@
-"""Documents to token shards: sentences kept apart, validation documents apart, only listed parts read."""
+"""Documents to token shards: sentences kept apart, validation documents apart, only listed sources read."""
 
 import numpy as np
 import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
-from pipeline_src.config.data import CorpusParams, ExamplesParams, Lengths, VocabularyParams, WikipediaParams
+from pipeline_src.config.data import ExamplesParams, Lengths, VocabularyParams
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.corpus.documents import (
     Document,
@@ -22,9 +22,9 @@ from pipeline_src.pretraining.data import open_examples
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from tests.sources import corpus_of
 
-WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
-CORPUS = CorpusParams(validation=0.3)
+CORPUS = corpus_of(validation=0.3)
 
 
 def write_corpus(folder, prefix: str, count: int) -> None:
@@ -39,16 +39,16 @@ def write_corpus(folder, prefix: str, count: int) -> None:
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_corpus(tmp_path / "data/text/wikipedia/a/clean-text", "wiki", 30)
-    write_corpus(tmp_path / "data/text/wikipedia/left-over/clean-text", "old", 30)
-    write_corpus(tmp_path / "data/text/books", "books", 10)
+    write_corpus(tmp_path / "data/text/wikipedia/clean-text", "wiki", 30)
+    write_corpus(tmp_path / "data/text/left-over/clean-text", "old", 30)
+    write_corpus(tmp_path / "data/text/books/clean-text", "books", 10)
     vocabulary = VocabularyParams(vocab_size=150, alphabet=60)
-    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
     return tmp_path
 
 
 def test_every_document_lands_in_its_split(study):
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     ids = [f"books:{n}" for n in range(10)] + [f"wiki:{n}" for n in range(30)]
     tokenizer = load_tokenizer("data/vocabulary")
     for split, wanted in (("train", False), ("validation", True)):
@@ -63,44 +63,44 @@ def test_every_document_lands_in_its_split(study):
 
 
 def test_parts_are_counted(study):
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     manifest = read_json("data/tokens/manifest.json")
     for split, whole in manifest["splits"].items():
         parts = manifest["parts"][split]
-        assert set(parts) == {"books", "wikipedia-a"}  # the left-over part is not read
+        assert set(parts) == {"books", "wikipedia"}  # the left-over source is not read
         for count in ("documents", "sentences", "tokens"):
             assert sum(part[count] for part in parts.values()) == whole[count] > 0
-    assert sum(manifest["parts"][split]["wikipedia-a"]["documents"] for split in manifest["parts"]) == 30
+    assert sum(manifest["parts"][split]["wikipedia"]["documents"] for split in manifest["parts"]) == 30
 
 
 def test_every_source_is_named_once(study):
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     assert read_json("data/tokens/manifest.json")["sources"] == []  # nothing is known of them
     wiki, books = {"name": "w", "title": "A wiki", "licence": "CC BY-SA"}, {"name": "b", "title": "Books"}
     for folder, sources in (
-        ("books", [books]),
-        ("wikipedia/a/clean-text", [wiki, books]),
-        ("wikipedia/left-over/clean-text", [{}]),
+        ("books/clean-text", [books]),
+        ("wikipedia/clean-text", [wiki, books]),
+        ("left-over/clean-text", [{}]),
     ):
         path = study / "data/text" / folder / "manifest.json"
         write_json(path, {**read_json(path), "sources": sources})
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     assert read_json("data/tokens/manifest.json")["sources"] == [books, wiki]
 
 
 @pytest.mark.parametrize(
     ("wiki", "books", "sentences"),
-    [("de", None, [1, 1]), ("de", "fr", [1, 2]), ("en", None, [2, 2]), (None, "de", [2, 1])],
+    [("de", None, [1, 2]), ("de", "fr", [1, 2]), ("en", "und", [2, 2]), (None, "de", [2, 1])],
 )
 def test_sentences_end_by_the_rules_of_the_sources_language(study, wiki, books, sentences):
-    for folder, prefix, language in (("wikipedia/a/clean-text", "wiki", wiki), ("books", "books", books)):
+    for folder, prefix, language in (("wikipedia/clean-text", "wiki", wiki), ("books/clean-text", "books", books)):
         path = study / "data/text" / folder
         documents = [Document(f"{prefix}:{n}", "", "number is 22. Februar is words") for n in range(40)]
         shard = write_shard(path / "x.jsonl", documents)
         write_manifest(path, [shard], {}, **({"language": language} if language else {}))
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     counts = read_json("data/tokens/manifest.json")["parts"]["train"]
-    found = [counts[part]["sentences"] / counts[part]["documents"] for part in ("wikipedia-a", "books")]
+    found = [counts[part]["sentences"] / counts[part]["documents"] for part in ("wikipedia", "books")]
     assert found == sentences
 
 
@@ -113,25 +113,25 @@ def test_same_bytes_for_any_number_of_workers_and_size_of_slices(study, monkeypa
     for workers, size in ((1, 1 << 20), (1, 100), (2, 350), (5, 200)):
         monkeypatch.setenv("PIPELINE_WORKERS", str(workers))
         monkeypatch.setattr(slice_shards, "__defaults__", (size,))
-        run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+        run(seed=1, corpus=CORPUS)
         found.append(written(study / "data/tokens"))
     assert len(found[0]) == 7 and found == found[:1] * 4
 
 
 def test_same_bytes_for_any_sharding_of_the_documents(study):
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     expected = written(study / "data/tokens")
-    folder = study / "data/text/wikipedia/a/clean-text"
+    folder = study / "data/text/wikipedia/clean-text"
     documents = list(read_documents(folder))
     (folder / "x.jsonl").unlink()
     parts = [documents[:1], [], documents[1:20], documents[20:]]
     write_manifest(folder, [write_shard(folder / f"{n}.jsonl", part) for n, part in enumerate(parts)], {"redirect": 2})
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     assert written(study / "data/tokens") == expected
 
 
 def test_short_documents_are_counted(study, monkeypatch):
-    folder = study / "data/text/books"
+    folder = study / "data/text/books/clean-text"
     texts = [
         "",
         "\n \n",
@@ -143,7 +143,7 @@ def test_short_documents_are_counted(study, monkeypatch):
     documents = [Document(f"books:{n}", "", text) for n, text in enumerate(texts)]
     write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
     monkeypatch.setattr(slice_shards, "__defaults__", (150,))
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     manifest = read_json("data/tokens/manifest.json")
     assert manifest["dropped"] == {"document_without_tokens": 15}
     books = [parts["books"] for parts in manifest["parts"].values()]
@@ -154,19 +154,19 @@ def test_short_documents_are_counted(study, monkeypatch):
 
 
 def test_a_part_without_documents_counts_nothing(study):
-    folder = study / "data/text/books"
+    folder = study / "data/text/books/clean-text"
     write_manifest(folder, [write_shard(folder / "x.jsonl", [])], {})
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     assert not any(read_json("data/tokens/manifest.json")["parts"]["train"]["books"].values())
     assert len(TokenStore("data/tokens", "train")) > 10
 
 
 def test_another_vocabulary_in_the_same_place_is_read_anew(study):
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     before = len(TokenStore("data/tokens", "train").ids)
     vocabulary = VocabularyParams(vocab_size=150, alphabet=60, min_frequency=1000)  # characters only
-    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
+    run(seed=1, corpus=CORPUS)
     assert len(TokenStore("data/tokens", "train").ids) > before
 
 
@@ -180,14 +180,14 @@ def test_a_vocabulary_above_16_bits_goes_all_the_way(study):
     """70,000 entries, those of the text the last ones: tokenised, paired and loaded with ids of 32 bits."""
     folder = study / "data/vocabulary"
     learnt = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     narrow, row = TokenStore("data/tokens", "train"), read_json("data/tokens/manifest.json")["splits"]["train"]
     narrow_ids, narrow_sentences = narrow.ids.astype(np.int64), narrow.sentences.tolist()
     assert row["id_type"] == "uint16"
 
     spare = [f"[unused{number}]" for number in range(70_000 - len(learnt))]
     save_tokenizer(folder, [*SPECIAL_TOKENS, *spare, *learnt[len(SPECIAL_TOKENS) :]], lowercase=True)
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     wide, row = TokenStore("data/tokens", "train"), read_json("data/tokens/manifest.json")["splits"]["train"]
     assert row["id_type"] == "uint32" and wide.ids.dtype == np.uint32
     assert (study / "data/tokens/train.ids").stat().st_size == 4 * row["tokens"]
@@ -204,15 +204,15 @@ def test_a_vocabulary_above_16_bits_goes_all_the_way(study):
 
 def test_a_split_without_documents_is_one_clear_error(study):
     with pytest.raises(PipelineError, match="no document in split 'validation'"):
-        run(seed=1, corpus=CorpusParams(validation=1e-9), wikipedia=WIKIPEDIA)
+        run(seed=1, corpus=corpus_of(validation=1e-9))
     assert not (study / "data/tokens").exists()
 
 
 def test_too_few_validation_documents_of_a_source_are_named_and_none_is_an_error(study, caplog):
-    run(seed=1, corpus=CORPUS, wikipedia=WIKIPEDIA)
+    run(seed=1, corpus=CORPUS)
     few = sum(in_validation_split(f"books:{n}", 1, 0.3) for n in range(10))
     (said,) = (record.getMessage() for record in caplog.records if "validation, so" in record.getMessage())
     assert said.startswith(f"books: only {few} documents")
     assert not any(in_validation_split(f"books:{n}", 1, 0.03) for n in range(10))
     with pytest.raises(PipelineError, match="no document of books for validation"):
-        run(seed=1, corpus=CorpusParams(validation=0.03), wikipedia=WIKIPEDIA)
+        run(seed=1, corpus=corpus_of(validation=0.03))

@@ -12,13 +12,13 @@ import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.config.data import CorpusParams, WikipediaParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.interpretation import interpret
 from pipeline_src.interpretation.data import InterpretationContext
 from pipeline_src.interpretation.interpret import MEASURES, write_measures
+from tests.sources import corpus_of
 from tests.unit.interpretation.conftest import write_texts
 
 PARAMS = InterpretationParams(words=400, sentences=5, prompts=("a b",), shown=("a bab c.",))
@@ -95,11 +95,15 @@ def test_a_model_without_the_head_says_so(project):
 
 
 def test_an_encoder_of_another_architecture_is_refused(project):
-    blocks = {"wikipedia": WikipediaParams(dump="enwiki-sample", parts=("all",)), "corpus": CorpusParams()}
     model = ModelParams(num_hidden_layers=1, hidden_size=16).model_copy(update={"architecture": "other"})
     with pytest.raises(PipelineError, match="another architecture"):
         interpret.run(
-            seed=1, **blocks, model=model, tasks=("rte",), finetune=FinetuneParams(model="model"), interpretation=PARAMS
+            seed=1,
+            corpus=corpus_of(),
+            model=model,
+            tasks=("rte",),
+            finetune=FinetuneParams(model="model"),
+            interpretation=PARAMS,
         )
 
 

@@ -27,7 +27,7 @@ def start(study: Path) -> Path:
     """A model of the study's vocabulary: two layers, an MLM head, no pooler or NSP head."""
     build_teacher(study)
     manifest = read_json("data/tokens/manifest.json")
-    documents = {"wikipedia-a": {"documents": 2, "tokens": 9}, "books": {"documents": 4, "tokens": 9}}
+    documents = {"wikipedia": {"documents": 2, "tokens": 9}, "books": {"documents": 4, "tokens": 9}}
     counts = dict.fromkeys(("train", "validation"), documents)
     write_json("data/tokens/manifest.json", {**manifest, "parts": counts})
     tensors = load_file("teacher/model.safetensors")

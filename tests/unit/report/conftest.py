@@ -157,7 +157,7 @@ def write_results(folder: Path) -> Path:
         "validation": counts,
     }
     corpus = {
-        "parts": {"wikipedia-a": part},
+        "parts": {"wikipedia": part},
         "vocabulary": {"entries": 8192, "coverage": 0.999, "pieces_per_word": 1.2},
         "few_validation_documents": {"books": 3},
         "dropped": {},

@@ -135,7 +135,7 @@ def test_strings_of_results_are_text_wherever_they_are_shown(results, pictures):
     row = score_row("rte", "accuracy", 40.0) | {"title": evil, "file": evil, "metric": evil, "eval_set": "rte"}
     write_scores(results, [row], [], own=["rte"])
     corpus = read_json(results / "corpus.json")
-    corpus["parts"] = {evil: corpus["parts"]["wikipedia-a"]}
+    corpus["parts"] = {evil: corpus["parts"]["wikipedia"]}
     write_json(results / "corpus.json", corpus)
     long = read_json(results / "pretrain" / "phase2.json")
     write_json(results / "pretrain" / "phase2.json", long | {"validation": {evil: 1.0}})

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file
-from pipeline_src.config.data import CorpusParams, VocabularyParams, WikipediaParams
+from pipeline_src.config.data import VocabularyParams
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
 from pipeline_src.pretraining.masking import MaskedLM
@@ -22,6 +22,7 @@ from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.tokenizer.train_tokenizer import TOO_LONG, WordCounts, count_chunks
 from pipeline_src.tokenizer.unigram import build_tokenizer, learn_model, normalizer, pieces_of
 from pipeline_src.tools.fill_mask import reading_masks
+from tests.sources import corpus_of
 
 KINDS = ["byte_bpe", "unigram"]
 TRICKY = [
@@ -32,12 +33,12 @@ CODE = """
 import os
 from pipeline_src.corpus import documents
 documents.slice_shards.__defaults__ = (700,)
-from pipeline_src.config.data import CorpusParams, VocabularyParams, WikipediaParams
+from pipeline_src.config.data import VocabularyParams
 from pipeline_src.tokenizer import train_tokenizer as train
+from tests.sources import corpus_of
 for kind in ("byte_bpe", "unigram"):
     vocabulary = VocabularyParams(kind=kind, vocab_size=400)
-    wikipedia = WikipediaParams(dump="d", parts=("a",))
-    train.run(seed=1, corpus=CorpusParams(validation=0.1), vocabulary=vocabulary, wikipedia=wikipedia)
+    train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)
     os.rename("data/vocabulary", kind)
 """
 
@@ -53,7 +54,7 @@ def learnt(root, tmp_path_factory):
     """A folder that holds the text, and one vocabulary of each kind beside."""
     folder, before = tmp_path_factory.mktemp("kinds"), os.getcwd()
     lines = sentences(root)
-    for place in ("wikipedia/a/clean-text", "books"):
+    for place in ("wikipedia/clean-text", "books/clean-text"):
         path = folder / "data/text" / place
         path.mkdir(parents=True)
         documents = [Document(f"{place}:{n}", "", "\n".join(lines[n::40])) for n in range(40)]
@@ -70,8 +71,7 @@ def learnt(root, tmp_path_factory):
 
 def run(kind: str, **params) -> None:
     vocabulary = VocabularyParams(**{"kind": kind, "vocab_size": 400} | params)
-    wikipedia = WikipediaParams(dump="d", parts=("a",))
-    train.run(seed=1, corpus=CorpusParams(validation=0.1), vocabulary=vocabulary, wikipedia=wikipedia)
+    train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)
 
 
 def test_same_bytes_in_another_process_with_other_workers_and_slices(learnt, root, tmp_path):
@@ -160,8 +160,10 @@ def test_what_does_not_fit_is_one_clear_error(learnt, monkeypatch):
         VocabularyParams(kind="byte_bpe", vocab_size=200)
     with pytest.raises(ValidationError, match="unused \\(3\\) is only for kind: wordpiece"):
         VocabularyParams(kind="unigram", vocab_size=200, unused=3)
-    texts = [Document("wikipedia/a:x", "", " ".join(map(chr, range(0x4E00, 0x4E00 + 300))))]
-    write_manifest(learnt / "data/text/books", [write_shard(learnt / "data/text/books/x.jsonl", texts)], {})
+    texts = [Document("wikipedia:x", "", " ".join(map(chr, range(0x4E00, 0x4E00 + 300))))]
+    write_manifest(
+        learnt / "data/text/books/clean-text", [write_shard(learnt / "data/text/books/clean-text/x.jsonl", texts)], {}
+    )
     with pytest.raises(PipelineError, match="the vocabulary is too small"):
         run("unigram", vocab_size=100, min_frequency=1)
 

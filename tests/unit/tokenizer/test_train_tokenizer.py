@@ -15,25 +15,25 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
-from pipeline_src.config.data import CorpusParams, VocabularyParams, WikipediaParams
+from pipeline_src.config.data import VocabularyParams
 from pipeline_src.corpus.documents import Document, in_validation_split, slice_shards, write_manifest, write_shard
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.train_tokenizer import TOO_LONG, WordCounts, count_shards, count_words
 from pipeline_src.tokenizer.wordpiece import UNK
+from tests.sources import corpus_of
 
-WIKIPEDIA = WikipediaParams(dump="d", parts=("a",))
-CORPUS = CorpusParams(validation=0.1)
+CORPUS = corpus_of(validation=0.1)
 CODE = """
 import sys
 from pipeline_src.corpus import documents
 documents.slice_shards.__defaults__ = (int(sys.argv[1]),)
 from pipeline_src.tokenizer import train_tokenizer as train
 train.WordCounts.__init__.__defaults__ = (int(sys.argv[2]),)
-from pipeline_src.config.data import CorpusParams, VocabularyParams, WikipediaParams
+from pipeline_src.config.data import VocabularyParams
+from tests.sources import corpus_of
 vocabulary = VocabularyParams(vocab_size=150, alphabet=60, max_word_length=20)
-wikipedia = WikipediaParams(dump="d", parts=("a",))
-train.run(seed=1, corpus=CorpusParams(validation=0.1), vocabulary=vocabulary, wikipedia=wikipedia)
+train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)
 """
 
 
@@ -46,7 +46,7 @@ def text(number: int) -> str:
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for folder, prefix, count in (("wikipedia/a/clean-text", "wiki", 40), ("books", "books", 9)):
+    for folder, prefix, count in (("wikipedia/clean-text", "wiki", 40), ("books/clean-text", "books", 9)):
         path = tmp_path / "data/text" / folder
         path.mkdir(parents=True)
         documents = [Document(f"{prefix}:{n}", "", text(n)) for n in range(count)]
@@ -56,7 +56,7 @@ def study(tmp_path, monkeypatch):
 
 def run(**params) -> dict:
     vocabulary = VocabularyParams(**{"vocab_size": 150, "alphabet": 60, "max_word_length": 20} | params)
-    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary, wikipedia=WIKIPEDIA)
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
     return read_json("data/vocabulary/manifest.json")
 
 
@@ -102,7 +102,7 @@ def test_cased_unused_and_longest_word_reach_the_files(study):
 
 @pytest.mark.parametrize("content", [None, ""])
 def test_no_words_are_one_clear_error_and_leave_nothing(study, content):
-    for path in (study / "data/text/wikipedia/a/clean-text", study / "data/text/books"):
+    for path in (study / "data/text/wikipedia/clean-text", study / "data/text/books/clean-text"):
         documents = [] if content is None else [Document(f"{path.name}:0", "", content)]
         write_manifest(path, [write_shard(path / "x.jsonl", documents)], {})
     with pytest.raises(PipelineError, match="no text to learn a vocabulary from"):

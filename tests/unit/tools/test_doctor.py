@@ -193,8 +193,8 @@ ENTRY = {"description": "d", "licence": "l", "citation": "c"}
 @pytest.mark.parametrize(
     ("changes", "entry", "pattern", "file"),
     [
-        ({"wikipedia": {"dump": "own-wikipedia"}}, None, "data/own/wikipedia/excerpt.xml.bz2", "excerpt.xml.bz2"),
-        ({"books": {"source": "mine"}}, "sources/mine", "data/own/books/*.txt", "a.txt"),
+        ({"wikipedia": {"from": "own-wikipedia"}}, None, "data/own/wikipedia/excerpt.xml.bz2", "excerpt.xml.bz2"),
+        ({"books": {"from": "mine"}}, "sources/mine", "data/own/books/*.txt", "a.txt"),
         ({"tasks": ["rte", "mine"]}, "task_sources/mine", "data/own/mine/**/*", "train.tsv"),
         ({"interpretation": {"minimal_pairs": ["mine"]}}, "task_sources/mine", "data/own/mine/a.jsonl", "a.jsonl"),
     ],
@@ -209,7 +209,8 @@ def test_local_sources_have_to_be_there(project, root, catalogue, changes, entry
         (catalogue / "tasks/mine.yaml").write_text(declared.replace("cola:", "mine:"))
         raw["finetune"]["per_task"]["mine"] = {}
     for key, value in changes.items():
-        raw[key] = {**raw[key], **value} if isinstance(value, dict) else value
+        raw_of = raw["corpus"]["sources"] if key in raw["corpus"]["sources"] else raw
+        raw_of[key] = {**raw_of[key], **value} if isinstance(value, dict) else value
     study = check_study(raw)
     assert doctor.local_sources(study).state == PROBLEM
     assert doctor.local_sources(study).found == f"cannot be opened: {pattern}"

@@ -68,13 +68,13 @@ def test_parts_go_into_the_study_in_natural_order_and_all_else_stays(enwiki, stu
     before = study.read_text()
     run()
     text = study.read_text()
-    assert yaml.safe_load(text)["wikipedia"]["date"] == DATE  # text, not a number
-    wikipedia = load_study(study).wikipedia
-    assert (wikipedia.dump, wikipedia.date, list(wikipedia.parts)) == ("enwiki", DATE, RANGES)
-    one_line = "  - 1-p1p41242\n"
+    assert yaml.safe_load(text)["corpus"]["sources"]["wikipedia"]["date"] == DATE  # text, not a number
+    wikipedia = load_study(study).corpus.sources["wikipedia"]
+    assert (wikipedia.entry, wikipedia.date, list(wikipedia.parts)) == ("enwiki", DATE, RANGES)
+    one_line = "      - 1-p1p41242\n"
     assert one_line in text
     changed = {line for line in before.splitlines() if line not in text.splitlines()}
-    assert {line.split(":")[0].strip() for line in changed} == {"dump", "date", "- excerpt"}
+    assert {line.split(":")[0].strip() for line in changed} == {"from", "date", "- excerpt"}
     for line in before.splitlines():  # comments of changed lines too
         assert line.partition("#")[2].strip() in text
     assert not [path for path in study.parent.iterdir() if path.name not in ("params.yaml", "data")]
@@ -86,15 +86,15 @@ def test_parts_go_into_the_study_in_natural_order_and_all_else_stays(enwiki, stu
 
 def test_a_second_time_changes_the_list_alone(enwiki, study: Path) -> None:
     run()
-    study.write_text(study.read_text().replace("  beam_args: []", "\n  # about Beam\n  beam_args: []"))
+    study.write_text(study.read_text().replace("      language:", "\n      # about languages\n      language:"))
     once = study.read_text()
     run()
     assert study.read_text() == once
     enwiki.files[f"/{DATE}/sums.txt"] = listing(RANGES[:2])  # fetched anew, whatever was kept
     run()
-    assert list(load_study(study).wikipedia.parts) == RANGES[:2]
-    assert "\n\n  # about Beam\n  beam_args: []" in study.read_text()
-    assert study.read_text() == once.replace("".join(f"  - {part}\n" for part in RANGES[2:]), "")
+    assert list(load_study(study).corpus.sources["wikipedia"].parts) == RANGES[:2]
+    assert "\n\n      # about languages\n      language:" in study.read_text()
+    assert study.read_text() == once.replace("".join(f"      - {part}\n" for part in RANGES[2:]), "")
 
 
 def test_print_changes_nothing(enwiki, study: Path, capsys) -> None:
@@ -110,7 +110,7 @@ def test_a_wiki_in_one_file(enwiki, study: Path) -> None:
         f"{'0' * 40}  simplewiki-{DATE}-pages-articles-multistream-index.txt.bz2\n"
     ).encode()
     run(dump="simplewiki")
-    assert load_study(study).wikipedia.parts == ("all",)
+    assert load_study(study).corpus.sources["wikipedia"].parts == ("all",)
 
 
 @pytest.mark.parametrize(

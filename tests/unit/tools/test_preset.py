@@ -151,7 +151,7 @@ def test_a_member_is_a_study(root, basis, name):
     grid = len(list(grid_points(study.finetune.defaults)))
     assert grid == (20 if size not in (NAMED[FAMILY_BASE], NAMED["bert-large"]) else 4)
     same = check_study(yaml.safe_load(basis))
-    assert study.pretrain.steps == same.pretrain.steps and study.wikipedia == same.wikipedia
+    assert study.pretrain.steps == same.pretrain.steps and study.corpus == same.corpus
 
 
 @pytest.mark.parametrize("name", ["bert-large", "bert-l2-h512-cased"])

@@ -14,7 +14,8 @@ import pytest
 from pyarrow import parquet
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.data import BooksParams
+from pipeline_src.common.paths import clean_text
+from pipeline_src.config.data import BooksParams, TextParams
 from pipeline_src.corpus.books import clean_books as stage
 from pipeline_src.corpus.books.markdown import markdown_paragraphs
 from pipeline_src.corpus.books.plain_text import plain_paragraphs
@@ -61,15 +62,18 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of books in an empty project root, the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIPELINE_WORKERS", "1")  # in this process; starting workers takes seconds
-    folder = tmp_path / "data/raw/books"
+    folder = tmp_path / "data/raw/books/fetched-files"
     folder.mkdir(parents=True)
     return folder
 
 
-def run(**params) -> dict:
+TEXT = clean_text("books")
+
+
+def run(kind: type[BooksParams | TextParams] = BooksParams, **params) -> dict:
     """Run the stage; the manifest."""
-    stage.run(books=BooksParams(source="x", **params))
-    return read_manifest(stage.TEXT_BOOKS)
+    stage.run("books", kind(entry="x", **params))
+    return read_manifest(TEXT)
 
 
 CHAPTER = "\n\n".join("The road went on past the mill, and so did they, " * 20 + "until night." for _ in range(6))
@@ -91,7 +95,7 @@ def test_a_book_becomes_documents_at_its_headings_or_by_words(
     (shelf / name).write_text(text)
     (shelf / "source.json").write_text('{"name": "mine", "language": "de", "files": []}')
     manifest = run()
-    documents = list(read_documents(stage.TEXT_BOOKS))
+    documents = list(read_documents(TEXT))
     assert [document.text.count("\n") + 1 for document in documents] == paragraphs
     stem, count = name.partition(".")[0], len(paragraphs)
     ids = [f"books:{stem}/{n:03d}" for n in range(1, count + 1)] if count > 1 else [f"books:{stem}"]
@@ -257,7 +261,7 @@ def test_sentences_without_boundaries_become_documents_of_so_many(shelf: Path, b
     manifest = run(sentences_per_document=100)
     assert manifest["documents"] == 3
     assert manifest["pseudo_documents"] == {"all": {"documents": 3, "sentences": 250}}
-    documents = list(read_documents(stage.TEXT_BOOKS))
+    documents = list(read_documents(TEXT))
     assert [document.id for document in documents] == [f"books:all-{n:06d}" for n in range(3)]
     assert [document.text.split("\n") for document in documents] == [lines[:100], lines[100:200], lines[200:]]
 
@@ -268,7 +272,7 @@ def test_blank_lines_part_the_documents_of_a_list_where_they_are_few(shelf: Path
     documents = [lines[start : start + 12] for start in range(0, 240, 12)]
     (shelf / "all.txt").write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
     run(sentences_per_document=10)
-    texts = [document.text.split("\n") for document in read_documents(stage.TEXT_BOOKS)]
+    texts = [document.text.split("\n") for document in read_documents(TEXT)]
     expected = [part for document in documents for part in (document[:10], document[10:])]
     assert texts == expected
 
@@ -294,7 +298,7 @@ def test_drops_are_counted_and_ids_are_the_names_of_the_files(shelf: Path) -> No
     manifest = run(min_words=10)
     assert manifest["dropped"] == {"duplicate": 1, "empty": 1, "too_short": 1, "unknown_format": 1}
     assert manifest["sources"] == [{"name": "mine", "title": "unknown", "licence": "CC0", "citation": "unknown"}]
-    assert [document.id for document in read_documents(stage.TEXT_BOOKS)] == ["books:play", "books:tale-again"]
+    assert [document.id for document in read_documents(TEXT)] == ["books:play", "books:tale-again"]
 
 
 @pytest.mark.parametrize(
@@ -304,11 +308,11 @@ def test_a_book_that_cannot_be_decoded_is_dropped_or_named(shelf: Path, content:
     (shelf / "a.txt").write_text("A sentence of the first book stands here.")
     (shelf / "b.txt").write_bytes(content)
     assert run()["dropped"] == {"undecodable": 1}
-    before = (stage.TEXT_BOOKS / "books-00000.jsonl").read_bytes()
+    before = (TEXT / "books-00000.jsonl").read_bytes()
     with pytest.raises(PipelineError, match=r"b\.txt[\s\S]*byte"):
         run(undecodable="error")
-    assert (stage.TEXT_BOOKS / "books-00000.jsonl").read_bytes() == before
-    assert [path.name for path in stage.TEXT_BOOKS.parent.iterdir()] == ["books"]
+    assert (TEXT / "books-00000.jsonl").read_bytes() == before
+    assert [path.name for path in TEXT.parent.iterdir()] == ["clean-text"]
 
 
 def test_no_books_no_book_left_and_two_of_one_name_are_clear_errors(shelf: Path) -> None:
@@ -317,7 +321,7 @@ def test_no_books_no_book_left_and_two_of_one_name_are_clear_errors(shelf: Path)
     (shelf / "a.txt").write_text("Only five words are here.")
     with pytest.raises(PipelineError, match="no book is left"):
         run(min_words=6)
-    assert not stage.TEXT_BOOKS.exists()
+    assert not TEXT.exists()
     (shelf / "a.md").write_text("Another book of the same name.")
     with pytest.raises(PipelineError, match="two books have the same name"):
         run()
@@ -332,7 +336,7 @@ def test_one_book_a_row(shelf: Path, suffix: str) -> None:
     write_rows(shelf / f"some{suffix}", rows)
     write_rows(shelf / f"more{suffix}", [{"book_id": n, "text": f"This is book {n}."} for n in (12, 34)])
     manifest = run()
-    documents = {document.id: document for document in read_documents(stage.TEXT_BOOKS)}
+    documents = {document.id: document for document in read_documents(TEXT)}
     assert list(documents) == [
         "books:more-12", "books:more-34", "books:some-000000", "books:some-000001", "books:some-000002",
     ]  # fmt: skip
@@ -355,7 +359,7 @@ def test_one_sentence_a_row_is_no_document_a_row(shelf: Path, suffix: str) -> No
     write_rows(shelf / f"all{suffix}", [{"id": n, "text": f"this is sentence number {n} ."} for n in range(250)])
     manifest = run(sentences_per_document=100)
     assert manifest["pseudo_documents"] == {"all": {"documents": 3, "sentences": 250}}
-    assert [document.id for document in read_documents(stage.TEXT_BOOKS)] == [f"books:all-{n:06d}" for n in range(3)]
+    assert [document.id for document in read_documents(TEXT)] == [f"books:all-{n:06d}" for n in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -382,7 +386,7 @@ def test_a_row_that_is_no_book_is_named(shelf: Path, name: str, content: bytes, 
     (shelf / name).write_bytes(content)
     with pytest.raises(PipelineError, match=message):
         run()
-    assert not stage.TEXT_BOOKS.exists()
+    assert not TEXT.exists()
 
 
 def test_a_column_that_parquet_lacks_is_named_and_another_can_be_chosen(shelf: Path) -> None:
@@ -412,7 +416,7 @@ def test_near_copies_are_dropped_and_named(shelf: Path, monkeypatch: pytest.Monk
     assert manifest["copies"] == {"books:z1": "books:b"}
     assert manifest["dropped"] == {"empty": 1, "near_duplicate": 1}
     assert [shard["name"] for shard in manifest["shards"]] == [f"books-{n:05d}.jsonl" for n in range(3)]
-    assert [document.id for document in read_documents(stage.TEXT_BOOKS)] == [
+    assert [document.id for document in read_documents(TEXT)] == [
         f"books:{name}" for name in ("a", "b", "c", "z10", "z60")
     ]
     assert run(near_duplicates=0.2)["copies"] == {"books:z1": "books:b", "books:z10": "books:b"}
@@ -431,9 +435,9 @@ def test_any_number_of_workers_writes_the_same_bytes(shelf: Path, monkeypatch: p
     for workers in ("1", "3"):
         monkeypatch.setenv("PIPELINE_WORKERS", workers)
         run(sentences_per_document=100)
-        written.append({path.name: path.read_bytes() for path in stage.TEXT_BOOKS.iterdir()})
+        written.append({path.name: path.read_bytes() for path in TEXT.iterdir()})
     assert written[0] == written[1]
-    assert read_manifest(stage.TEXT_BOOKS)["dropped"] == {"duplicate": 12, "near_duplicate": 3}
+    assert read_manifest(TEXT)["dropped"] == {"duplicate": 12, "near_duplicate": 3}
 
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="shared/data/layout_samples is not here")
@@ -444,7 +448,7 @@ def test_bookcorpus_as_distributed(shelf: Path) -> None:
             (shelf / name).write_text("".join(f"{line} .\n" for line in lines * 20))
     manifest = run(sentences_per_document=50)
     assert set(manifest["pseudo_documents"]) == {"books_large_p1", "books_large_p2"}
-    assert all("\n" in document.text for document in read_documents(stage.TEXT_BOOKS))
+    assert all("\n" in document.text for document in read_documents(TEXT))
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,3 +483,26 @@ def test_a_list_of_sentences_that_is_no_text_is_dropped_as_any_book_is(shelf: Pa
     assert run()["dropped"] == {"undecodable": 1}
     with pytest.raises(PipelineError, match="b.txt"):
         run(undecodable="error")
+
+
+def test_other_text_keeps_its_lines_and_its_documents(shelf: Path) -> None:
+    """No heading, front matter or hard line end is removed, and a long document is not cut."""
+    lines = ["CHAPTER I", "Produced by the authors", *(f"Line {number}  of the\ttext, broken" for number in range(900))]
+    (shelf / "long.txt").write_text("\n\n".join(lines))
+    rows = [{"text": f"Row {number}.\n\nCHAPTER {number}", "id": number} for number in (1, 2, 1)]
+    (shelf / "rows.jsonl").write_text("".join(json.dumps(row | {"id": n}) + "\n" for n, row in enumerate(rows)))
+    manifest = run(TextParams, language="und")
+    documents = {document.id: document.text for document in read_documents(TEXT)}
+    assert list(documents) == ["books:long", "books:rows-0", "books:rows-1"]
+    assert documents["books:long"].split("\n") == [" ".join(line.split()) for line in lines]
+    assert documents["books:rows-1"] == "Row 2.\nCHAPTER 2"
+    assert (manifest["dropped"], manifest["language"]) == ({"duplicate": 1}, "und")
+
+
+def test_the_name_of_a_source_begins_the_ids_of_its_documents(shelf: Path) -> None:
+    other = shelf.parents[1] / "poems/fetched-files"
+    shelf.rename(other.parent.mkdir() or other)
+    (other / "one.txt").write_text("A poem of nine words that is long enough.")
+    stage.run("poems", BooksParams(entry="x"))
+    (document,) = read_documents(clean_text("poems"))
+    assert document.id == "poems:one" and read_manifest(clean_text("poems"))["language"] == "en"

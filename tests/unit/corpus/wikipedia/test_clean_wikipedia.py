@@ -18,7 +18,7 @@ from pipeline_src.config.data import WikipediaParams
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.corpus.wikipedia import clean_wikipedia as stage
 
-ITALIAN = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "wiki_xml" / "itwiki-small-dump.xml.gz"
+ITALIAN = Path(__file__).resolve().parents[5] / "shared" / "data" / "wiki_xml" / "itwiki-small-dump.xml.gz"
 HEAD = '<mediawiki xml:lang="en"><siteinfo><dbname>testwiki</dbname></siteinfo>\n'
 TAIL = "</mediawiki>\n"
 PROSE = "The river runs north through two counties before it meets the sea."
@@ -50,23 +50,23 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def put(root: Path, data: bytes) -> Path:
-    """Lay a dump where the stage looks for part ``a``."""
-    folder = root / "data/raw/wikipedia/a/dump-files"
+def put(root: Path, data: bytes, part: str = "a") -> Path:
+    """Lay a dump where the stage looks for a part of the source ``wiki``."""
+    folder = root / "data/raw/wiki/fetched-files" / part
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "dump.xml.bz2").write_bytes(data)
-    return root / "data/text/wikipedia/a/clean-text"
+    return root / "data/text/wiki/clean-text"
 
 
 def run(**params) -> None:
     """Run the stage on part ``a``."""
-    stage.run(wikipedia=WikipediaParams(dump="x", parts=("a",), **params), part="a")
+    stage.run("wiki", WikipediaParams(entry="x", parts=("a",), **params))
 
 
 def test_drops_are_counted_by_reason(root: Path) -> None:
     out = put(root, bz2.compress((HEAD + "".join(PAGES) + TAIL).encode()))
     about = {"name": "w", "description": "A wiki", "licence": "CC BY-SA", "citation": "its authors"}
-    write_json(root / "data/raw/wikipedia/a/dump-files/source.json", {**about, "files": []})
+    write_json(root / "data/raw/wiki/fetched-files/a/source.json", {**about, "files": []})
     run(min_words=20)
     manifest = read_manifest(out)
     about["title"] = about.pop("description")
@@ -76,7 +76,7 @@ def test_drops_are_counted_by_reason(root: Path) -> None:
     (document,) = read_documents(out)
     assert (document.id, document.title, document.revision) == ("testwiki:7", "P7", 9)
     assert document.text == f"{PROSE} {PROSE}"
-    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "pages-00000000000000.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == ["a-pages-00000000000000.jsonl", "manifest.json"]
 
 
 DASK = ("--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_npartitions=3")
@@ -164,6 +164,17 @@ def test_an_article_that_stands_twice_is_kept_once(root: Path, monkeypatch: pyte
         manifest = read_manifest(out)
         assert (manifest["documents"], manifest["dropped"]) == (3, {"repeated": 2})
         assert manifest["words"] == sum(document.words for document in read_documents(out))
+
+
+def test_parts_of_a_dump_are_one_source_in_the_order_of_their_names(root: Path) -> None:
+    for part, numbers in {"2": (4, 5, 1), "10": (1, 2)}.items():
+        put(root, bz2.compress((HEAD + "".join(map(page, numbers)) + TAIL).encode()), part)
+    stage.run("wiki", WikipediaParams(entry="x", parts=("2", "10"), language="und"))
+    out = root / "data/text/wiki/clean-text"
+    manifest = read_manifest(out)
+    assert [document.id for document in read_documents(out)] == [f"testwiki:{number}" for number in (1, 2, 4, 5)]
+    assert (manifest["pages"], manifest["dropped"], manifest["language"]) == (5, {"repeated": 1}, "und")
+    assert [shard["name"].partition("-")[0] for shard in manifest["shards"]] == ["10", "2"]
 
 
 def test_unknown_templates_are_listed_by_the_sentences_they_cost(root: Path) -> None:

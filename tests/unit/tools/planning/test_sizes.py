@@ -34,9 +34,10 @@ def test_files_of_ones_own_are_measured_where_they_lie(catalogue: Path, root: Pa
     for folder in ("sources", "task_sources"):
         (catalogue / f"{folder}/mine.yaml").write_text(yaml.safe_dump(entry))
     raw = yaml.safe_load((root / "params.yaml").read_text())
-    study = Study(**(raw | {"wikipedia": {**raw["wikipedia"], "dump": "mine"}}))
+    raw["corpus"]["sources"]["books"]["from"] = "mine"
+    study = Study(**raw)
     corpus = CorpusSizes(study, {}.get)
-    assert corpus.dump("excerpt") == 48_000 and not corpus.notes
+    assert corpus.raw("books") == 48_000 and not corpus.notes
     assert task_size(study, "mine", tmp_path / "nothing") == TaskSize(160, 40, 40)
 
 

@@ -1,0 +1,24 @@
+"""Stage ``clean``: the files of one source to documents of clean prose, by the source's kind."""
+
+from __future__ import annotations
+
+import importlib
+
+from pipeline_src.config.data import CorpusParams
+
+# kind of a source -> module whose ``run`` cleans it, loaded by name: a stage depends on the code of its own kind alone
+CLEANERS = {
+    "wikipedia": "pipeline_src.corpus.wikipedia.clean_wikipedia",
+    "books": "pipeline_src.corpus.books.clean_books",
+    "text": "pipeline_src.corpus.books.clean_books",
+}
+
+
+def run(corpus: CorpusParams, source: str) -> None:
+    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
+
+    Raises:
+        PipelineError: there is no such source, its files are missing or damaged, or no document is left.
+    """
+    params = corpus.source(source)
+    importlib.import_module(CLEANERS[params.kind]).run(source, params)

@@ -1,0 +1,13 @@
+"""A corpus as params.yaml has it, for stages that read its text: of a source they ask its name alone."""
+
+from __future__ import annotations
+
+from pipeline_src.config.data import CorpusParams
+
+KINDS = {"wikipedia": {"kind": "wikipedia", "parts": ("a",)}, "books": {"kind": "books"}}
+
+
+def corpus_of(*names: str, validation: float = 0.01) -> CorpusParams:
+    """Sources of these names, or a Wikipedia and books."""
+    sources = {name: {"kind": "text", "from": "x"} | KINDS.get(name, {}) for name in names or KINDS}
+    return CorpusParams(sources=sources, validation=validation)

@@ -1,0 +1,148 @@
+"""Shares of the sources: exact, the same for any number of workers, repeated or thinned, and errors before any work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.config.data import ExamplesParams, Lengths
+from pipeline_src.examples import build_examples as stage
+from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWriter
+
+SIZES = {"books": 30, "news": 6, "wiki": 300}  # documents
+WEIGHTS = {"books": 0.3, "news": 0.2, "wiki": 0.5}
+CODE = """
+from pipeline_src.config.data import ExamplesParams
+from pipeline_src.examples import build_examples
+build_examples.TOKENS_AT_ONCE = 3000
+build_examples.run(seed=1, examples=ExamplesParams.model_validate_json({params!r}))
+"""
+
+
+def params(**more: Any) -> ExamplesParams:
+    return ExamplesParams(max_seq_length=Lengths(phase1=32, phase2=64), dupe_factor=3, **more)
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TokenStore]:
+    """Three sources end to end; an id tells its source."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIPELINE_WORKERS", "1")
+    Path("data/tokens").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    splits, parts = {}, {}
+    for split in ("train", "validation"):
+        writer, before = TokenWriter(Path("data/tokens"), split, 1000), Counter()
+        parts[split] = {}
+        for number, (source, count) in enumerate(SIZES.items()):
+            documents = rng.integers(3, 12, count if split == "train" else 4)
+            sentences = rng.integers(4, 20, documents.sum())
+            writer.add(np.full(sentences.sum(), 100 * (number + 1)), sentences, documents)
+            parts[split][source] = dict(Counter(writer.counts) - before)
+            before = Counter(writer.counts)
+        splits[split] = writer.close()
+    marks = {"single": 2, "pair": 3}
+    write_json("data/tokens/manifest.json", {"splits": splits, "marks": marks, "parts": parts})
+    return {split: TokenStore("data/tokens", split) for split in splits}
+
+
+def made(phase: str = "phase1") -> tuple[dict[str, Any], np.ndarray]:
+    rows = np.load(f"data/examples/{phase}/train.npy")
+    return read_json("data/examples/manifest.json")[phase], rows
+
+
+def sources_of(store: TokenStore, starts: np.ndarray) -> list[str]:
+    return [list(SIZES)[number] for number in store.ids[starts] // 100 - 1]
+
+
+def test_shares_are_as_the_weights_say_and_the_number_of_examples_stays(tokens: dict[str, TokenStore]) -> None:
+    stage.run(seed=1, examples=params())
+    alone = {phase: len(made(phase)[1]) for phase in ("phase1", "phase2")}
+    stage.run(seed=1, examples=params(weights=WEIGHTS))
+    for phase in ("phase1", "phase2"):
+        about, rows = made(phase)
+        assert rows.dtype == SAMPLE_INDEX and len(rows) == about["train"]
+        assert len(rows) == pytest.approx(alone[phase], rel=0.01)
+        found = Counter(sources_of(tokens["train"], rows["a"]))
+        for source, weight in WEIGHTS.items():
+            assert abs(found[source] / len(rows) - weight) < 0.005
+            assert about["sources"][source]["examples"] == found[source]
+            assert about["sources"][source]["share"] == pytest.approx(weight)
+        assert about["sources"]["news"]["passes"] > 3 > about["sources"]["wiki"]["passes"]  # repeated, thinned
+        assert all(0 <= mixed["left_out"] for mixed in about["sources"].values())
+
+
+def test_no_pair_is_of_two_sources_and_passes_differ(tokens: dict[str, TokenStore]) -> None:
+    stage.run(seed=1, examples=params(weights=WEIGHTS, random_next_prob=0.9))
+    _, rows = made()
+    assert sources_of(tokens["train"], rows["a"]) == sources_of(tokens["train"], rows["b"])
+    news = rows[np.array(sources_of(tokens["train"], rows["a"])) == "news"]
+    assert len(np.unique(news)) > 0.8 * len(news)  # a repeated text has other pairs
+
+
+def test_the_same_bytes_for_any_number_of_workers(tokens: dict[str, TokenStore], root: Path) -> None:
+    found = []
+    for workers in ("1", "2", "5"):
+        code = CODE.format(params=params(weights=WEIGHTS).model_dump_json())
+        environment = {"PIPELINE_WORKERS": workers, "PYTHONPATH": str(root), "PATH": ""}
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+        found.append({path.name: hash_file(path) for path in sorted(Path("data/examples").rglob("*.*"))})
+        assert not [path for path in Path("data/examples").rglob(".*")]
+    assert found[0] == found[1] == found[2] and len(found[0]) == 3
+    stage.run(seed=2, examples=params(weights=WEIGHTS))
+    assert {path.name: hash_file(path) for path in sorted(Path("data/examples").rglob("*.*"))} != found[0]
+
+
+def test_weights_are_in_any_unit_and_a_source_may_have_none(tokens: dict[str, TokenStore]) -> None:
+    stage.run(seed=1, examples=params(weights={"books": 30, "news": 0, "wiki": 10}))
+    about, rows = made()
+    assert set(sources_of(tokens["train"], rows["a"])) == {"books", "wiki"}
+    assert about["sources"]["books"]["share"] == 0.75 and about["sources"]["news"]["passes"] == 0
+
+
+@pytest.mark.parametrize(("temperature", "same"), [(1.0, "sizes"), (0.0, "shares"), (0.7, "")])
+def test_a_temperature_weighs_sources_by_their_size_to_that_power(
+    tokens: dict[str, TokenStore], temperature: float, same: str
+) -> None:
+    stage.run(seed=1, examples=params(temperature=temperature))
+    about, _ = made()
+    counted = read_json("data/tokens/manifest.json")["parts"]["train"]
+    powers = {source: counted[source]["tokens"] ** temperature for source in SIZES}
+    for source, mixed in about["sources"].items():
+        assert mixed["share"] == pytest.approx(powers[source] / sum(powers.values()), abs=1e-6)
+    if same == "shares":
+        assert len({round(mixed["share"], 6) for mixed in about["sources"].values()}) == 1
+    passes = [mixed["passes"] for mixed in about["sources"].values()]
+    assert (max(passes) - min(passes) <= 1) == (same == "sizes")
+
+
+def test_without_shares_nothing_is_counted_by_source(tokens: dict[str, TokenStore]) -> None:
+    stage.run(seed=1, examples=params())
+    about, rows = made()
+    assert "sources" not in about and len(set(sources_of(tokens["train"], rows["b"]))) == 3
+
+
+def test_too_little_text_for_a_share_is_one_clear_error(tokens: dict[str, TokenStore]) -> None:
+    weights = {"books": 1e-6, "news": 1.0, "wiki": 1e-6}
+    stage.run(seed=1, examples=params(weights=weights))  # 50 times as often as the others
+    before = hash_file("data/examples/phase1/train.npy")
+    manifest = read_json("data/tokens/manifest.json")
+    few = {**manifest["parts"]["train"], "news": {"documents": 0, "sentences": 0, "tokens": 0}}
+    few["wiki"] = dict(Counter(few["wiki"]) + Counter(manifest["parts"]["train"]["news"]))
+    write_json("data/tokens/manifest.json", {**manifest, "parts": {"train": few}})
+    with pytest.raises(PipelineError, match=r"(?s)of news for its share: 0 examples .*examples.weights"):
+        stage.run(seed=1, examples=params(weights=weights))
+    one = {"documents": 1, "sentences": 1, "tokens": 1}
+    few["news"] = one
+    write_json("data/tokens/manifest.json", {**manifest, "parts": {"train": few}})
+    with pytest.raises(PipelineError, match=r"of news for its share: \d+ examples in 3 passes; [\d,]+ needed"):
+        stage.run(seed=1, examples=params(weights=weights))
+    assert hash_file("data/examples/phase1/train.npy") == before
