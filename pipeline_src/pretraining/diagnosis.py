@@ -26,7 +26,8 @@ COUNTING, LEFT = -0.3, 0.5  # it has learnt how frequent words are; it has learn
 LEAVING = 0.1
 BAND = 0.3  # around the comparable curves: seeds differ by 0.1, texts by more
 # Which curves of the atlas are comparable
-SIZE_FACTOR, VOCABULARY_FACTOR, MASK_FACTOR, TOKENS_FACTOR = 3.0, 3.0, 2.5, 1.5
+SIZE_FACTOR, VOCABULARY_FACTOR, MASK_FACTOR = 3.0, 3.0, 2.5
+EARLIER, LATER = 1.1, 1.5  # tokens before a curve's first measurement and after its last one, as factors
 
 # Causes
 SENTENCES_READ, LONG_SENTENCE = 200_000, 8  # sentences that are looked at, and the tokens of one that counts
@@ -41,7 +42,7 @@ SECOND_DIFFERENCE = 1.652  # median of its size in normal noise, in standard dev
 GROWS = 2.0  # times its least value: norm of the gradient
 STEPS_ENOUGH, PREDICTIONS_ENOUGH = 50, 1_000  # before them, losses are too few or too noisy to judge
 FELL = 0.25  # of the way from the first loss to that of word counts, which any useful learning rate has gone by then
-SEEN_ENOUGH = 0.05  # share of the predicted tokens that must be visible before copying is learnt
+SEEN_ENOUGH = 0.05  # shares of the predicted tokens that are kept, and replaced, from which copying is learnt in time
 COPIED = 0.15  # nats that a model gains on visible tokens as soon as it copies some
 
 
@@ -115,7 +116,7 @@ class Run:
         figures: of the validation set, see :func:`pipeline_src.pretraining.validation.measure_validation`.
         rows: the training curve so far; empty if it was not recorded.
         corpus: the training text; None if unknown.
-        visible_ratio: share of the predicted tokens that training shows unchanged or as another token.
+        masking: how training masks.
         goes_on: it started from a pretrained model.
     """
 
@@ -126,7 +127,7 @@ class Run:
     warmup_steps: int = 0
     rows: Sequence[Mapping[str, float]] = ()
     corpus: CorpusFacts | None = None
-    visible_ratio: float = VISIBLE
+    masking: Masking = Masking()
     goes_on: bool = False
 
     @property
@@ -155,9 +156,14 @@ class Run:
         return self.figures["unigram_loss"] - visible
 
     @property
-    def copies(self) -> bool:
-        """Whether it predicts tokens that it sees better than those that it does not."""
-        return self.visible_gap is not None and self.visible_gap >= COPIED
+    def copies(self) -> bool | None:
+        """Whether it predicts tokens that it sees better than word counts do, the first thing learnt of the context.
+
+        None if training shows too few of them as the validation set does: kept, or replaced by another.
+        """
+        if self.visible_gap is None or min(self.masking.keep_ratio, self.masking.random_ratio) < SEEN_ENOUGH:
+            return None
+        return self.visible_gap >= COPIED
 
     def train_losses(self) -> np.ndarray:
         """Return the MLM losses of the training curve, float64 [rows]."""
@@ -266,10 +272,13 @@ def _within(values: pd.Series, value: float, factor: float) -> pd.Series:
 
 
 def _gap_at(curve: pd.DataFrame, tokens: float) -> float | None:
-    """The gap of one training after so many tokens, linear in their logarithm; None far from its measurements."""
+    """The gap of one training after so many tokens, linear in their logarithm; None far from its measurements.
+
+    After the last one it is taken to stay as it is, which calls nobody behind wrongly; before the first one it would.
+    """
     curve = curve.sort_values("tokens_m")
     measured = curve["tokens_m"].to_numpy() * 1e6
-    if not measured[0] / TOKENS_FACTOR <= tokens <= measured[-1] * TOKENS_FACTOR:
+    if not measured[0] / EARLIER <= tokens <= measured[-1] * LATER:
         return None
     return float(np.interp(math.log(tokens), np.log(measured), curve["gap"]))
 
@@ -318,7 +327,7 @@ def _rate_too_high(run: Run, atlas: pd.DataFrame) -> str | None:
     rise, noise = means[-1] - means.min(), np.median(np.abs(np.diff(losses, 2))) / SECOND_DIFFERENCE
     if rise > max(RISES, SIGNIFICANT * noise * math.sqrt(2 / ROWS)):
         return f"the training loss rose by {rise:.2f} nats after step {_lowest(run, means)}"
-    if run.gap < LEAVING and not run.copies and run.step >= STEPS_ENOUGH and len(norms) >= 2 * ROWS:
+    if run.gap < LEAVING and run.copies is False and run.step >= STEPS_ENOUGH and len(norms) >= 2 * ROWS:
         smooth = np.convolve(norms, np.ones(ROWS) / ROWS, mode="valid")
         growth = smooth[-1] / smooth.min()
         if growth > GROWS:
@@ -341,10 +350,7 @@ def _rate_near_zero(run: Run, atlas: pd.DataFrame) -> str | None:
 
 
 def _shuffled_labels(run: Run, atlas: pd.DataFrame) -> str | None:
-    """To copy a token that it sees is the first thing that a model learns of its context."""
-    if run.visible_gap is None or run.visible_ratio < SEEN_ENOUGH:  # it has no chance to learn to copy
-        return None
-    if not COUNTING <= run.gap < LEAVING or run.copies or not run.settled:
+    if not COUNTING <= run.gap < LEAVING or run.copies is not False or not run.settled:
         return None
     return "even where it sees the word to predict, it knows no more than how frequent words are"
 

@@ -208,12 +208,12 @@ def fit(
 
     # Load
     tokenizer = load_tokenizer(VOCABULARY)
-    examples = examples or open_examples(
-        phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
-    )
-    validation = ValidationSet(
-        phase.name, tokenizer, params.objective, examples.store, distributed, by_source=phase.goes_on
-    )
+    if examples is None:
+        examples = open_examples(
+            phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
+        )
+    store = examples.store
+    validation = ValidationSet(phase.name, tokenizer, params.objective, store, distributed, by_source=phase.goes_on)
     plan = read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
     length = plan[phase.name]["length"]
 
@@ -277,7 +277,7 @@ def fit(
 
     @cache
     def corpus_facts() -> CorpusFacts:
-        return CorpusFacts.of(examples.store, validation.train_counts, tokenizer.token_to_id(kind_of(tokenizer).unk))
+        return CorpusFacts.of(store, validation.train_counts, tokenizer.token_to_id(kind_of(tokenizer).unk))
 
     def diagnosis(figures: Mapping[str, float]) -> Diagnosis | None:
         """Say in the log where the training lies; None on all but the main process, or without a loss at [MASK]."""
@@ -292,8 +292,8 @@ def fit(
             step=loop.step,
             warmup_steps=params.warmup_steps,
             rows=loop.rows,
-            corpus=corpus_facts(),
-            visible_ratio=1 - params.masking.mask_ratio,
+            corpus=corpus_facts(),  # all processes have counted the tokens together when they measured
+            masking=params.masking,
             goes_on=phase.goes_on,
         )
         found = diagnose(run, read_atlas())
