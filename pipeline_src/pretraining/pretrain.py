@@ -6,10 +6,12 @@ learned is decided by the objective (``objectives/``): masked words and next sen
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +47,12 @@ from pipeline_src.models.bert import BertConfig, compile_parts, load_architectur
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import check_fits, load_config, load_weights, model_files, read_tensors, save_model
 from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources, write_card
-from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples, shown_examples
+from pipeline_src.pretraining.data import DataShard, PretrainingExamples, TensorBatch, open_examples, shown_examples
+from pipeline_src.pretraining.diagnosis import CorpusFacts, Diagnosis, Recipe, Run, diagnose, read_atlas
 from pipeline_src.pretraining.tracking import Tracker
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.extend import EXTENDED
-from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.training.checkpoint import (
     KEPT,
     Checkpoints,
@@ -178,6 +181,7 @@ def fit(
     distributed: Distributed,
     stop_request: StopRequest,
     after_step: Callable[[int], None] = lambda step: None,
+    examples: PretrainingExamples | None = None,
 ) -> None:
     """Train a phase to its last step and write its outputs. All processes must call this.
 
@@ -186,6 +190,7 @@ def fit(
         distributed: the processes that train.
         stop_request: set when a signal has requested a stop.
         after_step: called with the number of steps taken, after everything that is due after a step.
+        examples: to train on; None opens those that the study built.
 
     Raises:
         PipelineError: an input is missing or does not fit, there are more processes than sequences in a batch, or
@@ -203,13 +208,14 @@ def fit(
 
     # Load
     tokenizer = load_tokenizer(VOCABULARY)
-    examples = open_examples(
-        phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
-    )
-    validation = ValidationSet(
-        phase.name, tokenizer, params.objective, examples.store, distributed, by_source=phase.goes_on
-    )
-    length = read_json(EXAMPLES / "manifest.json", {phase.name: {"length": int}})[phase.name]["length"]
+    if examples is None:
+        examples = open_examples(
+            phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
+        )
+    store = examples.store
+    validation = ValidationSet(phase.name, tokenizer, params.objective, store, distributed, by_source=phase.goes_on)
+    plan = read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
+    length = plan[phase.name]["length"]
 
     # Build
     objective = build_objective(phase, tokenizer, examples.pairs, distributed)
@@ -269,6 +275,32 @@ def fit(
 
     columns = [*objective.validation_columns, *validation.by_source]
 
+    @cache
+    def corpus_facts() -> CorpusFacts:
+        return CorpusFacts.of(store, validation.train_counts, tokenizer.token_to_id(kind_of(tokenizer).unk))
+
+    def diagnosis(figures: Mapping[str, float]) -> Diagnosis | None:
+        """Say in the log where the training lies; None on all but the main process, or without a loss at [MASK]."""
+        if not is_main or "gap" not in figures:
+            return None
+        before = min(loop.step, params.steps.phase1)
+        positions = before * plan["phase1"]["length"] + (loop.step - before) * plan["phase2"]["length"]
+        run = Run(
+            recipe=recipe_of(phase, objective.config),
+            tokens=params.train_batch_size * positions,
+            figures=figures,
+            step=loop.step,
+            warmup_steps=params.warmup_steps,
+            rows=loop.rows,
+            corpus=corpus_facts(),  # all processes have counted the tokens together when they measured
+            masking=params.masking,
+            goes_on=phase.goes_on,
+        )
+        found = diagnose(run, read_atlas())
+        if found is not None:
+            log.log(logging.WARNING if found.cause else logging.INFO, "is this normal? %s", found.sentence)
+        return found
+
     def validation_row(figures: Mapping[str, float]) -> dict[str, float]:
         return {f"validation_{name}": figures[name] for name in columns if name in figures}
 
@@ -290,6 +322,7 @@ def fit(
                 figures: dict[str, float] = {}
                 if validates:
                     figures = validation.measure(objective)
+                    diagnosis(figures)
                     loop.samples += validation.fill_mask_samples.fill(objective, step, distributed)
                 if logs and tracker is not None:
                     loop.rows[-1] |= validation_row(figures)
@@ -311,6 +344,7 @@ def fit(
 
     # Validate
     figures = validation.measure(objective)
+    found = diagnosis(figures)
     samples = loop.samples + validation.fill_mask_samples.fill(objective, last, distributed)
 
     # Save
@@ -346,6 +380,8 @@ def fit(
                 "files": files,
             },
         }
+        if found is not None:
+            results["diagnosis"] = found.as_dict()
         if phase.goes_on:
             measured = [*loop.rows, *([{"step": last, **validation_row(figures)}] if last > first else [])]
             results["going_on"] = by_source(measured, validation.by_source)
@@ -458,6 +494,20 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
         "code": fingerprint(CODE, *(f"pipeline_src.{member}" for member in members)),
     }
+
+
+def recipe_of(phase: Phase, config: BertConfig) -> Recipe:
+    """Return what the atlas of measured trainings tells trainings apart by."""
+    return Recipe(
+        architecture=phase.model.architecture,
+        objective=phase.pretrain.objective,
+        optimizer=phase.pretrain.optimizer,
+        position_init=phase.model.position_init,
+        num_hidden_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        mask_prob=phase.mask_prob,
+    )
 
 
 def fill_initial_state(

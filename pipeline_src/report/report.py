@@ -54,6 +54,7 @@ def render_markdown(results: Results) -> str:
         f"# {title_of(results)}",
         validation_line(results.pretrain["phase2"]["validation"]),
         *_few_validation_documents(results),
+        *_diagnoses(results),
         *going_on_lines(results.pretrain),
         f"## {heading(results.scores)}",
         *_score_tables(table),
@@ -68,6 +69,15 @@ def _few_validation_documents(results: Results) -> list[str]:
     few = results.corpus.get("few_validation_documents", {})
     sources = ", ".join(as_text(f"{count} of {source}") for source, count in few.items())
     return [f"**Few validation documents: {sources}.**"] if few else []
+
+
+def _diagnoses(results: Results) -> list[str]:
+    """Where each phase lies next to measured trainings; see ``pretraining/diagnosis.py``."""
+    return [
+        f"Is this normal? {phase}: {as_text(result['diagnosis']['sentence'])}."
+        for phase, result in results.pretrain.items()
+        if "diagnosis" in result  # missing without a loss at [MASK], and in older results
+    ]
 
 
 def _score_tables(table: Headline) -> list[str]:

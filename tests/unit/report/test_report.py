@@ -199,6 +199,16 @@ def test_a_study_that_went_on_from_a_model_shows_gain_and_forgetting(results):
     assert f"Going on from another model, phase2: MLM loss on {line}" in (results / "report.md").read_text()
 
 
+def test_where_a_phase_lies_next_to_measured_trainings(results):
+    path = results / "pretrain/phase2.json"
+    sentence = "0.60 nats below the unigram baseline after 8.19 M tokens: normal | [UNK] <b>"
+    write_json(path, read_json(path) | {"diagnosis": {"sentence": sentence, "cause": None}})
+    text = " ".join("".join(words for words, _ in Page(page_of(results)).texts).split())
+    assert f"Is this normal? phase2: {sentence}." in text and "Is this normal? phase1" not in text
+    said = sentence.replace("|", "\\|").replace("<", "&lt;")
+    assert f"\n\nIs this normal? phase2: {said}.\n\n" in (results / "report.md").read_text()
+
+
 def test_results_of_an_older_release_have_their_report_too(results):
     corpus = read_json(results / "corpus.json")
     write_json(results / "corpus.json", {name: corpus[name] for name in corpus if name != "passages"})
