@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline_src.config.filters import FiltersParams
 from pipeline_src.config.schema import ListedOnce, Name, Section
 
 # smallest vocab_size of each kind: five special tokens, and the 256 bytes of byte-level BPE
@@ -21,6 +22,7 @@ class WikipediaParams(Section):
         parts: parts of the dump, one job each, by the names in the entry's addresses.
         min_words: articles with fewer words of prose are dropped (counted as ``too_short``).
         beam_args: arguments of Beam's ``PipelineOptions``, such as ``["--runner=FlinkRunner"]``.
+        filters: rules that drop articles; ``{}`` for none.
     """
 
     dump: Name
@@ -28,6 +30,7 @@ class WikipediaParams(Section):
     parts: Annotated[tuple[Name, ...], ListedOnce] = Field(min_length=1)
     min_words: int = Field(default=0, ge=0, le=1_000_000_000)
     beam_args: tuple[str, ...] = ()
+    filters: FiltersParams = FiltersParams()
 
     @field_validator("date", mode="before")
     @classmethod
@@ -49,6 +52,7 @@ class BooksParams(Section):
         text_column: name of the text's column in JSONL and Parquet.
         near_duplicates: Jaccard similarity of the 5-word shingles from which a book counts as a copy of an earlier one
             and is dropped; null drops only exact copies.
+        filters: rules that drop documents, after long books are cut; ``{}`` for none.
     """
 
     source: Name
@@ -58,6 +62,7 @@ class BooksParams(Section):
     undecodable: Literal["drop", "error"] = "drop"
     text_column: str = Field(default="text", min_length=1)
     near_duplicates: float | None = Field(default=0.8, gt=0, le=1)
+    filters: FiltersParams = FiltersParams()
 
 
 class CorpusParams(Section):

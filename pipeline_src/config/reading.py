@@ -99,8 +99,10 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
 
     params.yaml must have every key: this package is no stage's code, and DVC compares the values that are written, so
     that a change of a silent default would make nothing stale. Sections made in Python may leave keys out, and so may
-    the entries of a mapping, such as ``finetune.per_task``.
+    the entries of a mapping, such as ``finetune.per_task``, and partial sections.
     """
+    if block.partial:
+        return
     for name, field in block.model_fields.items():
         key = f"{prefix}{name}"
         if name not in values:
@@ -119,7 +121,9 @@ def _inner_block(annotation: Any) -> type[Section] | None:
 
 
 def _spelled(value: Any) -> str:
-    return json.dumps(value.model_dump(mode="json") if isinstance(value, Section) else value)
+    return json.dumps(
+        value.model_dump(mode="json", exclude_unset=value.partial) if isinstance(value, Section) else value
+    )
 
 
 def _dotted(mistake: ErrorDetails) -> str:

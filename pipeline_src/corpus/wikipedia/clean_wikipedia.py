@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ from pipeline_src.common.parallel import count_workers
 from pipeline_src.common.paths import raw_wikipedia, text_wikipedia
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import WikipediaParams
+from pipeline_src.config.filters import FiltersParams
 from pipeline_src.corpus.documents import Document, ShardSlice, read_slice, read_source, write_manifest, write_shard
+from pipeline_src.corpus.dropped import DroppedSample
+from pipeline_src.corpus.filters import refusal
 from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
 from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
@@ -49,7 +53,11 @@ def run(wikipedia: WikipediaParams, part: str) -> None:
         with _progress(dump, ranges, folder):
             _run_beam(dump, ranges, siteinfo, folder.absolute(), wikipedia)
         rows = _collect(ranges, folder)
-        drop_repeated(rows, folder)
+        sample = DroppedSample()
+        for row in rows:
+            sample.merge(row.pop("dropped_sample"))
+        drop_repeated(rows, folder, sample)
+        sample.write(folder)
         corrupt = [{"byte": byte, "problem": problem} for row in rows for byte, problem in row["corrupt_streams"]]
         for stream in corrupt:
             log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", dump, *stream.values())
@@ -89,14 +97,15 @@ def most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
 class CleanRange(beam.DoFn):  # type: ignore[misc]
     """Cleans one range. An error for the user is also a row, so that every runner reports it alike."""
 
-    def __init__(self, dump: Path, siteinfo: SiteInfo, folder: Path, min_words: int) -> None:
+    def __init__(self, dump: Path, siteinfo: SiteInfo, folder: Path, min_words: int, filters: FiltersParams) -> None:
         super().__init__()
         self.dump, self.siteinfo, self.folder, self.min_words = dump, siteinfo, folder, min_words
+        self.filters = filters
 
     def process(self, element: tuple[int, int]) -> None:
         """Write the shard of the range and then its row of the manifest, or a row with its error."""
         try:
-            row = clean_range(self.dump, *element, self.siteinfo, self.folder, self.min_words)
+            row = clean_range(self.dump, *element, self.siteinfo, self.folder, self.min_words, self.filters)
         except PipelineError as error:
             row = {"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]}
         except OSError as error:
@@ -104,10 +113,13 @@ class CleanRange(beam.DoFn):  # type: ignore[misc]
         write_json(self.folder / _row(element[0]), row)
 
 
-def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Path, min_words: int) -> Row:
+def clean_range(
+    dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Path, min_words: int, filters: FiltersParams
+) -> Row:
     """Clean the pages that begin in bytes [start, end) of the dump, write their shard, and return its row."""
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
+    sample = DroppedSample()
     lines: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     ids: list[int] = []
@@ -116,16 +128,25 @@ def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Pa
     def documents() -> Iterator[Document]:
         for page in read_pages(dump, start, end, damage):
             counts["pages"] += 1
+            value: float | None = None
+            limit: float | None = None
+            shown = article = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
             reason = why_not_an_article(page, siteinfo)
             if reason is None:
                 text = clean(page.text, siteinfo, lines, unknown, page.title)
-                article = Document(f"{siteinfo.name}:{page.id}", page.title, text, page.revision)
-                if article.words >= max(min_words, 1):
+                article = replace(article, text=text)
+                if not article.words:
+                    reason = "empty"
+                elif article.words < min_words:
+                    reason, value, limit, shown = "too_short", article.words, min_words, article
+                elif broken := refusal(text, filters, siteinfo.language):
+                    reason, value, limit, shown = *broken, article
+                else:
                     ids.append(page.id)
                     yield article
                     continue
-                reason = "too_short" if article.words else "empty"
             dropped[reason] += 1
+            sample.add(reason, shown, value, limit)
 
     name = shard_name(start)
     partial = folder / f".{name}"  # a retried range overwrites only its own file
@@ -136,6 +157,7 @@ def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Pa
         "shard": shard,
         "counts": counts,
         "dropped": dropped,
+        "dropped_sample": sample.rows(),
         "lines": lines,
         "unknown_templates": unknown,
         "ids": ids,
@@ -143,12 +165,13 @@ def clean_range(dump: Path, start: int, end: int, siteinfo: SiteInfo, folder: Pa
     }
 
 
-def drop_repeated(rows: list[Row], folder: Path) -> None:
+def drop_repeated(rows: list[Row], folder: Path, sample: DroppedSample) -> None:
     """Keep the first of several articles of one id (a dump may contain a stream twice), and count the others.
 
     Args:
         rows: rows of the manifest in the dump's order; those with repeated articles are changed.
         folder: the folder of their shards, which are rewritten.
+        sample: gets the others.
     """
     seen: set[int] = set()
     for row in rows:
@@ -160,7 +183,12 @@ def drop_repeated(rows: list[Row], folder: Path) -> None:
             continue
         path = folder / row["shard"]["name"]
         documents = read_slice(ShardSlice(path, 0, path.stat().st_size))
-        kept = [document for document, keep in zip(documents, first, strict=True) if keep]
+        kept = []
+        for document, keep in zip(documents, first, strict=True):
+            if keep:
+                kept.append(document)
+            else:
+                sample.add("repeated", document)
         partial = folder / f".{path.name}"
         row["shard"] = write_shard(partial, kept) | {"name": path.name}
         os.replace(partial, path)
@@ -204,7 +232,7 @@ def _run_beam(
                 pipeline
                 | "ranges" >> beam.Create(ranges)
                 | "spread over workers" >> beam.Reshuffle()
-                | "clean" >> beam.ParDo(CleanRange(dump.absolute(), siteinfo, folder, params.min_words))
+                | "clean" >> beam.ParDo(CleanRange(dump.absolute(), siteinfo, folder, params.min_words, params.filters))
             )
     except Exception as error:
         # A runner turns its workers' exceptions into text; a full disk must remain an OSError.
