@@ -11,6 +11,7 @@ DOWNLOADS = Path("data/downloads")  # fetched files, kept for the next fetch
 RAW_WIKIPEDIA = Path("data/raw/wikipedia")
 RAW_BOOKS = Path("data/raw/books")
 TASKS = Path("data/tasks")
+EVALUATION_TEXTS = Path("data/evaluation_texts")  # of fetched tasks; empty unless corpus.decontaminate is remove
 START_MODEL = Path("data/start_model")  # what pretraining goes on from, in this project's layout
 
 # the corpus

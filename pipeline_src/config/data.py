@@ -66,14 +66,17 @@ class BooksParams(Section):
 
 
 class CorpusParams(Section):
-    """The validation set.
+    """The validation set, and the overlap with evaluation sets.
 
     Attributes:
         validation: fraction of documents (up to 0.5) that no training stage sees; the validation loss is measured on
             them.
+        decontaminate: ``report`` counts the overlap with tasks made from Wikipedia; ``remove`` also drops training
+            documents that share a run of 13 words with an evaluation set of a fetched task (official, or your own).
     """
 
     validation: float = Field(default=0.01, gt=0, le=0.5)
+    decontaminate: Literal["report", "remove"] = "report"
 
 
 class VocabularyParams(Section):
