@@ -51,6 +51,7 @@ TOOLS = {
     "embed": ("pipeline_src.tools.embed", "vectors of texts"),
     "verify": ("pipeline_src.tools.verify", "check saved models by taking the last steps of their training again"),
     "statistics": ("pipeline_src.tools.show_examples:statistics", "print statistics of the corpus made so far"),
+    "dropped": ("pipeline_src.tools.dropped", "print what was dropped from the corpus and why, with texts to read"),
     "table": ("pipeline_src.report.table", "print the results table"),
     "doctor": ("pipeline_src.tools.doctor", "check this machine, and say what to fix"),
 }

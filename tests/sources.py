@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipeline_src.config.data import CorpusParams
 
 KINDS = {"wikipedia": {"kind": "wikipedia", "parts": ("a",)}, "books": {"kind": "books"}}
 
 
-def corpus_of(*names: str, validation: float = 0.01) -> CorpusParams:
+def corpus_of(*names: str, **params: Any) -> CorpusParams:
     """Sources of these names, or a Wikipedia and books."""
     sources = {name: {"kind": "text", "from": "x"} | KINDS.get(name, {}) for name in names or KINDS}
-    return CorpusParams(sources=sources, validation=validation)
+    return CorpusParams(sources=sources, **params)

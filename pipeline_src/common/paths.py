@@ -10,6 +10,7 @@ CODE = Path("code")  # fingerprints of the stages' code
 DOWNLOADS = Path("data/downloads")  # fetched files, kept for the next fetch
 RAW = Path("data/raw")
 TASKS = Path("data/tasks")
+EVALUATION_TEXTS = Path("data/evaluation_texts")  # of fetched tasks; empty unless corpus.decontaminate is remove
 START_MODEL = Path("data/start_model")  # what pretraining goes on from, in this project's layout
 
 # the corpus

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.config.filters import FiltersParams
 from pipeline_src.config.schema import ListedOnce, Name, Section
 
 SENTENCES = Path(__file__).parents[1] / "corpus/sentences.yaml"
@@ -34,6 +35,7 @@ class SourceParams(Section):
         language: ISO 639 code, by whose rules sentences are split; ``und`` for the general rules. Null: that of the
             dump or of the catalogue's entry, or else ``en``.
         min_words: documents with fewer words are dropped (counted as ``too_short``).
+        filters: rules that drop documents, of books after they are cut; ``{}`` for none.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -43,6 +45,7 @@ class SourceParams(Section):
     parts: Annotated[tuple[Name, ...], ListedOnce] = ()
     language: str | None = None
     min_words: int = Field(default=0, ge=0, le=1_000_000_000)
+    filters: FiltersParams = FiltersParams()
 
     @field_validator("date", mode="before")
     @classmethod
@@ -108,16 +111,19 @@ AnySource = Annotated[WikipediaParams | BooksParams | TextParams, Field(discrimi
 
 
 class CorpusParams(Section):
-    """The sources of text, and the validation set.
+    """The sources of text, the validation set, and the overlap with evaluation sets.
 
     Attributes:
         sources: name -> source; all stages read them in the order of their names.
         validation: fraction of documents (up to 0.5) that no training stage sees; the validation loss is measured on
             them.
+        decontaminate: ``report`` counts the overlap with tasks made from Wikipedia; ``remove`` also drops training
+            documents that share a run of 13 words with an evaluation set of a fetched task (official, or your own).
     """
 
     sources: dict[Name, AnySource] = Field(min_length=1)
     validation: float = Field(default=0.01, gt=0, le=0.5)
+    decontaminate: Literal["report", "remove"] = "report"
 
     def source(self, name: str) -> AnySource:
         """Return a source.

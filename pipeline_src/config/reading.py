@@ -101,8 +101,10 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
 
     params.yaml must have every key: this package is no stage's code, and DVC compares the values that are written, so
     that a change of a silent default would make nothing stale. Sections made in Python may leave keys out, and so may
-    the entries of ``finetune.per_task``.
+    the entries of a mapping, such as ``finetune.per_task``, and partial sections.
     """
+    if block.partial:
+        return
     for attribute, field in block.model_fields.items():
         name = field.alias or attribute
         key, value = f"{prefix}{name}", values.get(name)
@@ -141,7 +143,9 @@ def _kinds(annotation: Any) -> dict[str, type[Section]]:
 
 
 def _spelled(value: Any) -> str:
-    return json.dumps(value.model_dump(mode="json") if isinstance(value, Section) else value)
+    return json.dumps(
+        value.model_dump(mode="json", exclude_unset=value.partial) if isinstance(value, Section) else value
+    )
 
 
 def _dotted(mistake: ErrorDetails) -> str:

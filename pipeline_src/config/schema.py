@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -19,7 +19,12 @@ class Section(BaseModel):
 
     Numbers may be text: ``dvc exp run -S finetune.lr=1e-5`` writes ``1e-05``,
     which YAML 1.1 reads as a string.
+
+    Attributes:
+        partial: params.yaml may leave keys of the section out, since their defaults are published figures.
     """
+
+    partial: ClassVar[bool] = False
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 

@@ -1,7 +1,8 @@
 """Contamination: how much of a text occurs in the training corpus, as runs of 13 words (Brown et al. 2020, app. C).
 
 Works on blocks of token ids: a word is the hash of its pieces, a run the hash of its words. Punctuation does not count,
-nor does case in an uncased vocabulary. It is reported, never removed, as in the paper.
+nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops whole training
+documents, where Brown et al. cut out the passage.
 """
 
 from __future__ import annotations

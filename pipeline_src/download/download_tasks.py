@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
-from pipeline_src.common.paths import TASKS, TEXT
+from pipeline_src.common.paths import EVALUATION_TEXTS, TASKS, TEXT
 from pipeline_src.common.progress import log
 from pipeline_src.common.yaml_files import TASK_SOURCES, TASK_SPECS
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.interpretation import InterpretationParams
+from pipeline_src.corpus.evaluation_texts import write_texts
 from pipeline_src.download import from_corpus, mrpc
 from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.fetch import Obtained, describe, obtain, place
@@ -21,6 +23,13 @@ from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.spec import load_spec
 
 ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not in GLUE's layout
+# kind of task -> the texts of an example
+TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
+    "classification": lambda example: example.texts,
+    "choice": lambda example: (f"{example.context} {ending}" for ending in example.endings),
+    "span": lambda example: (example.context, example.question),
+    "tagging": lambda example: (" ".join(example.words),),
+}
 ABOUT_SYNTHETIC = {
     "description": "Synthetic sentences in the task's official file layout; scores on them say nothing about BERT",
     "licence": "that of this project",
@@ -36,14 +45,14 @@ def run(
     corpus: CorpusParams,
     interpretation: InterpretationParams,
 ) -> None:
-    """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``.
+    """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``, and ``data/evaluation_texts``.
 
     Args:
         seed: seed of the synthetic tasks and of those from the corpus.
         task_source: ``synthetic`` or ``official``. With both, a task whose source has only files on this machine comes
             from there, and one made from the corpus (``from_corpus``) from ``data/text``.
         tasks: names of tasks.
-        corpus: the validation split and the sources of text.
+        corpus: the validation split, the sources of text, and whether they are decontaminated.
         interpretation: has the sets of minimal pairs, which are fetched too.
 
     Raises:
@@ -67,6 +76,14 @@ def run(
                 write_task(task, folder / task, seed)
                 describe(f"synthetic-{task}", ABOUT_SYNTHETIC, folder / task)
             check_task(task, folder, obtained[task][1] if task in obtained else [])
+    removed_for = [task for task in tasks if task in obtained] if corpus.decontaminate == "remove" else []
+    with atomic_directory(EVALUATION_TEXTS) as folder:
+        count = write_texts(
+            folder, ((task, text) for task in removed_for for text in evaluation_texts(task, TASKS / task))
+        )
+    if corpus.decontaminate == "remove":
+        names = ", ".join(removed_for) or "none, since no task is fetched"
+        log.info("%d texts of evaluation sets to keep out of the training documents: %s", count, names)
     own = [task for task in tasks if task in obtained] if task_source == "synthetic" else []
     counts = {task_source: len(tasks) - len(made) - len(own), "from the corpus": len(made), "of your own": len(own)}
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
@@ -90,6 +107,30 @@ def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[
             hint = "set `task_source: official` in params.yaml, or give its source only file: addresses"
             raise PipelineError("no synthetic form of this task", task, where=TASK_SOURCES, hint=hint)
     return sources
+
+
+def evaluation_texts(task: str, folder: Path) -> Iterator[str]:
+    """Yield the distinct texts of a fetched task's evaluation sets and test files, but not of its training file.
+
+    Args:
+        task: its name.
+        folder: its files.
+
+    Raises:
+        PipelineError: a file is missing or malformed.
+    """
+    spec = load_spec(task)
+    seen: set[str] = set()
+    for name, eval_set in spec.scores.items():
+        files = [(eval_set.file, False)]
+        if eval_set.test is not None and (folder / eval_set.test.file).exists():
+            files.append((eval_set.test.file, True))
+        for file, test in files:
+            for example in read_examples(spec, folder / file, name, test):
+                for text in TEXTS_OF[spec.kind](example):
+                    if text not in seen:
+                        seen.add(text)
+                        yield text
 
 
 def check_task(task: str, folder: Path, obtained: Sequence[Obtained]) -> None:

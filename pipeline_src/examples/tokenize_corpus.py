@@ -1,4 +1,7 @@
-"""Stage ``tokenize``: every document as sentences of token ids, in a training and a validation split."""
+"""Stage ``tokenize``: every document as sentences of token ids, in a training and a validation split.
+
+With ``corpus.decontaminate: remove``, training documents that share a passage with an evaluation set are dropped.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ import numpy as np
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, hash_file, write_json
 from pipeline_src.common.parallel import map_in_order
-from pipeline_src.common.paths import TEXT, TOKENS, VOCABULARY
+from pipeline_src.common.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import CorpusParams
+from pipeline_src.corpus.contamination import Words, end_to_end
 from pipeline_src.corpus.documents import (
     ShardSlice,
     corpus_folders,
@@ -28,15 +32,20 @@ from pipeline_src.corpus.documents import (
     read_slice,
     slice_shards,
 )
+from pipeline_src.corpus.dropped import DroppedSample, Row
+from pipeline_src.corpus.evaluation_texts import EvaluationRuns, read_texts
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates
 
+SHARED = "text_of_an_evaluation_set"
+PASSAGE = 500  # characters of an evaluation text, shown next to a document that shares a part of it
+
 
 def run(*, seed: int, corpus: CorpusParams) -> None:
-    """Read ``data/text`` and ``data/vocabulary``, write ``data/tokens``.
+    """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``, write ``data/tokens``.
 
     Raises:
         PipelineError: a split, or the validation split of a source, ends up without a document.
@@ -48,9 +57,15 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     languages = {source: language_of(text) for source, text in folders.items()}
     parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
     dropped: Counter[str] = Counter()
+    sample = DroppedSample()
+    evaluation = list(read_texts(EVALUATION_TEXTS)) if corpus.decontaminate == "remove" else []
+    if corpus.decontaminate == "remove" and not evaluation:
+        log.warning("corpus.decontaminate: remove has nothing to remove: no task of the study is fetched")
+    evaluation_ids = [Encoder(tokenizer).encode(text) for _, text in evaluation]
+    runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end(evaluation_ids))
     encode = partial(
         encode_slice, vocabulary=VOCABULARY.resolve(), sha256=hash_file(VOCABULARY / "tokenizer.json"),
-        seed=seed, validation=corpus.validation,
+        seed=seed, validation=corpus.validation, runs=runs,
     )  # fmt: skip
     encoded = map_in_order(
         encode, ((part, languages[source]) for source, of_source in slices.items() for part in of_source)
@@ -60,10 +75,15 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
         writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size()) for split in SPLITS}
         for source, of_source in slices.items():
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
-            for part, (documents, lost) in zip(of_source, encoded, strict=False):
+            for part, (documents, lost, rows) in zip(of_source, encoded, strict=False):
                 for split, of_split in documents.items():
                     writers[split].add(*of_split)
                 dropped.update(lost)
+                for row in rows:
+                    if row["reason"] == SHARED:
+                        task, passage = evaluation[row["value"]]
+                        row["value"] = f"{task}: {passage[:PASSAGE]}"
+                sample.merge(rows)
                 progress.advance(part.bytes)
             for split, writer in writers.items():
                 counts = Counter(writer.counts)
@@ -86,10 +106,11 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
             "splits": splits,
             "marks": {"single": templates.single.size, "pair": templates.pair.size},  # of one example
             "parts": parts,
-            "dropped": dict(dropped),
+            "dropped": dict(sorted(dropped.items())),
             "sources": _origins(folders.values()),
         }
         write_json(folder / "manifest.json", manifest)
+        sample.write(folder)
     for split, counted in splits.items():
         log.info("%s: %d documents, %d tokens", split, counted["documents"], counted["tokens"])
     for source, count in few_validation_documents(parts).items():
@@ -106,28 +127,42 @@ def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
 
 
 def encode_slice(
-    slice_in_language: tuple[ShardSlice, str], vocabulary: Path, sha256: str, seed: int, validation: float
-) -> tuple[dict[str, EncodedDocuments], Counter[str]]:
-    """Return the documents of one slice by split, and the number of drops by reason."""
+    slice_in_language: tuple[ShardSlice, str],
+    vocabulary: Path,
+    sha256: str,
+    seed: int,
+    validation: float,
+    runs: EvaluationRuns,
+) -> tuple[dict[str, EncodedDocuments], Counter[str], list[Row]]:
+    """Return the documents of one slice by split, the number of drops by reason, and a few of them.
+
+    The value of one that is dropped because of ``runs`` is the index of the evaluation text.
+    """
     part, language = slice_in_language
-    encoder = _encoder(vocabulary, sha256)
+    encoder, words = _encoder(vocabulary, sha256)
+    sample = DroppedSample()
     collected = {split: _Collector(encoder.id_type) for split in SPLITS}
     dropped: Counter[str] = Counter()
     for document in read_slice(part):
         split = "validation" if in_validation_split(document.id, seed, validation) else "train"
         sentences = chain.from_iterable(split_sentences(line, language) for line in document.text.split("\n"))
         encoded = [ids for sentence in sentences if (ids := encoder.encode_bytes(sentence))]
-        if encoded:
+        shared = None
+        if split == "train" and len(runs.hashes):
+            shared = runs.shared_text(words, np.frombuffer(b"".join(encoded), encoder.id_type))
+        if encoded and shared is None:
             collected[split].add(encoded)
-        else:
-            dropped["document_without_tokens"] += 1
-    return {split: documents.encoded() for split, documents in collected.items()}, dropped
+            continue
+        reason = SHARED if encoded else "document_without_tokens"
+        dropped[reason] += 1
+        sample.add(reason, document, shared)
+    return {split: documents.encoded() for split, documents in collected.items()}, dropped, sample.rows()
 
 
 @lru_cache(maxsize=1)  # one per process: its cache of chunks is kept from slice to slice
-def _encoder(vocabulary: Path, sha256: str) -> Encoder:  # the hash tells one from an older one
+def _encoder(vocabulary: Path, sha256: str) -> tuple[Encoder, Words]:  # the hash tells one from an older one
     tokenizer = load_tokenizer(vocabulary)
-    return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("="))
+    return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("=")), Words.of(tokenizer)
 
 
 class _Collector:

@@ -7,8 +7,8 @@ of few books as a whole. Other text keeps its documents, and all of their lines.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, chain, pairwise
 from typing import Any
@@ -25,6 +25,8 @@ from pipeline_src.corpus.books.near_duplicates import Copies, Shingles, digest, 
 from pipeline_src.corpus.books.plain_text import plain_paragraphs
 from pipeline_src.corpus.books.readers import RawDocument, count_others, find_books, read_books, suffix_of
 from pipeline_src.corpus.documents import ENGLISH, Document, read_origins, write_manifest, write_shard
+from pipeline_src.corpus.dropped import CHARACTERS, DroppedSample
+from pipeline_src.corpus.filters import Refusal, refusal
 
 SHARD = 64_000_000  # characters of text, after which a new shard begins
 PART = 1_000  # words, from which a document ends at the next heading
@@ -37,14 +39,17 @@ class Cleaned:
     """A worker's result for one :class:`RawDocument`.
 
     Attributes:
-        document: id, title and prose.
-        why_not: the reason to drop it, or ''; a dropped document has no text.
+        document: id, title and prose; of a dropped one, the start of the text that explains why.
+        why_not: the reason to drop it, or ''.
         dropped: number of removed blocks by reason.
         encoding: of its file, if it is a whole file.
         sentences: see :class:`RawDocument`.
         headings: number of paragraphs before each heading of a book, ascending; None for other text, which is not cut.
         words: :func:`digest` of its words.
         shingles: of its words, if near-duplicates are searched.
+        value: what broke the rule ``why_not``.
+        limit: the threshold that it broke.
+        refused: number of a document of :meth:`documents` -> the filter's rule that it breaks.
     """
 
     document: Document
@@ -55,6 +60,13 @@ class Cleaned:
     headings: list[int] | None = None
     words: bytes = b""
     shingles: Shingles | None = None
+    value: object = None
+    limit: int | None = None
+    refused: Mapping[int, Refusal] = field(default_factory=dict)
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents that the book becomes."""
+        yield from [self.document] if self.headings is None else cut(self.document, self.headings)
 
 
 def run(source: str, params: FilesParams) -> None:
@@ -71,9 +83,10 @@ def run(source: str, params: FilesParams) -> None:
     raw = read_books(
         source, paths, params.sentences_per_document, params.encoding, params.text_column, books_filter.encodings
     )
-    cleaned = map_in_order(partial(clean_document, params=params), raw)
-    documents = books_filter.kept(track(cleaned, f"cleaning {source}", "book"))
     origins = read_origins(files, params.parts)
+    language = params.language or next((each["language"] for each in origins if "language" in each), ENGLISH)
+    cleaned = map_in_order(partial(clean_document, params=params, language=language), raw)
+    documents = books_filter.kept(track(cleaned, f"cleaning {source}", "book"))
     with atomic_directory(clean_text(source)) as folder:
         shards: list[dict[str, Any]] = []
         while (first := next(documents, None)) is not None:
@@ -88,9 +101,10 @@ def run(source: str, params: FilesParams) -> None:
             encodings=dict(sorted(books_filter.encodings.items())),
             pseudo_documents=dict(sorted(books_filter.parts.items())),
             copies=books_filter.copies,
-            language=params.language or next((each["language"] for each in origins if "language" in each), ENGLISH),
+            language=language,
             sources=origins,
         )  # fmt: skip
+        books_filter.sample.write(folder)
         if not manifest["documents"]:
             raise PipelineError(
                 "no book is left", manifest["dropped"], where=files,
@@ -107,7 +121,8 @@ class _BookFilter:
 
     def __init__(self, source: str, params: FilesParams) -> None:
         self._source = source
-        self.dropped: Counter[str] = Counter()  # documents, by reason
+        self.dropped: Counter[str] = Counter()  # files, and documents that a filter refuses, by reason
+        self.sample = DroppedSample()
         self.blocks: Counter[str] = Counter()  # removed within documents, by reason
         self.encodings: Counter[str] = Counter()  # files, by encoding
         self.parts: dict[str, dict[str, int]] = {}  # file -> number of its sentences and documents
@@ -137,12 +152,20 @@ class _BookFilter:
                 self.copies[name] = copied[1]
             if reason := copied[0] if copied else book.why_not:
                 self.dropped[reason] += 1
-            else:
-                self.num_kept += 1
-                yield from [book.document] if book.headings is None else cut(book.document, book.headings)
+                self.sample.add(reason, book.document, copied[1] if copied else book.value, book.limit)
+                continue
+            num_left = 0
+            for number, document in enumerate(book.documents()):
+                if broken := book.refused.get(number):
+                    self.dropped[broken.rule] += 1
+                    self.sample.add(broken.rule, document, broken.value, broken.limit)
+                else:
+                    num_left += 1
+                    yield document
+            self.num_kept += num_left > 0
 
 
-def clean_document(raw: RawDocument, params: FilesParams) -> Cleaned:
+def clean_document(raw: RawDocument, params: FilesParams, language: str = "") -> Cleaned:
     """Clean one document; an undecodable file is dropped or an error, by ``undecodable`` of its source."""
     dropped: Counter[str] = Counter()
     encoding = None
@@ -155,7 +178,9 @@ def clean_document(raw: RawDocument, params: FilesParams) -> Cleaned:
             if params.undecodable == "error":
                 raise
             log.warning("%s: dropped: %s (%s)", raw.path, error.what, error.where)
-            return Cleaned(Document(raw.id, raw.title, ""), "undecodable", dropped, None, raw.sentences)
+            nothing = Document(raw.id, raw.title, "")
+            return Cleaned(nothing, "undecodable", dropped, None, raw.sentences, value=error.what)
+    start = text[:CHARACTERS]
     if raw.sentences or not isinstance(params, BooksParams):
         text = "\n".join(line for line in (" ".join(line.split()) for line in text.split("\n")) if line)
     else:
@@ -163,11 +188,20 @@ def clean_document(raw: RawDocument, params: FilesParams) -> Cleaned:
         clean = markdown_paragraphs if suffix_of(raw.path) == ".md" else plain_paragraphs
         text = "\n".join(clean(text, dropped, headings))
     words = normal_words(text)
-    if why_not := "empty" if not words else "too_short" if len(text.split()) < params.min_words else "":
-        return Cleaned(Document(raw.id, raw.title, ""), why_not, dropped, encoding, raw.sentences)
-    shingles = shingle(words) if params.near_duplicates else None
     document = Document(raw.id, raw.title, text)
-    return Cleaned(document, "", dropped, encoding, raw.sentences, headings, digest(words), shingles)
+    if not words:
+        return Cleaned(replace(document, text=start), "empty", dropped, encoding, raw.sentences)
+    if document.words < params.min_words:
+        short = replace(document, text=text[:CHARACTERS])
+        return Cleaned(
+            short, "too_short", dropped, encoding, raw.sentences, value=document.words, limit=params.min_words
+        )
+    shingles = shingle(words) if params.near_duplicates else None
+    book = Cleaned(document, "", dropped, encoding, raw.sentences, headings, digest(words), shingles)
+    if not params.filters.model_fields_set:
+        return book
+    judged = ((number, refusal(each.text, params.filters, language)) for number, each in enumerate(book.documents()))
+    return replace(book, refused={number: broken for number, broken in judged if broken})
 
 
 def cut(book: Document, headings: Sequence[int]) -> Iterator[Document]:

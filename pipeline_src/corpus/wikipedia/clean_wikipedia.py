@@ -27,6 +27,8 @@ from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import WikipediaParams
 from pipeline_src.corpus.documents import Document, ShardSlice, read_origins, read_slice, write_manifest, write_shard
+from pipeline_src.corpus.dropped import DroppedSample
+from pipeline_src.corpus.filters import refusal
 from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
 from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
@@ -83,7 +85,11 @@ def run(source: str, params: WikipediaParams) -> None:
         with _progress(source, ranges, folder):
             _run_beam(ranges, folder.absolute(), params)
         rows = _collect(ranges, folder)
-        drop_repeated(rows, folder)
+        sample = DroppedSample()
+        for row in rows:
+            sample.merge(row.pop("dropped_sample"))
+        drop_repeated(rows, folder, sample)
+        sample.write(folder)
         corrupt = [
             {"dump": each.part.dump.name, "byte": byte, "problem": problem}
             for each, row in zip(ranges, rows, strict=True)
@@ -131,15 +137,15 @@ def most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
 class CleanRange(beam.DoFn):  # type: ignore[misc]
     """Cleans one range. An error for the user is also a row, so that every runner reports it alike."""
 
-    def __init__(self, ranges: list[Range], folder: Path, min_words: int) -> None:
+    def __init__(self, ranges: list[Range], folder: Path, params: WikipediaParams) -> None:
         super().__init__()
-        self.ranges, self.folder, self.min_words = ranges, folder, min_words
+        self.ranges, self.folder, self.params = ranges, folder, params
 
     def process(self, element: int) -> None:
         """Write the shard of a range, by its number, and then its row of the manifest, or a row with its error."""
         mine = self.ranges[element]
         try:
-            row = clean_range(mine, self.folder, self.min_words)
+            row = clean_range(mine, self.folder, self.params)
         except PipelineError as error:
             row = {"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]}
         except OSError as error:
@@ -147,11 +153,12 @@ class CleanRange(beam.DoFn):  # type: ignore[misc]
         write_json(self.folder / mine.row, row)
 
 
-def clean_range(mine: Range, folder: Path, min_words: int) -> Row:
+def clean_range(mine: Range, folder: Path, params: WikipediaParams) -> Row:
     """Clean the pages of a range, write their shard, and return its row."""
     siteinfo = mine.part.siteinfo
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
+    sample = DroppedSample()
     lines: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     ids: list[int] = []
@@ -160,16 +167,25 @@ def clean_range(mine: Range, folder: Path, min_words: int) -> Row:
     def documents() -> Iterator[Document]:
         for page in read_pages(mine.part.dump, mine.start, mine.end, damage):
             counts["pages"] += 1
+            value: float | None = None
+            limit: float | None = None
+            shown = article = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
             reason = why_not_an_article(page, siteinfo)
             if reason is None:
                 text = clean(page.text, siteinfo, lines, unknown, page.title)
-                article = Document(f"{siteinfo.name}:{page.id}", page.title, text, page.revision)
-                if article.words >= max(min_words, 1):
+                article = replace(article, text=text)
+                if not article.words:
+                    reason = "empty"
+                elif article.words < params.min_words:
+                    reason, value, limit, shown = "too_short", article.words, params.min_words, article
+                elif broken := refusal(text, params.filters, params.language or siteinfo.language):
+                    reason, value, limit, shown = *broken, article
+                else:
                     ids.append(page.id)
                     yield article
                     continue
-                reason = "too_short" if article.words else "empty"
             dropped[reason] += 1
+            sample.add(reason, shown, value, limit)
 
     partial = folder / f".{mine.shard}"  # a retried range overwrites only its own file
     shard = write_shard(partial, documents()) | {"name": mine.shard}
@@ -179,6 +195,7 @@ def clean_range(mine: Range, folder: Path, min_words: int) -> Row:
         "shard": shard,
         "counts": counts,
         "dropped": dropped,
+        "dropped_sample": sample.rows(),
         "lines": lines,
         "unknown_templates": unknown,
         "ids": ids,
@@ -186,12 +203,13 @@ def clean_range(mine: Range, folder: Path, min_words: int) -> Row:
     }
 
 
-def drop_repeated(rows: list[Row], folder: Path) -> None:
+def drop_repeated(rows: list[Row], folder: Path, sample: DroppedSample) -> None:
     """Keep the first of several articles of one id (a dump may contain a stream twice), and count the others.
 
     Args:
         rows: rows of the manifest, part by part in the dump's order; those with repeated articles are changed.
         folder: the folder of their shards, which are rewritten.
+        sample: gets the others.
     """
     seen: set[int] = set()
     for row in rows:
@@ -203,7 +221,12 @@ def drop_repeated(rows: list[Row], folder: Path) -> None:
             continue
         path = folder / row["shard"]["name"]
         documents = read_slice(ShardSlice(path, 0, path.stat().st_size))
-        kept = [document for document, keep in zip(documents, first, strict=True) if keep]
+        kept = []
+        for document, keep in zip(documents, first, strict=True):
+            if keep:
+                kept.append(document)
+            else:
+                sample.add("repeated", document)
         partial = folder / f".{path.name}"
         row["shard"] = write_shard(partial, kept) | {"name": path.name}
         os.replace(partial, path)
@@ -237,7 +260,7 @@ def _run_beam(ranges: list[Range], folder: Path, params: WikipediaParams) -> Non
                 pipeline
                 | "ranges" >> beam.Create(range(len(ranges)))
                 | "spread over workers" >> beam.Reshuffle()
-                | "clean" >> beam.ParDo(CleanRange(absolute, folder, params.min_words))
+                | "clean" >> beam.ParDo(CleanRange(absolute, folder, params))
             )
     except Exception as error:
         # A runner turns its workers' exceptions into text; a full disk must remain an OSError.

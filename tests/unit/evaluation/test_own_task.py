@@ -12,6 +12,7 @@ import pytest
 from pipeline_src.common.files import read_json
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.interpretation import InterpretationParams
+from pipeline_src.corpus.evaluation_texts import read_texts
 from pipeline_src.download import download_tasks
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.report.table import HEADER, average_line, score_cells, text_table
@@ -74,6 +75,7 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
         )  # fmt: skip
     kinds = "2 tasks in data/tasks: 1 synthetic, 1 of your own" if "rte" in tasks else ": 1 official"
     assert kinds in caplog.text
+    assert list(read_texts(project / "data/evaluation_texts")) == []  # `report`
 
     spec, folder = specs.load_spec("reviews"), project / "data/tasks/reviews"
     scorer = make_task(spec)
@@ -114,3 +116,26 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
     assert "| Reviews " in table and "Reviews (synthetic)" not in table
     assert ("RTE (synthetic)" in table) == (task_source == "synthetic")
     assert average_line(scores)
+
+
+@pytest.mark.parametrize("tasks", [("rte", "reviews"), ("rte",)])
+def test_the_corpus_is_kept_apart_from_fetched_evaluation_sets_alone(
+    project: Path, catalogue: Path, caplog, tasks: tuple[str, ...]
+):
+    (catalogue / "tasks/reviews.yaml").write_text(TASK.replace("SUFFIX", "tsv"))
+    (catalogue / "task_sources/reviews.yaml").write_text(SOURCE)
+    own = project / "data/own/reviews"
+    own.mkdir(parents=True)
+    (own / "train.tsv").write_text("text\tverdict\nonly trained on\tgood\n")
+    (own / "dev.tsv").write_text(tsv(True), encoding="utf-8")
+    (own / "test.tsv").write_text("text\na bad film\nonly in the test\n")
+    logging.getLogger("pipeline_src").propagate = True
+    with caplog.at_level(logging.INFO):
+        download_tasks.run(
+            seed=1, task_source="synthetic", tasks=tasks, corpus=corpus_of(decontaminate="remove"),
+            interpretation=InterpretationParams(),
+        )  # fmt: skip
+    found = list(read_texts(project / "data/evaluation_texts"))
+    assert found == ([("reviews", text) for text in [*TEXTS, "only in the test"]] if "reviews" in tasks else [])
+    said = "6 texts of evaluation sets to keep out of the training documents: reviews"
+    assert (said if found else "0 texts of evaluation sets to keep out of the training documents: none") in caplog.text

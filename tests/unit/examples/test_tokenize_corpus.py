@@ -15,6 +15,8 @@ from pipeline_src.corpus.documents import (
     write_manifest,
     write_shard,
 )
+from pipeline_src.corpus.dropped import read_dropped
+from pipeline_src.corpus.evaluation_texts import write_texts
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.examples.tokenize_corpus import run
@@ -115,7 +117,7 @@ def test_same_bytes_for_any_number_of_workers_and_size_of_slices(study, monkeypa
         monkeypatch.setattr(slice_shards, "__defaults__", (size,))
         run(seed=1, corpus=CORPUS)
         found.append(written(study / "data/tokens"))
-    assert len(found[0]) == 7 and found == found[:1] * 4
+    assert len(found[0]) == 8 and found == found[:1] * 4
 
 
 def test_same_bytes_for_any_sharding_of_the_documents(study):
@@ -216,3 +218,54 @@ def test_too_few_validation_documents_of_a_source_are_named_and_none_is_an_error
     assert not any(in_validation_split(f"books:{n}", 1, 0.03) for n in range(10))
     with pytest.raises(PipelineError, match="no document of books for validation"):
         run(seed=1, corpus=corpus_of(validation=0.03))
+
+
+NUMBERS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()
+REMOVE = corpus_of(decontaminate="remove")
+
+
+def test_training_documents_with_text_of_an_evaluation_set_are_removed(study, monkeypatch):
+    folder = study / "data/text/books/clean-text"
+    counted = [[f"{word}{'x' * n}" for word in NUMBERS] for n in range(40)]
+    texts = [f"It has words. {' '.join(words)} is first. The first has words." for words in counted]
+    documents = [Document(f"books:{n}", f"B{n}", text) for n, text in enumerate(texts)]
+    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
+    train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(vocab_size=150, alphabet=60))
+    run(seed=1, corpus=CORPUS)
+    before = written(study / "data/tokens")
+
+    thirteen = [("squad1", f"Said once: {', '.join(counted[n][1:14]).upper()}!") for n in range(0, 20)]
+    twelve = [("rte", f"said {' '.join(counted[n][2:14])} too") for n in range(20, 40)]
+    (study / "data/evaluation_texts").mkdir()
+    assert write_texts(study / "data/evaluation_texts", [*twelve, *thirteen]) == 40
+    run(seed=1, corpus=CORPUS)
+    assert written(study / "data/tokens") == before  # `report` reads none of it
+
+    found = []
+    for workers, size in ((1, 1 << 20), (2, 900)):
+        monkeypatch.setenv("PIPELINE_WORKERS", str(workers))
+        monkeypatch.setattr(slice_shards, "__defaults__", (size,))
+        run(seed=1, corpus=REMOVE)
+        found.append(written(study / "data/tokens"))
+    assert found[0] == found[1] != before
+    expected = {n for n in range(20) if not in_validation_split(f"books:{n}", 1, 0.3)}
+    assert 5 < len(expected) < 20
+    manifest = read_json("data/tokens/manifest.json")
+    assert manifest["dropped"] == {"text_of_an_evaluation_set": len(expected)}
+    assert sum(manifest["parts"][split]["books"]["documents"] for split in manifest["parts"]) == 40 - len(expected)
+    rows = {int(row["id"].split(":")[1]): row for row in read_dropped(study / "data/tokens")}
+    assert rows.keys() == expected
+    for number, row in rows.items():
+        assert row["value"] == f"squad1: {thirteen[number][1]}"
+        assert row["text"] == texts[number]
+
+
+def test_without_texts_of_evaluation_sets_nothing_is_removed(study):
+    run(seed=1, corpus=CORPUS)
+    before = written(study / "data/tokens")
+    with pytest.raises(PipelineError, match=r"evaluation sets are missing[\s\S]*download_tasks"):
+        run(seed=1, corpus=REMOVE)
+    (study / "data/evaluation_texts").mkdir()
+    write_texts(study / "data/evaluation_texts", [])
+    run(seed=1, corpus=REMOVE)
+    assert written(study / "data/tokens") == before

@@ -21,6 +21,7 @@ from pipeline_src.corpus.books.markdown import markdown_paragraphs
 from pipeline_src.corpus.books.plain_text import plain_paragraphs
 from pipeline_src.corpus.books.readers import is_sentence_list
 from pipeline_src.corpus.documents import read_documents, read_manifest
+from pipeline_src.corpus.dropped import read_dropped
 from pipeline_src.download.catalogue import SourceFile
 from pipeline_src.download.fetch import _own_files
 
@@ -299,6 +300,41 @@ def test_drops_are_counted_and_ids_are_the_names_of_the_files(shelf: Path) -> No
     assert manifest["dropped"] == {"duplicate": 1, "empty": 1, "too_short": 1, "unknown_format": 1}
     assert manifest["sources"] == [{"name": "mine", "title": "unknown", "licence": "CC0", "citation": "unknown"}]
     assert [document.id for document in read_documents(TEXT)] == ["books:play", "books:tale-again"]
+    kept = {row["reason"]: row for row in read_dropped(TEXT)}
+    assert kept.keys() == {"duplicate", "empty", "too_short"}
+    assert kept["empty"]["text"] == "CHAPTER I\n\nCHAPTER II\n"
+    assert (kept["duplicate"]["id"], kept["duplicate"]["value"]) == ("books:tale", "books:tale-again")
+    assert kept["duplicate"]["text"].startswith("It was a dark night")
+    short = {"reason": "too_short", "id": "books:short", "title": "short", "value": 5, "limit": 10}
+    assert kept["too_short"] == short | {"text": "Only five words are here."}
+
+
+def test_filters_judge_the_documents_that_a_book_becomes(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy = "\n\n".join("The road went on # # # # past the mill, and so did they. " * 20 for _ in range(6))
+    texts = {
+        "book.txt": f"CHAPTER 1\n\n{CHAPTER}\n\nCHAPTER 2\n\n{noisy}\n\nCHAPTER 3\n\n{CHAPTER}",
+        "noise.txt": noisy.replace("mill", "church"),
+        "copy.txt": noisy.replace("mill", "church"),
+    }
+    for name, text in texts.items():
+        (shelf / name).write_text(text)
+    written = []
+    for workers in ("1", "2"):
+        monkeypatch.setenv("PIPELINE_WORKERS", workers)
+        manifest = run(filters={"gopher_quality": {}})
+        written.append({path.name: path.read_bytes() for path in TEXT.iterdir()})
+    assert written[0] == written[1]
+    assert [document.id for document in read_documents(TEXT)] == ["books:book/001", "books:book/003"]
+    assert manifest["books"] == 1
+    assert manifest["dropped"] == {"duplicate": 1, "gopher_quality.max_hashes_per_word": 2}
+    rows = {row["id"]: row for row in read_dropped(TEXT)}
+    assert rows.keys() == {"books:book/002", "books:copy", "books:noise"}
+    assert rows["books:book/002"]["title"] == "book, part 2"
+    assert (rows["books:book/002"]["value"], rows["books:book/002"]["limit"]) == (pytest.approx(4 / 15), 0.1)
+    assert rows["books:book/002"]["text"].startswith("The road went on # #")
+    assert len(rows["books:book/002"]["text"]) == 2_000
+    assert not read_manifest(TEXT)["dropped"].get("too_short")
+    assert run()["dropped"] == {"duplicate": 1}
 
 
 @pytest.mark.parametrize(
@@ -308,6 +344,9 @@ def test_a_book_that_cannot_be_decoded_is_dropped_or_named(shelf: Path, content:
     (shelf / "a.txt").write_text("A sentence of the first book stands here.")
     (shelf / "b.txt").write_bytes(content)
     assert run()["dropped"] == {"undecodable": 1}
+    (dropped,) = read_dropped(TEXT)
+    assert (dropped["reason"], dropped["id"], dropped["text"]) == ("undecodable", "books:b", "")
+    assert dropped["value"]  # what the decoder says
     before = (TEXT / "books-00000.jsonl").read_bytes()
     with pytest.raises(PipelineError, match=r"b\.txt[\s\S]*byte"):
         run(undecodable="error")

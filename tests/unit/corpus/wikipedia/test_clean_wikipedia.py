@@ -16,6 +16,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
 from pipeline_src.config.data import WikipediaParams
 from pipeline_src.corpus.documents import read_documents, read_manifest
+from pipeline_src.corpus.dropped import read_dropped
 from pipeline_src.corpus.wikipedia import clean_wikipedia as stage
 
 ITALIAN = Path(__file__).resolve().parents[5] / "shared" / "data" / "wiki_xml" / "itwiki-small-dump.xml.gz"
@@ -76,7 +77,43 @@ def test_drops_are_counted_by_reason(root: Path) -> None:
     (document,) = read_documents(out)
     assert (document.id, document.title, document.revision) == ("testwiki:7", "P7", 9)
     assert document.text == f"{PROSE} {PROSE}"
-    assert sorted(path.name for path in out.iterdir()) == ["a-pages-00000000000000.jsonl", "manifest.json"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "a-pages-00000000000000.jsonl",
+        "dropped.jsonl",
+        "manifest.json",
+    ]
+    rows = [tuple(row.get(key) for key in ("reason", "id", "value", "limit", "text")) for row in read_dropped(out)]
+    assert sorted(rows, key=lambda row: (row[0], row[1])) == [
+        ("disambiguation", "testwiki:5", None, None, "P5 may be: {{disambiguation}}"),
+        ("empty", "testwiki:6", None, None, "* only a list"),
+        ("namespace", "testwiki:4", None, None, PROSE),
+        ("redirect", "testwiki:2", None, None, PROSE),
+        ("redirect", "testwiki:3", None, None, "#RINVIA [[P1]]"),
+        ("too_short", "testwiki:1", 12, 20, PROSE),
+    ]
+
+
+def test_filters_drop_articles_and_keep_the_same_few_to_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = " ".join(f"{PROSE} It was {number} miles long to the end, and wide." for number in range(4))
+    texts = [f"Page {number}. {long if number % 3 else PROSE}" for number in range(90)]
+    pieces = [HEAD, *(page(number, text) for number, text in enumerate(texts)), TAIL]
+    out = put(root, b"".join(bz2.compress(piece.encode()) for piece in pieces))
+    split = stage.split_ranges
+    results = []
+    for size, workers in ((600, "1"), (600, "2"), (1 << 20, "1")):
+        monkeypatch.setattr(stage, "split_ranges", lambda path, size=size: split(path, size))
+        monkeypatch.setenv("PIPELINE_WORKERS", workers)
+        run(filters={"gopher_quality": {"min_words": 40}})
+        results.append((read_manifest(out)["dropped"], (out / "dropped.jsonl").read_bytes()))
+    assert results == [results[0]] * 3
+    assert results[0][0] == {"gopher_quality.min_words": 30}
+    rows = read_dropped(out)
+    assert len({row["id"] for row in rows}) == 20
+    for row in rows:
+        assert int(row["title"][1:]) % 3 == 0
+        assert (row["value"], row["limit"]) == (14, 40)
+        assert row["text"] == f"Page {row['title'][1:]}. {PROSE}"
+    assert len(list(read_documents(out))) == 60
 
 
 DASK = ("--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_npartitions=3")
@@ -163,6 +200,7 @@ def test_an_article_that_stands_twice_is_kept_once(root: Path, monkeypatch: pyte
         assert [document.id for document in read_documents(out)] == ["testwiki:1", "testwiki:2", "testwiki:3"]
         manifest = read_manifest(out)
         assert (manifest["documents"], manifest["dropped"]) == (3, {"repeated": 2})
+        assert {row["reason"] for row in read_dropped(out)} == {"repeated"}
         assert manifest["words"] == sum(document.words for document in read_documents(out))
 
 

@@ -1,0 +1,84 @@
+"""Texts of evaluation sets: their file between two stages, and the documents that share a passage with one of them.
+
+``download_tasks`` writes them and ``tokenize`` drops those documents if ``corpus.decontaminate`` is ``remove``.
+Otherwise the file is empty, so that another list of tasks makes no token stale.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import misfit
+from pipeline_src.corpus.contamination import Words
+
+FILE = "texts.jsonl"
+ROW = {"task": str, "text": str}
+
+
+def write_texts(folder: Path, texts: Iterable[tuple[str, str]]) -> int:
+    """Write pairs of task and text; return their number."""
+    rows = [json.dumps({"task": task, "text": text}, ensure_ascii=False) + "\n" for task, text in texts]
+    with open(folder / FILE, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(rows)
+    return len(rows)
+
+
+def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield pairs of task and text.
+
+    Raises:
+        PipelineError: the file is missing or malformed.
+    """
+    path, hint = folder / FILE, "run the stage download_tasks again"
+    if not path.exists():
+        raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line)
+                wrong = misfit(row, ROW)
+            except (ValueError, RecursionError) as error:
+                wrong = str(error)
+            if wrong:
+                raise PipelineError("not a text of an evaluation set", wrong, where=f"{path}:{number}", hint=hint)
+            yield row["task"], row["text"]
+
+
+@dataclass(frozen=True)
+class EvaluationRuns:
+    """The runs of evaluation texts.
+
+    Attributes:
+        hashes: ascending and unique, uint64 [runs].
+        texts: index of a text of each, int64 [runs].
+    """
+
+    hashes: np.ndarray
+    texts: np.ndarray
+
+    @classmethod
+    def of(cls, words: Words, ids: np.ndarray, starts: np.ndarray) -> EvaluationRuns:
+        """Return the runs of texts; for the arguments see :meth:`Words.runs`."""
+        runs, texts = words.runs(ids, starts)
+        hashes, first = np.unique(runs, return_index=True)
+        return cls(hashes, texts[first])
+
+    def shared_text(self, words: Words, ids: np.ndarray) -> int | None:
+        """Return the index of the text that shares the first run of a document, or None.
+
+        Args:
+            words: those of the texts.
+            ids: the document's, [tokens].
+        """
+        if not len(self.hashes):
+            return None
+        runs, _ = words.runs(ids, np.zeros(1, np.int64))
+        places = np.minimum(np.searchsorted(self.hashes, runs), len(self.hashes) - 1)
+        shared = places[self.hashes[places] == runs]
+        return int(self.texts[shared[0]]) if len(shared) else None

@@ -1,0 +1,206 @@
+"""Filters of published corpora: the text of a document -> the first rule that refuses it, if any.
+
+Gopher's, C4's and FineWeb's rules, as `datatrove` (https://github.com/huggingface/datatrove) reads them: with the same
+words and sentences its verdicts are the same (``benchmarks/corpus_filters.py``). It takes spaCy's words, which separate
+punctuation; here a word has no white space in it. ``config/filters.py`` has the thresholds.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from pipeline_src.config.filters import C4, FiltersParams, FineWeb, GopherQuality, GopherRepetition
+from pipeline_src.corpus.sentences import split_sentences
+
+# Unicode's Sentence_Terminal, as code points
+_ENDS = """
+21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D6
+17D9-17DA 1803 1809 1944-1945 1AA8-1AAB 1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 203C-203D 2047-2049 2E2E 2E3C
+2E53-2E54 3002 A4FF A60E-A60F A6F3 A6F7 A876-A877 A8CE-A8CF A92F A9C8-A9C9 AA5D-AA5F AAF0-AAF1 ABEB FE52 FE56-FE57 FF01
+FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-11048 110BE-110C1 11141-11143 111C5-111C6 111CD 111DE-111DF
+11238-11239 1123B-1123C 112A9 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642 1173C-1173E 11944 11946 11A42-11A43
+11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5 16B37-16B38 16B44 16E98 1BC9F 1DA88
+"""
+_RANGES = ([int(code, 16) for code in codes.split("-")] for codes in _ENDS.split())
+SENTENCE_ENDS = frozenset(chr(code) for ends in _RANGES for code in range(ends[0], ends[-1] + 1))
+# A word of these alone is a symbol: punctuation of several scripts, control characters.
+SYMBOLS = "".join(
+    sorted(
+        SENTENCE_ENDS
+        | set(string.punctuation)
+        | set("«»“”„’´…–—━∶►（）【】《》〈〉「」、，．：；！？。～％１")
+        | {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
+    )
+)
+ELLIPSES = ("...", "…")
+SHORT_LINE = 30  # characters (FineWeb)
+LINE_ENDS = (".", "?", "!", '"', "'")  # of the lines that C4 keeps
+LINE_WORDS, WORD_CHARS = 3, 1000  # fewest words of such a line, most characters of its words
+POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+_CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
+_BLANK_LINES, _LINE_BREAKS = re.compile(r"\n{2,}"), re.compile(r"\n+")
+
+Words = Sequence[str]
+Measure = tuple[str, float]  # name of a rule, and the text's value
+
+
+class Refusal(NamedTuple):
+    """The rule that a text breaks.
+
+    Attributes:
+        rule: ``GROUP.KEY`` in ``filters`` of params.yaml.
+        value: the text's.
+        limit: the threshold.
+    """
+
+    rule: str
+    value: float
+    limit: float
+
+
+def refusal(
+    text: str,
+    filters: FiltersParams,
+    language: str,
+    words: Callable[[str], Words] = str.split,
+    sentences: Callable[[str, str], Sequence[str]] = split_sentences,
+) -> Refusal | None:
+    """Return the first rule that refuses a document, or None.
+
+    Args:
+        text: its text, a paragraph per line.
+        filters: the groups of rules that are on.
+        language: see :func:`split_sentences`.
+        words: splits the text into words.
+        sentences: splits a line into sentences.
+    """
+    for group, measures in _measures(text, filters, language, words, sentences):
+        limits = getattr(filters, group)
+        for key, value in measures:
+            limit = getattr(limits, key)
+            if limit is not None and (value < limit if key.startswith("min_") else value > limit):
+                return Refusal(f"{group}.{key}", value, limit)
+    return None
+
+
+def _measures(
+    text: str,
+    filters: FiltersParams,
+    language: str,
+    words: Callable[[str], Words],
+    sentences: Callable[[str, str], Sequence[str]],
+) -> Iterator[tuple[str, Iterator[Measure]]]:
+    """Yield the measures of each group that is on; each is computed when it is taken."""
+    if not any((filters.gopher_quality, filters.gopher_repetition, filters.c4, filters.fineweb)):
+        return
+    split = words(text)
+    if filters.gopher_quality:
+        yield "gopher_quality", gopher_quality(text, split, filters.gopher_quality)
+    if filters.gopher_repetition:
+        yield "gopher_repetition", gopher_repetition(text, split, filters.gopher_repetition)
+    if filters.c4:
+        yield "c4", c4(text, lambda line: len(sentences(line, language)), filters.c4)
+    if filters.fineweb:
+        yield "fineweb", fineweb(text, split, filters.fineweb)
+
+
+def gopher_quality(text: str, words: Words, limits: GopherQuality) -> Iterator[Measure]:
+    """Yield the measures of :class:`GopherQuality`."""
+    lengths = [len(word) for word in words if word.strip(SYMBOLS)]
+    yield "min_words", len(lengths)
+    yield "max_words", len(lengths)
+    yield "min_mean_word_length", _share(sum(lengths), len(lengths))
+    yield "max_mean_word_length", _share(sum(lengths), len(lengths))
+    yield "max_hashes_per_word", _share(text.count("#"), len(words))
+    yield "max_ellipses_per_word", _share(sum(map(text.count, ELLIPSES)), len(words))
+    lines = text.splitlines()
+    yield "max_bullet_lines", _share(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines))
+    yield "max_ellipsis_lines", _share(sum(line.rstrip().endswith(ELLIPSES) for line in lines), len(lines))
+    with_letter = sum(word.isalpha() or any(map(str.isalpha, word)) for word in words)
+    yield "min_alphabetic_words", _share(with_letter, len(words))
+    yield "min_stop_words", len(set(limits.stop_words).intersection(words))
+
+
+def gopher_repetition(text: str, words: Words, limits: GopherRepetition) -> Iterator[Measure]:
+    """Yield the measures of :class:`GopherRepetition`."""
+    for name, units in (("paragraph", _BLANK_LINES.split(text.strip())), ("line", _LINE_BREAKS.split(text))):
+        repeated, chars = _repeated(units)
+        yield f"max_duplicate_{name}s", _share(repeated, len(units))
+        yield f"max_duplicate_{name}_chars", _share(chars, len(text))
+    spaced = " ".join(words)
+    starts = [0, *accumulate(len(word) + 1 for word in words)]
+    for n in (2, 3, 4):
+        grams = [spaced[start : end - 1] for start, end in zip(starts, starts[n:], strict=False)]
+        top, times = Counter(grams).most_common(1)[0] if grams else ("", 0)
+        yield f"max_top_{n}_gram", _share(len(top) * times, len(text))
+    joined = "".join(words)
+    starts = [0, *accumulate(map(len, words))]
+    none_repeated = False
+    for n in range(5, 11):
+        grams = [] if none_repeated else [joined[start:end] for start, end in zip(starts, starts[n:], strict=False)]
+        none_repeated = len(set(grams)) == len(grams)  # nor is any longer run
+        yield f"max_duplicate_{n}_grams", 0 if none_repeated else _share(_repeated_chars(grams, n), len(text))
+
+
+def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator[Measure]:
+    """Yield the measures of :class:`C4`, line by line."""
+    sentences = 0
+    for line in map(str.strip, text.splitlines()):
+        words = line.split()
+        if len(line) > WORD_CHARS and any(len(word) > WORD_CHARS for word in words):
+            continue
+        line = _CITATION.sub("", line)
+        if not line.endswith(LINE_ENDS) or line.endswith("...") or len(words) < LINE_WORDS:
+            continue
+        lower = line.lower()
+        yield "max_lorem_ipsum", lower.count("lorem ipsum")
+        if "javascript" in lower:
+            continue
+        yield "max_curly_brackets", line.count("{")
+        if any(phrase in lower for phrase in POLICY):
+            continue
+        if limits.min_sentences is not None and sentences < limits.min_sentences:  # further ones change nothing
+            sentences += count_sentences(line)
+    yield "min_sentences", sentences
+
+
+def fineweb(text: str, words: Words, limits: FineWeb) -> Iterator[Measure]:
+    """Yield the measures of :class:`FineWeb`."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    yield "min_punctuated_lines", _share(sum(line[-1] in SENTENCE_ENDS for line in lines), len(lines))
+    yield "max_short_lines", _share(sum(len(line) <= SHORT_LINE for line in lines), len(lines))
+    newlines = text.count("\n")
+    yield "max_duplicate_line_chars", _share(_repeated(lines)[1], len(text) - newlines)
+    yield "max_newlines_per_word", _share(newlines, len(words))
+
+
+def _share(part: float, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _repeated(units: Sequence[str]) -> tuple[int, int]:
+    """Return the number of units that occur before, and their characters."""
+    if len(set(units)) == len(units):
+        return 0, 0
+    times = Counter(units)
+    return len(units) - len(times), sum(len(unit) * (count - 1) for unit, count in times.items())
+
+
+def _repeated_chars(grams: Sequence[str], n: int) -> int:
+    """Return the characters in runs of ``n`` words that occur before; a repeated run is skipped as a whole."""
+    seen: set[str] = set()
+    chars = place = 0
+    while place < len(grams):
+        gram = grams[place]
+        if gram in seen:
+            chars += len(gram)
+            place += n
+        else:
+            seen.add(gram)
+            place += 1
+    return chars

@@ -1,0 +1,81 @@
+"""The tool ``dropped``: counts of every stage that has run, and texts to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.__main__ import main
+from pipeline_src.common.files import write_json
+from pipeline_src.corpus.documents import Document
+from pipeline_src.corpus.dropped import DroppedSample
+
+TEXT = f"The first line.\nThe second line {'goes on and on ' * 40}to its end."
+
+
+def make(folder: Path, drops: dict[str, tuple[int, object, float | None]]) -> None:
+    """An output folder with some drops of each reason: number, value and limit."""
+    folder.mkdir(parents=True)
+    sample = DroppedSample()
+    for reason, (count, value, limit) in drops.items():
+        for number in range(count):
+            sample.add(reason, Document(f"a:{reason}-{number}", f"Title {number}", TEXT), value, limit)
+    sample.write(folder)
+    write_json(folder / "manifest.json", {"dropped": {reason: 100 * count for reason, (count, *_) in drops.items()}})
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The sample study's parameters, and nothing made."""
+    root = Path(__file__).resolve().parents[3]
+    for name in ("params.yaml", "catalogue"):
+        (tmp_path / name).symlink_to(root / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_before_any_cleaning_there_is_one_clear_error(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dropped"]) == 2
+    assert "nothing is cleaned yet" in capsys.readouterr().err
+
+
+def test_counts_and_texts(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(study / "data/text/books/clean-text", {"too_short": (3, 12, 200), "duplicate": (1, "books:x", None)})
+    assert main(["dropped"]) == 0
+    said = capsys.readouterr().out
+    lines = said.split("\n")
+    assert [line.split() for line in lines[:2]] == [["books", "duplicate", "100"], ["books", "too_short", "300"]]
+    assert lines[2:4] == ["wikipedia: not made yet", "tokenize: not made yet"]
+    assert "books: duplicate: books:x: a:duplicate-0 (Title 0)\n    The first line.\n    The second line" in said
+    assert said.count("too_short = 12, limit 200: a:too_short-") == 1
+    assert "to its end" not in said  # the start alone
+
+    make(study / "data/tokens", {"text_of_an_evaluation_set": (1, "squad1: Once", None)})
+    assert main(["dropped", "--reason", "too_short", "--limit", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "tokenize  text_of_an_evaluation_set" in said
+    assert said.count("(Title ") == said.count("to its end") == 2
+    assert main(["dropped", "--reason", "text_of_an_evaluation_set"]) == 0
+    assert "text_of_an_evaluation_set: squad1: Once: a:" in capsys.readouterr().out
+
+
+def test_a_reason_that_nothing_was_dropped_for_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(study / "data/text/books/clean-text", {"too_short": (1, 0.123456, 0.2)})
+    assert main(["dropped", "--reason", "short"]) == 2
+    assert "give one of too_short" in capsys.readouterr().err
+    assert main(["dropped", "--reason", "too_short"]) == 0
+    assert "too_short = 0.123, limit 0.2" in capsys.readouterr().out
+
+
+def test_nothing_dropped_is_said(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(study / "data/text/books/clean-text", {})
+    assert main(["dropped"]) == 0
+    assert capsys.readouterr().out.startswith("nothing was dropped\n")
+
+
+def test_an_output_of_an_older_version_is_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(study / "data/text/books/clean-text", {})
+    (study / "data/text/books/clean-text/dropped.jsonl").unlink()
+    assert main(["dropped"]) == 2
+    assert "no record of dropped documents" in capsys.readouterr().err
