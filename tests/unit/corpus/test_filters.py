@@ -162,11 +162,11 @@ def test_the_first_group_that_refuses_is_named(text: str) -> None:
 )
 def test_a_mistake_in_the_parameters_is_one_clear_error(filters: object, said: str) -> None:
     with pytest.raises(PipelineError, match=re.escape(said)):
-        check_block(BooksParams, {"source": "x", "filters": filters}, "params.yaml")
+        check_block(BooksParams, {"from": "x", "filters": filters}, "params.yaml")
 
 
 def test_thresholds_may_be_left_out_of_params_yaml_but_not_the_key() -> None:
-    written = BooksParams(source="x").model_dump(mode="json", exclude={"filters"})
+    written = BooksParams(entry="x").model_dump(mode="json", exclude={"filters"}, by_alias=True)
     with pytest.raises(PipelineError, match="`filters: {}`"):
         check_block(BooksParams, written, "params.yaml", complete=True)
     checked = check_block(BooksParams, {**written, "filters": {"c4": {}}}, "params.yaml", complete=True)
