@@ -206,10 +206,16 @@ def fit(
     examples = open_examples(
         phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
     )
+    about = read_json(EXAMPLES / "manifest.json", {phase.name: {"length": int}})[phase.name]
+    length = about["length"]
     validation = ValidationSet(
-        phase.name, tokenizer, params.objective, examples.store, distributed, by_source=phase.goes_on
+        phase.name,
+        tokenizer,
+        params.objective,
+        examples.store,
+        distributed,
+        by_source=phase.goes_on or "sources" in about,
     )
-    length = read_json(EXAMPLES / "manifest.json", {phase.name: {"length": int}})[phase.name]["length"]
 
     # Build
     objective = build_objective(phase, tokenizer, examples.pairs, distributed)
@@ -346,9 +352,9 @@ def fit(
                 "files": files,
             },
         }
-        if phase.goes_on:
+        if validation.by_source:
             measured = [*loop.rows, *([{"step": last, **validation_row(figures)}] if last > first else [])]
-            results["going_on"] = by_source(measured, validation.by_source)
+            results["going_on" if phase.goes_on else "by_source"] = by_source(measured, validation.by_source)
         write_json(PRETRAIN_RESULTS / f"{phase.name}.json", results | ({"fill_mask": samples} if samples else {}))
         write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", compute.measured() | {"machine": machine})
         checkpoints.finish()
@@ -591,6 +597,7 @@ def save_models(
     params = {"seed": phase.seed, "mask_prob": phase.mask_prob, "step": loop.step}
     costs = compute.deterministic()
     manifest = read_json(TOKENS / "manifest.json", dict)
+    shares = read_json(EXAMPLES / "manifest.json", dict).get(phase.name, {}).get("sources")
     for subfolder, (module, config, huggingface_class) in objective.saved_models().items():
         card = pretrained_card(
             config,
@@ -605,7 +612,7 @@ def save_models(
             },
             {"training text": training_figures(loop, objective), "validation text": figures},
             {name: costs[name] for name in CARD_COSTS},
-            read_mix(manifest),
+            read_mix(manifest, shares),
             phase.goes_on,
         )
         (folder / subfolder).mkdir(exist_ok=True)
