@@ -35,6 +35,8 @@ class SourceParams(Section):
         language: ISO 639 code, by whose rules sentences are split; ``und`` for the general rules. Null: that of the
             dump or of the catalogue's entry, or else ``en``.
         min_words: documents with fewer words are dropped (counted as ``too_short``).
+        max_words: most words of the source, in documents chosen by their ids (the others are counted as
+            ``beyond_max_words``); null for all.
         filters: rules that drop documents, of books after they are cut; ``{}`` for none.
     """
 
@@ -45,6 +47,7 @@ class SourceParams(Section):
     parts: Annotated[tuple[Name, ...], ListedOnce] = ()
     language: str | None = None
     min_words: int = Field(default=0, ge=0, le=1_000_000_000)
+    max_words: int | None = Field(default=None, ge=1)
     filters: FiltersParams = FiltersParams()
 
     @field_validator("date", mode="before")

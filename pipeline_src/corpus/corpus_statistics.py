@@ -146,7 +146,8 @@ def _examples(phase: str, templates: Templates) -> dict[str, Any]:
     manifest = read_json(EXAMPLES / "manifest.json", {"pairs": str, phase: {"length": int}})
     length = manifest[phase]["length"]
     template = templates.single if manifest["pairs"] == "none" else templates.pair
-    return {"length": length, "pairs": manifest["pairs"]} | {
+    shares = {"sources": manifest[phase]["sources"]} if "sources" in manifest[phase] else {}
+    return {"length": length, "pairs": manifest["pairs"], **shares} | {
         split: describe(read_sample_index(EXAMPLES / phase / f"{split}.npy"), length, template.size) for split in SPLITS
     }
 

@@ -7,6 +7,7 @@ reads documents through :func:`read_documents`, in the order of the shards' name
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,37 @@ def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
         "bytes": path.stat().st_size,
         "sha256": hash_file(path),
     }
+
+
+def keep_words(folder: Path, shards: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str, Any]], int]:
+    """Leave out documents, so that the others have at most ``most`` words; the caller makes the folder atomic.
+
+    They are taken in an order keyed by their ids, so that those of a longer text are as varied.
+
+    Args:
+        folder: the corpus folder.
+        shards: rows of its manifest; a shard from which documents are left out is written again.
+        most: None for all.
+
+    Returns:
+        The rows of the manifest, and the number of documents left out.
+    """
+    if most is None or sum(shard["words"] for shard in shards) <= most:
+        return shards, 0
+    whole = {shard["name"]: ShardSlice(folder / shard["name"], 0, shard["bytes"]) for shard in shards}
+    sizes = [(blake2b(each.id.encode()).digest(), each.words) for part in whole.values() for each in read_slice(part)]
+    kept: set[bytes] = set()
+    for digest, words in sorted(sizes):
+        if words <= most:
+            most -= words
+            kept.add(digest)
+    rows = []
+    for name, part in whole.items():
+        partial = folder / f".{name}"
+        documents = (each for each in read_slice(part) if blake2b(each.id.encode()).digest() in kept)
+        rows.append(write_shard(partial, documents) | {"name": name})
+        os.replace(partial, folder / name)
+    return rows, len(sizes) - len(kept)
 
 
 def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str, int], **more: Any) -> dict[str, Any]:

@@ -48,6 +48,12 @@ class EncodedDocuments(NamedTuple):
     sentences: np.ndarray
     documents: np.ndarray
 
+    def pick(self, which: np.ndarray) -> EncodedDocuments:
+        """Return the documents that a mask, bool [documents], selects."""
+        sentences = np.repeat(which, self.documents)
+        ids = np.repeat(sentences, self.sentences)
+        return EncodedDocuments(self.ids[ids], self.sentences[sentences], self.documents[which])
+
 
 def _path(folder: Path, split: str, kind: str) -> Path:
     return folder / f"{split}.{kind}"

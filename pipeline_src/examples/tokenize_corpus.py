@@ -1,6 +1,8 @@
 """Stage ``tokenize``: every document as sentences of token ids, in a training and a validation split.
 
-With ``corpus.decontaminate: remove``, training documents that share a passage with an evaluation set are dropped.
+A document with the same tokens as one of an earlier source is left out and counted, so that no source trains on the
+validation documents of another. With ``corpus.decontaminate: remove``, training documents that share a passage with an
+evaluation set are dropped.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache, partial
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,7 @@ from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates
 
+OTHER_COPY = "copy_of_another_source"
 SHARED = "text_of_an_evaluation_set"
 PASSAGE = 500  # characters of an evaluation text, shown next to a document that shares a part of it
 
@@ -73,11 +77,16 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     total = sum(part.bytes for of_source in slices.values() for part in of_source)
     with atomic_directory(TOKENS) as folder, Progress("encoding", total, "B") as progress:
         writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size()) for split in SPLITS}
+        earlier = np.empty(0, np.uint64)  # digests of the documents of earlier sources
         for source, of_source in slices.items():
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
-            for part, (documents, lost, rows) in zip(of_source, encoded, strict=False):
+            own = [earlier]
+            for part, (documents, digests, lost, rows) in zip(of_source, encoded, strict=False):
                 for split, of_split in documents.items():
-                    writers[split].add(*of_split)
+                    new = ~np.isin(digests[split], earlier)
+                    writers[split].add(*(of_split if new.all() else of_split.pick(new)))
+                    dropped.update({OTHER_COPY: int(len(new) - new.sum())} if not new.all() else {})
+                own += digests.values()
                 dropped.update(lost)
                 for row in rows:
                     if row["reason"] == SHARED:
@@ -85,6 +94,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
                         row["value"] = f"{task}: {passage[:PASSAGE]}"
                 sample.merge(rows)
                 progress.advance(part.bytes)
+            earlier = np.unique(np.concatenate(own))
             for split, writer in writers.items():
                 counts = Counter(writer.counts)
                 counts.subtract(before[split])
@@ -113,6 +123,8 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
         sample.write(folder)
     for split, counted in splits.items():
         log.info("%s: %d documents, %d tokens", split, counted["documents"], counted["tokens"])
+    if dropped[OTHER_COPY]:
+        log.warning("%d documents are copies of documents of another source, and left out", dropped[OTHER_COPY])
     for source, count in few_validation_documents(parts).items():
         log.warning(
             "%s: only %d documents for validation, so that figures on them say little; give more text, or a larger "
@@ -133,8 +145,8 @@ def encode_slice(
     seed: int,
     validation: float,
     runs: EvaluationRuns,
-) -> tuple[dict[str, EncodedDocuments], Counter[str], list[Row]]:
-    """Return the documents of one slice by split, the number of drops by reason, and a few of them.
+) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Row]]:
+    """Return the documents of one slice by split, a digest of the tokens of each, the drops by reason, and a few of them.
 
     The value of one that is dropped because of ``runs`` is the index of the evaluation text.
     """
@@ -156,7 +168,8 @@ def encode_slice(
         reason = SHARED if encoded else "document_without_tokens"
         dropped[reason] += 1
         sample.add(reason, document, shared)
-    return {split: documents.encoded() for split, documents in collected.items()}, dropped, sample.rows()
+    of_splits = {split: documents.encoded() for split, documents in collected.items()}
+    return of_splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.rows()
 
 
 @lru_cache(maxsize=1)  # one per process: its cache of chunks is kept from slice to slice
@@ -175,6 +188,10 @@ class _Collector:
         self._ids.append(b"".join(sentences))
         self._sentences.extend(len(ids) // self._id_type.itemsize for ids in sentences)
         self._documents.append(len(sentences))
+
+    def digests(self) -> np.ndarray:
+        """Return a digest of each document's tokens, uint64 [documents]."""
+        return np.frombuffer(b"".join(blake2b(ids, digest_size=8).digest() for ids in self._ids), np.uint64)
 
     def encoded(self) -> EncodedDocuments:
         ids = np.frombuffer(b"".join(self._ids), self._id_type)

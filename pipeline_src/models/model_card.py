@@ -72,8 +72,15 @@ def read_sources(manifest: Mapping[str, Any]) -> tuple[Source, ...] | None:
     return tuple(listed) or None
 
 
-def read_mix(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of the training tokens of each part of the corpus by ``data/tokens/manifest.json``."""
+def read_mix(manifest: Mapping[str, Any], sources: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """Return the share of each source in the training text.
+
+    Args:
+        manifest: ``data/tokens/manifest.json``, which counts the training tokens of each.
+        sources: if the study sets shares, what ``data/examples/manifest.json`` says of them.
+    """
+    if sources:
+        return {name: mixed["share"] for name, mixed in sources.items()}
     tokens = {name: counts["tokens"] for name, counts in manifest.get("parts", {}).get("train", {}).items()}
     return {name: count / max(1, sum(tokens.values())) for name, count in tokens.items()}
 

@@ -213,9 +213,11 @@ def fit(
             phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
         )
     store = examples.store
-    validation = ValidationSet(phase.name, tokenizer, params.objective, store, distributed, by_source=phase.goes_on)
     plan = read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
-    length = plan[phase.name]["length"]
+    length, has_shares = plan[phase.name]["length"], "sources" in plan[phase.name]
+    validation = ValidationSet(
+        phase.name, tokenizer, params.objective, store, distributed, by_source=phase.goes_on or has_shares
+    )
 
     # Build
     objective = build_objective(phase, tokenizer, examples.pairs, distributed)
@@ -382,9 +384,9 @@ def fit(
         }
         if found is not None:
             results["diagnosis"] = found.as_dict()
-        if phase.goes_on:
+        if validation.by_source:
             measured = [*loop.rows, *([{"step": last, **validation_row(figures)}] if last > first else [])]
-            results["going_on"] = by_source(measured, validation.by_source)
+            results["going_on" if phase.goes_on else "by_source"] = by_source(measured, validation.by_source)
         write_json(PRETRAIN_RESULTS / f"{phase.name}.json", results | ({"fill_mask": samples} if samples else {}))
         write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", compute.measured() | {"machine": machine})
         checkpoints.finish()
@@ -641,6 +643,7 @@ def save_models(
     params = {"seed": phase.seed, "mask_prob": phase.mask_prob, "step": loop.step}
     costs = compute.deterministic()
     manifest = read_json(TOKENS / "manifest.json", dict)
+    shares = read_json(EXAMPLES / "manifest.json", dict).get(phase.name, {}).get("sources")
     for subfolder, (module, config, huggingface_class) in objective.saved_models().items():
         card = pretrained_card(
             config,
@@ -655,7 +658,7 @@ def save_models(
             },
             {"training text": training_figures(loop, objective), "validation text": figures},
             {name: costs[name] for name in CARD_COSTS},
-            read_mix(manifest),
+            read_mix(manifest, shares),
             phase.goes_on,
         )
         (folder / subfolder).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A pretraining that went on from another model: gain and forgetting by source of text."""
+"""The validation loss by source of text: of a mixture, or gain and forgetting of what went on from another model."""
 
 from __future__ import annotations
 
@@ -34,11 +34,16 @@ class SourceLoss:
         return bool(self.change.value < 0)
 
 
-def going_on(phase: JsonRef) -> list[SourceLoss]:
-    """Return the losses by source of ``results/pretrain/<phase>.json``; empty if the phase took no step."""
-    if "going_on" not in phase:
+def going_on(phase: JsonRef, key: str = "going_on") -> list[SourceLoss]:
+    """Return the losses by source of ``results/pretrain/<phase>.json``; empty if they were not measured twice.
+
+    Args:
+        phase: content of the file.
+        key: ``by_source`` for those of a study that starts from random weights.
+    """
+    if key not in phase:
         return []
-    return [_source(name, rows) for name, rows in phase["going_on"].items() if len(rows) > 1]
+    return [_source(name, rows) for name, rows in phase[key].items() if len(rows) > 1]
 
 
 def _source(name: str, rows: JsonRef) -> SourceLoss:
@@ -49,7 +54,7 @@ def _source(name: str, rows: JsonRef) -> SourceLoss:
 
 
 def going_on_lines(pretrain: Mapping[str, Any]) -> list[str]:
-    """Return a line for each phase that went on from another model; ``pretrain`` as in :class:`Results`."""
+    """Return a line for each phase that measured its loss by source; ``pretrain`` as in :class:`Results`."""
     lines = []
     for phase, result in pretrain.items():
         sources = going_on(JsonRef(result, ""))
@@ -61,4 +66,8 @@ def going_on_lines(pretrain: Mapping[str, Any]) -> list[str]:
         ]
         if said:
             lines.append(f"Going on from another model, {phase}: MLM loss on {'; '.join(said)}")
+        of_sources = going_on(JsonRef(result, ""), "by_source")
+        losses = [f"{as_text(one.name)} {one.losses[-1].value:.3f}" for one in of_sources]
+        if losses:
+            lines.append(f"By source, {phase}: MLM loss on {'; '.join(losses)}")
     return lines

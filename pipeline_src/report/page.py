@@ -121,6 +121,11 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         learnt=interpretation(results),
         phases=[results.ref(f"pretrain/{phase}.json") for phase in PHASES],
         going_on=[(phase, losses) for phase in PHASES if (losses := going_on(results.ref(f"pretrain/{phase}.json")))],
+        by_source=[
+            (phase, losses)
+            for phase in PHASES
+            if (losses := going_on(results.ref(f"pretrain/{phase}.json"), "by_source"))
+        ],
         filled=[(phase, texts) for phase in PHASES if (texts := _filled_masks(results.ref(f"pretrain/{phase}.json")))],
         paper=read_paper(),
         headline=table,

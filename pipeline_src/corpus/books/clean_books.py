@@ -24,7 +24,7 @@ from pipeline_src.corpus.books.markdown import markdown_paragraphs
 from pipeline_src.corpus.books.near_duplicates import Copies, Shingles, digest, normal_words, shingle
 from pipeline_src.corpus.books.plain_text import plain_paragraphs
 from pipeline_src.corpus.books.readers import RawDocument, count_others, find_books, read_books, suffix_of
-from pipeline_src.corpus.documents import ENGLISH, Document, read_origins, write_manifest, write_shard
+from pipeline_src.corpus.documents import ENGLISH, Document, keep_words, read_origins, write_manifest, write_shard
 from pipeline_src.corpus.dropped import CHARACTERS, DroppedSample
 from pipeline_src.corpus.filters import Refusal, refusal
 
@@ -92,6 +92,7 @@ def run(source: str, params: FilesParams) -> None:
         while (first := next(documents, None)) is not None:
             shard = chain([first], up_to(SHARD - len(first.text), documents))
             shards.append(write_shard(folder / f"books-{len(shards):05d}.jsonl", shard))
+        shards, books_filter.dropped["beyond_max_words"] = keep_words(folder, shards, params.max_words)
         manifest = write_manifest(
             folder, shards, +books_filter.dropped,
             files=len(paths),

@@ -26,7 +26,15 @@ from pipeline_src.common.parallel import count_workers
 from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import WikipediaParams
-from pipeline_src.corpus.documents import Document, ShardSlice, read_origins, read_slice, write_manifest, write_shard
+from pipeline_src.corpus.documents import (
+    Document,
+    ShardSlice,
+    keep_words,
+    read_origins,
+    read_slice,
+    write_manifest,
+    write_shard,
+)
 from pipeline_src.corpus.dropped import DroppedSample
 from pipeline_src.corpus.filters import refusal
 from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
@@ -103,10 +111,11 @@ def run(source: str, params: WikipediaParams) -> None:
         )
         if not counts["pages"]:
             raise PipelineError("the dump holds no pages", _names(parts), hint="use a pages-articles dump")
+        shards, beyond = keep_words(folder, [row["shard"] for row in rows], params.max_words)
         manifest = write_manifest(
             folder,
-            [row["shard"] for row in rows],
-            dropped,
+            shards,
+            +(dropped + Counter(beyond_max_words=beyond)),
             dumps=[part.dump.name for part in parts],
             site=siteinfo.name,
             language=params.language or siteinfo.language,

@@ -6,6 +6,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
 from pipeline_src.corpus.documents import (
     Document,
+    keep_words,
     read_documents,
     read_manifest,
     read_slice,
@@ -59,3 +60,22 @@ def test_a_line_that_is_no_document_is_one_clear_error(tmp_path, line):
     write_json(tmp_path / "manifest.json", {"shards": [row | {"bytes": row["bytes"] + len(line) + 1}]})
     with pytest.raises(PipelineError, match=f"byte {row['bytes']}"):
         list(read_documents(tmp_path))
+
+
+@pytest.mark.parametrize("most", [None, 10_000, 20, 3, 1])
+def test_a_source_keeps_no_more_words_than_asked(corpus, most):
+    folder, documents = corpus
+    shards = read_manifest(folder)["shards"]
+    total = sum(document.words for document in documents)
+    rows, left_out = keep_words(folder, shards, most)
+    write_manifest(folder, rows, {})
+    kept = list(read_documents(folder))
+    assert kept == [document for document in documents if document in kept] and left_out == 12 - len(kept)
+    words = sum(document.words for document in kept)
+    assert (rows is shards) == (most is None or most >= total)
+    if rows is not shards:
+        assert words <= most and most - words < min(document.words for document in documents if document not in kept)
+    write_manifest(folder, [write_shard(folder / "all.jsonl", documents)], {})
+    again, _ = keep_words(folder, read_manifest(folder)["shards"], most)
+    write_manifest(folder, again, {})
+    assert list(read_documents(folder)) == kept  # however the source is cut into shards

@@ -32,7 +32,7 @@ CORPUS = corpus_of(validation=0.3)
 def write_corpus(folder, prefix: str, count: int) -> None:
     folder.mkdir(parents=True)
     documents = [
-        Document(f"{prefix}:{n}", f"T{n}", f"Number {n} is first. It has words.\nA second paragraph, number {n}.")
+        Document(f"{prefix}:{n}", f"T{n}", f"Number {n} is first. It has words.\nA second paragraph, {prefix} {n}.")
         for n in range(count)
     ]
     write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {"redirect": 2})
@@ -97,7 +97,7 @@ def test_every_source_is_named_once(study):
 def test_sentences_end_by_the_rules_of_the_sources_language(study, wiki, books, sentences):
     for folder, prefix, language in (("wikipedia/clean-text", "wiki", wiki), ("books/clean-text", "books", books)):
         path = study / "data/text" / folder
-        documents = [Document(f"{prefix}:{n}", "", "number is 22. Februar is words") for n in range(40)]
+        documents = [Document(f"{prefix}:{n}", "", f"{prefix} is 22. Februar is words") for n in range(40)]
         shard = write_shard(path / "x.jsonl", documents)
         write_manifest(path, [shard], {}, **({"language": language} if language else {}))
     run(seed=1, corpus=CORPUS)
@@ -221,7 +221,7 @@ def test_too_few_validation_documents_of_a_source_are_named_and_none_is_an_error
 
 
 NUMBERS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()
-REMOVE = corpus_of(decontaminate="remove")
+REMOVE = corpus_of(validation=0.3, decontaminate="remove")
 
 
 def test_training_documents_with_text_of_an_evaluation_set_are_removed(study, monkeypatch):
@@ -269,3 +269,28 @@ def test_without_texts_of_evaluation_sets_nothing_is_removed(study):
     write_texts(study / "data/evaluation_texts", [])
     run(seed=1, corpus=REMOVE)
     assert written(study / "data/tokens") == before
+
+
+def test_a_document_of_an_earlier_source_is_left_out_and_counted(study, caplog, monkeypatch):
+    """One with the same tokens; copies within a source are for its cleaner."""
+    path = study / "data/text/wikipedia/clean-text"
+    copied = [
+        Document(f"wiki:{n}", "", f"NUMBER  {n} is first. It has words.\nA second paragraph, books {n}.")
+        for n in range(4)
+    ]
+    own = [Document(f"wiki:{n}", "", "Words of its own, twice.") for n in range(40, 60)]
+    write_manifest(path, [write_shard(path / "x.jsonl", [*own, *copied, *own])], {})
+    found = []
+    for size in (1 << 20, 200):
+        monkeypatch.setattr(slice_shards, "__defaults__", (size,))
+        run(seed=1, corpus=CORPUS)
+        found.append(written(study / "data/tokens"))
+    assert found[0] == found[1]
+    manifest = read_json("data/tokens/manifest.json")
+    assert manifest["dropped"] == {"copy_of_another_source": 4}
+    counts = [manifest["parts"][split] for split in ("train", "validation")]
+    assert sum(each["wikipedia"]["documents"] for each in counts) == 40
+    assert sum(each["books"]["documents"] for each in counts) == 10
+    assert "4 documents are copies of documents of another source" in caplog.text
+    store = TokenStore("data/tokens", "train")
+    assert store.sentences[-1] == len(store.ids) and store.documents[-1] == len(store.sentences) - 1

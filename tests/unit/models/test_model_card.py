@@ -113,3 +113,9 @@ def test_sources_of_a_manifest():
         Source("x", "English Wikipedia", "CC BY-SA", "W", "en"),
     )
     assert read_sources({}) is None and read_sources({"sources": []}) is None
+
+
+def test_the_mix_is_by_tokens_or_by_the_shares_that_the_study_sets():
+    manifest = {"parts": {"train": {"wiki": {"tokens": 9}, "books": {"tokens": 1}}}}
+    assert read_mix(manifest) == {"wiki": 0.9, "books": 0.1}
+    assert read_mix(manifest, {"wiki": {"share": 0.5}, "books": {"share": 0.5}}) == {"wiki": 0.5, "books": 0.5}

@@ -209,6 +209,23 @@ def test_where_a_phase_lies_next_to_measured_trainings(results):
     assert f"\n\nIs this normal? phase2: {said}.\n\n" in (results / "report.md").read_text()
 
 
+def test_a_study_with_shares_of_its_sources_shows_them_and_the_loss_of_each(results):
+    path, corpus = results / "pretrain/phase2.json", read_json(results / "corpus.json")
+    losses = {
+        name: [{"step": 10, "mlm_loss": loss}, {"step": 1_500, "mlm_loss": 3.7}]
+        for name, loss in (("it", 7.2), ("ltg", 7.4))
+    }
+    write_json(path, read_json(path) | {"by_source": losses})
+    mixed = {"share": 0.375, "examples": 4321, "passes": 17, "passes_alone": 5, "left_out": 89}
+    for phase in ("phase1", "phase2"):
+        corpus["examples"][phase]["sources"] = {"it": mixed, "ltg": mixed}
+    write_json(results / "corpus.json", corpus)
+    text = " ".join("".join(words for words, _ in Page(page_of(results)).texts).split())
+    assert "Loss by source, phase2" in text and "7.400" in text and "-3.500" in text and "Going on from" not in text
+    assert all(shown in text for shown in ("Training examples by source", "37.5", "4,321", "17", "89"))
+    assert "By source, phase2: MLM loss on it 3.700; ltg 3.700" in (results / "report.md").read_text()
+
+
 def test_results_of_an_older_release_have_their_report_too(results):
     corpus = read_json(results / "corpus.json")
     write_json(results / "corpus.json", {name: corpus[name] for name in corpus if name != "passages"})
