@@ -146,7 +146,7 @@ def encode_slice(
     validation: float,
     runs: EvaluationRuns,
 ) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Row]]:
-    """Return the documents of one slice by split, a digest of the tokens of each, the drops by reason, and a few of them.
+    """Return a slice's documents by split, a digest of the tokens of each, the drops by reason, and a few of these.
 
     The value of one that is dropped because of ``runs`` is the index of the evaluation text.
     """
