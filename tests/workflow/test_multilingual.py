@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -81,16 +81,12 @@ def test_a_study_of_three_languages(fresh_clone: Callable[[str], Project]) -> No
     said = project.dvc("repro")
     assert "Traceback" not in said and "up to date" in project.dvc("status")
 
-    read = {
-        name: json.loads((project.path / name).read_text())
-        for name in ("results/corpus.json", "data/tokens/manifest.json")
-    }
-    corpus, tokens = read.values()
+    def read(name: str) -> dict[str, Any]:
+        return json.loads((project.path / name).read_text())
+
+    corpus, tokens = read("results/corpus.json"), read("data/tokens/manifest.json")
     assert tuple(corpus["parts"]) == SOURCES and not corpus["dropped"]
-    languages = [
-        json.loads((project.path / f"data/text/{name}/clean-text/manifest.json").read_text())["language"]
-        for name in SOURCES
-    ]
+    languages = [read(f"data/text/{name}/clean-text/manifest.json")["language"] for name in SOURCES]
     assert languages == ["it", "ltg", "und"]
     unspaced = tokens["parts"]["train"]["unspaced"]
     assert 25 < unspaced["sentences"] / unspaced["documents"] <= 30  # the stop of the script ends its sentences
