@@ -52,7 +52,7 @@ class Overlay(NamedTuple):
 
     Attributes:
         title: one line for people.
-        values: dotted key of params.yaml -> value; a map updates the base's map.
+        values: dotted key of params.yaml -> value; a map updates the base's map, and null takes a map away.
         comments: dotted key -> comment after its value.
     """
 
@@ -165,6 +165,9 @@ def merged(base: str, name: str, overlay: Overlay) -> str:
         for depth in range(2, len(parts)):  # the line may be that of a map around it
             _drop_comment(*_place(values, ".".join(parts[:depth])))
         block, last = _place(values, key)
+        if value is None and isinstance(block.get(last), CommentedMap):  # a source that the study does not have
+            del block[last]
+            continue
         if isinstance(value, CommentedMap):
             block[last] = value
             continue
