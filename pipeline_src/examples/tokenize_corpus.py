@@ -65,8 +65,8 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     evaluation = list(read_texts(EVALUATION_TEXTS)) if corpus.decontaminate == "remove" else []
     if corpus.decontaminate == "remove" and not evaluation:
         log.warning("corpus.decontaminate: remove has nothing to remove: no task of the study is fetched")
-    evaluation_ids = [Encoder(tokenizer).encode(text) for _, text in evaluation]
-    runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end(evaluation_ids))
+    encoder = Encoder(tokenizer)
+    runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end([encoder.encode(text) for _, text in evaluation]))
     encode = partial(
         encode_slice, vocabulary=VOCABULARY.resolve(), sha256=hash_file(VOCABULARY / "tokenizer.json"),
         seed=seed, validation=corpus.validation, runs=runs,

@@ -12,6 +12,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.data import BooksParams, CorpusParams, WikipediaParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.download import download, download_tasks, fetch, mrpc
+from pipeline_src.download.synthetic import write_task
+from pipeline_src.tasks.kinds import KINDS, make_task
+from pipeline_src.tasks.spec import load_spec
 from tests.sources import corpus_of
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
@@ -202,7 +205,7 @@ def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: py
     content[mrpc.DEV_IDS] = "4\t104\n77\t177\n"
     with pytest.raises(PipelineError, match="dev pairs are missing: 1"):
         run_tasks(seed=1, task_source="official", tasks=["mrpc"])
-    assert names(folder) == before and names(project / "data") == ["tasks"]
+    assert names(folder) == before and names(project / "data") == ["evaluation_texts", "tasks"]
 
 
 def test_mrpc_that_glue_has_cut_already_is_left_as_it_is_and_half_of_the_raw_files_is_an_error(tmp_path) -> None:
@@ -223,3 +226,29 @@ def test_mrpc_against_the_real_cut() -> None:
     train, dev = mrpc.split_train((folder / mrpc.TRAIN).read_text(encoding="utf-8"), ids)
     assert train.replace("\r", "") == (folder / "train.tsv").read_text(encoding="utf-8").replace("\r", "")
     assert dev.count("\n") == 1 + 408
+
+
+@pytest.mark.parametrize(
+    ("task", "parts"),
+    [
+        ("rte", lambda example: list(example.texts)),
+        ("swag", lambda example: [f"{example.context} {ending}" for ending in example.endings]),
+        ("squad1", lambda example: [example.context, example.question]),
+        ("ner", lambda example: [" ".join(example.words)]),
+    ],
+)
+def test_the_texts_of_an_evaluation_set_are_those_of_its_examples(tmp_path: Path, task: str, parts) -> None:
+    write_task(task, tmp_path, seed=1)
+    spec = load_spec(task)
+    expected = []
+    for name, row in spec.scores.items():
+        expected += make_task(spec).read(tmp_path / row.file, name)
+        if row.test is not None:
+            expected += make_task(spec).read(tmp_path / row.test.file, name, True)
+    found = list(download_tasks.evaluation_texts(task, tmp_path))
+    assert found == list(dict.fromkeys(text for example in expected for text in parts(example)))
+    assert len(found) > 20
+
+
+def test_every_kind_of_task_has_texts() -> None:
+    assert download_tasks.TEXTS_OF.keys() == KINDS.keys()
