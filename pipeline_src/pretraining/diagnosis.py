@@ -43,7 +43,8 @@ GROWS = 1.6  # times its least value: norm of the gradient
 STEPS_ENOUGH, PREDICTIONS_ENOUGH = 50, 1_000  # before them, losses are too few or too noisy to judge
 FELL = 0.25  # of the way from the first loss to that of word counts, which any useful learning rate has gone by then
 SEEN_ENOUGH = 0.05  # shares of the predicted tokens that are kept, and replaced, from which copying is learnt in time
-COPIED = 0.15  # nats that a model gains on visible tokens as soon as it copies some
+COPIED = 0.08  # nats by which a model that copies some of the visible tokens predicts them better than masked ones
+COUNTED = 0.25  # nats over the entropy of words: a training loss at which word counts are known
 
 
 @dataclass(frozen=True)
@@ -144,26 +145,25 @@ class Run:
         )
 
     @property
-    def visible_gap(self) -> float | None:
-        """Nats below the unigram baseline where the validation set shows the token or another one, approximately.
+    def copies(self) -> bool | None:
+        """Whether it predicts tokens that it sees better than masked ones, the first thing learnt of the context.
 
-        The shares of masked and visible tokens are taken to be those with which they are drawn. None if nothing is
-        masked.
+        The shares of both in the validation set are taken to be those with which they are drawn. None if nothing is
+        masked, or if training does not keep some of these tokens and replace others, as the validation set does.
         """
-        if objective_spec(self.recipe.objective).corruption != "masked" or "mask_loss" not in self.figures:
+        masked = objective_spec(self.recipe.objective).corruption == "masked"
+        if not masked or min(self.masking.keep_ratio, self.masking.random_ratio) < SEEN_ENOUGH:
             return None
-        visible = (self.figures["mlm_loss"] - (1 - VISIBLE) * self.figures["mask_loss"]) / VISIBLE
-        return self.figures["unigram_loss"] - visible
+        mask_loss = self.figures.get("mask_loss", math.nan)
+        visible_loss = (self.figures.get("mlm_loss", math.nan) - (1 - VISIBLE) * mask_loss) / VISIBLE
+        return not mask_loss - visible_loss < COPIED
 
     @property
-    def copies(self) -> bool | None:
-        """Whether it predicts tokens that it sees better than word counts do, the first thing learnt of the context.
-
-        None if training shows too few of them as the validation set does: kept, or replaced by another.
-        """
-        if self.visible_gap is None or min(self.masking.keep_ratio, self.masking.random_ratio) < SEEN_ENOUGH:
-            return None
-        return self.visible_gap >= COPIED
+    def waited(self) -> bool:
+        """Whether it has known word counts for half of its steps, so that more should follow."""
+        entropy = self.figures["unigram_loss"] if self.corpus is None else self.corpus.entropy
+        counted = [row["step"] for row in self.rows if row.get("mlm_loss", math.inf) < entropy + COUNTED]
+        return bool(counted) and self.step - counted[0] >= self.step / 2
 
     def train_losses(self) -> np.ndarray:
         """Return the MLM losses of the training curve, float64 [rows]."""
@@ -350,7 +350,7 @@ def _rate_near_zero(run: Run, atlas: pd.DataFrame) -> str | None:
 
 
 def _shuffled_labels(run: Run, atlas: pd.DataFrame) -> str | None:
-    if not COUNTING <= run.gap < LEAVING or run.copies is not False or not run.settled:
+    if not COUNTING <= run.gap < LEAVING or run.copies is not False or not (run.settled and run.waited):
         return None
     return "even where it sees the word to predict, it knows no more than how frequent words are"
 

@@ -122,6 +122,11 @@ FLAT = [8.3, 7.8, 7.3, 6.9, 6.7, 6.6, 6.6, 6.6, 6.6, 6.6]
 CASES: dict[str, tuple[str | None, Run]] = {
     "sound": (None, run(0.06, visible=0.7, rows=rows(FALLING))),
     "sound, but slow": (None, run(-0.04, visible=0.4, rows=rows(FLAT))),
+    "counts only just known": (
+        None,
+        run(-0.1, visible=-0.1, rows=rows([8.3, 8.2, 8.1, 8.0, 7.8, 7.5, 7.2, 6.8, 6.7, 6.6])),
+    ),
+    "begins to copy": (None, run(-0.04, visible=0.14, rows=rows(FLAT))),
     "in the warm-up": (None, run(-1.5, visible=-1.5, rows=rows([8.33] * 10), warmup_steps=10_000)),
     "only begun": (None, run(-1.5, visible=-1.5, rows=rows([8.3, 8.0]), step=40, warmup_steps=5)),
     "a large norm that learns": (None, run(1.5, rows=rows(FALLING, [1.0] * 5 + [4.0] * 5))),
