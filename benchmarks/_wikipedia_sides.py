@@ -34,14 +34,15 @@ def beam(dump: Path, folder: Path) -> None:
 
 def loop(dump: Path, folder: Path) -> None:
     """The same functions called one range after another: the least that the same shards can cost."""
+    from pipeline_src.config.data import WikipediaParams
     from pipeline_src.corpus.documents import write_manifest
     from pipeline_src.corpus.wikipedia.clean_wikipedia import DumpPart, Range, clean_range
     from pipeline_src.corpus.wikipedia.dump import read_head, split_ranges
     from pipeline_src.corpus.wikipedia.siteinfo import read_siteinfo
 
     (folder / TEXT).mkdir(parents=True)
-    part = DumpPart("", dump, read_siteinfo(read_head(dump)))
-    rows = [clean_range(Range(part, *ends), folder / TEXT, min_words=0) for ends in split_ranges(dump)]
+    part, params = DumpPart("", dump, read_siteinfo(read_head(dump))), WikipediaParams(entry="own-wikipedia")
+    rows = [clean_range(Range(part, *ends), folder / TEXT, params) for ends in split_ranges(dump)]
     write_manifest(folder / TEXT, [row["shard"] for row in rows], {})
 
 
