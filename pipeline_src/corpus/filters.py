@@ -11,8 +11,9 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline_src.config.filters import C4, FiltersParams, FineWeb, GopherQuality, GopherRepetition
 from pipeline_src.corpus.sentences import split_sentences
@@ -45,7 +46,7 @@ POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "us
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _BLANK_LINES, _LINE_BREAKS = re.compile(r"\n{2,}"), re.compile(r"\n+")
 
-Words = Sequence[str]
+Words = Callable[[], Sequence[str]]  # of a text, split when they are first needed
 Measure = tuple[str, float]  # name of a rule, and the text's value
 
 
@@ -67,7 +68,7 @@ def refusal(
     text: str,
     filters: FiltersParams,
     language: str,
-    words: Callable[[str], Words] = str.split,
+    words: Callable[[str], Sequence[str]] = str.split,
     sentences: Callable[[str, str], Sequence[str]] = split_sentences,
 ) -> Refusal | None:
     """Return the first rule that refuses a document, or None.
@@ -79,8 +80,14 @@ def refusal(
         words: splits the text into words.
         sentences: splits a line into sentences.
     """
-    for group, measures in _measures(text, filters, language, words, sentences):
-        limits = getattr(filters, group)
+    split = cache(lambda: words(text))
+    for group, limits in filters:
+        if limits is None:
+            continue
+        if group == "c4":
+            measures = c4(text, lambda line: len(sentences(line, language)), limits)
+        else:
+            measures = BY_WORDS[group](text, split, limits)
         for key, value in measures:
             limit = getattr(limits, key)
             if limit is not None and (value < limit if key.startswith("min_") else value > limit):
@@ -88,29 +95,9 @@ def refusal(
     return None
 
 
-def _measures(
-    text: str,
-    filters: FiltersParams,
-    language: str,
-    words: Callable[[str], Words],
-    sentences: Callable[[str, str], Sequence[str]],
-) -> Iterator[tuple[str, Iterator[Measure]]]:
-    """Yield the measures of each group that is on; each is computed when it is taken."""
-    if not any((filters.gopher_quality, filters.gopher_repetition, filters.c4, filters.fineweb)):
-        return
-    split = words(text)
-    if filters.gopher_quality:
-        yield "gopher_quality", gopher_quality(text, split, filters.gopher_quality)
-    if filters.gopher_repetition:
-        yield "gopher_repetition", gopher_repetition(text, split, filters.gopher_repetition)
-    if filters.c4:
-        yield "c4", c4(text, lambda line: len(sentences(line, language)), filters.c4)
-    if filters.fineweb:
-        yield "fineweb", fineweb(text, split, filters.fineweb)
-
-
-def gopher_quality(text: str, words: Words, limits: GopherQuality) -> Iterator[Measure]:
+def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[Measure]:
     """Yield the measures of :class:`GopherQuality`."""
+    words = split()
     lengths = [len(word) for word in words if word.strip(SYMBOLS)]
     yield "min_words", len(lengths)
     yield "max_words", len(lengths)
@@ -126,12 +113,13 @@ def gopher_quality(text: str, words: Words, limits: GopherQuality) -> Iterator[M
     yield "min_stop_words", len(set(limits.stop_words).intersection(words))
 
 
-def gopher_repetition(text: str, words: Words, limits: GopherRepetition) -> Iterator[Measure]:
+def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iterator[Measure]:
     """Yield the measures of :class:`GopherRepetition`."""
     for name, units in (("paragraph", _BLANK_LINES.split(text.strip())), ("line", _LINE_BREAKS.split(text))):
         repeated, chars = _repeated(units)
         yield f"max_duplicate_{name}s", _share(repeated, len(units))
         yield f"max_duplicate_{name}_chars", _share(chars, len(text))
+    words = split()
     spaced = " ".join(words)
     starts = [0, *accumulate(len(word) + 1 for word in words)]
     for n in (2, 3, 4):
@@ -169,14 +157,21 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
     yield "min_sentences", sentences
 
 
-def fineweb(text: str, words: Words, limits: FineWeb) -> Iterator[Measure]:
+def fineweb(text: str, split: Words, limits: FineWeb) -> Iterator[Measure]:
     """Yield the measures of :class:`FineWeb`."""
     lines = [line for line in text.split("\n") if line.strip()]
-    yield "min_punctuated_lines", _share(sum(line[-1] in SENTENCE_ENDS for line in lines), len(lines))
-    yield "max_short_lines", _share(sum(len(line) <= SHORT_LINE for line in lines), len(lines))
+    yield "min_punctuated_lines", _share(sum([line[-1] in SENTENCE_ENDS for line in lines]), len(lines))
+    yield "max_short_lines", _share(sum([len(line) <= SHORT_LINE for line in lines]), len(lines))
     newlines = text.count("\n")
     yield "max_duplicate_line_chars", _share(_repeated(lines)[1], len(text) - newlines)
-    yield "max_newlines_per_word", _share(newlines, len(words))
+    yield "max_newlines_per_word", _share(newlines, len(split()))
+
+
+BY_WORDS: dict[str, Callable[[str, Words, Any], Iterator[Measure]]] = {
+    "gopher_quality": gopher_quality,
+    "gopher_repetition": gopher_repetition,
+    "fineweb": fineweb,
+}
 
 
 def _share(part: float, whole: int) -> float:
