@@ -48,7 +48,7 @@ COUNTED = 0.25  # nats over the entropy of words: a training loss at which word 
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RunSettings:
     """What is trained, as far as the atlas tells trainings apart; names and values of params.yaml."""
 
     architecture: str
@@ -121,7 +121,7 @@ class Run:
         goes_on: it started from a pretrained model.
     """
 
-    recipe: Recipe
+    recipe: RunSettings
     tokens: float
     figures: Mapping[str, float]
     step: int = 0
@@ -238,7 +238,7 @@ def place_of(gap: float) -> str:
     return "before" if gap < COUNTING else "plateau" if gap < LEAVING else "leaving" if gap < LEFT else "beyond"
 
 
-def expected_gap(recipe: Recipe, tokens: float, atlas: pd.DataFrame) -> tuple[float, float] | None:
+def expected_gap(recipe: RunSettings, tokens: float, atlas: pd.DataFrame) -> tuple[float, float] | None:
     """Return the least and the largest gap of comparable trainings after as many tokens; None without any.
 
     Comparable are those of the same objective and a similar size, vocabulary and mask rate; if some of these have the
@@ -259,11 +259,11 @@ def expected_gap(recipe: Recipe, tokens: float, atlas: pd.DataFrame) -> tuple[fl
     return None
 
 
-def _size(recipe: Recipe) -> int:
+def _size(recipe: RunSettings) -> int:
     return recipe.num_hidden_layers * recipe.hidden_size**2
 
 
-def _named(recipe: Recipe) -> pd.Series:
+def _named(recipe: RunSettings) -> pd.Series:
     return pd.Series({name: getattr(recipe, name) for name in ("architecture", "optimizer", "position_init")})
 
 

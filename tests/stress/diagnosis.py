@@ -26,7 +26,7 @@ from pipeline_src.config.study import Study, load_study
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.examples.token_store import SPLITS, TokenStore, TokenWriter
 from pipeline_src.pretraining.data import PretrainingBatch, PretrainingExamples, open_examples
-from pipeline_src.pretraining.diagnosis import Recipe, Run, diagnose, read_atlas
+from pipeline_src.pretraining.diagnosis import RunSettings, Run, diagnose, read_atlas
 from pipeline_src.pretraining.pretrain import Phase, fit
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates
@@ -199,7 +199,7 @@ def judge_recorded() -> tuple[int, int]:
         others = atlas[atlas["curve"] != name]
         called = {True: 0, False: 0}  # faulty or not -> rows
         for row in curve.to_dict("records"):
-            recipe = Recipe(**{each.name: row[each.name] for each in fields(Recipe)})
+            recipe = RunSettings(**{each.name: row[each.name] for each in fields(RunSettings)})
             found = diagnose(Run(recipe, row["tokens_m"] * 1e6, {"gap": row["gap"]}), others)
             faulty = isinstance(row["fault"], str)
             if found is not None and (found.cause or found.pace == "behind"):

@@ -20,7 +20,7 @@ from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.pretraining.diagnosis import (
     CAUSES,
     CorpusFacts,
-    Recipe,
+    RunSettings,
     Run,
     diagnose,
     expected_gap,
@@ -30,7 +30,7 @@ from pipeline_src.pretraining.diagnosis import (
 from tests.unit.pretraining.small import train_phase
 
 ROOT = Path(__file__).resolve().parents[3]
-SAMPLE = Recipe("bert", "mlm", "muon", "neighbor_heads", 2, 128, 4096, 0.15)
+SAMPLE = RunSettings("bert", "mlm", "muon", "neighbor_heads", 2, 128, 4096, 0.15)
 UNIGRAM = 6.5
 SOUND_TEXT = CorpusFacts(tokens=2_000_000, entropy=6.6, unknown=0.0, repeated=0.001)
 
