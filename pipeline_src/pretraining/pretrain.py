@@ -48,7 +48,7 @@ from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import check_fits, load_config, load_weights, model_files, read_tensors, save_model
 from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources, write_card
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples, TensorBatch, open_examples, shown_examples
-from pipeline_src.pretraining.diagnosis import CorpusFacts, Diagnosis, RunSettings, Run, diagnose, read_atlas
+from pipeline_src.pretraining.diagnosis import CorpusFacts, Diagnosis, Run, RunSettings, diagnose, read_atlas
 from pipeline_src.pretraining.tracking import Tracker
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.extend import EXTENDED

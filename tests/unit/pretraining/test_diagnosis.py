@@ -20,8 +20,8 @@ from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.pretraining.diagnosis import (
     CAUSES,
     CorpusFacts,
-    RunSettings,
     Run,
+    RunSettings,
     diagnose,
     expected_gap,
     place_of,
