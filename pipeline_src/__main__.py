@@ -140,6 +140,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
 
     stage = STAGES[name]
     study = load_study()
+    items = {key: value.partition(f"{name}@")[2] or value for key, value in items.items()}  # of DVC's name of a stage
     for key, value in items.items():  # they become the names of files
         try:
             check_name(value)

@@ -79,9 +79,7 @@ def wanted_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[s
     return {source: size / sum(sizes.values()) for source, size in sizes.items()}
 
 
-def mix(
-    shares: Mapping[str, float], dupe_factor: int, draw: Draw, seed: int, phase: str, scratch: Path
-) -> MixedExamples:
+def mix(shares: Mapping[str, float], dupe_factor: int, draw: Draw, seed: int, phase: str, scratch: Path) -> SourceMix:
     """Draw the examples of each source, as many as its share of ``dupe_factor`` passes over all.
 
     Args:
@@ -106,11 +104,11 @@ def mix(
             drawn, _ = write_sample_index(scratch / f"{source}.npy", draw(source, passes))
             passes += drawn < examples
         mixed[source] = Mixed(round(shares[source], 6), examples, passes, dupe_factor, drawn - examples)
-    return MixedExamples(mixed, scratch, seed, phase)
+    return SourceMix(mixed, scratch, seed, phase)
 
 
 @dataclass(frozen=True)
-class MixedExamples:
+class SourceMix:
     """What :func:`mix` drew.
 
     Attributes:

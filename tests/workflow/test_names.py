@@ -57,7 +57,7 @@ def test_a_part_is_no_path(clone: Project) -> None:
         (clone.path / "params.yaml").write_text(params)
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, ELSEWHERE[0], "a/b", "-x"])
+@pytest.mark.parametrize("name", [*COMMANDS, ELSEWHERE[0], "../../../x'; touch touched; '", "a/b", "-x"])
 def test_the_name_of_a_source_is_neither_a_command_nor_a_path(clone: Project, name: str) -> None:
     params = (clone.path / "params.yaml").read_text()
     try:

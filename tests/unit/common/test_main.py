@@ -194,3 +194,16 @@ def test_wrong_params_stop_any_stage_before_its_code_is_imported(study, monkeypa
     assert command.main(["tokenize"]) == 2
     shown = capsys.readouterr().err
     assert "mask_prob = 1.5" in shown and "less than 1" in shown
+
+
+def test_a_stage_of_one_source_takes_its_name_from_dvcs_name_of_the_stage(study, monkeypatch):
+    seen = []
+    module = types.ModuleType("a_stage_of_the_test")
+    module.run = lambda **given: seen.append(given["source"])
+    monkeypatch.setitem(sys.modules, "a_stage_of_the_test", module)
+    declared = stages.Stage("a_stage_of_the_test", "", ("corpus",), ("source",))
+    monkeypatch.setitem(command.STAGES, "clean", declared)
+    for written in ("books", "clean@books", "../dvc.yaml:clean@books"):
+        assert command.main(["clean", "--source", written]) == 0
+    assert seen == ["books"] * 3 and (study / "logs/clean/books.log").exists()
+    assert command.main(["clean", "--source", "clean@x@books"]) == 2 and len(seen) == 3

@@ -48,11 +48,11 @@ def save(folder: Path, model: StudiedModel) -> Path:
 
 
 def write_texts(place: Path, documents: int = 20) -> None:
-    for name in ("books", "wikipedia"):
+    for name, prefix in (("books", "books"), ("wikipedia", "wikipedia/all")):  # both first documents are of one split
         folder = place / "data/text" / name / "clean-text"
         folder.mkdir(parents=True)
         text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."
-        texts = [Document(f"{name}:{number}", "t", text) for number in range(documents)]
+        texts = [Document(f"{prefix}:{number}", "t", text) for number in range(documents)]
         write_manifest(folder, [write_shard(folder / "all.jsonl", texts)], {}, language="en")
 
 

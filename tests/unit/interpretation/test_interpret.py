@@ -25,7 +25,7 @@ PARAMS = InterpretationParams(words=400, sentences=5, prompts=("a b",), shown=("
 
 
 def context(params: InterpretationParams = PARAMS) -> InterpretationContext:
-    return InterpretationContext(1, params, ("all",), 0.3, ("rte",), Path("model"), "learned")
+    return InterpretationContext(1, params, ("books", "wikipedia"), 0.3, ("rte",), Path("model"), "learned")
 
 
 def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(project):

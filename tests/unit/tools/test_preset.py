@@ -247,7 +247,7 @@ def test_what_bert_base_says_of_a_value_is_not_said_of_another(root):
         and "pretrain:" in lines
     )
     changed = [
-        line for line in lines if line.lstrip().startswith(("vocab_size:", "kind:", "objective:", "warmup_steps:"))
+        line for line in lines if line.startswith(("  vocab_size:", "  kind:", "  objective:", "  warmup_steps:"))
     ]
     assert len(changed) == 4 and not any("30,000" in line or "(ALBERT)" in line for line in changed)
     assert "  max_seq_length: {phase1: 512, phase2: 512}" in lines
