@@ -193,7 +193,7 @@ def _read(path: Path) -> Overlay:
 
 def _leaves(block: CommentedMap, above: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in block.items():
-        if isinstance(value, CommentedMap) and above + key != REPLACED:
+        if isinstance(value, CommentedMap) and value and above + key != REPLACED:  # an empty map is a value
             yield from _leaves(value, f"{above}{key}.")
         else:
             yield above + key, list(value) if isinstance(value, list) else value  # without what follows the list
