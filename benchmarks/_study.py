@@ -15,6 +15,7 @@ from benchmarks.material import CACHE, articles_text, books_text
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import clean_text
 from pipeline_src.config.data import (
+    AnySource,
     BooksParams,
     CorpusParams,
     ExamplesParams,
@@ -42,7 +43,10 @@ def study_folder() -> Path:
     finished = (CACHE / "study").absolute()
     if finished.exists():
         return finished
-    sources = {"wikipedia": WikipediaParams(entry="enwiki-sample"), "books": BooksParams(entry="novels-sample")}
+    sources: dict[str, AnySource] = {
+        "wikipedia": WikipediaParams(entry="enwiki-sample"),
+        "books": BooksParams(entry="novels-sample"),
+    }
     corpus = CorpusParams(sources=sources)
     with atomic_directory(finished) as folder:
         _write_text(folder / clean_text("books"), "books", _book_parts())

@@ -42,7 +42,7 @@ class SourceParams(Section):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    entry: Name = Field(alias="from")
+    entry: Name = Field(validation_alias="from")
     date: str | None = Field(default=None, pattern=r"^\d{8}$")
     parts: Annotated[tuple[Name, ...], ListedOnce] = ()
     language: str | None = None

@@ -106,7 +106,7 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
     if block.partial:
         return
     for attribute, field in block.model_fields.items():
-        name = field.alias or attribute
+        name = str(field.validation_alias or attribute)
         key, value = f"{prefix}{name}", values.get(name)
         if name not in values:
             yield MissingKey(key, None if field.is_required() else _spelled(field.get_default()))
@@ -167,5 +167,5 @@ def _siblings(outer: type[Section], location: tuple[int | str, ...]) -> list[str
             block = kinds.get(str(next(steps, None)))
         else:
             block = _inner_block(field.annotation) if field else None
-    names = [field.alias or name for name, field in block.model_fields.items()] if block else []
+    names = [str(field.validation_alias or name) for name, field in block.model_fields.items()] if block else []
     return names or ["the keys of a preset"]
