@@ -197,7 +197,7 @@ def run_once(
         precision: of matmuls, as in machine.yaml.
     """
     study = load_study()
-    values = study.model_dump(by_alias=True, exclude_unset=True)
+    values = study.model_dump(exclude_unset=True)
     for key, value in trick.params:
         section, *path, last = key.split(".")
         place = values[section]

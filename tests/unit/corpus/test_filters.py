@@ -166,7 +166,7 @@ def test_a_mistake_in_the_parameters_is_one_clear_error(filters: object, said: s
 
 
 def test_thresholds_may_be_left_out_of_params_yaml_but_not_the_key() -> None:
-    written = BooksParams(entry="x").model_dump(mode="json", exclude={"filters"}, by_alias=True)
+    written = BooksParams(entry="x").model_dump(mode="json", exclude={"filters", "entry"}) | {"from": "x"}
     with pytest.raises(PipelineError, match="`filters: {}`"):
         check_block(BooksParams, written, "params.yaml", complete=True)
     checked = check_block(BooksParams, {**written, "filters": {"c4": {}}}, "params.yaml", complete=True)
