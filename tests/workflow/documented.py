@@ -37,7 +37,7 @@ AFTER_A_STUDY = (
     "python -m pipeline_src show --phase phase1 --count 5",
     "python -m pipeline_src statistics",
     "python -m pipeline_src dropped",
-    "python -m pipeline_src dropped --reason too_short --limit 5",
+    "python -m pipeline_src dropped --reason disambiguation --limit 5",
     "python -m pipeline_src export tfrecords --format tfrecord",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --top 5',
     "python -m pipeline_src embed --file texts.txt --pooling mean --normalise --output vectors.npy",
