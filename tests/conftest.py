@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -18,6 +19,14 @@ os.environ.setdefault("PARITY_SEED", str(datetime.date.today().toordinal()))
 # A first call may import half of scipy, and the machine may be busy: time is no property of what is tested.
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
+
+
+@pytest.fixture(autouse=True)
+def _messages_reach_caplog() -> None:
+    """The log of a stage that an earlier test opened keeps its messages from the root logger."""
+    log = logging.getLogger("pipeline_src")
+    log.propagate = True
+    log.setLevel(logging.NOTSET)
 
 
 def pytest_report_header() -> str:

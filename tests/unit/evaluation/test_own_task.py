@@ -67,7 +67,6 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
         (own / f"{name}.{suffix}").write_text(content(name != "test"), encoding="utf-8")
     tasks = ("rte", "reviews") if task_source == "synthetic" else ("reviews",)
     interpretation = InterpretationParams()
-    logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         download_tasks.run(
             seed=1, task_source=task_source, tasks=tasks, corpus=corpus_of(),
@@ -129,7 +128,6 @@ def test_the_corpus_is_kept_apart_from_fetched_evaluation_sets_alone(
     (own / "train.tsv").write_text("text\tverdict\nonly trained on\tgood\n")
     (own / "dev.tsv").write_text(tsv(True), encoding="utf-8")
     (own / "test.tsv").write_text("text\na bad film\nonly in the test\n")
-    logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         download_tasks.run(
             seed=1, task_source="synthetic", tasks=tasks, corpus=corpus_of(decontaminate="remove"),

@@ -148,7 +148,6 @@ def test_from_a_damaged_checkpoint_it_goes_back_to_the_one_before(study, monkeyp
     expected = undisturbed()
     folder = interrupted(5, monkeypatch)
     how(folder / "step-00000005" / name)
-    logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9)
     assert "checkpoint of step 5 is damaged" in caplog.text and "the checkpoint of step 4" in caplog.text
@@ -159,7 +158,6 @@ def test_where_there_is_none_before_it_says_so(study, monkeypatch, caplog):
     folder = interrupted(2, monkeypatch)
     for path in folder.glob("step-*"):
         damage(path / "state.json")
-    logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9)
     assert caplog.text.count("there is none before it to go back to") == 1
@@ -193,7 +191,6 @@ def test_nothing_a_checkpoint_says_can_change_unseen(study, monkeypatch, how):
 def test_another_training_s_damaged_checkpoint_stops_nobody(study, monkeypatch, caplog):
     path = interrupted(5, monkeypatch) / "step-00000005/state.json"
     path.write_text("{")
-    logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9, mask_prob=0.2)
     assert "damaged, or of an older version" in caplog.text
@@ -227,7 +224,6 @@ def test_checkpoints_of_other_parameters_are_named_and_not_used(study, monkeypat
     run("phase1", phase1=9, train_batch_size=8)
     expected = outputs(study)
     interrupted(5, monkeypatch)
-    logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9, train_batch_size=8)
     assert (
@@ -247,7 +243,6 @@ def test_a_checkpoint_put_into_another_trainings_folder_is_refused(study, monkey
 def test_other_data_is_another_training(study, monkeypatch, caplog):
     interrupted(5, monkeypatch)
     plan_examples(seed=2, examples=EXAMPLES)
-    logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9)
     assert "data.examples" in caplog.text and "going on" not in caplog.text
@@ -259,7 +254,6 @@ def test_another_machine_goes_on_and_says_so(study, monkeypatch, caplog):
     state = checkpoint._read_state(path.parent)
     state["machine"]["torch"] = "2.0"
     write_json(path, state | {checkpoint.OWN_SUM: checkpoint._own_sum(state)})
-    logging.getLogger("pipeline_src").propagate = True
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9)
     assert "last bits may differ by rounding: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
