@@ -40,7 +40,8 @@ def test_a_member_is_looked_into_with_what_it_has(name, folder, monkeypatch, cap
     model = StudiedModel.open(save(folder / name, made))
     torch.testing.assert_close(pseudo_log_likelihoods(model, SENTENCES)[1], pseudo_log_likelihoods(made, SENTENCES)[1])
     write_measures(
-        InterpretationContext(1, PARAMS, ("all",), 0.3, ("rte",), Path(name), "learned"), folder / "found" / name
+        InterpretationContext(1, PARAMS, ("books", "wikipedia"), 0.3, ("rte",), Path(name), "learned"),
+        folder / "found" / name,
     )
     found = {part: read_json(folder / "found" / name / f"{part}.json") for part in ("contents", "heads", "senses")}
     skipped, about = found["contents"]["skipped"], found["contents"]["model"]
