@@ -34,7 +34,7 @@ def sentences() -> list[str]:
 
 
 def main() -> None:
-    """Race both on the same sentences, each in batches of its own choice."""
+    """Race both on the same sentences; each chooses its batches."""
     from sentence_transformers import SentenceTransformer
 
     folder = CACHE / "minilm-for-sentence-transformers"

@@ -143,7 +143,7 @@ def normed_attention(objective: PretrainingObjective[Any]) -> None:
 
 
 def untied_head(objective: PretrainingObjective[Any]) -> None:
-    """Give the head a matrix of its own, which begins as the embeddings."""
+    """Untie the decoder's matrix from the embeddings, with which it begins."""
     decoder = objective.model.cls["predictions"].decoder
     decoder.weight = nn.Parameter(decoder.weight.detach().clone())
 
@@ -174,7 +174,7 @@ TRICKS = {
     "zero outputs": Trick("what blocks add begins at zero", change=zero_outputs),
     "QK-norm": Trick("queries and keys of unit length", change=normed_attention),
     "ReLU squared": Trick("Primer's activation in the gate", change=squared_relu),
-    "untied head": Trick("a decoder of its own", change=untied_head),
+    "untied head": Trick("the decoder's matrix is not that of the embeddings", change=untied_head),
     "all masked": Trick(
         "[MASK] always, nothing random or kept",
         params=tuple(
@@ -229,7 +229,7 @@ def run_once(
         read = 0  # sequences
         for part, examples in zip(parts, opened, strict=True):
             size = round(study.pretrain.train_batch_size * part.batch)
-            shard = DataShard(microbatch_tokens(study))
+            shard = DataShard()  # one micro-batch
             for batch in examples.batches(size, phase.key("order"), read // size, FOREVER, shard):
                 if used() >= part.until:
                     break
@@ -265,11 +265,6 @@ def run_once(
     if blimp is not None:
         found["blimp"] = 100 * score_blimp(objective, blimp, pairs)
     return found
-
-
-def microbatch_tokens(study: Any) -> int:
-    """Return a micro-batch that holds a whole batch of the study."""
-    return 4 * study.pretrain.train_batch_size * study.examples.max_seq_length.phase2
 
 
 def score_blimp(objective: PretrainingObjective[Any], blimp: Path, pairs: int) -> float:
