@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -34,6 +35,8 @@ class SourceParams(Section):
         parts: parts of the entry, by the names in its addresses; none if it has no parts.
         language: ISO 639 code, by whose rules sentences are split; ``und`` for the general rules. Null: that of the
             dump or of the catalogue's entry, or else ``en``.
+        segmenter: function that cuts text without spaces into words, for masks of whole words, as ``MODULE:FUNCTION``
+            (``jieba:lcut``); null if spaces and the vocabulary's subwords tell words apart.
         min_words: documents with fewer words are dropped (counted as ``too_short``).
         max_words: most words of the source, in documents chosen by their ids (the others are counted as
             ``beyond_max_words``); null for all.
@@ -46,6 +49,7 @@ class SourceParams(Section):
     date: str | None = Field(default=None, pattern=r"^\d{8}$")
     parts: Annotated[tuple[Name, ...], ListedOnce] = ()
     language: str | None = None
+    segmenter: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     min_words: int = Field(default=0, ge=0, le=1_000_000_000)
     max_words: int | None = Field(default=None, ge=1)
     filters: FiltersParams = FiltersParams()
@@ -64,6 +68,14 @@ class SourceParams(Section):
                 "for the general rules, without abbreviations"
             )
         return language
+
+    @field_validator("segmenter")
+    @classmethod
+    def _installed_segmenter(cls, segmenter: str | None) -> str | None:
+        module = (segmenter or "").partition(":")[0].partition(".")[0]
+        if module and importlib.util.find_spec(module) is None:
+            raise ValueError(f"{module} is not installed; pip install {module}")
+        return segmenter
 
 
 class WikipediaParams(SourceParams):

@@ -2,8 +2,9 @@
 
 ``<folder>/<split>.ids`` holds all ids end to end, uint16 if the vocabulary is small enough and else uint32 (see the
 manifest); ``.sentences`` the int64 offset of each sentence's first id, ``.documents`` the int64 index of each
-document's first sentence; both end with one more number, where the next would start. All are little-endian and read
-through memory maps, so that a corpus of any size takes no memory.
+document's first sentence; both end with one more number, where the next would start. ``.continues`` says of each id
+whether it continues a word, if a source has a segmenter. All are little-endian and read through memory maps, so that a
+corpus of any size takes no memory.
 """
 
 from __future__ import annotations
@@ -42,17 +43,20 @@ class EncodedDocuments(NamedTuple):
         ids: of all their tokens, [tokens].
         sentences: tokens of each sentence, at least one, int64 [sentences].
         documents: sentences of each document, at least one, int64 [documents].
+        continues: which tokens continue the word before them, bool [tokens]; None if no source has a segmenter.
     """
 
     ids: np.ndarray
     sentences: np.ndarray
     documents: np.ndarray
+    continues: np.ndarray | None = None
 
     def pick(self, which: np.ndarray) -> EncodedDocuments:
         """Return the documents that a mask, bool [documents], selects."""
         sentences = np.repeat(which, self.documents)
         ids = np.repeat(sentences, self.sentences)
-        return EncodedDocuments(self.ids[ids], self.sentences[sentences], self.documents[which])
+        continues = None if self.continues is None else self.continues[ids]
+        return EncodedDocuments(self.ids[ids], self.sentences[sentences], self.documents[which], continues)
 
 
 def _path(folder: Path, split: str, kind: str) -> Path:
@@ -65,15 +69,20 @@ class TokenWriter:
     Args:
         folder, split: name the files.
         vocab_size: decides the dtype of the ids.
+        segmented: whether words are written too, since they cannot be told from the ids.
     """
 
-    def __init__(self, folder: Path, split: str, vocab_size: int) -> None:
+    def __init__(self, folder: Path, split: str, vocab_size: int, segmented: bool = False) -> None:
         self._types = {"ids": id_type(vocab_size), "sentences": OFFSETS, "documents": OFFSETS}
+        if segmented:
+            self._types["continues"] = np.dtype(bool)
         self._paths = {kind: _path(folder, split, kind) for kind in self._types}
         self._files = {kind: open(path, "wb") for kind, path in self._paths.items()}
         self.counts: Counter[str] = Counter(documents=0, single_sentence_documents=0, sentences=0, tokens=0)
 
-    def add(self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> None:
+    def add(
+        self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray, continues: np.ndarray | None = None
+    ) -> None:
         """Append documents; see :class:`EncodedDocuments`.
 
         Raises:
@@ -83,6 +92,8 @@ class TokenWriter:
         if ids.dtype != stored and ids.max(initial=0) > np.iinfo(stored).max:
             raise OverflowError(f"id {ids.max()} does not fit {8 * stored.itemsize} bits")
         self._write("ids", ids)
+        if continues is not None:
+            self._write("continues", continues)
         self._write("sentences", self.counts["tokens"] + np.cumsum(sentences) - sentences)
         self._write("documents", self.counts["sentences"] + np.cumsum(documents) - documents)
         single = int(np.count_nonzero(documents == 1))  # kept; their pairs always have a random second part
@@ -98,7 +109,8 @@ class TokenWriter:
         self._write("documents", np.asarray([self.counts["sentences"]]))
         for file in self._files.values():
             file.close()
-        return {**self.counts, "id_type": self._types["ids"].name, "sha256": hash_file(self._paths["ids"])}
+        segmented = {"segmented": True} if "continues" in self._types else {}
+        return {**self.counts, "id_type": self._types["ids"].name, "sha256": hash_file(self._paths["ids"]), **segmented}
 
 
 class TokenStore:
@@ -108,6 +120,7 @@ class TokenStore:
         ids: uint16 or uint32 [tokens].
         sentences: offset of each sentence's first id, int64 [sentences + 1].
         documents: index of each document's first sentence, int64 [documents + 1].
+        continues: which tokens continue a word, bool [tokens]; None if their ids say so.
 
     Raises:
         PipelineError: a file is missing, has another size than the manifest says, or has offsets that do not rise.
@@ -122,6 +135,9 @@ class TokenStore:
         self.ids = _map(_path(folder, split, "ids"), row["tokens"], np.dtype(row["id_type"]).newbyteorder("<"))
         self.sentences = _map(_path(folder, split, "sentences"), row["sentences"] + 1, OFFSETS)
         self.documents = _map(_path(folder, split, "documents"), row["documents"] + 1, OFFSETS)
+        segmented = row.get("segmented", False)
+        words = _path(folder, split, "continues")
+        self.continues = _map(words, row["tokens"], np.dtype(bool)) if segmented else None
         if not checked:
             _check_offsets(self.sentences, row["tokens"], _path(folder, split, "sentences"))
             _check_offsets(self.documents, row["sentences"], _path(folder, split, "documents"))

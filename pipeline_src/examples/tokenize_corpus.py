@@ -38,6 +38,7 @@ from pipeline_src.corpus.documents import (
 from pipeline_src.corpus.dropped import DroppedSample, Row
 from pipeline_src.corpus.evaluation_texts import EvaluationRuns, read_texts
 from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import load_tokenizer
@@ -59,6 +60,8 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     folders = corpus_folders(TEXT, corpus.sources)
     slices = {source: slice_shards(text) for source, text in folders.items()}
     languages = {source: language_of(text) for source, text in folders.items()}
+    segmenters = {source: corpus.source(source).segmenter for source in folders}
+    segmented = {name: load_segmenter(name) for name in segmenters.values() if name}  # raises before any process starts
     parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
     dropped: Counter[str] = Counter()
     sample = DroppedSample()
@@ -69,14 +72,15 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end([encoder.encode(text) for _, text in evaluation]))
     encode = partial(
         encode_slice, vocabulary=VOCABULARY.resolve(), sha256=hash_file(VOCABULARY / "tokenizer.json"),
-        seed=seed, validation=corpus.validation, runs=runs,
+        seed=seed, validation=corpus.validation, runs=runs, segmented=bool(segmented),
     )  # fmt: skip
     encoded = map_in_order(
-        encode, ((part, languages[source]) for source, of_source in slices.items() for part in of_source)
+        encode,
+        ((part, languages[source], segmenters[source]) for source, of_source in slices.items() for part in of_source),
     )
     total = sum(part.bytes for of_source in slices.values() for part in of_source)
     with atomic_directory(TOKENS) as folder, Progress("encoding", total, "B") as progress:
-        writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size()) for split in SPLITS}
+        writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size(), bool(segmented)) for split in SPLITS}
         earlier = np.empty(0, np.uint64)  # digests of the documents of earlier sources
         for source, of_source in slices.items():
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
@@ -118,6 +122,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
             "parts": parts,
             "dropped": dict(sorted(dropped.items())),
             "sources": _origins(folders.values()),
+            **({"segmenters": sorted(map(segmenter_version, segmented))} if segmented else {}),
         }
         write_json(folder / "manifest.json", manifest)
         sample.write(folder)
@@ -139,36 +144,56 @@ def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
 
 
 def encode_slice(
-    slice_in_language: tuple[ShardSlice, str],
+    slice_of_source: tuple[ShardSlice, str, str | None],
     vocabulary: Path,
     sha256: str,
     seed: int,
     validation: float,
     runs: EvaluationRuns,
+    segmented: bool,
 ) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Row]]:
     """Return a slice's documents by split, a digest of the tokens of each, the drops by reason, and a few of these.
 
     The value of one that is dropped because of ``runs`` is the index of the evaluation text.
+
+    Args:
+        slice_of_source: the slice, and the language and ``segmenter`` of its source.
+        vocabulary: folder of the tokenizer.
+        sha256: of its ``tokenizer.json``.
+        seed, validation: decide the split.
+        runs: passages of evaluation texts.
+        segmented: whether a source of the study has a segmenter.
     """
-    part, language = slice_in_language
+    part, language, segmenter = slice_of_source
+    segment = load_segmenter(segmenter) if segmenter else None
     encoder, words = _encoder(vocabulary, sha256)
+    continues: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     sample = DroppedSample()
     collected = {split: _Collector(encoder.id_type) for split in SPLITS}
     dropped: Counter[str] = Counter()
     for document in read_slice(part):
         split = "validation" if in_validation_split(document.id, seed, validation) else "train"
         sentences = chain.from_iterable(split_sentences(line, language) for line in document.text.split("\n"))
-        encoded = [ids for sentence in sentences if (ids := encoder.encode_bytes(sentence))]
+        kept = [(sentence, ids) for sentence in sentences if (ids := encoder.encode_bytes(sentence))]
+        encoded = [ids for _, ids in kept]
         shared = None
         if split == "train" and len(runs.hashes):
             shared = runs.shared_text(words, np.frombuffer(b"".join(encoded), encoder.id_type))
         if encoded and shared is None:
             collected[split].add(encoded)
+            if segment is not None:
+                continues[split] += [continues_word(text, segment, encoder.token_ends(text)) for text, _ in kept]
             continue
         reason = SHARED if encoded else "document_without_tokens"
         dropped[reason] += 1
         sample.add(reason, document, shared)
     of_splits = {split: documents.encoded() for split, documents in collected.items()}
+    if segmented:
+        for split, of_split in of_splits.items():
+            words_of_ids = np.concatenate([np.empty(0, bool), *continues[split]])
+            if segment is None:
+                words_of_ids = encoder.is_continuation[of_split.ids]
+            of_splits[split] = of_split._replace(continues=words_of_ids)
     return of_splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.rows()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -220,10 +220,19 @@ class PretrainingExamples:
         rows = self.sample_index[examples]
         texts = ("a", "b") if self.has_pairs else ("a",)
         text_lengths = np.stack([rows[f"{text}_length"].astype(np.int64) for text in texts], axis=1)
-        ids, segments = self.template.apply_batch(self._text(rows, texts, text_lengths.ravel()), text_lengths)
+        starts, each = np.stack([rows[text] for text in texts], axis=1).ravel(), text_lengths.ravel()
+        places = np.repeat(starts - np.cumsum(each) + each, each) + np.arange(each.sum())  # of tokens in the store
+        text = self.store.ids[places]
+        check_ids(text, self._vocab_size, self.store.folder)
+        ids, segments = self.template.apply_batch(text, text_lengths)
+        continues = None
+        if self.store.continues is not None:
+            continues = np.zeros(len(ids), bool)
+            continues[self.template.is_text(text_lengths)] = self.store.continues[places]
         lengths = text_lengths.sum(axis=1) + self._num_special
         passes = epochs if self.corruption.dynamic else 0
-        input_ids, predicted = self.corruption.apply(ids, lengths, examples + passes * len(self.sample_index))
+        turns = examples + passes * len(self.sample_index)
+        input_ids, predicted = self.corruption.apply(ids, lengths, turns, continues)
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
         draw_rows = (examples + epochs * len(self.sample_index))[sequence]
@@ -238,13 +247,6 @@ class PretrainingExamples:
             examples=examples,
             draws=draws.astype(np.float32) * np.float32(2.0**-24),  # below 1 in float32 too
         )
-
-    def _text(self, rows: np.ndarray, texts: Sequence[str], lengths: np.ndarray) -> np.ndarray:
-        """Gather the texts of the examples end to end, A and B in turn, from the store at once."""
-        source = np.stack([rows[text] for text in texts], axis=1).ravel()
-        ids = self.store.ids[np.repeat(source - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())]
-        check_ids(ids, self._vocab_size, self.store.folder)
-        return ids
 
 
 def open_examples(

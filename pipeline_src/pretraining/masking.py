@@ -41,7 +41,9 @@ class Corruption(Protocol):
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
         """Return the maximum number of predicted tokens in examples of these lengths, int64."""
 
-    def apply(self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def apply(
+        self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Corrupt a batch of sequences laid end to end.
 
         Args:
@@ -49,6 +51,7 @@ class Corruption(Protocol):
             lengths: tokens of each sequence, int64 [sequences].
             examples: number of each sequence in its sample index, int64 [sequences]. It keys the random numbers:
                 dynamic masking passes other numbers in every epoch.
+            continues: which tokens continue the word before them, bool [tokens]; None if their ids say so.
 
         Returns:
             Input ids, int64 [tokens], and the positions to predict at in ascending order, int64 [predictions].
@@ -102,12 +105,16 @@ class MaskedLM:
         cap = self.masking.max_predictions
         return number if cap is None else np.minimum(number, cap)
 
-    def apply(self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def apply(
+        self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Choose the tokens to predict and mask them; see :meth:`Corruption.apply`."""
         starts = np.cumsum(lengths) - lengths
         positions = np.flatnonzero(~self.special[ids])
         first = np.append(np.searchsorted(positions, starts), len(positions))
-        maskable = Maskable(ids, positions, first, self.continuation, int(lengths.max(initial=0)))
+        maskable = Maskable(
+            self.continuation[ids] if continues is None else continues, positions, first, int(lengths.max(initial=0))
+        )
         mask = UNITS[self.masking.unit](
             maskable, self.num_predictions(lengths), examples, derive_seed(self.seed, "choose")
         )
@@ -149,7 +156,9 @@ class LeftToRight:
         """Return the number of predicted tokens, int64."""
         return lengths - 1
 
-    def apply(self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def apply(
+        self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids unchanged, and every position but a sequence's last; see :meth:`Corruption.apply`."""
         predicted = np.ones(len(ids), bool)
         predicted[np.cumsum(lengths) - 1] = False
@@ -174,7 +183,9 @@ class Unmasked:
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
         return np.zeros_like(lengths)
 
-    def apply(self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def apply(
+        self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         return ids, np.zeros(0, np.int64)
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -199,17 +210,15 @@ class Maskable:
     """The tokens that may be predicted in a batch of sequences laid end to end.
 
     Attributes:
-        ids: of all tokens, int64 [tokens].
+        continues: which tokens continue the word before them, bool [tokens].
         positions: of the maskable tokens, ascending, int64 [maskable].
         first: index of each sequence's first maskable token, and their number, int64 [sequences + 1].
-        continuation: ids of subwords that continue a word, bool [vocab_size].
         longest: tokens of the longest sequence.
     """
 
-    ids: np.ndarray
+    continues: np.ndarray
     positions: np.ndarray
     first: np.ndarray
-    continuation: np.ndarray
     longest: int
 
     def words(self) -> tuple[np.ndarray, np.ndarray]:
@@ -217,14 +226,14 @@ class Maskable:
 
         Both end with the number of all. A subword cut off from its word starts one.
         """
-        starts_word = ~self.continuation[self.ids[self.positions]]
+        starts_word = ~self.continues[self.positions]
         starts_word[self.first[self.first < len(self.positions)]] = True
         word_starts = np.append(np.flatnonzero(starts_word), len(self.positions))
         return word_starts, np.searchsorted(word_starts, self.first)
 
     def mask(self, indices: np.ndarray) -> np.ndarray:
         """Return the mask of the maskable tokens with these indices (or where True), bool [tokens]."""
-        mask = np.zeros(len(self.ids), bool)
+        mask = np.zeros(len(self.continues), bool)
         mask[self.positions[indices]] = True
         return mask
 

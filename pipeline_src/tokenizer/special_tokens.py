@@ -53,18 +53,23 @@ class Template:
             texts: ids of all texts in order, [tokens of text].
             lengths: tokens of each text, int64 [sequences, texts of a sequence].
         """
+        is_text = self.is_text(lengths)
+        ids = np.empty(len(is_text), np.int64)
+        ids[is_text] = texts
+        ids[~is_text] = np.tile([number for special in self.special_ids for number in special], len(lengths))
+        return ids, np.repeat(np.tile(self.token_type_ids, len(lengths)), self._runs(lengths))
+
+    def is_text(self, lengths: np.ndarray) -> np.ndarray:
+        """Return which tokens of these sequences are no special tokens, bool [tokens]."""
+        of_run = np.arange(len(self.token_type_ids)) % 2 == 1
+        return np.repeat(np.tile(of_run, len(lengths)), self._runs(lengths))
+
+    def _runs(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the tokens of each run of special tokens and each text in turn, int64 [runs]."""
         runs = np.empty((len(lengths), len(self.token_type_ids)), np.int64)
         runs[:, 0::2] = [len(special) for special in self.special_ids]
         runs[:, 1::2] = lengths
-        starts = (np.cumsum(runs) - runs.ravel()).reshape(runs.shape)
-        ids = np.empty(runs.sum(), np.int64)
-        is_text = np.ones(len(ids), bool)
-        for run, special in enumerate(self.special_ids):
-            for offset, number in enumerate(special):
-                ids[starts[:, 2 * run] + offset] = number
-                is_text[starts[:, 2 * run] + offset] = False
-        ids[is_text] = texts
-        return ids, np.repeat(np.tile(np.asarray(self.token_type_ids), len(lengths)), runs.ravel())
+        return runs.ravel()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("study", "test", "bench")
-FROM_SOURCE = {"antlr4-python3-runtime", "connection-pool", "seqeval"}  # pure Python, built in seconds
+FROM_SOURCE = {"antlr4-python3-runtime", "connection-pool", "jieba", "seqeval"}  # pure Python, built in seconds
 COMPILED = {(3, 14): {"immutables"}}  # published for older Pythons alone, and needs a C compiler there
 OLDEST_GLIBC = 28
 PLATFORMS = {

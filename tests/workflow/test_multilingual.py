@@ -24,6 +24,8 @@ HEAD = '<mediawiki xml:lang="ltg"><siteinfo><dbname>ltgwiki</dbname></siteinfo>\
 LATIN, VAI = "aābcčdeēgģiījkļlmnņoprsštuūvzž", "".join(map(chr, range(0xA500, 0xA5A0)))
 VAI_STOP = "\ua60e"
 SMALL = {
+    "corpus.sources.unspaced.segmenter": "tests.segmenters:in_twos",
+    "pretrain.masking.unit": "whole_word",
     "vocabulary.vocab_size": 2500,
     "examples.dupe_factor": 1,
     "word_vectors.epochs": 1,
@@ -88,6 +90,7 @@ def test_a_study_of_three_languages(fresh_clone: Callable[[str], Project]) -> No
     assert tuple(corpus["parts"]) == SOURCES and not corpus["dropped"]
     languages = [read(f"data/text/{name}/clean-text/manifest.json")["language"] for name in SOURCES]
     assert languages == ["it", "ltg", "und"]
+    assert tokens["segmenters"] == ["tests.segmenters:in_twos"]
     unspaced = tokens["parts"]["train"]["unspaced"]
     assert 25 < unspaced["sentences"] / unspaced["documents"] <= 30  # the stop of the script ends its sentences
     assert unspaced["tokens"] / unspaced["sentences"] < 21  # of 21 letters on average: pieces were learnt

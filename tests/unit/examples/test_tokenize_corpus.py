@@ -22,7 +22,7 @@ from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.examples.tokenize_corpus import run
 from pipeline_src.pretraining.data import open_examples
 from pipeline_src.tokenizer import train_tokenizer as train
-from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from tests.sources import corpus_of
 
@@ -294,3 +294,52 @@ def test_a_document_of_an_earlier_source_is_left_out_and_counted(study, caplog, 
     assert "4 documents are copies of documents of another source" in caplog.text
     store = TokenStore("data/tokens", "train")
     assert store.sentences[-1] == len(store.ids) and store.documents[-1] == len(store.sentences) - 1
+
+
+def test_words_of_a_segmenter_are_masked_whole(study):
+    folder = study / "data/text/unspaced/clean-text"
+    letters = "abcdefghij"
+    texts = [Document(f"unspaced:{n}", "T", "".join(letters[(n + k * k) % 10] for k in range(60))) for n in range(30)]
+    folder.mkdir(parents=True)
+    write_manifest(folder, [write_shard(folder / "x.jsonl", texts)], {})
+    corpus = corpus_of("unspaced", "wikipedia", validation=0.3)
+    source = corpus.source("unspaced").model_copy(update={"segmenter": "tests.segmenters:in_twos"})
+    corpus = corpus.model_copy(update={"sources": {**corpus.sources, "unspaced": source}})
+    train.run(seed=1, corpus=corpus, vocabulary=VocabularyParams(kind="byte_bpe", vocab_size=300))
+    run(seed=1, corpus=corpus)
+    assert read_json("data/tokens/manifest.json")["segmenters"] == ["tests.segmenters:in_twos"]
+
+    tokenizer, store = load_tokenizer("data/vocabulary"), TokenStore("data/tokens", "train")
+    first = store.ids[store.sentences[0] : store.sentences[1]].tolist()
+    encoded = tokenizer.encode(next(each.text for each in texts if not in_validation_split(each.id, 1, 0.3)))
+    ends = [end for _, end in encoded.offsets][1:-1]
+    assert encoded.ids[1:-1] == first
+    words = [(end - 1) // 2 for end in ends]
+    assert store.continues[: len(first)].tolist() == [False, *(a == b for a, b in zip(words, words[1:], strict=False))]
+    spaced = store.sentences[store.documents[20 + 1]]  # of Wikipedia: as the ids say
+    kind = kind_of(tokenizer).is_continuation(tokenizer)
+    assert store.continues[-100:].tolist() == kind[store.ids[-100:]].tolist() and spaced < len(store.ids) - 100
+
+    build_examples(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=32, phase2=32), pair_objective="none"))
+    examples = open_examples(
+        "phase1",
+        "train",
+        tokenizer,
+        0.3,
+        Masking(unit="whole_word", mask_ratio=1, random_ratio=0, keep_ratio=0),
+        1,
+        "mlm",
+    )
+    for number in range(len(examples)):
+        batch = examples.batch(np.asarray([number]))
+        row = examples.sample_index[number]
+        continued = store.continues[row["a"] : row["a"] + row["a_length"]]
+        hidden = np.isin(np.arange(len(batch.ids)), batch.predicted)[1:-1]
+        word = np.cumsum(~continued)
+        assert all(len(set(hidden[word == each])) == 1 for each in np.unique(word))
+
+
+def test_without_a_segmenter_no_words_are_stored(study):
+    run(seed=1, corpus=CORPUS)
+    assert TokenStore("data/tokens", "train").continues is None
+    assert not (study / "data/tokens/train.continues").exists()

@@ -1,0 +1,72 @@
+"""Words of text without spaces, by a library: for masks of whole words (``pretrain.masking.unit``).
+
+A segmenter is any function from a text to the list of its words, named ``MODULE:FUNCTION``, such as ``jieba:lcut`` for
+Chinese or ``pythainlp:word_tokenize`` for Thai.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+from collections.abc import Callable, Sequence
+from importlib.metadata import packages_distributions, version
+
+import numpy as np
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import shown
+
+WHERE = "segmenter of a source in params.yaml"
+Segmenter = Callable[[str], Sequence[str]]
+
+
+def load_segmenter(name: str) -> Segmenter:
+    """Import the function ``MODULE:FUNCTION``.
+
+    Raises:
+        PipelineError: there is none.
+    """
+    module_name, _, function_name = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise PipelineError(
+            "no such segmenter", name, where=WHERE,
+            hint=f"{error}; try pip install {module_name.partition('.')[0]} (it is in no lock of this project)",
+        ) from None  # fmt: skip
+    logging.getLogger(module_name).setLevel(logging.WARNING)  # jieba tells each process how long it took to load
+    return function
+
+
+def segmenter_version(name: str) -> str:
+    """Return ``MODULE:FUNCTION`` with the version of its package, '' if it has none: another may cut other words."""
+    module = name.partition(":")[0].partition(".")[0]
+    return " ".join([name, *(f"{package} {version(package)}" for package in packages_distributions().get(module, []))])
+
+
+def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.ndarray:
+    """Return whether each token continues the word of the token before it, bool [tokens].
+
+    A token belongs to the word of its last character: one that begins in the word before starts a new one.
+
+    Args:
+        text: what was encoded.
+        segment: cuts it into words.
+        ends: index behind the last character of each token, ascending.
+
+    Raises:
+        PipelineError: the words, spaces aside, are not those of the text.
+    """
+    words = ["".join(word.split()) for word in segment(text)]  # some leave spaces out, others return them as words
+    if "".join(words) != "".join(text.split()):
+        raise PipelineError(
+            "the segmenter changes the text", f"{shown(text)} to {shown(' '.join(words))}", where=WHERE,
+            hint="take one whose words, end to end, are the text",
+        )  # fmt: skip
+    is_space = np.asarray([char.isspace() for char in text], np.int64)
+    last = np.asarray(ends, np.int64) - 1
+    # number of the letter that a token ends with; a space belongs to the word behind it
+    letter = np.cumsum(1 - is_space)[last] + is_space[last]
+    word = np.searchsorted(np.cumsum([len(word) for word in words]), letter)
+    return np.diff(word, prepend=-1) == 0
