@@ -2,6 +2,7 @@
 
     snakemake --cores 2 build_examples                      # of a study, whose recipe is the baseline
     python -m benchmarks.speedrun --minutes 3 --seeds 1 2
+    python -m benchmarks.speedrun --family                  # members, each with masked words alone, instead of tricks
 
 Every run has the same CPU-seconds of one thread, so that a trick that makes a step dearer pays for it. Learning rate,
 masking rate and batch follow the share of the budget that is used. Validation and BLiMP are not counted.
@@ -15,8 +16,8 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ from pipeline_src.pretraining.pretrain import (
 )
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tools.ablations import apply
 from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.training.distributed import Distributed, choose_precision
 from pipeline_src.training.loop import Loop
@@ -85,7 +87,7 @@ class Trick:
 
     Attributes:
         about: what is changed, and whose idea it was.
-        params: keys of params.yaml with other values.
+        params: keys of params.yaml -> other values.
         parts: parts of the run; None for one with the study's masking rate and batch.
         schedule: the learning rate's share of its peak.
         change: applied to the objective once its weights are drawn.
@@ -93,7 +95,7 @@ class Trick:
     """
 
     about: str
-    params: tuple[tuple[str, Any], ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] | None = None
     schedule: Recipe = linear
     change: Callable[[PretrainingObjective[Any]], None] = lambda objective: None
@@ -177,12 +179,27 @@ TRICKS = {
     "untied head": Trick("the decoder's matrix is not that of the embeddings", change=untied_head),
     "all masked": Trick(
         "[MASK] always, nothing random or kept",
-        params=tuple(
-            (f"pretrain.masking.{name}_ratio", ratio) for name, ratio in (("mask", 1.0), ("random", 0.0), ("keep", 0.0))
-        ),
+        {f"pretrain.masking.{name}_ratio": ratio for name, ratio in (("mask", 1.0), ("random", 0.0), ("keep", 0.0))},
     ),
-    "AdamW": Trick("no Muon", params=(("pretrain.optimizer", "adamw"),)),
-    "BERT": Trick("the paper's encoder", params=(("model.architecture", "bert"),)),
+    "AdamW": Trick("no Muon", {"pretrain.optimizer": "adamw"}),
+}
+FAMILY = {  # the study's own is ModernBERT
+    "BERT": Trick("the paper's encoder", {"model.architecture": "bert"}),
+    "RoBERTa": Trick("no token types", {"model.architecture": "roberta"}),
+    "ALBERT": Trick("one block for all layers", {"model.architecture": "albert"}),
+    "DeBERTa": Trick("v1, with the mask decoder", {"model.architecture": "deberta"}),
+    "DistilBERT": Trick("half as deep", {"model.architecture": "distilbert", "model.num_hidden_layers": 2}),
+    "ELECTRA, MLM": Trick("its encoder with masked words", {"model.architecture": "electra"}),
+    "ELECTRA": Trick(
+        "replaced tokens; figures are the generator's",
+        {
+            "model.architecture": "electra",
+            "pretrain.objective": "electra",
+            "pretrain.masking.mask_ratio": 0.85,
+            "pretrain.masking.random_ratio": 0.0,
+            "pretrain.masking.keep_ratio": 0.15,
+        },
+    ),
 }
 
 
@@ -198,13 +215,7 @@ def run_once(
     """
     study = load_study()
     values = study.model_dump(exclude_unset=True)
-    for key, value in trick.params:
-        section, *path, last = key.split(".")
-        place = values[section]
-        for name in path:
-            place = place[name]
-        place[last] = value
-    study = type(study).model_validate(values)
+    study = type(study).model_validate(apply(dict(trick.params), values))
     phase = Phase(PHASE, seed, study.mask_prob, study.model, study.pretrain, objectives=study.objectives)
     device = torch.device("cpu")
     process = Distributed(0, 1, device, choose_precision(precision, device))
@@ -269,7 +280,8 @@ def run_once(
 
 def score_blimp(objective: PretrainingObjective[Any], blimp: Path, pairs: int) -> float:
     """Return the mean accuracy on BLiMP of the objective's model, by the project's own scorer."""
-    module, config, huggingface_class = objective.saved_models()[""]
+    models = objective.saved_models()
+    module, config, huggingface_class = models["generator" if "generator" in models else ""]
     with tempfile.TemporaryDirectory() as folder:
         weights = {name: tensor.detach() for name, tensor in module.state_dict().items()}
         save_model(Path(folder), weights, config, huggingface_class, VOCABULARY, "")
@@ -315,7 +327,7 @@ def table(runs: dict[str, dict[int, dict[str, Any]]]) -> str:
     for number, name in enumerate(names):
         tokens = np.mean([run["tokens"] for run in runs[name].values()]) / 1e6
         cells = [f"{ends[figure][number][0]:+.3f} ± {ends[figure][number][1]:.3f}" for figure in measured]
-        lines.append(f"| {name} | {TRICKS[name].about} | {tokens:.2f} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {(TRICKS | FAMILY)[name].about} | {tokens:.2f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -325,6 +337,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20.0, help="CPU-minutes of each run (default 20; quick: 3)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="paired seeds (default 1 2 3)")
     parser.add_argument("--tricks", nargs="+", choices=list(TRICKS), default=list(TRICKS), help="default: all")
+    parser.add_argument("--family", action="store_true", help="members of the family instead of tricks")
     parser.add_argument("--blimp", type=Path, help="folder of BLiMP's files (default: left out)")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of each of BLiMP's 67 sets (default 20)")
     parser.add_argument("--precision", default="bfloat16", choices=["float32", "bfloat16", "auto"])
@@ -338,11 +351,16 @@ def main() -> None:
             runs.setdefault(row["trick"], {})[row["seed"]] = row
     arguments.runs.parent.mkdir(parents=True, exist_ok=True)
     for seed in arguments.seeds:
-        for name in dict.fromkeys([BASELINE, *arguments.tricks]):
+        for name in dict.fromkeys([BASELINE, *(FAMILY if arguments.family else arguments.tricks)]):
             if seed in runs.setdefault(name, {}):
                 continue
             found = run_once(
-                TRICKS[name], seed, 60 * arguments.minutes, arguments.blimp, arguments.pairs, arguments.precision
+                (TRICKS | FAMILY)[name],
+                seed,
+                60 * arguments.minutes,
+                arguments.blimp,
+                arguments.pairs,
+                arguments.precision,
             )
             runs[name][seed] = {"minutes": arguments.minutes, "trick": name, "seed": seed} | found
             with open(arguments.runs, "a") as file:
