@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, misfit, read_json, write_json
+from pipeline_src.common.files import hash_file, parse_json_line, read_json, write_json
 from pipeline_src.common.paths import clean_text
 
 ENGLISH = "en"  # the language of a source that nothing states
@@ -195,13 +195,7 @@ def read_slice(part: ShardSlice) -> Iterator[Document]:
             file.seek(position - 1)
             position += len(file.readline()) - 1
         while position < part.stop and (line := file.readline()):
-            try:
-                record = json.loads(line)
-                wrong = misfit(record, DOCUMENT)
-            except (ValueError, RecursionError) as error:
-                wrong = str(error)
-            if wrong:
-                raise PipelineError("not a document", wrong, where=f"{part.path}, byte {position}", hint=HINT)
+            record = parse_json_line(line, DOCUMENT, "not a document", f"{part.path}, byte {position}", HINT)
             yield Document(record["id"], record["title"], record["text"], record.get("revision"))
             position += len(line)
 
