@@ -62,7 +62,7 @@ class EvaluationRuns:
         return cls(hashes, texts[first])
 
     def shared_text(self, words: Words, ids: np.ndarray) -> int | None:
-        """Return the index of the text that shares the first run of a document, or None.
+        """Return the index of an evaluation text that has the first run of a document that any has, or None.
 
         Args:
             words: those of the texts.
@@ -71,6 +71,6 @@ class EvaluationRuns:
         if not len(self.hashes):
             return None
         runs, _ = words.runs(ids, np.zeros(1, np.int64))
-        places = np.minimum(np.searchsorted(self.hashes, runs), len(self.hashes) - 1)
-        shared = places[self.hashes[places] == runs]
+        index = np.minimum(np.searchsorted(self.hashes, runs), len(self.hashes) - 1)
+        shared = index[self.hashes[index] == runs]
         return int(self.texts[shared[0]]) if len(shared) else None

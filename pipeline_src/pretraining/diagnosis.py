@@ -72,7 +72,7 @@ class CorpusFacts:
     """The training text.
 
     Attributes:
-        tokens: how many.
+        tokens: number of them.
         entropy: of its unigram distribution, in nats.
         unknown: share of [UNK].
         repeated: share of sentences of :data:`LONG_SENTENCE` tokens or more that are equal to an earlier one.
@@ -144,7 +144,7 @@ class Run:
 
     @property
     def settled(self) -> bool:
-        """Whether enough steps at the full learning rate were taken, and enough tokens predicted, to judge losses."""
+        """True after enough steps at the full learning rate, and with enough predicted tokens, to judge losses."""
         return (
             self.step >= max(self.warmup_steps, STEPS_ENOUGH)
             and self.figures.get("predictions", 0) >= PREDICTIONS_ENOUGH
@@ -152,9 +152,9 @@ class Run:
 
     @property
     def copies(self) -> bool | None:
-        """Whether it predicts tokens that it sees better than masked ones, the first thing learnt of the context.
+        """True if it predicts tokens that it sees better than masked ones, the first thing learnt of the context.
 
-        The shares of both in the validation set are taken to be those with which they are drawn. None if nothing is
+        Both are assumed to have the shares in the validation set with which they are sampled. None if nothing is
         masked, or if training does not keep some of these tokens and replace others, as the validation set does.
         """
         masked = objective_spec(self.settings.objective).corruption == "masked"
@@ -166,7 +166,7 @@ class Run:
 
     @property
     def waited(self) -> bool:
-        """Whether it has known word counts for half of its steps, so that more should follow."""
+        """True if it has known word counts for half of its steps, so that more should follow."""
         entropy = self.figures["unigram_loss"] if self.corpus is None else self.corpus.entropy
         counted = [row["step"] for row in self.rows if row.get("mlm_loss", math.inf) < entropy + COUNTED]
         return bool(counted) and self.step - counted[0] >= self.step / 2
@@ -202,7 +202,7 @@ def read_atlas(path: Path = ATLAS) -> pd.DataFrame:
 
 
 class Diagnoser:
-    """Diagnoses one training each time that it was validated, and logs what it finds.
+    """Diagnoses a training after each validation, and logs the result.
 
     Args:
         settings: what is trained.
@@ -328,9 +328,10 @@ def _within(values: pd.Series, value: float, factor: float) -> pd.Series:
 
 
 def _gap_at(curve: pd.DataFrame, tokens: float) -> float | None:
-    """The gap of one training after so many tokens, linear in their logarithm; None far from its measurements.
+    """Return the gap of one training after ``tokens``, linear in their logarithm; None far from its measurements.
 
-    After the last one it is taken to stay as it is, which calls nobody behind wrongly; before the first one it would.
+    After its last measurement the gap is taken to stay the same: too small, so that no training is wrongly called
+    behind. Before its first measurement that would be too large.
     """
     curve = curve.sort_values("tokens_m")
     measured = curve["tokens_m"].to_numpy() * 1e6

@@ -1,7 +1,7 @@
 """Stages ``pretrain_phase1`` and ``pretrain_phase2``: train one encoder on text, in two phases (paper, appendix A.2).
 
-:func:`fit` is a phase from its inputs to its outputs; the functions that it calls follow in the same order. What is
-learned is decided by the objective (``objectives/``): masked words and next sentences in the paper.
+:func:`fit` is a phase from its inputs to its outputs; the functions that it calls follow in the same order. The
+objective (``objectives/``) decides what is learned: masked words and next sentences in the paper.
 """
 
 from __future__ import annotations
@@ -540,20 +540,20 @@ def fill_from_start_model(module: nn.Module) -> None:
     config = load_config(START_MODEL)
     tensors, old = read_tensors(START_MODEL, config.names), config.vocab_size
     extended = read_json(VOCABULARY / EXTENDED, dict) if (VOCABULARY / EXTENDED).exists() else {}
-    drawn = set()
+    sampled = set()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             tensor = tensors.get(name)
             if tensor is None:
-                drawn.add(name.rpartition(".")[0])
+                sampled.add(name.rpartition(".")[0])
             elif name in OF_ENTRIES:
                 parameter[:old] = check_fits(name, tensor, torch.Size((old, *parameter.shape[1:])), START_MODEL)
                 for entry, subwords in extended.items():
                     parameter[int(entry)] = tensor[subwords].mean(dim=0)
             else:
                 parameter.copy_(check_fits(name, tensor, parameter.shape, START_MODEL))
-    if drawn:
-        log.info("random weights, since the start model has none: %s", ", ".join(sorted(drawn)))
+    if sampled:
+        log.info("random weights, since the start model has none: %s", ", ".join(sorted(sampled)))
 
 
 def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any], length: int) -> float:

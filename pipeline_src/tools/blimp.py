@@ -18,7 +18,7 @@ from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.tools.open_model import DEFAULT
 
 NAME = "blimp"
-FETCHED = Path("data") / NAME  # where the study has not downloaded it
+FETCHED = Path("data") / NAME  # if the study has not downloaded it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
