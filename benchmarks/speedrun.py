@@ -59,10 +59,13 @@ Recipe = Callable[[float], float]  # of the share of the budget that is used
 
 
 class Part(NamedTuple):
-    """A part of a run: up to which share of the budget, with which masking rate, and the batch by the baseline's."""
+    """A part of a run: up to which share of the budget, with which masking rate, and the batch by the baseline's.
+
+    ``mask_prob`` None is the study's.
+    """
 
     until: float
-    mask_prob: float
+    mask_prob: float | None = None
     batch: float = 1.0
 
 
@@ -88,7 +91,7 @@ class Trick:
     Attributes:
         about: what is changed, and whose idea it was.
         params: keys of params.yaml -> other values.
-        parts: parts of the run; None for one with the study's masking rate and batch.
+        parts: parts of the run.
         schedule: the learning rate's share of its peak.
         change: applied to the objective once its weights are drawn.
         average: from which share of the budget on weights are averaged; None for the last ones.
@@ -96,7 +99,7 @@ class Trick:
 
     about: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    parts: tuple[Part, ...] | None = None
+    parts: tuple[Part, ...] = (Part(1.0),)
     schedule: Recipe = linear
     change: Callable[[PretrainingObjective[Any]], None] = lambda objective: None
     average: float | None = None
@@ -168,9 +171,9 @@ TRICKS = {
     ),
     "batches grow": Trick(
         "half, whole, then double the batch",
-        parts=(Part(0.3, 0.3, 0.5), Part(0.7, 0.3), Part(1.0, 0.3, 2.0)),
+        parts=(Part(0.3, batch=0.5), Part(0.7), Part(1.0, batch=2.0)),
     ),
-    "batches of half": Trick("more steps", parts=(Part(1.0, 0.30, 0.5),)),
+    "batches of half": Trick("more steps", parts=(Part(1.0, batch=0.5),)),
     "stable, then decay": Trick("the learning rate falls over the last fifth", schedule=stable),
     "averaged weights": Trick("the mean of the last fifth's weights, no decay", schedule=late, average=0.8),
     "zero outputs": Trick("what blocks add begins at zero", change=zero_outputs),
@@ -221,10 +224,10 @@ def run_once(
     process = Distributed(0, 1, device, choose_precision(precision, device))
     tokenizer = load_tokenizer(VOCABULARY)
 
-    parts = trick.parts or (Part(1.0, study.mask_prob),)
+    rates = [study.mask_prob if part.mask_prob is None else part.mask_prob for part in trick.parts]
     opened = [
-        open_examples(PHASE, "train", tokenizer, part.mask_prob, study.pretrain.masking, seed, study.pretrain.objective)
-        for part in parts
+        open_examples(PHASE, "train", tokenizer, rate, study.pretrain.masking, seed, study.pretrain.objective)
+        for rate in rates
     ]
     objective = build_objective(phase, tokenizer, opened[0].pairs, process)
     fill_weights(phase, objective, None)
@@ -238,7 +241,7 @@ def run_once(
 
     def batches() -> Iterator[list[TensorBatch]]:
         read = 0  # sequences
-        for part, examples in zip(parts, opened, strict=True):
+        for part, examples in zip(trick.parts, opened, strict=True):
             size = round(study.pretrain.train_batch_size * part.batch)
             shard = DataShard()  # one micro-batch
             for batch in examples.batches(size, phase.key("order"), read // size, FOREVER, shard):

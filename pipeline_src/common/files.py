@@ -159,6 +159,33 @@ def read_json(path: str | Path, shape: Any = object) -> Any:
     return value
 
 
+def read_json_lines(path: Path, shape: Any, what: str, hint: str) -> Iterator[Any]:
+    """Yield the values of a file that has a JSON value per line, as :func:`parse_json_line` reads them.
+
+    Raises:
+        PipelineError: a line is not JSON or of another shape; its number is named.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            yield parse_json_line(line, shape, what, f"{path}:{number}", hint)
+
+
+def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str) -> Any:
+    """Return the JSON value of a ``shape`` (see :func:`misfit`) that a line holds.
+
+    Raises:
+        PipelineError: with ``what``, ``where`` and ``hint``, if the line is not JSON or of another shape.
+    """
+    try:
+        value = json.loads(line)
+        wrong = misfit(value, shape)
+    except (ValueError, RecursionError) as error:
+        wrong = str(error)
+    if wrong:
+        raise PipelineError(what, wrong, where=where, hint=hint)
+    return value
+
+
 def list_folder(folder: str | Path) -> list[str]:
     """Return the sorted names in a folder.
 

@@ -1,8 +1,8 @@
 """Contamination: how much of a text occurs in the training corpus, as runs of 13 words (Brown et al. 2020, app. C).
 
-Works on blocks of token ids: a word is the hash of its pieces, a run the hash of its words. Punctuation does not count,
-nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops whole training
-documents, where Brown et al. cut out the passage.
+Works on blocks of token ids: a word is the hash of its subwords, a run the hash of its words. Punctuation does not
+count, nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops whole
+training documents, where Brown et al. cut out the passage.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pipeline_src.tokenizer.load import kind_of
 RUN = 13  # words
 BLOCK = 1 << 22  # tokens hashed at once
 FILTER = 24  # bits of a hash that exclude most other runs
-_PIECE, _WORD = derive_seed("overlap", "piece"), derive_seed("overlap", "word")
+_SUBWORD, _WORD = derive_seed("overlap", "piece"), derive_seed("overlap", "word")
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a vocabulary's pieces.
+    """How the subwords of a vocabulary make up words.
 
     Attributes:
         continues: whether an id continues a word, bool [vocab_size].
@@ -43,8 +43,8 @@ class Words:
     def of(cls, tokenizer: Tokenizer) -> Words:
         """Return the words of a tokenizer."""
         kind, written = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
-        for piece, number in tokenizer.get_vocab().items():
-            written[number] = any(character.isalnum() for character in kind.spelt(piece))
+        for subword, number in tokenizer.get_vocab().items():
+            written[number] = any(character.isalnum() for character in kind.spelt(subword))
         return cls(kind.is_continuation(tokenizer), written)
 
     def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -57,25 +57,25 @@ class Words:
         Returns:
             Hashes of the runs, uint64 [runs], and the index of each run's text, int64 [runs].
         """
-        places = np.flatnonzero(self.written[ids])
+        positions = np.flatnonzero(self.written[ids])
         none = np.empty(0, np.uint64), np.empty(0, np.int64)
-        if not len(places):
+        if not len(positions):
             return none
-        pieces = ids[places]
-        opens = ~self.continues[pieces]
+        subwords = ids[positions]
+        opens = ~self.continues[subwords]
         opens[0] = True
         first = np.flatnonzero(opens)
-        within = np.arange(len(pieces)) - np.repeat(first, np.diff(first, append=len(pieces)))
+        within = np.arange(len(subwords)) - np.repeat(first, np.diff(first, append=len(subwords)))
         with np.errstate(over="ignore"):
-            words = np.add.reduceat(bits(_PIECE, pieces, within), first)
-        text = np.searchsorted(starts, places[first], side="right") - 1
+            words = np.add.reduceat(bits(_SUBWORD, subwords, within), first)
+        text = np.searchsorted(starts, positions[first], side="right") - 1
         count = len(words) - RUN + 1
         if count <= 0:
             return none
         runs = np.zeros(count, np.uint64)
         with np.errstate(over="ignore"):
-            for place, factor in enumerate(bits(_WORD, np.arange(RUN), 0) | np.uint64(1)):
-                runs += words[place : place + count] * factor
+            for offset, factor in enumerate(bits(_WORD, np.arange(RUN), 0) | np.uint64(1)):
+                runs += words[offset : offset + count] * factor
         inside = text[:count] == text[RUN - 1 :]
         return runs[inside], text[:count][inside]
 
@@ -101,10 +101,10 @@ def measure_overlap(
     if len(wanted):
         search = partial(_search, store, words, wanted)
         with Progress("looking for shared passages", len(store.ids), "token") as progress:
-            for (start, stop), places in zip(
+            for (start, stop), found in zip(
                 blocks, map_in_order(search, blocks, 1 if len(blocks) == 1 else workers), strict=True
             ):
-                shared[places] = True
+                shared[found] = True
                 progress.advance(stop - start)
     figures = {}
     for name, (runs, text) in of_texts.items():
@@ -134,8 +134,8 @@ def _search(store: TokenStore, words: Words, wanted: np.ndarray, block: tuple[in
     known[wanted >> shift] = True
     runs, _ = words.runs(store.ids[slice(*block)], np.zeros(1, np.int64))
     runs = runs[known[runs >> shift]]
-    place = np.minimum(np.searchsorted(wanted, runs), len(wanted) - 1)
-    return np.unique(place[wanted[place] == runs])
+    index = np.minimum(np.searchsorted(wanted, runs), len(wanted) - 1)
+    return np.unique(index[wanted[index] == runs])
 
 
 def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -39,10 +39,24 @@ from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 PASSAGES = 5
 MOST_UNKNOWN = 10  # templates whose words would bring most sentences back
 FEWEST, MOST = 40, 90  # words of a passage, if a document has as many
+PHASES = ("phase1", "phase2")
+BINS = 16  # of the histogram of lengths
+ROWS = 1 << 20  # of a sample index, read together
+OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
+
+
+def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
+    """Read the outputs of the corpus stages and the tasks made from Wikipedia; write ``results/corpus.json``.
+
+    Raises:
+        PipelineError: a manifest, a shard, a sample index or a task file is missing or malformed.
+    """
+    passages = sample_passages(corpus_folders(TEXT, corpus.sources), seed)
+    write_json(CORPUS, corpus_statistics(corpus.sources, tasks) | {"passages": passages})
 
 
 def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, Any]]:
-    """Return cleaned passages, in turn from each source, keyed by the seed.
+    """Return cleaned passages, one source after the other, sampled by the seed.
 
     Only the documents shown are read.
 
@@ -70,12 +84,12 @@ def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, An
 
 def _document_at(slices: list[ShardSlice], draw: int) -> Document:
     """Return the first document that begins at or after a random byte of the folder, else its first."""
-    place = draw % sum(part.bytes for part in slices)
+    offset = draw % sum(part.bytes for part in slices)
     for part in slices:
-        if place < part.bytes:
+        if offset < part.bytes:
             break
-        place -= part.bytes
-    after = ShardSlice(part.path, part.start + place, part.stop)
+        offset -= part.bytes
+    after = ShardSlice(part.path, part.start + offset, part.stop)
     return next(read_slice(after), None) or next(document for part in slices for document in read_slice(part))
 
 
@@ -88,22 +102,6 @@ def _passage(document: Document) -> dict[str, Any]:
         if len(words) >= FEWEST:
             break
     return {"text": " ".join(words[:MOST]) + (" …" if len(words) > MOST else ""), "words": min(len(words), MOST)}
-
-
-PHASES = ("phase1", "phase2")
-BINS = 16  # of the histogram of lengths
-ROWS = 1 << 20  # of a sample index, read together
-OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
-
-
-def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
-    """Read the outputs of the corpus stages and the tasks made from Wikipedia; write ``results/corpus.json``.
-
-    Raises:
-        PipelineError: a manifest, a shard, a sample index or a task file is missing or malformed.
-    """
-    passages = sample_passages(corpus_folders(TEXT, corpus.sources), seed)
-    write_json(CORPUS, corpus_statistics(corpus.sources, tasks) | {"passages": passages})
 
 
 def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:
@@ -135,7 +133,7 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
 
 
 def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
-    """One source: documents, words, bytes, drops by reason; sentences and tokens of each split."""
+    """Return a source's documents, words, bytes, drops by reason; sentences and tokens of each split."""
     manifest = read_manifest(folder, COUNTS)
     part = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
     part["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}

@@ -18,10 +18,10 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, misfit, read_json, write_json
+from pipeline_src.common.files import hash_file, parse_json_line, read_json, write_json
 from pipeline_src.common.paths import clean_text
 
-ENGLISH = "en"  # the language of a source that nothing states
+ENGLISH = "en"  # the language of a source that states none
 FEW = 10  # validation documents of a source, below which its figures say little
 SLICE = 32 << 20  # bytes of a shard that one process reads at a time
 COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}  # keys of a manifest of a cleaned corpus
@@ -77,7 +77,7 @@ def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
 def keep_words(folder: Path, shards: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str, Any]], int]:
     """Leave out documents, so that the others have at most ``most`` words; the caller makes the folder atomic.
 
-    They are taken in an order keyed by their ids, so that those of a longer text are as varied.
+    Documents are taken in an order keyed by their ids as long as they fit, so that a few are as varied as all.
 
     Args:
         folder: the corpus folder.
@@ -89,15 +89,15 @@ def keep_words(folder: Path, shards: list[dict[str, Any]], most: int | None) -> 
     """
     if most is None or sum(shard["words"] for shard in shards) <= most:
         return shards, 0
-    whole = {shard["name"]: ShardSlice(folder / shard["name"], 0, shard["bytes"]) for shard in shards}
-    sizes = [(blake2b(each.id.encode()).digest(), each.words) for part in whole.values() for each in read_slice(part)]
+    slices = {shard["name"]: ShardSlice(folder / shard["name"], 0, shard["bytes"]) for shard in shards}
+    sizes = [(blake2b(each.id.encode()).digest(), each.words) for part in slices.values() for each in read_slice(part)]
     kept: set[bytes] = set()
     for digest, words in sorted(sizes):
         if words <= most:
             most -= words
             kept.add(digest)
     rows = []
-    for name, part in whole.items():
+    for name, part in slices.items():
         partial = folder / f".{name}"
         documents = (each for each in read_slice(part) if blake2b(each.id.encode()).digest() in kept)
         rows.append(write_shard(partial, documents) | {"name": name})
@@ -119,7 +119,7 @@ def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
 
     Args:
         raw: folder of the source's files.
-        parts: its parts, each with a record of its own.
+        parts: its parts, each with its own record.
     """
     origins = []
     for path in [raw / part / "source.json" for part in parts or ("",)]:
@@ -174,11 +174,11 @@ def slice_shards(folder: str | Path, size: int = SLICE) -> list[ShardSlice]:
     slices = []
     for shard in read_manifest(folder)["shards"]:
         path = Path(folder) / shard["name"]
-        found = path.stat().st_size if path.exists() else None
-        if found != shard["bytes"]:
-            what = "shard not found" if found is None else "shard is damaged"
-            value = path if found is None else f"{found} bytes where {shard['bytes']} belong"
-            raise PipelineError(what, value, where=None if found is None else path, hint=HINT)
+        if not path.exists():
+            raise PipelineError("shard not found", path, hint=HINT)
+        found, stated = path.stat().st_size, shard["bytes"]
+        if found != stated:
+            raise PipelineError("shard is damaged", f"{found} bytes where {stated} belong", where=path, hint=HINT)
         slices += [ShardSlice(path, start, min(start + size, found)) for start in range(0, found, size)]
     return slices
 
@@ -195,13 +195,7 @@ def read_slice(part: ShardSlice) -> Iterator[Document]:
             file.seek(position - 1)
             position += len(file.readline()) - 1
         while position < part.stop and (line := file.readline()):
-            try:
-                record = json.loads(line)
-                wrong = misfit(record, DOCUMENT)
-            except (ValueError, RecursionError) as error:
-                wrong = str(error)
-            if wrong:
-                raise PipelineError("not a document", wrong, where=f"{part.path}, byte {position}", hint=HINT)
+            record = parse_json_line(line, DOCUMENT, "not a document", f"{part.path}, byte {position}", HINT)
             yield Document(record["id"], record["title"], record["text"], record.get("revision"))
             position += len(line)
 
@@ -227,9 +221,9 @@ def few_validation_documents(parts: Mapping[str, Mapping[str, Mapping[str, int]]
 
 
 def in_validation_split(document_id: str, seed: int, share: float) -> bool:
-    """Return whether no training stage may see a document: true for about ``share`` (0 to 1) of all ids.
+    """Return whether a document is for validation, so that no training stage may see it.
 
-    It depends only on the id and the seed.
+    That depends only on its id and the seed, and holds for about ``share`` (0 to 1) of all ids.
     """
     digest = blake2b(document_id.encode(), digest_size=8, key=f"heldout {seed}".encode()).digest()
     return int.from_bytes(digest, "little") < share * 2**64

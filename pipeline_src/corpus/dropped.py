@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import misfit
+from pipeline_src.common.files import read_json_lines
 from pipeline_src.corpus.documents import HINT, Document
 
 FILE = "dropped.jsonl"
@@ -72,16 +72,4 @@ def read_dropped(folder: Path) -> list[Row]:
     path = folder / FILE
     if not path.exists():
         raise PipelineError("no record of dropped documents", path, hint=HINT)
-    rows = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line:
-            continue
-        try:
-            row = json.loads(line)
-            wrong = misfit(row, ROW)
-        except (ValueError, RecursionError) as error:
-            wrong = str(error)
-        if wrong:
-            raise PipelineError("not a dropped document", wrong, where=f"{path}:{number}", hint=HINT)
-        rows.append(row)
-    return rows
+    return list(read_json_lines(path, ROW, "not a dropped document", HINT))

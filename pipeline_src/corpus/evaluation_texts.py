@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import misfit
+from pipeline_src.common.files import read_json_lines
 from pipeline_src.corpus.contamination import Words
 
 FILE = "texts.jsonl"
@@ -38,16 +38,8 @@ def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
     path, hint = folder / FILE, "run the stage download_tasks again"
     if not path.exists():
         raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line)
-                wrong = misfit(row, ROW)
-            except (ValueError, RecursionError) as error:
-                wrong = str(error)
-            if wrong:
-                raise PipelineError("not a text of an evaluation set", wrong, where=f"{path}:{number}", hint=hint)
-            yield row["task"], row["text"]
+    for row in read_json_lines(path, ROW, "not a text of an evaluation set", hint):
+        yield row["task"], row["text"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,7 @@ class EvaluationRuns:
         return cls(hashes, texts[first])
 
     def shared_text(self, words: Words, ids: np.ndarray) -> int | None:
-        """Return the index of the text that shares the first run of a document, or None.
+        """Return the index of an evaluation text that has the first run of a document that any has, or None.
 
         Args:
             words: those of the texts.
@@ -79,6 +71,6 @@ class EvaluationRuns:
         if not len(self.hashes):
             return None
         runs, _ = words.runs(ids, np.zeros(1, np.int64))
-        places = np.minimum(np.searchsorted(self.hashes, runs), len(self.hashes) - 1)
-        shared = places[self.hashes[places] == runs]
+        index = np.minimum(np.searchsorted(self.hashes, runs), len(self.hashes) - 1)
+        shared = index[self.hashes[index] == runs]
         return int(self.texts[shared[0]]) if len(shared) else None

@@ -6,18 +6,24 @@ rate, each row with its origin (``docs/lab/normal-loss.md`` explains it). Nothin
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pipeline_src.common.progress import log
 from pipeline_src.common.registry import objective_spec
-from pipeline_src.config.pretrain import Masking
+from pipeline_src.config.pretrain import Masking, PretrainParams
+from pipeline_src.config.schema import NO_MODEL
 from pipeline_src.examples.token_store import TokenStore
+from pipeline_src.pretraining.validation import ValidationSet
+from pipeline_src.tokenizer.load import kind_of
 
 ATLAS = Path(__file__).with_name("atlas.tsv")
 
@@ -66,7 +72,7 @@ class CorpusFacts:
     """The training text.
 
     Attributes:
-        tokens: how many.
+        tokens: number of them.
         entropy: of its unigram distribution, in nats.
         unknown: share of [UNK].
         repeated: share of sentences of :data:`LONG_SENTENCE` tokens or more that are equal to an earlier one.
@@ -102,7 +108,7 @@ def repeated_share(store: TokenStore) -> float:
     read = np.arange(count) if count <= SENTENCES_READ else np.arange(SENTENCES_READ) * count // SENTENCES_READ
     starts, ends = store.sentences[read], store.sentences[read + 1]
     long = ends - starts >= LONG_SENTENCE
-    sentences = [hash(store.ids[start:end].tobytes()) for start, end in zip(starts[long], ends[long], strict=True)]
+    sentences = [store.ids[start:end].tobytes() for start, end in zip(starts[long], ends[long], strict=True)]
     return 1 - len(set(sentences)) / len(sentences) if sentences else 0.0
 
 
@@ -111,7 +117,7 @@ class Run:
     """A training up to an evaluation.
 
     Attributes:
-        recipe: what is trained.
+        settings: what is trained.
         tokens: positions read so far: steps x sequences of a batch x the length of a full one.
         step, warmup_steps: steps taken, and those in which the learning rate rises.
         figures: of the validation set, see :func:`pipeline_src.pretraining.validation.measure_validation`.
@@ -121,7 +127,7 @@ class Run:
         goes_on: it started from a pretrained model.
     """
 
-    recipe: RunSettings
+    settings: RunSettings
     tokens: float
     figures: Mapping[str, float]
     step: int = 0
@@ -138,7 +144,7 @@ class Run:
 
     @property
     def settled(self) -> bool:
-        """Whether enough steps at the full learning rate were taken, and enough tokens predicted, to judge losses."""
+        """True after enough steps at the full learning rate, and with enough predicted tokens, to judge losses."""
         return (
             self.step >= max(self.warmup_steps, STEPS_ENOUGH)
             and self.figures.get("predictions", 0) >= PREDICTIONS_ENOUGH
@@ -146,12 +152,12 @@ class Run:
 
     @property
     def copies(self) -> bool | None:
-        """Whether it predicts tokens that it sees better than masked ones, the first thing learnt of the context.
+        """True if it predicts tokens that it sees better than masked ones, the first thing learnt of the context.
 
-        The shares of both in the validation set are taken to be those with which they are drawn. None if nothing is
+        Both are assumed to have the shares in the validation set with which they are sampled. None if nothing is
         masked, or if training does not keep some of these tokens and replace others, as the validation set does.
         """
-        masked = objective_spec(self.recipe.objective).corruption == "masked"
+        masked = objective_spec(self.settings.objective).corruption == "masked"
         if not masked or min(self.masking.keep_ratio, self.masking.random_ratio) < SEEN_ENOUGH:
             return None
         mask_loss = self.figures.get("mask_loss", math.nan)
@@ -160,7 +166,7 @@ class Run:
 
     @property
     def waited(self) -> bool:
-        """Whether it has known word counts for half of its steps, so that more should follow."""
+        """True if it has known word counts for half of its steps, so that more should follow."""
         entropy = self.figures["unigram_loss"] if self.corpus is None else self.corpus.entropy
         counted = [row["step"] for row in self.rows if row.get("mlm_loss", math.inf) < entropy + COUNTED]
         return bool(counted) and self.step - counted[0] >= self.step / 2
@@ -195,6 +201,56 @@ def read_atlas(path: Path = ATLAS) -> pd.DataFrame:
     return pd.read_csv(path, sep="\t")
 
 
+class Diagnoser:
+    """Diagnoses a training after each validation, and logs the result.
+
+    Args:
+        settings: what is trained.
+        params: of the training.
+        lengths: tokens of a full sequence in each phase.
+        validation: the set that was measured; it has the training text too.
+    """
+
+    def __init__(
+        self, settings: RunSettings, params: PretrainParams, lengths: Mapping[str, int], validation: ValidationSet
+    ) -> None:
+        self._settings, self._params, self._lengths, self._validation = settings, params, lengths, validation
+        self._atlas = read_atlas()
+
+    @cached_property
+    def _corpus(self) -> CorpusFacts:
+        tokenizer, counts = self._validation.tokenizer, self._validation.train_counts
+        return CorpusFacts.of(self._validation.store, counts, tokenizer.token_to_id(kind_of(tokenizer).unk))
+
+    def diagnose(
+        self, step: int, rows: Sequence[Mapping[str, float]], figures: Mapping[str, float]
+    ) -> Diagnosis | None:
+        """Log where the training lies after ``step`` steps; None if its objective has no loss at [MASK].
+
+        For ``rows`` and ``figures`` see :class:`Run`.
+        """
+        if "gap" not in figures:  # then nothing has counted the training tokens, which all processes do together
+            return None
+        params = self._params
+        in_phase1 = min(step, params.steps.phase1)
+        positions = in_phase1 * self._lengths["phase1"] + (step - in_phase1) * self._lengths["phase2"]
+        run = Run(
+            settings=self._settings,
+            tokens=params.train_batch_size * positions,
+            figures=figures,
+            step=step,
+            warmup_steps=params.warmup_steps,
+            rows=rows,
+            corpus=self._corpus,
+            masking=params.masking,
+            goes_on=params.init_from != NO_MODEL,
+        )
+        found = diagnose(run, self._atlas)
+        if found is not None:
+            log.log(logging.WARNING if found.cause else logging.INFO, "is this normal? %s", found.sentence)
+        return found
+
+
 def diagnose(run: Run, atlas: pd.DataFrame) -> Diagnosis | None:
     """Say where a training lies; None if its objective has no loss at [MASK].
 
@@ -205,7 +261,7 @@ def diagnose(run: Run, atlas: pd.DataFrame) -> Diagnosis | None:
     if not math.isfinite(run.figures.get("gap", math.nan)):
         return None
     place = place_of(run.gap)
-    expected = None if run.goes_on else expected_gap(run.recipe, run.tokens, atlas)
+    expected = None if run.goes_on else expected_gap(run.settings, run.tokens, atlas)
     pace = None
     if expected is not None:
         low, high = expected[0] - BAND, expected[1] + BAND
@@ -238,7 +294,7 @@ def place_of(gap: float) -> str:
     return "before" if gap < COUNTING else "plateau" if gap < LEAVING else "leaving" if gap < LEFT else "beyond"
 
 
-def expected_gap(recipe: RunSettings, tokens: float, atlas: pd.DataFrame) -> tuple[float, float] | None:
+def expected_gap(settings: RunSettings, tokens: float, atlas: pd.DataFrame) -> tuple[float, float] | None:
     """Return the least and the largest gap of comparable trainings after as many tokens; None without any.
 
     Comparable are those of the same objective and a similar size, vocabulary and mask rate; if some of these have the
@@ -246,12 +302,12 @@ def expected_gap(recipe: RunSettings, tokens: float, atlas: pd.DataFrame) -> tup
     """
     near = (
         atlas["fault"].isna()
-        & (atlas["objective"] == recipe.objective)
-        & _within(atlas["num_hidden_layers"] * atlas["hidden_size"] ** 2, _size(recipe), SIZE_FACTOR)
-        & _within(atlas["vocab_size"], recipe.vocab_size, VOCABULARY_FACTOR)
-        & _within(atlas["mask_prob"], recipe.mask_prob, MASK_FACTOR)
+        & (atlas["objective"] == settings.objective)
+        & _within(atlas["num_hidden_layers"] * atlas["hidden_size"] ** 2, _size(settings), SIZE_FACTOR)
+        & _within(atlas["vocab_size"], settings.vocab_size, VOCABULARY_FACTOR)
+        & _within(atlas["mask_prob"], settings.mask_prob, MASK_FACTOR)
     )
-    same = near & (atlas[["architecture", "optimizer", "position_init"]] == _named(recipe)).all(axis=1)
+    same = near & (atlas[["architecture", "optimizer", "position_init"]] == _named(settings)).all(axis=1)
     for rows in (atlas[same], atlas[near]):
         gaps = [gap for _, curve in rows.groupby("curve") if (gap := _gap_at(curve, tokens)) is not None]
         if gaps:
@@ -259,12 +315,12 @@ def expected_gap(recipe: RunSettings, tokens: float, atlas: pd.DataFrame) -> tup
     return None
 
 
-def _size(recipe: RunSettings) -> int:
-    return recipe.num_hidden_layers * recipe.hidden_size**2
+def _size(settings: RunSettings) -> int:
+    return settings.num_hidden_layers * settings.hidden_size**2
 
 
-def _named(recipe: RunSettings) -> pd.Series:
-    return pd.Series({name: getattr(recipe, name) for name in ("architecture", "optimizer", "position_init")})
+def _named(settings: RunSettings) -> pd.Series:
+    return pd.Series({name: getattr(settings, name) for name in ("architecture", "optimizer", "position_init")})
 
 
 def _within(values: pd.Series, value: float, factor: float) -> pd.Series:
@@ -272,9 +328,10 @@ def _within(values: pd.Series, value: float, factor: float) -> pd.Series:
 
 
 def _gap_at(curve: pd.DataFrame, tokens: float) -> float | None:
-    """The gap of one training after so many tokens, linear in their logarithm; None far from its measurements.
+    """Return the gap of one training after ``tokens``, linear in their logarithm; None far from its measurements.
 
-    After the last one it is taken to stay as it is, which calls nobody behind wrongly; before the first one it would.
+    After its last measurement the gap is taken to stay the same: too small, so that no training is wrongly called
+    behind. Before its first measurement that would be too large.
     """
     curve = curve.sort_values("tokens_m")
     measured = curve["tokens_m"].to_numpy() * 1e6
@@ -298,7 +355,7 @@ def _repeated_text(run: Run, atlas: pd.DataFrame) -> str | None:
         return None
     if run.corpus.repeated >= REPEATED:
         return f"{100 * run.corpus.repeated:.0f} % of the training sentences are equal to an earlier one"
-    known = atlas[_within(atlas["vocab_size"], run.recipe.vocab_size, 2)]["unigram_loss"]
+    known = atlas[_within(atlas["vocab_size"], run.settings.vocab_size, 2)]["unigram_loss"]
     if run.corpus.entropy < known.min() - ENTROPY:
         return f"the words of the training text have an entropy of {run.corpus.entropy:.1f} nats, not {known.min():.1f}"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,22 @@ TOP = 3
 PROBABILITY_DIGITS = 4
 
 
+class MaskedWord(NamedTuple):
+    """A masked word.
+
+    Attributes:
+        batch: its example alone.
+        position: of the [MASK] in the batch.
+        label: its id.
+        about: ``text`` with the [MASK] in it, and ``answer``, the word.
+    """
+
+    batch: PretrainingBatch
+    position: int
+    label: int
+    about: dict[str, str]
+
+
 class FillMaskSamples:
     """A frequent, a middling and a rare masked word of a phase's validation examples, which a person can judge.
 
@@ -42,7 +58,7 @@ class FillMaskSamples:
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer, num_common: int = COMMON) -> None:
         self.tokenizer, self.kind = tokenizer, kind_of(tokenizer)
         self.special = read_templates(tokenizer).special_ids
-        found: list[tuple[PretrainingBatch, int, int, dict[str, str]]] = []
+        found: list[MaskedWord] = []
         counts: Counter[int] = Counter()
         for example in range(min(SEARCHED, len(examples))):
             batch = examples.batch(np.array([example]))
@@ -52,14 +68,11 @@ class FillMaskSamples:
             for position, label in zip(batch.predicted.tolist(), labels, strict=True):
                 text = self._text(batch, position, label)
                 if text:
-                    about = {"text": text, "answer": self._word(label)}
-                    found.append((batch, position, label, about))
+                    found.append(MaskedWord(batch, position, label, {"text": text, "answer": self._word(label)}))
         common = {token for token, _ in counts.most_common(num_common)}
-        content = [
-            sample for sample in found if sample[2] not in common and len(sample[3]["answer"]) >= LETTERS
-        ] or found
-        content.sort(key=lambda sample: -counts[sample[2]])  # equals stay in the order of the examples
-        self._samples = [(batch, position, about) for batch, position, _, about in _spread_out(content)]
+        content = [word for word in found if word.label not in common and len(word.about["answer"]) >= LETTERS] or found
+        content.sort(key=lambda word: -counts[word.label])  # equals stay in the order of the examples
+        self._samples = list(_spread_out(content))
 
     @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
     def fill(self, objective: PretrainingObjective[Any], step: int, distributed: Distributed) -> list[dict[str, Any]]:
@@ -72,21 +85,19 @@ class FillMaskSamples:
         training, device = objective.training, distributed.device
         objective.eval()
         answers = []
-        for batch, position, sample in self._samples:
+        for batch, position, _, about in self._samples:
             ids, segments, cu_seqlens = (
                 torch.from_numpy(array).to(device) for array in (batch.ids, batch.segments, batch.cu_seqlens)
             )
             predicted = torch.tensor([position], device=device)
             with distributed.autocast():
-                logits = objective.token_logits(
-                    ids, segments, cu_seqlens, predicted, batch.max_seqlen
-                )  # [1, vocab_size]
+                logits = objective.token_logits(ids, segments, cu_seqlens, predicted, batch.max_seqlen)
             likely = logits[0].float().softmax(-1).topk(TOP)
             candidates = [
                 [self.tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
                 for token, probability in zip(likely.indices.tolist(), likely.values.tolist(), strict=True)
             ]
-            answers.append({"step": step, **sample, "candidates": [candidates]})
+            answers.append({"step": step, **about, "candidates": [candidates]})
         objective.train(training)
         reshard(objective)
         return answers
@@ -116,7 +127,7 @@ class FillMaskSamples:
         return f"{before} {self.kind.mask} {after}".strip()
 
     def _is_whole(self, tokens: list[str], position: int, label: int) -> bool:
-        """Tell whether the masked token is a word by itself."""
+        """Return whether the masked token is a word by itself."""
         word, before, after = self._word(label), tokens[position - 1], tokens[position + 1 : position + 2]
         inside = self.kind.continues_word(str(self.tokenizer.id_to_token(label)))
         inside = inside or any(map(self.kind.continues_word, after))
@@ -124,14 +135,14 @@ class FillMaskSamples:
         return word.isalpha() and not inside and not joined
 
 
-def _spread_out(found: list[tuple[PretrainingBatch, int, int, dict[str, str]]]) -> Iterator[Any]:
+def _spread_out(found: list[MaskedWord]) -> Iterator[MaskedWord]:
     """Yield the middle one of each of ``SHOWN`` equal parts, each from a different example."""
     taken: set[int] = set()
     for part in range(SHOWN):
         first, end = part * len(found) // SHOWN, (part + 1) * len(found) // SHOWN
         middle = (first + end) // 2
-        for sample in [*found[middle:end], *found[first:middle]]:
-            if id(sample[0]) not in taken:
-                taken.add(id(sample[0]))
-                yield sample
+        for word in [*found[middle:end], *found[first:middle]]:
+            if id(word.batch) not in taken:
+                taken.add(id(word.batch))
+                yield word
                 break

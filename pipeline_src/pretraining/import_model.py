@@ -112,7 +112,7 @@ def read_variables(prefix: Path) -> dict[str, np.ndarray]:
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         return {name: reader.get_tensor(name) for name in model_names(reader.get_variable_to_shape_map())}
-    except Exception as error:  # tensorflow raises errors of its own, and plain ones
+    except Exception as error:  # TensorFlow's own errors, and built-in ones
         raise PipelineError(
             "not a readable checkpoint", str(error).partition("\n")[0], where=prefix, hint="fetch it again"
         ) from None
@@ -234,7 +234,7 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
         how = type(foreign.model).__name__
         save_foreign(output, foreign)
     if (folder / CARD).exists():
-        shutil.copyfile(folder / CARD, output / CARD)  # what its makers say of it
+        shutil.copyfile(folder / CARD, output / CARD)  # that of its authors
     else:
         count = sum(tensor.numel() for tensor in kept.values())
         with atomic_file(output / CARD) as file:

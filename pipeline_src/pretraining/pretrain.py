@@ -1,17 +1,15 @@
 """Stages ``pretrain_phase1`` and ``pretrain_phase2``: train one encoder on text, in two phases (paper, appendix A.2).
 
-:func:`fit` is a phase from its inputs to its outputs; the functions that it calls follow in the same order. What is
-learned is decided by the objective (``objectives/``): masked words and next sentences in the paper.
+:func:`fit` is a phase from its inputs to its outputs; the functions that it calls follow in the same order. The
+objective (``objectives/``) decides what is learned: masked words and next sentences in the paper.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +46,11 @@ from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import check_fits, load_config, load_weights, model_files, read_tensors, save_model
 from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources, write_card
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples, TensorBatch, open_examples, shown_examples
-from pipeline_src.pretraining.diagnosis import CorpusFacts, Diagnosis, Run, RunSettings, diagnose, read_atlas
+from pipeline_src.pretraining.diagnosis import Diagnoser, RunSettings
 from pipeline_src.pretraining.tracking import Tracker
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.extend import EXTENDED
-from pipeline_src.tokenizer.load import kind_of, load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.checkpoint import (
     KEPT,
     Checkpoints,
@@ -212,12 +210,12 @@ def fit(
         examples = open_examples(
             phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
         )
-    store = examples.store
-    plan = read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
-    length, has_shares = plan[phase.name]["length"], "sources" in plan[phase.name]
+    manifest = read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
+    lengths = {name: manifest[name]["length"] for name in PHASES}
     validation = ValidationSet(
-        phase.name, tokenizer, params.objective, store, distributed, by_source=phase.goes_on or has_shares
-    )
+        phase.name, tokenizer, params.objective, examples.store, distributed,
+        by_source=phase.goes_on or "sources" in manifest[phase.name],
+    )  # fmt: skip
 
     # Build
     objective = build_objective(phase, tokenizer, examples.pairs, distributed)
@@ -240,11 +238,11 @@ def fit(
         checkpoint.compute if checkpoint else None,
         precision=distributed.precision,
         parameters=num_parameters,
-        tokens_per_batch=params.train_batch_size * length,
+        tokens_per_batch=params.train_batch_size * lengths[phase.name],
         processes=distributed.world_size,
     )
     if device.type == "cuda":
-        flops_left = (last - state.step) * max_flops_per_step(phase, objective, length)
+        flops_left = (last - state.step) * max_flops_per_step(phase, objective, lengths[phase.name])
         if choose_compile(phase.machine.compile, flops_left, compute.peak.flops * distributed.world_size):
             compile_parts(objective)
 
@@ -274,34 +272,8 @@ def fit(
         clip=params.max_grad_norm,
     )
     tracker = Tracker(TRACKED / phase.name, loop.step) if is_main else None
-
+    diagnoser = Diagnoser(settings_of(phase, objective.config), params, lengths, validation) if is_main else None
     columns = [*objective.validation_columns, *validation.by_source]
-
-    @cache
-    def corpus_facts() -> CorpusFacts:
-        return CorpusFacts.of(store, validation.train_counts, tokenizer.token_to_id(kind_of(tokenizer).unk))
-
-    def diagnosis(figures: Mapping[str, float]) -> Diagnosis | None:
-        """Say in the log where the training lies; None on all but the main process, or without a loss at [MASK]."""
-        if not is_main or "gap" not in figures:
-            return None
-        before = min(loop.step, params.steps.phase1)
-        positions = before * plan["phase1"]["length"] + (loop.step - before) * plan["phase2"]["length"]
-        run = Run(
-            recipe=recipe_of(phase, objective.config),
-            tokens=params.train_batch_size * positions,
-            figures=figures,
-            step=loop.step,
-            warmup_steps=params.warmup_steps,
-            rows=loop.rows,
-            corpus=corpus_facts(),  # all processes have counted the tokens together when they measured
-            masking=params.masking,
-            goes_on=phase.goes_on,
-        )
-        found = diagnose(run, read_atlas())
-        if found is not None:
-            log.log(logging.WARNING if found.cause else logging.INFO, "is this normal? %s", found.sentence)
-        return found
 
     def validation_row(figures: Mapping[str, float]) -> dict[str, float]:
         return {f"validation_{name}": figures[name] for name in columns if name in figures}
@@ -324,7 +296,8 @@ def fit(
                 figures: dict[str, float] = {}
                 if validates:
                     figures = validation.measure(objective)
-                    diagnosis(figures)
+                    if diagnoser is not None:
+                        diagnoser.diagnose(step, loop.rows, figures)
                     loop.samples += validation.fill_mask_samples.fill(objective, step, distributed)
                 if logs and tracker is not None:
                     loop.rows[-1] |= validation_row(figures)
@@ -346,7 +319,7 @@ def fit(
 
     # Validate
     figures = validation.measure(objective)
-    found = diagnosis(figures)
+    diagnosis = diagnoser.diagnose(last, loop.rows, figures) if diagnoser is not None else None
     samples = loop.samples + validation.fill_mask_samples.fill(objective, last, distributed)
 
     # Save
@@ -382,8 +355,8 @@ def fit(
                 "files": files,
             },
         }
-        if found is not None:
-            results["diagnosis"] = found.as_dict()
+        if diagnosis is not None:
+            results["diagnosis"] = diagnosis.as_dict()
         if validation.by_source:
             measured = [*loop.rows, *([{"step": last, **validation_row(figures)}] if last > first else [])]
             results["going_on" if phase.goes_on else "by_source"] = by_source(measured, validation.by_source)
@@ -498,8 +471,8 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     }
 
 
-def recipe_of(phase: Phase, config: BertConfig) -> RunSettings:
-    """Return what the atlas of measured trainings tells trainings apart by."""
+def settings_of(phase: Phase, config: BertConfig) -> RunSettings:
+    """Return the settings by which a training is compared with measured ones."""
     return RunSettings(
         architecture=phase.model.architecture,
         objective=phase.pretrain.objective,
@@ -567,20 +540,20 @@ def fill_from_start_model(module: nn.Module) -> None:
     config = load_config(START_MODEL)
     tensors, old = read_tensors(START_MODEL, config.names), config.vocab_size
     extended = read_json(VOCABULARY / EXTENDED, dict) if (VOCABULARY / EXTENDED).exists() else {}
-    drawn = set()
+    sampled = set()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             tensor = tensors.get(name)
             if tensor is None:
-                drawn.add(name.rpartition(".")[0])
+                sampled.add(name.rpartition(".")[0])
             elif name in OF_ENTRIES:
                 parameter[:old] = check_fits(name, tensor, torch.Size((old, *parameter.shape[1:])), START_MODEL)
                 for entry, subwords in extended.items():
                     parameter[int(entry)] = tensor[subwords].mean(dim=0)
             else:
                 parameter.copy_(check_fits(name, tensor, parameter.shape, START_MODEL))
-    if drawn:
-        log.info("random weights, since the start model has none: %s", ", ".join(sorted(drawn)))
+    if sampled:
+        log.info("random weights, since the start model has none: %s", ", ".join(sorted(sampled)))
 
 
 def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any], length: int) -> float:

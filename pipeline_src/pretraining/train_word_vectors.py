@@ -26,22 +26,22 @@ def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
     """Read ``data/tokens`` and ``data/vocabulary``, write ``models/word_vectors``.
 
     Raises:
-        PipelineError: the tokens are damaged, or the tokenizer is.
+        PipelineError: the tokens or the tokenizer are damaged.
     """
-    entries = load_tokenizer(VOCABULARY).get_vocab_size()
+    vocab_size = load_tokenizer(VOCABULARY).get_vocab_size()
     store = TokenStore(TOKENS, "train")
-    store.counts(entries)  # no id is beyond them
-    vectors = learn_vectors(store, entries, word_vectors, seed)
-    log.info("%d of %d entries have a vector", np.count_nonzero(vectors.any(axis=1)), entries)
+    store.counts(vocab_size)  # refuses an id outside the vocabulary
+    vectors = learn_vectors(store, vocab_size, word_vectors, seed)
+    log.info("%d of %d entries have a vector", np.count_nonzero(vectors.any(axis=1)), vocab_size)
     with atomic_directory(WORD_VECTORS) as folder:
         save_vectors(folder, vectors, VOCABULARY)
 
 
 class Sentences:
-    """Sentences of a store as lists of words, its ids as decimal numbers; can be read again and again."""
+    """Sentences of a store as lists of words, its ids as decimal numbers; can be read several times."""
 
-    def __init__(self, store: TokenStore, entries: int) -> None:
-        self._store, self._words = store, [str(number) for number in range(entries)]
+    def __init__(self, store: TokenStore, vocab_size: int) -> None:
+        self._store, self._words = store, [str(number) for number in range(vocab_size)]
 
     def __iter__(self) -> Iterator[list[str]]:
         ids, bounds, words = self._store.ids, self._store.sentences, self._words
@@ -49,13 +49,10 @@ class Sentences:
             yield [words[number] for number in ids[first:end].tolist()]
 
 
-def learn_vectors(store: TokenStore, entries: int, params: WordVectorsParams, seed: int) -> np.ndarray:
-    """The vectors of all entries, float32 [entries, width]; 0 for those that the text does not hold, such as marks.
-
-    One worker alone: with more, gensim's bits depend on which is faster.
-    """
+def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams, seed: int) -> np.ndarray:
+    """Return the vectors, float32 [vocab_size, width]; those of tokens that are not in the text are 0."""
     model = Word2Vec(
-        Sentences(store, entries),
+        Sentences(store, vocab_size),
         vector_size=params.width,
         sg=SKIP_GRAM[params.method],
         window=params.window,
@@ -63,20 +60,20 @@ def learn_vectors(store: TokenStore, entries: int, params: WordVectorsParams, se
         sample=params.sample,
         epochs=params.epochs,
         min_count=1,  # the vocabulary has left out what is rare
-        workers=1,
+        workers=1,  # with more, the bits depend on which is faster
         seed=derive_seed(seed, "word_vectors") >> 33,  # 31 bits
     )
-    vectors = np.zeros((entries, params.width), np.float32)
+    vectors = np.zeros((vocab_size, params.width), np.float32)
     vectors[[int(word) for word in model.wv.index_to_key]] = model.wv.vectors
     return vectors
 
 
 def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
     """Write a model folder of the architecture ``word_vectors`` into an empty folder; the tokenizer's files too."""
-    entries, width = vectors.shape
+    vocab_size, width = vectors.shape
     config = {
         "model_type": "word-vectors",
-        "vocab_size": entries,
+        "vocab_size": vocab_size,
         "hidden_size": width,
         "num_hidden_layers": 1,  # the mean over a sequence
         "num_attention_heads": 1,

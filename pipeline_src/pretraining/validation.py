@@ -141,7 +141,7 @@ def shared_batches(
 ) -> Iterator[tuple[PretrainingBatch, bool]]:
     """Yield this process's batches, each with a flag that it counts.
 
-    All processes take equally many; the last one of some is a repetition that does not count.
+    All processes take the same number of batches, so some repeat one at their end, which does not count.
     """
     max_seqlen = examples.lengths().max(keepdims=True)
     most = int(examples.corruption.num_predictions(max_seqlen)[0])

@@ -128,11 +128,11 @@ def _sources(table: Headline) -> list[str]:
 def _cost(results: Results) -> list[str]:
     logs = cost.measured(results)
     phases = [
-        f"{cost.phase_of(log)} phase {plain(log['seconds'], 'duration')}"
+        f"{plain(log['seconds'], 'duration')} in {cost.phase_of(log).replace('phase', 'phase ')}"
         + (f", MFU {plain(log['mfu'], 'percent')}" if cost.on_gpu(log) else "")
         for log in logs
     ]
-    return [f"Pretraining took: {'; '.join(phases)}."] if phases else []
+    return [f"Pretraining took {'; '.join(phases)}."] if phases else []
 
 
 # columns of the tables for `dvc plots`

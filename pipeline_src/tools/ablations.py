@@ -70,9 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="run only these experiments")
     parser.add_argument("--preset", help="first put this study in place of params.yaml (with --print: only suppose it)")
     parser.add_argument("--jobs", "-j", type=int, default=2, help="experiments at once (default: 2)")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--print", action="store_true", help="print the commands, and change nothing")
-    what.add_argument("--queue", action="store_true", help="queue the experiments, and start none")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--print", action="store_true", help="print the commands, and change nothing")
+    action.add_argument("--queue", action="store_true", help="queue the experiments, and start none")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -296,11 +296,11 @@ def _step(share: float, study: Study) -> int:
 
 
 def _model_at(share: float, study: Study) -> str:
-    """Folder of the model that a step left; the finished model's after the last step."""
-    step, short = _step(share, study), study.pretrain.steps.phase1
-    if step == short + study.pretrain.steps.phase2:
+    """Return the folder of the model kept after a share of the steps; after all of them it is the finished one's."""
+    step, phase1 = _step(share, study), study.pretrain.steps.phase1
+    if step == phase1 + study.pretrain.steps.phase2:
         return "models/pretrained/phase2"
-    return f"models/pretrained/{'phase1' if step <= short else 'phase2'}/steps/{step}"
+    return f"models/pretrained/{'phase1' if step <= phase1 else 'phase2'}/steps/{step}"
 
 
 RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {  # values relative to the study's own, by name

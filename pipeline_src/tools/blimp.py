@@ -18,7 +18,7 @@ from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.tools.open_model import DEFAULT
 
 NAME = "blimp"
-FETCHED = Path("data") / NAME  # where the study has not downloaded it
+FETCHED = Path("data") / NAME  # if the study has not downloaded it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the pairs chosen (default 1)")
     parser.add_argument(
         "--precision", choices=["float32", "bfloat16"], default="float32",
-        help="of matmuls (default float32); bfloat16 takes two thirds of the time and decides a few close pairs anew",
+        help="of matmuls (default float32); bfloat16 takes a third less time and may judge close pairs differently",
     )  # fmt: skip
     parser.add_argument("--output", type=Path, help="JSON file of the figures")
 

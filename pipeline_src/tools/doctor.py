@@ -84,9 +84,9 @@ def main(arguments: argparse.Namespace) -> int:
 def examine() -> list[Finding]:
     """Run every check; none leaves a file behind."""
     parameters, study = read_study()
-    plain: tuple[Callable[[], Finding], ...] = (python, engines, packages, torch, folder, links, git, remote, slurm)
+    always: tuple[Callable[[], Finding], ...] = (python, engines, packages, torch, folder, links, git, remote, slurm)
     by_study: tuple[Callable[[Any], Finding], ...] = (local_sources, start_model, disk, memory, cores, gpus)
-    return [parameters, *(check() for check in plain), *(check(study) for check in by_study)]
+    return [parameters, *(check() for check in always), *(check(study) for check in by_study)]
 
 
 def in_words(findings: Sequence[Finding]) -> list[str]:
@@ -392,8 +392,7 @@ def memory(study: Any | None) -> Finding:
     wanted = LIBRARIES + TRAINING * encoder_parameters(study) if study else 0
     found = f"{_gb(there)}" + (f"; the study needs about {_gb(wanted)}" if study else "")
     if there < wanted:
-        hint = "set activation_checkpointing: true and fewer microbatch_tokens in machine.yaml, or train on a "
-        "larger machine"
+        hint = "set activation_checkpointing: true and fewer microbatch_tokens in machine.yaml, or use a larger machine"
         return Finding("memory", WARNING, found, hint)
     return Finding("memory", OK, found)
 

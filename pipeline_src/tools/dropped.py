@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
@@ -93,7 +93,7 @@ def described(label: str, row: Row, characters: int | None) -> str:
     return "\n".join(lines)
 
 
-def _why(row: dict[str, Any]) -> str:
+def _why(row: Row) -> str:
     value = row.get("value")
     if value is None:
         return ""

@@ -16,7 +16,7 @@ PER_FILE = 1 << 16  # examples; 128 MB of TFRecord at 128 tokens
 
 
 class Exporter(NamedTuple):
-    """What writes a format: ``MODULE:FUNCTION``, imported when it is needed, and its options with their defaults."""
+    """The function that writes a format, ``MODULE:FUNCTION``, imported when needed, and its options' defaults."""
 
     function: str
     options: dict[str, Any]

@@ -28,7 +28,10 @@ from pipeline_src.config.study import load_study
 from pipeline_src.pretraining.data import PretrainingExamples, open_examples
 from pipeline_src.tokenizer.load import load_tokenizer
 
-_MASK_DELTA = 0xA282EAD8
+_MASK_DELTA = 0xA282EAD8  # of the checksums in TFRecord
+AT_ONCE = 1 << 10  # examples in memory
+EXPORTED = ("mlm",)  # objectives whose examples these fields can hold
+Fields = dict[str, np.ndarray]
 
 
 def write_record(file: IO[bytes], data: bytes) -> None:
@@ -92,12 +95,6 @@ def _example_class() -> Any:
 
 
 _Example = _example_class()
-
-
-PER_FILE = 1 << 16  # examples; 128 MB of TFRecord at 128 tokens
-AT_ONCE = 1 << 10  # examples in memory
-EXPORTED = ("mlm",)  # objectives whose examples these fields can hold
-Fields = dict[str, np.ndarray]
 
 
 def export_examples(output: Path, kind: str, phase: str, split: str, per_file: int) -> None:

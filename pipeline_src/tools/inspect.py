@@ -25,6 +25,7 @@ from pipeline_src.interpretation.model import (
 )
 from pipeline_src.report.interpretation import FILES, most_attended, render_interpretation
 from pipeline_src.tools.open_model import DEFAULT
+from pipeline_src.tools.texts import read_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,13 +41,13 @@ def main(arguments: argparse.Namespace) -> None:
         PipelineError: no model, or no study.
     """
     study = load_study()
-    looked = InterpretationContext(
+    context = InterpretationContext(
         study.seed, study.interpretation, tuple(study.corpus.sources), study.corpus.validation, study.tasks,
         arguments.model, study.model.position_init,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "interpretation"
-        write_measures(looked, folder)
+        write_measures(context, folder)
         parts = {name: read_json(folder / f"{name}.json") for name in FILES}
     with atomic_file(arguments.output) as file:
         file.write(render_interpretation(parts))
@@ -108,18 +109,15 @@ def neighbours(arguments: argparse.Namespace) -> None:
         PipelineError: no model, no readable file, no such layer, or fewer than two lines have the word.
     """
     model = StudiedModel.open(arguments.model)
-    try:
-        lines = arguments.file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        hint = "give a file in UTF-8"
-        raise PipelineError("texts cannot be read", error, where=arguments.file, hint=hint) from None
+    lines = list(read_lines(arguments.file))
     if arguments.top < 1:
         raise PipelineError("no neighbours asked for", arguments.top, where="--top", hint="give 1 or more")
     sentences, word = [Sentence(words_of(line), line) for line in lines], arguments.word.lower()
     kept = [each for each in sentences if word in map(str.lower, each.words)]
     if len(kept) < 2:
-        what = "fewer than two lines have the word"
-        raise PipelineError(what, arguments.word, where=arguments.file, hint="give more text")
+        raise PipelineError(
+            "fewer than two lines have the word", arguments.word, where=arguments.file, hint="give more text"
+        )
     words = word_vectors(model, kept)
     layers = len(words.vectors) - 1
     layer = layers if arguments.layer is None else arguments.layer

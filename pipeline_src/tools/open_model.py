@@ -35,21 +35,21 @@ class Opened(Generic[Model]):
     device: torch.device
 
     @cached_property
-    def frame(self) -> Template:
-        """Template of special tokens around a text."""
+    def template(self) -> Template:
+        """The special tokens around a text."""
         return read_templates(self.tokenizer).single
 
     @property
     def max_seqlen(self) -> int:
         """Number of tokens that fit, without the special tokens."""
-        return self.config.longest_input - self.frame.size
+        return self.config.longest_input - self.template.size
 
     def pack(self, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
         """Add special tokens to texts given as ids; return input_ids [T], token_type_ids [T], cu_seqlens [B + 1]."""
         lengths = np.array([len(text) for text in texts], np.int64)
         flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
-        ids, token_type_ids = map(torch.from_numpy, self.frame.apply_batch(flat, lengths[:, None]))
-        cu_seqlens = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + self.frame.size)]))
+        ids, token_type_ids = map(torch.from_numpy, self.template.apply_batch(flat, lengths[:, None]))
+        cu_seqlens = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + self.template.size)]))
         return ids.to(self.device), token_type_ids.to(self.device), cu_seqlens.to(self.device)
 
 

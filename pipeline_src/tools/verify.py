@@ -65,7 +65,7 @@ NOT_MACHINE = ("torch", "processes", "device", "mixed")  # of an environment: no
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a model is, one of HONEST, SWAPPED, CUT and ALTERED, and why."""
+    """``kind`` is HONEST, SWAPPED, CUT or ALTERED."""
 
     kind: str
     why: str

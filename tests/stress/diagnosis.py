@@ -199,8 +199,8 @@ def judge_recorded() -> tuple[int, int]:
         others = atlas[atlas["curve"] != name]
         called = {True: 0, False: 0}  # faulty or not -> rows
         for row in curve.to_dict("records"):
-            recipe = RunSettings(**{each.name: row[each.name] for each in fields(RunSettings)})
-            found = diagnose(Run(recipe, row["tokens_m"] * 1e6, {"gap": row["gap"]}), others)
+            settings = RunSettings(**{each.name: row[each.name] for each in fields(RunSettings)})
+            found = diagnose(Run(settings, row["tokens_m"] * 1e6, {"gap": row["gap"]}), others)
             faulty = isinstance(row["fault"], str)
             if found is not None and (found.cause or found.pace == "behind"):
                 print(f"{'  ' if faulty else '! '}{name}: {found.sentence}")

@@ -1,20 +1,33 @@
-"""Files that exist whole or not at all."""
+"""Files that are written completely or not at all, and JSON that is read as it was written or refused."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import random
 import stat
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline_src.__main__ import mistake
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, atomic_file, hash_file, misfit, read_json, write_json
+from pipeline_src.common.files import (
+    atomic_directory,
+    atomic_file,
+    hash_file,
+    misfit,
+    read_json,
+    read_json_lines,
+    write_json,
+)
 from pipeline_src.tools.preset import preset_text
 from tests.stress.fuzz import mutated
 
@@ -84,6 +97,23 @@ def test_unreadable_json_says_what_to_do(tmp_path):
     (tmp_path / "cut.json").write_text('{"a": ')
     with pytest.raises(PipelineError, match="not a JSON file.*\n.*\n.*hint"):
         read_json(tmp_path / "cut.json")
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text())))
+def test_json_lines_are_read_as_they_were_written(rows):
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "rows.jsonl")
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8", "surrogatepass")
+        assert list(read_json_lines(path, {str: str}, "not a row", "make it again")) == rows
+
+
+@pytest.mark.parametrize("line", [b"", b"[", b"[" * 100_000, b'{"a": 1}', b"\xff"])
+def test_the_first_wrong_json_line_is_named(tmp_path, line):
+    (tmp_path / "rows.jsonl").write_bytes(b'{"a": "x"}\n' + line + b"\n{}\n")
+    rows = read_json_lines(tmp_path / "rows.jsonl", {"a": str}, "not a row", "make it again")
+    assert next(rows) == {"a": "x"}
+    with pytest.raises(PipelineError, match=r"not a row: [\s\S]*rows\.jsonl:2[\s\S]*make it again"):
+        next(rows)
 
 
 def test_an_error_crosses_processes_unchanged():

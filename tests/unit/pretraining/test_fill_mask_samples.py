@@ -85,7 +85,7 @@ def test_candidates_are_the_models_own_at_that_place(validation, objective):
     examples, _, tokenizer = validation
     masks = FillMaskSamples(examples, tokenizer)
     objective.train()
-    (block, *_), (batch, place, _) = masks.fill(objective, 1, single_process()), masks._samples[0]
+    (block, *_), (batch, place, label, _) = masks.fill(objective, 1, single_process()), masks._samples[0]
     assert objective.training
     objective.eval()
     ids = torch.from_numpy(batch.ids)
@@ -94,7 +94,7 @@ def test_candidates_are_the_models_own_at_that_place(validation, objective):
         shares = objective.model.cls["predictions"](hidden[place]).softmax(-1)
     token, probability = block["candidates"][0][0]
     assert token == PIECES[int(shares.argmax())] and probability == pytest.approx(float(shares.max()), abs=1e-4)
-    assert PIECES[batch.labels[batch.predicted.tolist().index(place)]] == block["answer"]
+    assert label == batch.labels[batch.predicted.tolist().index(place)] and PIECES[label] == block["answer"]
 
 
 def test_left_to_right_masks_nothing(validation, objective):

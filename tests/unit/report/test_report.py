@@ -322,6 +322,7 @@ def test_logs_of_another_run_are_left_out(results):
         write_json(results.parent / "logs" / "pretrain" / f"{phase}.cost.json", {"flops": flops, **took})
     found = cost.measured(read_results())
     assert [cost.phase_of(log) for log in found] == ["phase1"]
+    assert "Pretraining took 1:02:33 in phase 1" in report.render_markdown(read_results())
     page = page_of(results)
     assert "1:02:33" in page and "Throughput</text>" not in page
     tracked = results.parent / "logs/dvclive/phase1/plots/metrics/tokens_per_second.tsv"
