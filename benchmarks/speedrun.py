@@ -174,6 +174,7 @@ TRICKS = {
         parts=(Part(0.3, batch=0.5), Part(0.7), Part(1.0, batch=2.0)),
     ),
     "batches of half": Trick("more steps", parts=(Part(1.0, batch=0.5),)),
+    "batches of a quarter": Trick("more steps still", parts=(Part(1.0, batch=0.25),)),
     "stable, then decay": Trick("the learning rate falls over the last fifth", schedule=stable),
     "averaged weights": Trick("the mean of the last fifth's weights, no decay", schedule=late, average=0.8),
     "zero outputs": Trick("what blocks add begins at zero", change=zero_outputs),
