@@ -28,7 +28,7 @@ def load_identifier() -> Identify:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         raise PipelineError(
-            "the filter `language` takes py3langid", "not installed", where="filters of corpus.sources in params.yaml",
+            "identifying languages takes py3langid", "not installed", where="filters of corpus.sources in params.yaml",
             hint="pip install py3langid, or remove `language` from the filters",
         ) from None  # fmt: skip
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
