@@ -17,7 +17,9 @@ from pipeline_src.common.paths import CODE
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import member_names
 from pipeline_src.common.yaml_files import CATALOGUE
+from pipeline_src.config.data import CorpusParams
 from pipeline_src.corpus.clean import CLEANERS
+from pipeline_src.corpus.language import check_language
 from pipeline_src.stages import STAGES
 
 
@@ -40,8 +42,14 @@ def modules() -> dict[str, str]:
     return found | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
 
 
-def run() -> None:
-    """Write ``code``. As for every stage, params.yaml was checked before."""
+def run(corpus: CorpusParams) -> None:
+    """Write ``code``. As for every stage, params.yaml was checked before.
+
+    Raises:
+        PipelineError: a filter of a source takes a library that is not installed, or a language that it does not know.
+    """
+    for name, source in corpus.sources.items():
+        check_language(source.filters, source.language, name)
     if said := untracked_entries():
         log.warning("%s", said)
     with atomic_directory(CODE) as written:

@@ -118,12 +118,24 @@ class FineWeb(Section):
     max_newlines_per_word: Rate = 0.3
 
 
+class Language(Section):
+    """Identification of the document's language by py3langid, an optional package.
+
+    Attributes:
+        min_probability: of the source's language; 0.65 as in FineWeb, by another library there.
+    """
+
+    partial: ClassVar[bool] = True
+
+    min_probability: float = Field(default=0.65, gt=0, le=1)
+
+
 class FiltersParams(Section):
     """Groups of rules, applied in this order; a document is dropped by the first rule that refuses it.
 
     Attributes:
-        gopher_quality, gopher_repetition, c4, fineweb: thresholds that differ from the published ones, ``{}`` for none;
-            a group that is left out is off.
+        gopher_quality, gopher_repetition, c4, fineweb, language: thresholds that differ from the published ones, ``{}``
+            for none; a group that is left out is off.
     """
 
     partial: ClassVar[bool] = True
@@ -132,6 +144,7 @@ class FiltersParams(Section):
     gopher_repetition: GopherRepetition | None = None
     c4: C4 | None = None
     fineweb: FineWeb | None = None
+    language: Language | None = None
 
     @field_validator("*", mode="before")
     @classmethod

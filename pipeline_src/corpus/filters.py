@@ -2,7 +2,8 @@
 
 Gopher's, C4's and FineWeb's rules, as `datatrove` (https://github.com/huggingface/datatrove) reads them: with the same
 words and sentences its verdicts are the same (``benchmarks/corpus_filters.py``). It takes spaCy's words, which separate
-punctuation; here a word has no white space in it. ``config/filters.py`` has the thresholds.
+punctuation; here a word has no white space in it. ``config/filters.py`` has the thresholds,
+``language.py`` identifies languages.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pipeline_src.config.filters import C4, FiltersParams, FineWeb, GopherQuality, GopherRepetition
+from pipeline_src.corpus.language import probability_of
 from pipeline_src.corpus.sentences import split_sentences
 
 # Unicode's Sentence_Terminal, as code points
@@ -70,6 +72,7 @@ def refusal(
     language: str,
     words: Callable[[str], Sequence[str]] = str.split,
     sentences: Callable[[str, str], Sequence[str]] = split_sentences,
+    probability: Callable[[str, str], float] = probability_of,
 ) -> Refusal | None:
     """Return the first rule that refuses a document, or None.
 
@@ -79,12 +82,16 @@ def refusal(
         language: see :func:`split_sentences`.
         words: splits the text into words.
         sentences: splits a line into sentences.
+        probability: of a language, and of a text being in it.
     """
     split = cache(lambda: words(text))
+    measures: Iterable[Measure]
     for group, limits in filters:
         if limits is None:
             continue
-        if group == "c4":
+        if group == "language":
+            measures = [("min_probability", probability(language, text))]
+        elif group == "c4":
             measures = c4(text, lambda line: len(sentences(line, language)), limits)
         else:
             measures = BY_WORDS[group](text, split, limits)

@@ -27,6 +27,7 @@ from pipeline_src.corpus.books.readers import RawDocument, count_others, find_bo
 from pipeline_src.corpus.documents import ENGLISH, Document, keep_words, read_origins, write_manifest, write_shard
 from pipeline_src.corpus.dropped import CHARACTERS, DroppedSample
 from pipeline_src.corpus.filters import Refusal, refusal
+from pipeline_src.corpus.language import check_language
 
 SHARD = 64_000_000  # characters of text, after which a new shard begins
 PART = 1_000  # words, from which a document ends at the next heading
@@ -85,6 +86,7 @@ def run(source: str, params: FilesParams) -> None:
     )
     origins = read_origins(files, params.parts)
     language = params.language or next((each["language"] for each in origins if "language" in each), ENGLISH)
+    check_language(params.filters, language, source)
     cleaned = map_in_order(partial(clean_document, params=params, language=language), raw)
     documents = books_filter.kept(track(cleaned, f"cleaning {source}", "book"))
     with atomic_directory(clean_text(source)) as folder:

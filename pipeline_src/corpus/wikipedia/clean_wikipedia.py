@@ -37,6 +37,7 @@ from pipeline_src.corpus.documents import (
 )
 from pipeline_src.corpus.dropped import DroppedSample
 from pipeline_src.corpus.filters import refusal
+from pipeline_src.corpus.language import check_language
 from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
 from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
@@ -88,6 +89,7 @@ def run(source: str, params: WikipediaParams) -> None:
     dumps = {name: find_dump(files / name) for name in sorted(params.parts or ("",))}
     parts = [DumpPart(name, dump, read_siteinfo(read_head(dump))) for name, dump in dumps.items()]
     siteinfo = parts[0].siteinfo
+    check_language(params.filters, params.language or siteinfo.language, source)
     ranges = [Range(part, *ends) for part in parts for ends in split_ranges(part.dump)]
     with atomic_directory(clean_text(source)) as folder:
         with _progress(source, ranges, folder):
