@@ -129,7 +129,6 @@ except Exception as error:
 
 @pytest.fixture(scope="module")
 def library() -> Identify:
-    pytest.importorskip("py3langid", reason="extra `languages` is not installed")
     return load_identifier()
 
 

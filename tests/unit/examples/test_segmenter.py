@@ -58,7 +58,6 @@ def test_a_segmenter_that_is_not_there_is_one_error() -> None:
 
 
 def test_words_of_jieba() -> None:
-    pytest.importorskip("jieba", reason="jieba is not installed")
     text = "我们喜欢自然语言处理。"
     tokenizer = Tokenizer(
         models.WordPiece({"[UNK]": 0} | {char: n + 1 for n, char in enumerate(text)}, unk_token="[UNK]")
