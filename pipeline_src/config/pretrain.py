@@ -72,6 +72,8 @@ class PretrainParams(Section):
         muon_learning_rate: peak for the matrices that ``muon`` updates; null means ``learning_rate``.
         warmup_steps: steps of linear warm-up; 10,000 in the paper. The decay begins after it, as in transformers;
             google-research/bert's begins at step 0 and so is lower by the fraction of steps in warm-up.
+        decay_steps: steps at the end in which the rate falls linearly to zero, constant before (warmup-stable-decay, Hu
+            et al. 2024); null for all steps after the warm-up, as in the paper.
         betas: decay rates of the optimizer's two moments; 0.9 and 0.999 in the paper.
         max_grad_norm: gradients are clipped to this global norm; 1.0 in google-research/bert (optimization.py). Null
             clips none.
@@ -96,6 +98,7 @@ class PretrainParams(Section):
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
     muon_learning_rate: float | None = Field(default=None, gt=0, le=1)
     warmup_steps: int = Field(default=10_000, ge=0, le=1_000_000_000)
+    decay_steps: int | None = Field(default=None, ge=1, le=1_000_000_000)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     adam_epsilon: float = Field(default=1e-6, gt=0, le=1)
     max_grad_norm: float | None = Field(default=1.0, gt=0)

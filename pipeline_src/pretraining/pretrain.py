@@ -258,7 +258,7 @@ def fit(
     loop: Loop[TensorBatch] = Loop(
         objective,
         optimizer,
-        linear_schedule(params.learning_rate, params.warmup_steps, phase.total),
+        linear_schedule(params.learning_rate, params.warmup_steps, phase.total, params.decay_steps),
         last=last,
         log_at=lambda step: step % log_every == 0 or validates_at(step),
         name=title,

@@ -251,7 +251,7 @@ def apply(changes: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
 
 
 def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
-    """Return changes of steps and warm-up with which ``changed`` costs as many FLOPs as ``study``.
+    """Return changes of steps, warm-up and decay with which ``changed`` costs as many FLOPs as ``study``.
 
     A teacher whose folder does not exist yet counts as a copy of the study's own model.
     """
@@ -262,6 +262,7 @@ def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
         "pretrain.steps.phase1": max(least["phase1"], round(pretrain.steps.phase1 * factor)),
         "pretrain.steps.phase2": max(least["phase2"], round(pretrain.steps.phase2 * factor)),
         "pretrain.warmup_steps": round(pretrain.warmup_steps * factor),
+        **({"pretrain.decay_steps": max(1, round(pretrain.decay_steps * factor))} if pretrain.decay_steps else {}),
     }
 
 

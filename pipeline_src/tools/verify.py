@@ -291,7 +291,7 @@ def replay(folder: Path, phase: Phase, start: Path | None, first: int, last: int
     loop: Loop[TensorBatch] = Loop(
         objective,
         optimizer,
-        linear_schedule(params.learning_rate, params.warmup_steps, phase.total),
+        linear_schedule(params.learning_rate, params.warmup_steps, phase.total, params.decay_steps),
         last=last,
         log_at=lambda step: False,
         name=f"{phase.name} again",

@@ -251,12 +251,16 @@ def make_optimizer(
     return OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon)
 
 
-def linear_schedule(peak: float, warmup: int, total: int) -> Callable[[int], float]:
-    """Learning rate of step 0, 1, ...: linear to ``peak`` over ``warmup`` steps, then linear to 0 at ``total``."""
+def linear_schedule(peak: float, warmup: int, total: int, decay: int | None = None) -> Callable[[int], float]:
+    """Learning rate of step 0, 1, ...: linear to ``peak`` over ``warmup`` steps, then linear to 0 at ``total``.
+
+    With ``decay``, only the last ``decay`` steps decay, and the rate stays at ``peak`` before (warmup-stable-decay).
+    """
 
     def rate(step: int) -> float:
         if step < warmup:
             return peak * (step + 1) / warmup
-        return peak * max(0.0, (total - step) / max(1, total - warmup))
+        left = max(0.0, (total - step) / max(1, total - warmup if decay is None else decay))
+        return peak * min(1.0, left)
 
     return rate

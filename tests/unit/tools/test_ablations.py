@@ -351,6 +351,8 @@ def test_steps_keep_their_shares(raw):
     assert equal_steps(half, study) == {
         "pretrain.steps.phase1": SHORT // 2, "pretrain.steps.phase2": LONG // 2, "pretrain.warmup_steps": 75
     }  # fmt: skip
+    falling = check_study(apply({"pretrain.decay_steps": 100, "pretrain.train_batch_size": 64}, raw))
+    assert equal_steps(falling, study)["pretrain.decay_steps"] == 50
 
 
 def test_a_phase_that_is_left_out_stays_out(raw):

@@ -18,6 +18,16 @@ def test_schedule_rises_then_falls_to_zero():
     assert linear_schedule(1.0, 0, 10)(0) == 1.0
 
 
+def test_the_rate_is_constant_before_the_steps_of_its_decay():
+    rate = linear_schedule(1.0, 10, 100, 20)
+    assert rate(4) == 0.5 and {rate(step) for step in range(9, 81)} == {1.0}
+    assert rate(90) == 0.5 and rate(100) == 0.0
+    assert [linear_schedule(1.0, 10, 100, 90)(step) for step in range(101)] == [
+        linear_schedule(1.0, 10, 100)(step) for step in range(101)
+    ]
+    assert linear_schedule(1.0, 10, 12, 20)(10) == 0.1  # already falling when the warm-up ends
+
+
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_biases_and_layer_norms_are_not_decayed(name):
     model = BertForPretraining(BertConfig(50, 64, 1, 1, 128))
