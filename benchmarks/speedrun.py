@@ -176,6 +176,7 @@ TRICKS = {
     "batches of half": Trick("more steps", parts=(Part(1.0, batch=0.5),)),
     "batches of a quarter": Trick("more steps still", parts=(Part(1.0, batch=0.25),)),
     "stable, then decay": Trick("the learning rate falls over the last fifth", schedule=stable),
+    "stable, batches of half": Trick("both", parts=(Part(1.0, batch=0.5),), schedule=stable),
     "averaged weights": Trick("the mean of the last fifth's weights, no decay", schedule=late, average=0.8),
     "zero outputs": Trick("what blocks add begins at zero", change=zero_outputs),
     "QK-norm": Trick("queries and keys of unit length", change=normed_attention),
