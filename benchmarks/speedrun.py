@@ -206,6 +206,7 @@ FAMILY = {  # the study's own is ModernBERT
         },
     ),
 }
+ALL = TRICKS | FAMILY
 
 
 def run_once(
@@ -332,7 +333,7 @@ def table(runs: dict[str, dict[int, dict[str, Any]]]) -> str:
     for number, name in enumerate(names):
         tokens = np.mean([run["tokens"] for run in runs[name].values()]) / 1e6
         cells = [f"{ends[figure][number][0]:+.3f} ± {ends[figure][number][1]:.3f}" for figure in measured]
-        lines.append(f"| {name} | {(TRICKS | FAMILY)[name].about} | {tokens:.2f} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {ALL[name].about} | {tokens:.2f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -360,12 +361,7 @@ def main() -> None:
             if seed in runs.setdefault(name, {}):
                 continue
             found = run_once(
-                (TRICKS | FAMILY)[name],
-                seed,
-                60 * arguments.minutes,
-                arguments.blimp,
-                arguments.pairs,
-                arguments.precision,
+                ALL[name], seed, 60 * arguments.minutes, arguments.blimp, arguments.pairs, arguments.precision
             )
             runs[name][seed] = {"minutes": arguments.minutes, "trick": name, "seed": seed} | found
             with open(arguments.runs, "a") as file:

@@ -110,6 +110,11 @@ class PretrainParams(Section):
     init_from: str = NO_MODEL
     log_points: int = Field(default=100, ge=2, le=100_000)
 
+    @property
+    def goes_on(self) -> bool:
+        """True if the first phase starts from a pretrained model."""
+        return self.init_from != NO_MODEL
+
     @field_validator("objective")
     @classmethod
     def _objective_is_there(cls, objective: str) -> str:

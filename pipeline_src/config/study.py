@@ -24,7 +24,7 @@ from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.config.reading import check_block, read_yaml
-from pipeline_src.config.schema import NO_MODEL, NO_TEACHER, ListedOnce, Section
+from pipeline_src.config.schema import NO_TEACHER, ListedOnce, Section
 from pipeline_src.tasks.spec import load_spec, task_names
 
 OWN_ENTRIES = "In an experiment or clone, one of your own is there only after `git add`"
@@ -157,9 +157,9 @@ class Study(Section):
     def _there_is_a_model_to_go_on_from(self) -> Study:
         """Check what needs no torch; the stage ``start_model`` checks the rest."""
         source, given = self.pretrain.init_from, self.vocabulary.kind == "given"
-        if given and source == NO_MODEL:
+        if given and not self.pretrain.goes_on:
             raise ValueError("vocabulary.kind: given is the vocabulary of pretrain.init_from; name a model there")
-        if not given and source != NO_MODEL:
+        if not given and self.pretrain.goes_on:
             raise ValueError(
                 f"pretrain.init_from ({source}): a model goes on with its own vocabulary; set vocabulary.kind: given"
             )

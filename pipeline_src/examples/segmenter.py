@@ -7,7 +7,6 @@ Chinese or ``pythainlp:word_tokenize`` for Thai.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 from collections.abc import Callable, Sequence
 from importlib.metadata import packages_distributions, version
@@ -33,14 +32,14 @@ def load_segmenter(name: str) -> Segmenter:
     except (ImportError, AttributeError) as error:
         raise PipelineError(
             "no such segmenter", name, where=WHERE,
-            hint=f"{error}; try pip install {module_name.partition('.')[0]} (it is in no lock of this project)",
+            hint=f"{error}; pip install {module_name.partition('.')[0]}, which `make study` does not install",
         ) from None  # fmt: skip
     logging.getLogger(module_name).setLevel(logging.WARNING)  # jieba tells each process how long it took to load
     return function
 
 
 def segmenter_version(name: str) -> str:
-    """Return ``MODULE:FUNCTION`` with the version of its package, '' if it has none: another may cut other words."""
+    """Return ``MODULE:FUNCTION`` with the version of its package, if it has one: others may cut other words."""
     module = name.partition(":")[0].partition(".")[0]
     return " ".join([name, *(f"{package} {version(package)}" for package in packages_distributions().get(module, []))])
 

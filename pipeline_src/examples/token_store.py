@@ -69,7 +69,7 @@ class TokenWriter:
     Args:
         folder, split: name the files.
         vocab_size: decides the dtype of the ids.
-        segmented: whether words are written too, since they cannot be told from the ids.
+        segmented: whether ``continues`` is written too, since a source has a segmenter.
     """
 
     def __init__(self, folder: Path, split: str, vocab_size: int, segmented: bool = False) -> None:
@@ -135,9 +135,9 @@ class TokenStore:
         self.ids = _map(_path(folder, split, "ids"), row["tokens"], np.dtype(row["id_type"]).newbyteorder("<"))
         self.sentences = _map(_path(folder, split, "sentences"), row["sentences"] + 1, OFFSETS)
         self.documents = _map(_path(folder, split, "documents"), row["documents"] + 1, OFFSETS)
-        segmented = row.get("segmented", False)
-        words = _path(folder, split, "continues")
-        self.continues = _map(words, row["tokens"], np.dtype(bool)) if segmented else None
+        self.continues = None
+        if row.get("segmented"):
+            self.continues = _map(_path(folder, split, "continues"), row["tokens"], np.dtype(bool))
         if not checked:
             _check_offsets(self.sentences, row["tokens"], _path(folder, split, "sentences"))
             _check_offsets(self.documents, row["sentences"], _path(folder, split, "documents"))

@@ -61,7 +61,9 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     slices = {source: slice_shards(text) for source, text in folders.items()}
     languages = {source: language_of(text) for source, text in folders.items()}
     segmenters = {source: corpus.source(source).segmenter for source in folders}
-    segmented = {name: load_segmenter(name) for name in segmenters.values() if name}  # raises before any process starts
+    used = sorted({name for name in segmenters.values() if name})
+    for name in used:
+        load_segmenter(name)  # raises before any process starts
     parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
     dropped: Counter[str] = Counter()
     sample = DroppedSample()
@@ -72,7 +74,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end([encoder.encode(text) for _, text in evaluation]))
     encode = partial(
         encode_slice, vocabulary=VOCABULARY.resolve(), sha256=hash_file(VOCABULARY / "tokenizer.json"),
-        seed=seed, validation=corpus.validation, runs=runs, segmented=bool(segmented),
+        seed=seed, validation=corpus.validation, runs=runs, segmented=bool(used),
     )  # fmt: skip
     encoded = map_in_order(
         encode,
@@ -80,7 +82,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     )
     total = sum(part.bytes for of_source in slices.values() for part in of_source)
     with atomic_directory(TOKENS) as folder, Progress("encoding", total, "B") as progress:
-        writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size(), bool(segmented)) for split in SPLITS}
+        writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size(), bool(used)) for split in SPLITS}
         earlier = np.empty(0, np.uint64)  # digests of the documents of earlier sources
         for source, of_source in slices.items():
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
@@ -122,7 +124,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
             "parts": parts,
             "dropped": dict(sorted(dropped.items())),
             "sources": _origins(folders.values()),
-            **({"segmenters": sorted(map(segmenter_version, segmented))} if segmented else {}),
+            **({"segmenters": [*map(segmenter_version, used)]} if used else {}),
         }
         write_json(folder / "manifest.json", manifest)
         sample.write(folder)
@@ -167,7 +169,6 @@ def encode_slice(
     part, language, segmenter = slice_of_source
     segment = load_segmenter(segmenter) if segmenter else None
     encoder, words = _encoder(vocabulary, sha256)
-    continues: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     sample = DroppedSample()
     collected = {split: _Collector(encoder.id_type) for split in SPLITS}
     dropped: Counter[str] = Counter()
@@ -182,18 +183,16 @@ def encode_slice(
         if encoded and shared is None:
             collected[split].add(encoded)
             if segment is not None:
-                continues[split] += [continues_word(text, segment, encoder.token_ends(text)) for text, _ in kept]
+                collected[split].continues += [
+                    continues_word(text, segment, encoder.token_ends(text)) for text, _ in kept
+                ]
             continue
         reason = SHARED if encoded else "document_without_tokens"
         dropped[reason] += 1
         sample.add(reason, document, shared)
     of_splits = {split: documents.encoded() for split, documents in collected.items()}
-    if segmented:
-        for split, of_split in of_splits.items():
-            words_of_ids = np.concatenate([np.empty(0, bool), *continues[split]])
-            if segment is None:
-                words_of_ids = encoder.is_continuation[of_split.ids]
-            of_splits[split] = of_split._replace(continues=words_of_ids)
+    if segmented and segment is None:
+        of_splits = {split: each._replace(continues=words.continues[each.ids]) for split, each in of_splits.items()}
     return of_splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.rows()
 
 
@@ -208,6 +207,7 @@ class _Collector:
         self._id_type = id_type
         self._ids: list[bytes] = []
         self._sentences, self._documents = array("q"), array("q")
+        self.continues: list[np.ndarray] = []  # of each sentence, if a segmenter cuts it
 
     def add(self, sentences: list[bytes]) -> None:
         self._ids.append(b"".join(sentences))
@@ -220,4 +220,5 @@ class _Collector:
 
     def encoded(self) -> EncodedDocuments:
         ids = np.frombuffer(b"".join(self._ids), self._id_type)
-        return EncodedDocuments(ids, np.asarray(self._sentences), np.asarray(self._documents))
+        continues = np.concatenate(self.continues) if self.continues else None
+        return EncodedDocuments(ids, np.asarray(self._sentences), np.asarray(self._documents), continues)

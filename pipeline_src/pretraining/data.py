@@ -231,8 +231,8 @@ class PretrainingExamples:
             continues[self.template.is_text(text_lengths)] = self.store.continues[places]
         lengths = text_lengths.sum(axis=1) + self._num_special
         passes = epochs if self.corruption.dynamic else 0
-        turns = examples + passes * len(self.sample_index)
-        input_ids, predicted = self.corruption.apply(ids, lengths, turns, continues)
+        numbers = examples + passes * len(self.sample_index)
+        input_ids, predicted = self.corruption.apply(ids, lengths, numbers, continues)
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
         draw_rows = (examples + epochs * len(self.sample_index))[sequence]

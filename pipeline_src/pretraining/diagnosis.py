@@ -20,7 +20,6 @@ import pandas as pd
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import objective_spec
 from pipeline_src.config.pretrain import Masking, PretrainParams
-from pipeline_src.config.schema import NO_MODEL
 from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import kind_of
@@ -243,7 +242,7 @@ class Diagnoser:
             rows=rows,
             corpus=self._corpus,
             masking=params.masking,
-            goes_on=params.init_from != NO_MODEL,
+            goes_on=params.goes_on,
         )
         found = diagnose(run, self._atlas)
         if found is not None:

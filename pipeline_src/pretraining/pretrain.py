@@ -39,7 +39,7 @@ from pipeline_src.config.machine import USUAL, Compile, Machine
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import USUAL as USUAL_OBJECTIVES
 from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
-from pipeline_src.config.schema import NO_MODEL, Section
+from pipeline_src.config.schema import Section
 from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import BertConfig, compile_parts, load_architecture, uninitialised
 from pipeline_src.models.flops import Workload
@@ -122,11 +122,6 @@ class Phase:
     def objective_params(self) -> Section:
         """The parameters of the phase's objective."""
         return self.objectives.of(self.pretrain.objective)
-
-    @property
-    def goes_on(self) -> bool:
-        """True if the first phase starts from a pretrained model."""
-        return self.pretrain.init_from != NO_MODEL
 
     @property
     def first(self) -> int:
@@ -214,7 +209,7 @@ def fit(
     lengths = {name: manifest[name]["length"] for name in PHASES}
     validation = ValidationSet(
         phase.name, tokenizer, params.objective, examples.store, distributed,
-        by_source=phase.goes_on or "sources" in manifest[phase.name],
+        by_source=phase.pretrain.goes_on or "sources" in manifest[phase.name],
     )  # fmt: skip
 
     # Build
@@ -278,7 +273,7 @@ def fit(
     def validation_row(figures: Mapping[str, float]) -> dict[str, float]:
         return {f"validation_{name}": figures[name] for name in columns if name in figures}
 
-    if phase.goes_on and checkpoint is None:  # what the start model knows before step 1
+    if phase.pretrain.goes_on and checkpoint is None:  # what the start model knows before step 1
         with compute.aside():
             loop.rows.append({"step": first, **validation_row(validation.measure(objective))})
     data_shard = DataShard(phase.machine.pretrain.microbatch_tokens, distributed.rank, distributed.world_size)
@@ -359,7 +354,7 @@ def fit(
             results["diagnosis"] = diagnosis.as_dict()
         if validation.by_source:
             measured = [*loop.rows, *([{"step": last, **validation_row(figures)}] if last > first else [])]
-            results["going_on" if phase.goes_on else "by_source"] = by_source(measured, validation.by_source)
+            results["going_on" if phase.pretrain.goes_on else "by_source"] = by_source(measured, validation.by_source)
         write_json(PRETRAIN_RESULTS / f"{phase.name}.json", results | ({"fill_mask": samples} if samples else {}))
         write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", compute.measured() | {"machine": machine})
         checkpoints.finish()
@@ -376,7 +371,7 @@ def build_objective(
     """
     params, machine = phase.pretrain, phase.machine
     kind = load_objective(params.objective)
-    if phase.goes_on:
+    if phase.pretrain.goes_on:
         config = start_config(phase.model, tokenizer.get_vocab_size())
     else:
         config = load_architecture(phase.model.architecture).config.from_params(
@@ -453,7 +448,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     files = DATA | ({"first phase": FIRST_PHASE / TRAINING_STATE / "state.json"} if phase.name == "phase2" else {})
     if objective_spec(phase.pretrain.objective).needs_teacher:
         files |= {f"teacher's {path.name}": path for path in model_files(Path(phase.pretrain.teacher))}
-    if phase.goes_on:
+    if phase.pretrain.goes_on:
         files |= {f"start model's {path.name}": path for path in model_files(START_MODEL)}
     for path in files.values():
         if not path.exists():
@@ -521,7 +516,7 @@ def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path
     """Initialise the weights, or read those of a saved model."""
     if start is None:
         objective.init_weights(torch.Generator().manual_seed(derive_seed(phase.seed, "weights") >> 1))
-        if phase.goes_on:
+        if phase.pretrain.goes_on:
             fill_from_start_model(objective.saved_models()[""].module)
         return
     for subfolder, saved in objective.saved_models().items():
@@ -626,13 +621,13 @@ def save_models(
             read_sources(manifest),
             {
                 **params,
-                **phase.pretrain.model_dump(exclude=None if phase.goes_on else {"init_from"}),
+                **phase.pretrain.model_dump(exclude=None if phase.pretrain.goes_on else {"init_from"}),
                 **phase.objective_params.model_dump(),
             },
             {"training text": training_figures(loop, objective), "validation text": figures},
             {name: costs[name] for name in CARD_COSTS},
             read_mix(manifest, shares),
-            phase.goes_on,
+            phase.pretrain.goes_on,
         )
         (folder / subfolder).mkdir(exist_ok=True)
         save_model(folder / subfolder, weights[subfolder], config, huggingface_class, VOCABULARY, write_card(card))

@@ -17,7 +17,6 @@ from pipeline_src.common.yaml_files import MODELS
 from pipeline_src.config.data import ExamplesParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import PretrainParams
-from pipeline_src.config.schema import NO_MODEL
 from pipeline_src.download.catalogue import load_source, resolve
 from pipeline_src.download.fetch import obtain, place
 from pipeline_src.models.bert import BertConfig, check_architecture
@@ -32,7 +31,7 @@ def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParam
     """
     with atomic_directory(START_MODEL) as output:
         parts = []
-        if pretrain.init_from != NO_MODEL:
+        if pretrain.goes_on:
             parts = import_start_model(pretrain, model, examples, output)
         write_json(output / "manifest.json", {"parts": parts})
 

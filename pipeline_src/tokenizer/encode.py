@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -59,11 +58,6 @@ class Encoder:
         by_chunk = kind_of(tokenizer).by_chunk
         self._chunks = _Chunks(tokenizer, self.id_type.char) if by_chunk else None
         self._tokenizer = tokenizer
-
-    @cached_property
-    def is_continuation(self) -> np.ndarray:
-        """Which ids continue a word, bool [vocab_size]."""
-        return kind_of(self._tokenizer).is_continuation(self._tokenizer)
 
     def token_ends(self, text: str) -> list[int]:
         """Return the index behind the last character of each token."""

@@ -64,7 +64,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _keep_memory() -> None:
-    """Let glibc keep freed memory: tensors of many sizes would be mapped anew each time, a sixth of all CPU time."""
+    """Let glibc keep freed memory: returning that of each large tensor to the system costs a sixth of all CPU time."""
     try:
         libc = ctypes.CDLL(None)
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h

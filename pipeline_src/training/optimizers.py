@@ -256,11 +256,11 @@ def linear_schedule(peak: float, warmup: int, total: int, decay: int | None = No
 
     With ``decay``, only the last ``decay`` steps decay, and the rate stays at ``peak`` before (warmup-stable-decay).
     """
+    falling = max(1, total - warmup if decay is None else decay)
 
     def rate(step: int) -> float:
         if step < warmup:
             return peak * (step + 1) / warmup
-        left = max(0.0, (total - step) / max(1, total - warmup if decay is None else decay))
-        return peak * min(1.0, left)
+        return peak * min(1.0, max(0.0, (total - step) / falling))
 
     return rate

@@ -8,7 +8,6 @@ from typing import Any
 
 from pipeline_src.common.paths import START_MODEL
 from pipeline_src.common.registry import architecture_spec, objective_spec
-from pipeline_src.config.schema import NO_MODEL
 from pipeline_src.config.study import Study
 from pipeline_src.models.flops import Workload, training_flops
 
@@ -114,7 +113,7 @@ def predicted_share(study: Study) -> float:
 
 def start_config(study: Study) -> Any | None:
     """Return the config of the model that the study goes on from; None if there is none, or it is not fetched yet."""
-    if study.pretrain.init_from == NO_MODEL:
+    if not study.pretrain.goes_on:
         return None
     from pipeline_src.models.hub import load_config
 
