@@ -5,8 +5,8 @@ its users write, on the rectangle it asks for, padded to the longest of its batc
 predicted. Every side has the same optimizer, fused AdamW with the paper's decay groups, and clips the gradients' norm
 at 1. All batches are made beforehand, outside of what is timed.
 
-As a program, ``python -m benchmarks._pretrain_sides SIDE SIZE LENGTH SEQUENCES DEVICE ARCHITECTURE PRECISION`` takes
-two steps and prints its memory as a line of JSON.
+As a program, ``python -m benchmarks._pretrain_sides SIDE SIZE LENGTH SEQUENCES DEVICE ARCHITECTURE PRECISION TEXT``
+takes two steps and prints its memory as a line of JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks._study import ENTRIES, training_examples
 from pipeline_src.common.registry import architecture_spec
 from pipeline_src.config.machine import Precision
 from pipeline_src.config.model import ModelParams
@@ -41,6 +40,7 @@ from pipeline_src.training.prefetch import to_device
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
+ENTRIES = 30_522  # of the vocabulary, at most
 NARROW = 128  # embeddings of ALBERT and ELECTRA-small
 NOT_THERE = ("mask_decoder",)  # parts that transformers lacks
 UNLABELLED = -100  # what transformers' loss leaves out
@@ -222,6 +222,8 @@ def config_of(size: str, architecture: str = "bert") -> BertConfig:
 
 def real_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
     """The first batches of pretraining on real text, in both forms."""
+    from benchmarks._study import training_examples  # random text goes without a corpus and its libraries
+
     loader = training_examples(length).batches(sequences, 1, 0, count, DataShard())
     return [Batch.of(batch[0], device) for batch in loader]
 
@@ -249,6 +251,9 @@ def random_batch(rng: np.random.Generator, lengths: np.ndarray) -> PretrainingBa
         pair_label=rng.integers(0, 2, len(lengths)),
         examples=np.arange(len(lengths)),
     )
+
+
+MAKERS = {"real": real_batches, "random": random_batches}
 
 
 def ours_objective(config: BertConfig) -> PretrainingObjective[TensorBatch]:
@@ -311,14 +316,21 @@ def memory(field: str) -> int:
 
 
 def main(
-    side: str, size: str, length: str, sequences: str, device_name: str, architecture: str, precision: Precision
+    side: str,
+    size: str,
+    length: str,
+    sequences: str,
+    device_name: str,
+    architecture: str,
+    precision: Precision,
+    text: str,
 ) -> None:
     """Take a few steps; print the peak of memory, and on a CPU what the process held before it made the model."""
     process = process_on(device_name, precision)
     device = process.device
     if side != "ours":
         import transformers  # noqa: F401  # what its code takes is not counted against it
-    batches = real_batches(int(length), int(sequences), STEPS_FOR_MEMORY, device)
+    batches = MAKERS[text](int(length), int(sequences), STEPS_FOR_MEMORY, device)
     before = held(device)
     steps = SIDES[side](config_of(size, architecture), batches, process)
     for _ in batches:

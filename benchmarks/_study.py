@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from benchmarks._pretrain_sides import ENTRIES
 from benchmarks.material import CACHE, articles_text, books_text
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import clean_text
@@ -30,11 +31,11 @@ from pipeline_src.pretraining.data import PretrainingExamples, open_examples
 from pipeline_src.tokenizer import train_tokenizer
 from pipeline_src.tokenizer.load import load_tokenizer
 
-ENTRIES = 30_522
 LENGTHS = Lengths(phase1=128, phase2=512)  # the paper's (appendix A.2)
 PHASES = {128: "phase1", 512: "phase2"}
 SEED, MASK_PROB = 1, 0.15
 BOOKS_BYTES = 30_000_000
+VALIDATION = 0.05  # of the sample's articles, which are few
 PARAGRAPHS = 60  # of a book, that make a document here
 
 
@@ -47,7 +48,7 @@ def study_folder() -> Path:
         "wikipedia": WikipediaParams(entry="enwiki-sample"),
         "books": BooksParams(entry="novels-sample"),
     }
-    corpus = CorpusParams(sources=sources)
+    corpus = CorpusParams(sources=sources, validation=VALIDATION)
     with atomic_directory(finished) as folder:
         _write_text(folder / clean_text("books"), "books", _book_parts())
         _write_text(folder / clean_text("wikipedia"), "wikipedia/all", articles_text())

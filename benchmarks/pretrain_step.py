@@ -9,9 +9,9 @@ its model. transformers with its masked-word head on the predicted places alone 
 ``--bfloat16`` takes every side's products in bfloat16, which some CPUs multiply twice as fast.
 
 ``--device cuda`` runs in bfloat16 under autocast, beside transformers as it is and compiled. A step in which torch
-compiles is counted apart. Of this project's side, the five kernels that take most of the time are named. ``--alone``
-leaves out the peers and takes random text, which needs neither their packages nor a corpus: what is printed is one
-paste into an issue.
+compiles is counted apart. Of this project's side, the five kernels that take most of the time are named. ``--random``
+takes random text, which needs no corpus. ``--alone`` does too and leaves out the peers, which are packages of their
+own: what is printed is one paste into an issue.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ import torch
 from benchmarks._pretrain_sides import (
     COMPILED,
     EAGER,
+    MAKERS,
     PREDICTED,
     SDPA,
     SIDES,
@@ -46,10 +47,7 @@ from benchmarks._pretrain_sides import (
     held,
     most_held,
     process_on,
-    random_batches,
-    real_batches,
 )
-from benchmarks._study import study_folder
 from benchmarks.measure import cpu_seconds, report
 from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.registry import member_names
@@ -131,12 +129,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         setup = replace(setup, peers=(), times={})
     elif importlib.util.find_spec("transformers") is None:
         sys.exit("error: transformers, the peer, is not installed: `make bench` installs it, --alone goes without")
-    else:
+    elif not options.random:
+        from benchmarks._study import study_folder  # made before anything is timed
+
         study_folder()
     print(f"torch {torch.__version__}, {_device_name(options.device)}, {torch.get_num_threads()} threads", flush=True)
     measured = {
         size: measure(
-            size, _length(options, size), options.device, options.steps, setup, options.architecture, precision
+            size,
+            _length(options, size),
+            options.device,
+            options.steps,
+            setup,
+            options.architecture,
+            precision,
+            "random" if options.random or options.alone else "real",
         )
         for size in sizes
     }
@@ -167,13 +174,14 @@ def measure(
     setup: Setup,
     architecture: str = "bert",
     precision: Precision = "auto",
+    text: str = "real",
 ) -> dict[str, Any]:
     """One size: losses compared, steps timed, memory read; what came out, for the JSON object."""
     process = process_on(device_name, precision)
     device = process.device
     config, sequences = config_of(size, architecture), max(1, setup.sequences[size] * 128 // length)
     alone = not setup.peers
-    batches = (random_batches if alone else real_batches)(length, sequences, WARM_UP + steps + PROFILED, device)
+    batches = MAKERS[text](length, sequences, WARM_UP + steps + PROFILED, device)
     before = held(device)
     names = ("ours", *setup.peers)
     sides = {name: SIDES[name](config, batches, process) for name in names}
@@ -204,7 +212,7 @@ def measure(
             memory = (
                 most_held(device, before)
                 if alone
-                else run_apart(name, size, length, sequences, device_name, architecture, precision)
+                else run_apart(name, size, length, sequences, device_name, architecture, precision, text)
             )
             rows[name].update({key: round(value) for key, value in memory.items()})
         rows[name]["compile_seconds"] = round(compiling[name], 1)
@@ -297,10 +305,11 @@ def run_apart(
     device: str,
     architecture: str = "bert",
     precision: Precision = "auto",
+    text: str = "real",
 ) -> dict[str, float]:
     """Memory of one side, in a process of its own."""
     program = [sys.executable, "-m", "benchmarks._pretrain_sides", side, size, str(length), str(sequences), device]
-    program += [architecture, precision]
+    program += [architecture, precision, text]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -358,6 +367,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=tuple(SETUPS), default="cpu")
     parser.add_argument("--architecture", choices=member_names("models"), default="bert")
     parser.add_argument("--alone", action="store_true", help="this project's side alone, on random text")
+    parser.add_argument("--random", action="store_true", help="random text, beside the peers too")
     parser.add_argument("--bfloat16", action="store_true", help="both sides under autocast on a CPU too, without bars")
     parser.add_argument("--length", type=int, choices=(128, 512), help="128, but 512 for large on a GPU")
     parser.add_argument("--steps", type=int, default=20, help=f"timed steps, after {WARM_UP} of warm-up")

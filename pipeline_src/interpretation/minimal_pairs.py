@@ -261,14 +261,14 @@ def masked_likelihoods(model: StudiedModel, texts: Sequence[Sequence[int]]) -> n
             at_once = max(1, model.batch_tokens // (length * (length + model.template.size)))
             for first in range(0, len(numbers), at_once):
                 some = numbers[first : first + at_once]
-                tokens = torch.tensor([texts[number] for number in some])  # [n, L]
-                masked = tokens[:, None].repeat(1, length, 1)
-                masked.diagonal(dim1=1, dim2=2).fill_(model.mask)
-                ids, token_type_ids, layout = model.pack(masked.flatten(0, 1).tolist())
-                places = layout.first + model.num_leading + torch.arange(length).repeat(len(some))
-                rows = QueryRows.of(places, torch.arange(len(places) + 1), 1)
+                tokens = np.array([texts[number] for number in some])  # [n, L]
+                masked = np.where(np.eye(length, dtype=bool), model.mask, tokens[:, None])  # [n, L, L]
+                ids, token_type_ids, layout = model.pack(masked.reshape(-1, length))
+                places = layout.first + model.num_leading + torch.arange(length, device=model.device).repeat(len(some))
+                rows = QueryRows.of(places, torch.arange(len(places) + 1, device=model.device), 1)
                 logits = model.head(model.encoder.decode(ids, token_type_ids, layout, rows))
                 log_probs = logits[:, : model.tokenizer.get_vocab_size()].log_softmax(-1)
-                scores[some] = log_probs.gather(1, tokens.reshape(-1, 1)).view(tokens.shape).double().sum(1).numpy()
-                progress.advance(tokens.numel())
+                found = log_probs.gather(1, torch.from_numpy(tokens.reshape(-1, 1)).to(model.device))
+                scores[some] = found.view(tokens.shape).double().sum(1).cpu().numpy()
+                progress.advance(tokens.size)
     return scores

@@ -25,6 +25,7 @@ from pipeline_src.tokenizer.load import check_vocab_size, kind_of, load_tokenize
 from pipeline_src.tokenizer.special_tokens import Kind, Template, read_templates
 
 TRANSFORM = f"{MLM_HEAD}transform."  # missing from a head that only predicts the next word
+GPU_TOKENS = 1 << 16  # in one forward pass on a GPU
 SENTENCES_AT_ONCE = 64  # each of their tokens has logits over the whole vocabulary
 
 
@@ -79,6 +80,17 @@ class StudiedModel:
         initialise(model, generator)
         return replace(self, encoder=model.bert.eval(), head=model.cls["predictions"].eval())
 
+    def to(self, device: torch.device) -> Self:
+        """Move encoder and head; a GPU gets larger batches."""
+        head = None if self.head is None else self.head.to(device)
+        batch_tokens = GPU_TOKENS if device.type == "cuda" else self.batch_tokens
+        return replace(self, encoder=self.encoder.to(device), head=head, batch_tokens=batch_tokens)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the encoder is; packed texts go there."""
+        return next(self.encoder.parameters()).device
+
     @cached_property
     def template(self) -> Template:
         """Special tokens around one text."""
@@ -128,9 +140,10 @@ class StudiedModel:
         """Add special tokens and pack texts; returns input_ids [T], token_type_ids [T] and the layout."""
         lengths = np.array([len(text) for text in texts], np.int64)
         flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
-        ids, token_type_ids = map(torch.from_numpy, self.template.apply_batch(flat, lengths[:, None]))
-        cu_seqlens = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths + self.template.size)]))
-        return ids, token_type_ids, PackedBatch.of(cu_seqlens, len(ids))
+        ids, token_type_ids = self.template.apply_batch(flat, lengths[:, None])
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths + self.template.size)])
+        packed, types, starts = (torch.from_numpy(each).to(self.device) for each in (ids, token_type_ids, cu_seqlens))
+        return packed, types, PackedBatch.of(starts, len(ids), int(lengths.max()) + self.template.size)
 
     def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Yield indices of texts sorted by length, up to ``batch_tokens`` padded tokens in a batch."""

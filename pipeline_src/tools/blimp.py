@@ -44,10 +44,10 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.pairs is not None and arguments.pairs < 1:
         raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
     _keep_memory()
-    model = open_masked_lm(arguments.model)
+    model = open_masked_lm(arguments.model).to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     pairs = read_pair_set(arguments.folder or _blimp(), arguments.seed, arguments.pairs)
     title = arguments.folder.name if arguments.folder else "BLiMP"
-    with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bfloat16"):
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=arguments.precision == "bfloat16"):
         found = judge_pair_set(model, None, pairs, title)
     if not found:
         raise PipelineError("no pair to judge", f"{len(pairs)} left out", where=arguments.model,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import TASK_SOURCES
@@ -106,6 +107,15 @@ def test_each_token_is_masked_alone_whatever_the_lengths(model):
         masked = [[model.mask if at == place else token for at, token in enumerate(text)] for place in range(len(text))]
         found = model.log_probabilities(masked, [[place] for place in range(len(text))])
         assert score == pytest.approx(sum(float(row[0, t]) for row, t in zip(found, text, strict=True)), abs=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="its kernels run on a GPU alone, and there is none")
+def test_a_gpu_scores_as_the_cpu_does(model):
+    texts = [model.ids(text) for text in ("a is b", "c", "a b c d is here .")]
+    expected = masked_likelihoods(model, texts)
+    on_gpu = model.to(torch.device("cuda"))
+    assert on_gpu.device.type == "cuda" and on_gpu.batch_tokens > 8192
+    assert masked_likelihoods(on_gpu, texts) == pytest.approx(expected, rel=3e-2)  # attention in bfloat16 there
 
 
 def test_broken_files_are_one_sentence(tmp_path):
