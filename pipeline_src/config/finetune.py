@@ -72,8 +72,8 @@ class FinetuneParams(Section):
         bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
             left-to-right model's).
         pair_head: how tasks of two texts are read: ``joint`` as one sequence (paper, figure 4), or ``two_towers``, not
-            the paper's: apart, each averaged over its tokens, with an output layer over [u, v, |u - v|], or for a
-            regression their cosine (Sentence-BERT, Reimers and Gurevych 2019, section 3).
+            the paper's: apart, each a mean over its tokens of embeddings and last layer, with an output layer over
+            [u, v, |u - v|], or for a regression their cosine (Sentence-BERT, Reimers and Gurevych 2019, section 3).
         warmup_ratio: fraction of the steps spent in warm-up (0.1 in google-research/bert, whose rate decays from step 0
             on: with 0.1, transformers' decay from the end of warm-up, used here, is 11 % higher after it).
         weight_decay: as in pretraining.

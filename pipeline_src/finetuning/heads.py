@@ -71,7 +71,9 @@ class BertForTask(nn.Module):
         frozen: a name in ``feature_based.LAYER_MIXES``: do not train the encoder, but an LSTM over its layers (paper,
             section 5.3). The output layer is then applied to the LSTM's output at the token that is otherwise pooled.
         bert: an encoder; by default a new one.
-        towers: compare two sequences, each encoded apart and averaged over its tokens; the head is ``sequence``.
+        towers: compare two sequences, each encoded apart; the head is ``sequence``. A sequence's vector is the mean of
+            its tokens, of embeddings plus last layer (first-last average; Su et al. 2021, Whitening Sentence
+            Representations).
     """
 
     def __init__(
@@ -127,8 +129,8 @@ class BertForTask(nn.Module):
         if self.bert.config.reads_texts_apart:
             means = self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
         else:
-            hidden = self.bert.encode(ids, segments, layout).float()
-            means = torch.segment_reduce(hidden, "mean", offsets=layout.cu_seqlens)
+            first, *_, last = self.bert.hidden_states(ids, segments, layout)
+            means = torch.segment_reduce((first + last).float(), "mean", offsets=layout.cu_seqlens)
         one, other = means.view(len(means) // 2, 2, -1).unbind(1)
         if towers.range is not None:
             low, high = towers.range

@@ -136,7 +136,7 @@ class StudiedModel:
         """Encode a text without special tokens, truncated to ``max_tokens``."""
         return self.tokenizer.encode(text, add_special_tokens=False).ids[: self.max_tokens]
 
-    def pack(self, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, PackedBatch]:
+    def pack(self, texts: Sequence[Sequence[int]] | np.ndarray) -> tuple[Tensor, Tensor, PackedBatch]:
         """Add special tokens and pack texts; returns input_ids [T], token_type_ids [T] and the layout."""
         lengths = np.array([len(text) for text in texts], np.int64)
         flat = np.concatenate([np.asarray(text, np.int64) for text in texts])

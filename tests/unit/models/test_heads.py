@@ -98,7 +98,8 @@ def test_two_towers_compare_the_means_of_two_texts(kind, towers, outputs):
         found = model.eval()(*PAIRS)
         parts = [(ids[a:b], segments[a:b], torch.tensor([0, b - a])) for a, b in pairwise(starts)]
         if kind is BertConfig:
-            alone = [model.bert(*part)[0] for part in parts]
+            states = [model.bert.hidden_states(*part[:2], PackedBatch.of(part[2], len(part[0]))) for part in parts]
+            alone = [first + last for first, last in states]
         else:
             alone = [model.bert.embeddings.word_embeddings(part[0]) for part in parts]
         means = torch.stack([hidden.mean(0) for hidden in alone])
