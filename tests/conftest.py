@@ -14,6 +14,8 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as __main__ sets it; read when torch is imported
+# Several processes of one test would need a GPU each; CUDA_VISIBLE_DEVICES=0 pytest -k gpu is for the tests of a GPU.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # the configs that tests/parity draws are others every day
 os.environ.setdefault("PARITY_SEED", str(datetime.date.today().toordinal()))
 # A first call may import half of scipy, and the machine may be busy: time is no property of what is tested.

@@ -72,8 +72,8 @@ class BertForTask(nn.Module):
             section 5.3). The output layer is then applied to the LSTM's output at the token that is otherwise pooled.
         bert: an encoder; by default a new one.
         towers: compare two sequences, each encoded apart; the head is ``sequence``. A sequence's vector is the mean of
-            its tokens, of embeddings plus last layer (first-last average; Su et al. 2021, Whitening Sentence
-            Representations).
+            its tokens, without [CLS] and [SEP], of embeddings plus last layer (first-last average; Su et al. 2021,
+            Whitening Sentence Representations).
     """
 
     def __init__(
@@ -129,8 +129,11 @@ class BertForTask(nn.Module):
         if self.bert.config.reads_texts_apart:
             means = self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
         else:
-            first, *_, last = self.bert.hidden_states(ids, segments, layout)
-            means = torch.segment_reduce((first + last).float(), "mean", offsets=layout.cu_seqlens)
+            embedded, *_, hidden = self.bert.hidden_states(ids, segments, layout)
+            special = torch.cat([layout.first, layout.last])  # they make all texts alike
+            tokens = (embedded + hidden).float().index_fill(0, special, 0.0)
+            lengths = (layout.cu_seqlens.diff() - 2).clamp(min=1)
+            means = torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens) / lengths[:, None]
         one, other = means.view(len(means) // 2, 2, -1).unbind(1)
         if towers.range is not None:
             low, high = towers.range
