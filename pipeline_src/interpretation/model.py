@@ -25,7 +25,6 @@ from pipeline_src.tokenizer.load import check_vocab_size, kind_of, load_tokenize
 from pipeline_src.tokenizer.special_tokens import Kind, Template, read_templates
 
 TRANSFORM = f"{MLM_HEAD}transform."  # missing from a head that only predicts the next word
-GPU_TOKENS = 1 << 16  # in one forward pass on a GPU
 SENTENCES_AT_ONCE = 64  # each of their tokens has logits over the whole vocabulary
 
 
@@ -81,10 +80,8 @@ class StudiedModel:
         return replace(self, encoder=model.bert.eval(), head=model.cls["predictions"].eval())
 
     def to(self, device: torch.device) -> Self:
-        """Move encoder and head; a GPU gets larger batches."""
-        head = None if self.head is None else self.head.to(device)
-        batch_tokens = GPU_TOKENS if device.type == "cuda" else self.batch_tokens
-        return replace(self, encoder=self.encoder.to(device), head=head, batch_tokens=batch_tokens)
+        """Move encoder and head."""
+        return replace(self, encoder=self.encoder.to(device), head=None if self.head is None else self.head.to(device))
 
     @property
     def device(self) -> torch.device:

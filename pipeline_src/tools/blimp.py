@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.tools.open_model import DEFAULT
 
 NAME = "blimp"
+BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}  # few enough for a core's cache, a twentieth faster; many for a GPU
 FETCHED = Path("data") / NAME  # if the study has not downloaded it
 
 
@@ -44,10 +46,11 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.pairs is not None and arguments.pairs < 1:
         raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
     _keep_memory()
-    model = open_masked_lm(arguments.model).to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = replace(open_masked_lm(arguments.model).to(device), batch_tokens=BATCH_TOKENS[device.type])
     pairs = read_pair_set(arguments.folder or _blimp(), arguments.seed, arguments.pairs)
     title = arguments.folder.name if arguments.folder else "BLiMP"
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=arguments.precision == "bfloat16"):
+    with torch.autocast(device.type, torch.bfloat16, enabled=arguments.precision == "bfloat16"):
         found = judge_pair_set(model, None, pairs, title)
     if not found:
         raise PipelineError("no pair to judge", f"{len(pairs)} left out", where=arguments.model,

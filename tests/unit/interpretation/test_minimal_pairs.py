@@ -114,7 +114,7 @@ def test_a_gpu_scores_as_the_cpu_does(model):
     texts = [model.ids(text) for text in ("a is b", "c", "a b c d is here .")]
     expected = masked_likelihoods(model, texts)
     on_gpu = model.to(torch.device("cuda"))
-    assert on_gpu.device.type == "cuda" and on_gpu.batch_tokens > 8192
+    assert on_gpu.device.type == "cuda"
     assert masked_likelihoods(on_gpu, texts) == pytest.approx(expected, rel=3e-2)  # attention in bfloat16 there
 
 
