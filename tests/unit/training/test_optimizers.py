@@ -1,12 +1,22 @@
 """Schedule, groups, and each optimizer against its formula written out."""
 
+import math
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
 from pipeline_src.training.checkpoint import WEIGHT, restore_tensors, tensors_of
-from pipeline_src.training.optimizers import MATRICES, MOMENTS, OPTIMIZERS, linear_schedule, make_optimizer, step_count
+from pipeline_src.training.optimizers import (
+    MATRICES,
+    MOMENTS,
+    OPTIMIZERS,
+    linear_schedule,
+    make_optimizer,
+    orthogonal,
+    step_count,
+)
 
 EVERYWHERE = [name for name in OPTIMIZERS if name != "muon"]  # which moves the blocks' matrices: test_muon.py
 
@@ -132,6 +142,41 @@ def give_gradients(parameters, seed: int) -> None:
         parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
+def newton_schulz(matrix: torch.Tensor) -> torch.Tensor:
+    """Jordan et al. 2024, as printed, in double precision."""
+    x = matrix.double() if matrix.shape[0] <= matrix.shape[1] else matrix.double().T
+    x = x / x.norm()
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return (x if matrix.shape[0] <= matrix.shape[1] else x.T).float()
+
+
+@pytest.mark.parametrize("shape", [(48, 48), (48, 64), (64, 48), (32, 128), (128, 32), (1, 9), (16, 2000)], ids=str)
+@pytest.mark.parametrize("condition", [1.0, 1e4])
+def test_orthogonal_in_float32_equals_newton_schulz_in_float64(shape, condition):
+    generator = torch.Generator().manual_seed(1)
+    scales = torch.logspace(0, -math.log10(condition), shape[0])[:, None]
+    matrices = torch.randn(2, *shape, generator=generator) * scales
+    expected = torch.stack([newton_schulz(matrix) for matrix in matrices])
+    torch.testing.assert_close(orthogonal(matrices.clone()), expected, rtol=0, atol=1e-5)
+
+
+def test_orthogonal_of_a_zero_matrix_is_zero():
+    assert not orthogonal(torch.zeros(1, 8, 64)).any() and not orthogonal(torch.zeros(1, 8, 8)).any()
+
+
+def test_muon_on_a_cpu_steps_by_newton_schulz_in_float32():
+    """Bfloat16, which most CPUs have no units for, would miss by 1e-2."""
+    weight = torch.nn.Parameter(torch.zeros(24, 96))
+    weight.grad = torch.randn(24, 96, generator=torch.Generator().manual_seed(2))
+    gradient = weight.grad.clone()
+    groups = [{"params": [weight], "weight_decay": 0.0, MATRICES: True}]
+    OPTIMIZERS["muon"](groups, lr=0.1, betas=BETAS, eps=1e-6).step()
+    expected = -0.1 * 0.2 * math.sqrt(96) * newton_schulz(gradient)
+    torch.testing.assert_close(weight.detach(), expected, rtol=0, atol=1e-5)
+
+
 def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw():
     mine, theirs = model(), model()
     optimizer = make_optimizer(mine, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE)
@@ -158,8 +203,13 @@ def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw():
         optimizer.step()
         muon.step()
         adamw.step()
+    start = dict(model().named_parameters())
     for name, weight in mine.named_parameters():
-        torch.testing.assert_close(weight, named[name], rtol=1e-6, atol=1e-7, msg=name)
+        if name not in matrices:
+            torch.testing.assert_close(weight, named[name], rtol=1e-6, atol=1e-7, msg=name)
+        else:  # torch's orthogonalises in bfloat16, also on a CPU
+            moved, expected = weight - start[name], named[name] - start[name]
+            assert (moved - expected).norm() < 0.02 * expected.norm(), name
 
 
 def test_a_training_that_stopped_goes_on_to_the_bit(tmp_path):
