@@ -421,6 +421,12 @@ def gpus(study: Any | None) -> Finding:
     if study and encoder_parameters(study) > LARGE:
         size = f"{encoder_parameters(study) / 1e6:.0f} M parameters"
         return Finding("gpus", WARNING, f"none, for a model of {size}", "pretrain on GPUs: docs/your-cluster.md")
+    if _machine().precision == "bfloat16":
+        from pipeline_src.training.throughput import cpu_slowdown
+
+        if (times := cpu_slowdown(torch.bfloat16)) > 1:
+            found = f"none; this CPU multiplies bfloat16 {times:.0f} times as slowly as float32"
+            return Finding("gpus", WARNING, found, "set precision: float32 (or auto) in machine.yaml")
     return Finding("gpus", OK, "none; training runs on the CPU")
 
 

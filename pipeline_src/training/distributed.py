@@ -35,6 +35,7 @@ from pipeline_src.common.parallel import place
 from pipeline_src.common.progress import log
 from pipeline_src.config.machine import Device, Precision
 from pipeline_src.models.attention import AMPERE
+from pipeline_src.training.throughput import cpu_slowdown
 
 if TYPE_CHECKING:  # FSDP takes nearly as long to load as the rest of torch: imported where something is sharded
     from torch.distributed.fsdp import FSDPModule
@@ -314,8 +315,12 @@ def _claim_gpu(gpus: int) -> int:
     raise AssertionError  # count() has no end
 
 
-def choose_precision(wanted: Precision, device: torch.device) -> torch.dtype:
+def choose_precision(
+    wanted: Precision, device: torch.device, slowdown: Callable[[torch.dtype], float] = cpu_slowdown
+) -> torch.dtype:
     """Choose the dtype of matrix products on a device; ``auto`` is bfloat16 on CUDA from Ampere on, else float32.
+
+    Logs a warning if bfloat16 is wanted on a CPU that multiplies it more slowly than float32.
 
     Raises:
         PipelineError: bfloat16 is wanted on a GPU older than Ampere, which has none, or on Apple's, where it was never
@@ -334,6 +339,11 @@ def choose_precision(wanted: Precision, device: torch.device) -> torch.dtype:
             "this GPU has no bfloat16", torch.cuda.get_device_name(device), where="training",
             hint="set precision: float32 (or auto) in machine.yaml; or take a GPU of the Ampere generation or later "
             "(A100, A10, L4, RTX 30), or hide this one with CUDA_VISIBLE_DEVICES= to train on the CPU",
+        )  # fmt: skip
+    if device.type == "cpu" and (times := slowdown(torch.bfloat16)) > 1:
+        log.warning(
+            "this CPU has no unit for bfloat16: a matrix product takes %.0f times as long as in float32; "
+            "set precision: float32 (or auto)", times,
         )  # fmt: skip
     return torch.bfloat16
 

@@ -52,7 +52,8 @@ DATASHEET_TFLOPS: dict[str, float] = {
 }
 # In the names of other GPUs than the one whose name they contain, or of parts of it
 OTHER_GPUS = ("Laptop", "Max-Q", "MIG ", "RTX 5090 D")
-CPU_SIZE, GPU_SIZE = 768, 8192  # rows and columns of the matrices whose product is timed
+CPU = torch.device("cpu")
+SMALL_SIZE, CPU_SIZE, GPU_SIZE = 256, 768, 8192  # rows and columns of the matrices whose product is timed
 MEASURE_FOR = 0.08  # seconds
 POWERCAP = Path("/sys/class/powercap")
 
@@ -78,6 +79,11 @@ def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
         if teraflops is not None and precision == torch.bfloat16:
             return Peak(teraflops * 1e12, f"datasheet, dense bfloat16, {name}")
     return Peak(_measure(device, size, precision), f"{dtype} matrix product measured on this {name}")
+
+
+def cpu_slowdown(precision: torch.dtype) -> float:
+    """Return how many times as long as in float32 a matrix product takes on this CPU: 0.2 to 1 with units for it."""
+    return _measure(CPU, SMALL_SIZE, torch.float32) / _measure(CPU, SMALL_SIZE, precision)
 
 
 def datasheet_tflops(name: str) -> float | None:

@@ -186,6 +186,15 @@ def test_a_gpu_trains_in_bfloat16_and_a_cpu_does_where_it_is_told_to(capability,
     assert choose_precision("bfloat16", CPU) == torch.bfloat16
 
 
+@pytest.mark.parametrize(("slowdown", "warnings"), [(0.3, 0), (18.0, 1)])
+def test_choose_precision_bfloat16_on_a_cpu_without_units_for_it_warns(slowdown, warnings, caplog):
+    with caplog.at_level("WARNING", "pipeline"):
+        assert choose_precision("bfloat16", CPU, lambda dtype: slowdown) == torch.bfloat16
+        assert choose_precision("auto", CPU, lambda dtype: slowdown) == torch.float32
+    assert len(caplog.messages) == warnings
+    assert not warnings or "takes 18 times as long as in float32; set precision: float32" in caplog.messages[0]
+
+
 def test_gpus_from_before_ampere_train_in_float32_alone(capability):
     capability(7, 5)
     with pytest.raises(PipelineError, match=r"(?s)no bfloat16: Tesla T4.*set precision: float32"):
