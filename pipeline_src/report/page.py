@@ -1,4 +1,4 @@
-"""Render the report page from its templates."""
+"""Render the report page, and the page of the run that made the results, from their templates."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ SECTIONS = {
     "pretraining": "Pretraining",
     "interpretation": "What the model learnt",
     "corpus": "Corpus",
-    "cost": "Cost",
+    "computation": "Computation",
     "errors": "Errors",
-    "provenance": "Where this comes from",
+    "parameters": "Parameters",
 }
+RUN_SECTIONS = {"cost": "Cost", "provenance": "Where this comes from"}
 STEPS_SHOWN = 5  # steps of a phase for which filled masks are shown, including the first and the last
 
 
@@ -79,28 +80,48 @@ def title_of(results: Results) -> str:
     return f"{model.value['name'] if model else 'BERT'}, from raw text to scores"
 
 
-def render_page(results: Results, summary: dict[str, float], price: float) -> str:
-    """Render the self-contained page.
+def render_run(results: Results, price: float) -> str:
+    """Render what differs between two runs with equal results: time, cost, versions, machine.
+
+    Args:
+        results: results of the study.
+        price: price of an hour of one process.
+    """
+    logs, rate = cost.measured(results), JsonRef(price, "--price")
+    template_environment = environment()
+    template_environment.filters |= {"phase_of": cost.phase_of}
+    return template_environment.get_template("run.html.j2").render(
+        title=f"{title_of(results)}: this run",
+        sections=list(RUN_SECTIONS.items()),
+        measured=logs,
+        throughput=figures.throughput_panel(cost.throughput(logs)),
+        rate=rate,
+        price=cost.price(rate, logs),
+        stages=cost.stage_costs(),
+        on_gpu=cost.on_gpu,
+        provenance=provenance(),
+        hashes=data_hashes(),
+    )
+
+
+def render_page(results: Results, summary: dict[str, float]) -> str:
+    """Render the self-contained page: equal results give equal bytes.
 
     Args:
         results: results of the study.
         summary: content of ``results/summary.json``.
-        price: price of an hour of one process.
     """
     scores, corpus = results.ref("scores.json"), results.ref("corpus.json")
-    logs = cost.measured(results)
     overlaps = corpus["overlap"].items() if "overlap" in corpus else []
-    rate = JsonRef(price, "--price")
     titles = {row.value["task"]: row["title"] for row in reversed(list(scores["rows"]))}
     template_environment = environment()
     template_environment.filters |= {
         "piece": piece,
-        "phase_of": cost.phase_of,
         "task_title": lambda task: show(titles[task]) if task in titles else escape(task),
     }
     template_environment.globals |= {"shade": shade, "first": first}
     table = headline(results)
-    tasks, throughput = results.tasks, figures.throughput_panel(cost.throughput(logs))
+    tasks = results.tasks
     return template_environment.get_template("report.html.j2").render(
         title=title_of(results),
         sections=list(SECTIONS.items()),
@@ -109,7 +130,6 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         made=list(dict.fromkeys(row.value["title"] for row in scores["rows"] if row.value["task"] in scores["rules"])),
         from_corpus=scores["from_corpus"] if "from_corpus" in scores else [],
         steps=computed("sum", *(results.ref(f"pretrain/{phase}.json")["steps"] for phase in PHASES)),
-        took=computed("sum", *(log["seconds"] for log in logs)) if len(logs) == len(PHASES) else None,
         story_panel=figures.story_panel(results),
         own_masks=results.filled_masks,
         last_filled=_last_filled(results.ref(f"pretrain/{PHASES[-1]}.json")),
@@ -135,8 +155,7 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         synthetic_bars=figures.score_bars(results, synthetic=True),
         how_many=lambda refs: computed("how many", *refs),
         synthetic_titles=[line.title for line in table.synthetic if isinstance(line.title, JsonRef)],
-        panels=[*figures.pretraining_panels(results), *([throughput] if throughput else [])],
-        throughput=throughput,
+        panels=figures.pretraining_panels(results),
         corpus=corpus,
         overlaps=[
             [found for name, found in overlaps if (name.split("/")[0] in results.scores["rules"]) == synthetic]
@@ -144,10 +163,6 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
         ],
         length_bars=figures.length_bars(results),
         arithmetic=cost.arithmetic(results),
-        measured=logs,
-        rate=rate,
-        price=cost.price(rate, logs),
-        stages=cost.stage_costs(),
         error_rows=_error_rows(scores, tasks),
         dropped_rows=[
             (task, file, counts)
@@ -155,11 +170,8 @@ def render_page(results: Results, summary: dict[str, float], price: float) -> st
             for file, counts in details["counts"].items()
             if counts.value
         ],
-        provenance=provenance(),
         parameters=parameters(),
-        hashes=data_hashes(),
         dropout=any(results.pretrain[phase]["config"].get("hidden_dropout_prob", 0.1) for phase in PHASES),
-        on_gpu=cost.on_gpu,
     )
 
 

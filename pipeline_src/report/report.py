@@ -10,14 +10,13 @@ from typing import Any
 from pipeline_src.common.files import atomic_file, write_json
 from pipeline_src.common.names import as_text
 from pipeline_src.common.progress import log
-from pipeline_src.report import cost
 from pipeline_src.report.comparison import render_comparison
 from pipeline_src.report.cost import PRICE, check_price
 from pipeline_src.report.experiments import read_experiment
 from pipeline_src.report.going_on import going_on_lines
 from pipeline_src.report.headline import Headline, Line, headline
 from pipeline_src.report.interpretation import read_interpretation, render_interpretation
-from pipeline_src.report.page import render_page, title_of
+from pipeline_src.report.page import render_page, render_run, title_of
 from pipeline_src.report.results import (
     METRICS,
     RESULTS,
@@ -48,7 +47,7 @@ HEADER = (
 
 
 def render_markdown(results: Results) -> str:
-    """Render validation figures, the headline table, the average and the cost of training."""
+    """Render validation figures, the headline table and the average."""
     table = headline(results)
     parts = [
         f"# {title_of(results)}",
@@ -60,7 +59,6 @@ def render_markdown(results: Results) -> str:
         *_score_tables(table),
         average_line(results.scores),
         *_sources(table),
-        *_cost(results),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -125,16 +123,6 @@ def _sources(table: Headline) -> list[str]:
     ]
 
 
-def _cost(results: Results) -> list[str]:
-    logs = cost.measured(results)
-    phases = [
-        f"{plain(log['seconds'], 'duration')} in {cost.phase_of(log).replace('phase', 'phase ')}"
-        + (f", MFU {plain(log['mfu'], 'percent')}" if cost.on_gpu(log) else "")
-        for log in logs
-    ]
-    return [f"Pretraining took {'; '.join(phases)}."] if phases else []
-
-
 # columns of the tables for `dvc plots`
 SCORE_COLUMNS = ("score", "split", "metric", "value", "majority_baseline")
 CONFUSION_COLUMNS = ("score", "actual", "predicted", "share", "count")
@@ -166,7 +154,9 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
 def _write_report(results: Results, price: float) -> None:
     summary = summarise(results)
     with atomic_file(RESULTS / "report.html") as file:
-        file.write(render_page(results, summary, price))
+        file.write(render_page(results, summary))
+    with atomic_file(RESULTS / "run.html") as file:  # of this machine, so not in DVC
+        file.write(render_run(results, price))
     if parts := read_interpretation(results):
         with atomic_file(RESULTS / "interpretation.html") as file:
             file.write(render_interpretation(parts))

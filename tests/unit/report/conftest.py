@@ -196,7 +196,7 @@ class Page(HTMLParser):
         self.fetched += [
             value
             for name, value in attrs
-            if name in ("src", "href", "xlink:href") and value and not value.startswith("#")
+            if name in ("src", "href", "xlink:href") and tag != "a" and value and not value.startswith("#")
         ]
         if tag not in self.VOID:
             self.open.append((tag, dict(attrs)))
