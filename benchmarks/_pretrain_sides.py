@@ -113,13 +113,15 @@ def ours(config: BertConfig, batches: list[Batch], process: Distributed) -> Side
     return training_side(ours_objective(config).to(process.device), batches, process)
 
 
-def training_side(objective: PretrainingObjective[TensorBatch], batches: list[Batch], process: Distributed) -> Side:
+def training_side(
+    objective: PretrainingObjective[TensorBatch], batches: list[Batch], process: Distributed, optimizer: str = "adamw"
+) -> Side:
     """The project's own loop over an objective."""
     if process.device.type == "cuda":
         compile_parts(objective)
     loop: Loop[TensorBatch] = Loop(
         objective,
-        make_optimizer(objective, LEARNING_RATE, WEIGHT_DECAY),
+        make_optimizer(objective, LEARNING_RATE, WEIGHT_DECAY, optimizer),
         lambda step: LEARNING_RATE,
         last=len(batches),
         log_at=lambda step: False,

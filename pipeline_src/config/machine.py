@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.reading import check_block, read_yaml
 from pipeline_src.config.schema import Section
 
@@ -14,6 +17,19 @@ MACHINE = Path("machine.yaml")
 Compile = bool | Literal["auto"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "mps"]
+# Code paths that every x86-64 CPU since 2015 has, of the libraries that otherwise choose by CPU and so sum in another
+# order: ATen and oneDNN (torch), OpenBLAS (NumPy, SciPy, gensim; also by cores), NumPy.
+PORTABLE = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+}
+# MKL's, which multiplies torch's matrices. A value of yours is kept: COMPATIBLE gives Intel's and AMD's CPUs the same
+# bits, at half the speed.
+MKL = "AVX2,STRICT"
+CPUINFO = Path("/proc/cpuinfo")
 
 
 class TrainingMachine(Section):
@@ -48,6 +64,8 @@ class Machine(Section):
     """Settings for this machine.
 
     Attributes:
+        portable: compute the same bits on all of AMD's CPUs with AVX2, and the same on all of Intel's (docs/limits.md).
+            Without effect where ``precision`` is bfloat16, for which a CPU takes later instructions.
         device: ``auto`` is torch's CUDA device (NVIDIA, AMD) if there is one, else the CPU; ``mps`` is Apple's GPU.
         attention: implementation of attention: ``padded`` runs anywhere; ``length_grouped``: sequences of equal length
             together, on a CPU; ``flash_varlen``: without padding, on a GPU of the Ampere generation or later; ``auto``:
@@ -58,6 +76,7 @@ class Machine(Section):
         pretrain, finetune: settings of the two kinds of training.
     """
 
+    portable: bool = False
     device: Device = "auto"
     attention: Literal["auto", "padded", "length_grouped", "flash_varlen"] = "auto"
     compile: Compile = "auto"
@@ -67,8 +86,28 @@ class Machine(Section):
 
     def settings(self, training: str) -> dict[str, object]:
         """Return the settings of ``pretrain`` or ``finetune`` by key, without the device."""
-        shared = {"attention": self.attention, "compile": self.compile, "precision": self.precision}
+        shared = {
+            "portable": self.portable,
+            "attention": self.attention,
+            "compile": self.compile,
+            "precision": self.precision,
+        }
         return {**shared, **{"pretrain": self.pretrain, "finetune": self.finetune}[training].model_dump()}
+
+    def choose_code_paths(self) -> None:
+        """Set :data:`PORTABLE` in the environment if wanted; call it before NumPy and torch are imported.
+
+        Raises:
+            PipelineError: this CPU has no AVX2.
+        """
+        is_x86 = platform.machine() in ("x86_64", "AMD64")  # an Arm CPU has other bits
+        if not (self.portable and is_x86) or self.precision == "bfloat16":
+            return
+        if CPUINFO.exists() and " avx2 " not in CPUINFO.read_text(encoding="utf-8"):
+            hint = "set portable: false; results then differ from other CPUs' in the last bits"
+            raise PipelineError("this CPU has no AVX2", platform.processor(), where=f"{MACHINE}: portable", hint=hint)
+        os.environ.setdefault("MKL_CBWR", MKL)
+        os.environ.update(PORTABLE)
 
 
 USUAL = Machine()

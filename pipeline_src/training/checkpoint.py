@@ -26,6 +26,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from pipeline_src.common.dependencies import check_watched
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, checksum, hash_file, read_json, write_json
 from pipeline_src.common.names import number_of
@@ -221,7 +222,8 @@ def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[s
     """
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    return {"torch": torch.__version__, "processes": distributed.world_size, "device": name, **settings}
+    release = torch.__version__.partition("+")[0]  # builds for CUDA have the same kernels for a CPU
+    return {"torch": release, "processes": distributed.world_size, "device": name, **settings}
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -286,7 +288,11 @@ class Checkpoints:
         Args:
             parameters, optimizer, state, compute: restored by :meth:`restore`.
             validation: the validation loss if it was measured after this step; the lowest marks the best checkpoint.
+
+        Raises:
+            PipelineError: what the training reads was edited since it began.
         """
+        check_watched()
         tensors = tensors_of(parameters, optimizer, KINDS, keep=self.distributed.is_main)
         if self.distributed.is_main:
             self._write(tensors, state, compute, validation)

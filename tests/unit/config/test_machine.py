@@ -1,17 +1,23 @@
 """machine.yaml: how it runs here; decides nothing of what is learnt."""
 
+import os
+import platform
+import subprocess
+import sys
+
 import pytest
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.machine import MACHINE, Machine, load_machine
+from pipeline_src.config.machine import MACHINE, PORTABLE, Machine, load_machine
 from pipeline_src.config.study import Study
 
 
 def test_the_projects_own_file_spells_out_every_setting(root):
     machine = load_machine(root / MACHINE)
-    assert machine == Machine()
+    assert machine == Machine(portable=True)
     assert machine.model_fields_set == set(Machine.model_fields)
     assert machine.settings("finetune") == {
+        "portable": True,
         "attention": "auto", "compile": "auto", "precision": "auto", "threads": 1, "microbatch_tokens": 16384,
         "activation_checkpointing": False,
     }  # fmt: skip
@@ -48,6 +54,34 @@ def test_a_mistake_is_one_error_that_names_it(tmp_path, text, named):
     (tmp_path / "machine.yaml").write_text(text)
     with pytest.raises(PipelineError, match=named):
         load_machine(tmp_path / "machine.yaml")
+
+
+LOADED = """
+import sys
+from pipeline_src.__main__ import main
+from pipeline_src.config.machine import Machine
+Machine(portable=%s).choose_code_paths()
+assert "numpy" not in sys.modules, "it has chosen its code paths already"
+import torch
+from numpy._core._multiarray_umath import __cpu_features__
+print(torch.backends.cpu.get_cpu_capability(), __cpu_features__["X86_V4"])
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 has several code paths here")
+def test_portable_takes_code_paths_that_every_cpu_has(root):
+    loaded = subprocess.run([sys.executable, "-c", LOADED % True], cwd=root, capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == ["AVX2", "False"]
+
+
+def test_portable_keeps_a_users_mode_of_mkl(monkeypatch):
+    for name in ("MKL_CBWR", *PORTABLE):
+        monkeypatch.setenv(name, "COMPATIBLE")
+    Machine().choose_code_paths()
+    assert {os.environ[name] for name in PORTABLE} == {"COMPATIBLE"}
+    Machine(portable=True).choose_code_paths()
+    if platform.machine() == "x86_64":
+        assert os.environ["MKL_CBWR"] == "COMPATIBLE" and os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
 
 
 def test_no_stage_depends_on_it_and_no_parameter_bears_a_setting(root):
