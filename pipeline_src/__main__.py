@@ -21,16 +21,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline_src.common.errors import Interrupted, PipelineError, is_panic
 from pipeline_src.common.files import write_json
 from pipeline_src.common.names import check_name, shown
 from pipeline_src.stages import STAGES
-
-if TYPE_CHECKING:
-    from pipeline_src.config.study import Study
-
 
 # Tool: module (and function, if the module has several tools: NAME and add_NAME_arguments), one line for people.
 TOOLS = {
@@ -102,6 +98,10 @@ def main(argv: list[str] | None = None) -> int:
             if not _is_text(word):
                 hint = "rename the file, or type it where the terminal's text is UTF-8"
                 raise PipelineError("not text in UTF-8", shown(word), where="the command line", hint=hint)
+        if argv[:1] == ["verify"]:  # which takes steps of a stage again; before it imports torch
+            from pipeline_src.config.machine import load_machine
+
+            load_machine().choose_code_paths()
         arguments = _parse(argv)
         if arguments.command in TOOLS:
             return _tool(arguments.command)[1](arguments) or 0
@@ -129,16 +129,28 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     """Check params.yaml, open the stage's log, run it, and write ``logs/<stage>/<item>.run.json``.
 
     The log has one message of a mistake that a user can fix, and the traceback of a bug. Time, host and versions are
-    only in the JSON file, never in a tracked output; ``logs/rates.jsonl`` gets the rate.
+    only in the JSON file, never in a tracked output; ``logs/rates.jsonl`` gets the rate. Under DVC, a stage whose
+    parameters, dependencies or code were edited while it ran fails at its end, so that nothing false is recorded.
     """
-    from pipeline_src.code import check_unchanged_code
+    from pipeline_src.config.machine import load_machine
+
+    machine = load_machine()
+    machine.choose_code_paths()
+
+    from pipeline_src.code import StageCode
+    from pipeline_src.common.dependencies import check_unchanged_files, declared_dependencies, sign, watch
     from pipeline_src.common.parallel import peak_memory, place, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
-    from pipeline_src.config.machine import load_machine
     from pipeline_src.config.study import check_unchanged, load_study
     from pipeline_src.tools.planning.plan import record_run
 
-    stage = STAGES[name]
+    stage, dvc_stage = STAGES[name], os.environ.get("DVC_STAGE")
+    try:
+        dependencies = declared_dependencies(dvc_stage) if dvc_stage else []
+    except (OSError, ValueError, TypeError, KeyError):
+        load_study()  # which says what is wrong in params.yaml
+        raise
+    signature = sign(dependencies)  # before anything is read
     study = load_study()
     items = {key: value.partition(f"{name}@")[2] or value for key, value in items.items()}  # of DVC's name of a stage
     for key, value in items.items():  # they become the names of files
@@ -154,13 +166,17 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     log_file = open_log(name, item, speaks=not rank)
     started, clock = datetime.now(UTC), time.monotonic()
     try:
-        if "DVC_STAGE" in os.environ and name != "code":
-            check_unchanged_code([name, *_members(name, items, study)])
+        code = StageCode(path.removeprefix("code/") for path in dependencies if path.startswith("code/"))
         run = importlib.import_module(stage.module).run
-        machine = {"machine": load_machine()} if stage.training else {}
-        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **machine)
-        if "DVC_STAGE" in os.environ:
+        if stage.training:  # it may take days, in which people edit code
+            code.import_all()
+            watch(lambda: check_unchanged_files(signature, dependencies))
+        settings = {"machine": machine} if stage.training else {}
+        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **settings)
+        if dvc_stage:
             check_unchanged(study, stage.blocks)
+            check_unchanged_files(signature, dependencies)
+            code.check_unchanged(imported=stage.training)
     except Interrupted as stop:
         log.error("%s", stop)
         raise
@@ -190,15 +206,6 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     )
     if not rank:
         record_run(name, item, study, seconds)
-
-
-def _members(stage: str, items: Mapping[str, str], study: Study) -> list[str]:
-    """The code that a stage loads by name, as paths below ``code``: members of the family, or a source's cleaner."""
-    if stage == "clean":
-        return [f"cleaners/{study.corpus.source(items['source']).kind}"]
-    if not STAGES[stage].training:
-        return []
-    return [f"models/{study.model.architecture}", f"objectives/{study.pretrain.objective}"]
 
 
 def _is_text(word: str) -> bool:

@@ -7,12 +7,17 @@ dvc.yaml names by the parameter that selects it. An edit of comments or docstrin
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 
+from pipeline_src.common.dependencies import sign
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
-from pipeline_src.common.fingerprint import MEMBER_FOLDERS, fingerprint
+from pipeline_src.common.fingerprint import MEMBER_FOLDERS, ROOT, covered_files, fingerprint, statements_of
 from pipeline_src.common.paths import CODE
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import member_names
@@ -58,20 +63,72 @@ def run(corpus: CorpusParams) -> None:
             (written / name).write_text(f"{fingerprint(module)}\n", encoding="utf-8")
 
 
-def check_unchanged_code(names: Iterable[str]) -> None:
-    """Stop a stage whose code was edited since the run began: DVC would record other code.
+class StageCode:
+    """The code of a stage when its process starts: the code that DVC will record.
+
+    Python reads a module when it is first imported, worker processes import it once more, and data files lie on the
+    disk until they are used. An edit before that would be computed with, but recorded as the code before it.
 
     Args:
         names: paths below ``code`` that the stage depends on.
 
     Raises:
-        PipelineError: a fingerprint differs from that of the present code.
+        PipelineError: a recorded fingerprint differs from that of the present code.
     """
-    module_of = modules()
-    for name in names:
-        recorded = CODE / name
-        if recorded.exists() and recorded.read_text(encoding="utf-8").strip() != fingerprint(module_of[name]):
-            raise PipelineError(
-                "the code was edited since this run began", name,
-                hint="start again (`snakemake all` or `dvc repro`): what was finished is kept",
-            )  # fmt: skip
+
+    def __init__(self, names: Iterable[str]) -> None:
+        module_of = modules()
+        self._modules = {name: module_of[name] for name in names}
+        self._signature = sign(self._files())
+        self._sources = {file: file.read_bytes() for file in self._files()}
+        for name, module in self._modules.items():
+            recorded = CODE / name
+            if recorded.exists() and recorded.read_text(encoding="utf-8").strip() != fingerprint(module):
+                raise _edited(name)
+
+    def import_all(self) -> None:
+        """Import every module now, so that later edits do not reach this process.
+
+        Raises:
+            PipelineError: one was edited before it was imported.
+        """
+        for file in self._sources:
+            if file.suffix == ".py":
+                name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+                with contextlib.suppress(ModuleNotFoundError):  # of an optional library
+                    importlib.import_module(name)
+        self.check_unchanged()
+
+    def check_unchanged(self, imported: bool = False) -> None:
+        """Compare the code with that at the start; comments and docstrings may have changed.
+
+        Args:
+            imported: compare only data files, since all modules were imported before.
+
+        Raises:
+            PipelineError: a file was edited, also if the edit was undone.
+        """
+        before, after = self._signature, sign(self._files())
+        for path in sorted(before.keys() | after.keys()):
+            if imported and path.endswith(".py"):
+                continue
+            if before.get(path) != after.get(path) and not self._same_statements(Path(path)):
+                raise _edited(path)
+
+    def _files(self) -> list[Path]:
+        return sorted({file for module in self._modules.values() for files in covered_files(module) for file in files})
+
+    def _same_statements(self, file: Path) -> bool:
+        source = self._sources.get(file)
+        if source is None or file.suffix != ".py" or not file.exists() or (now := file.read_bytes()) == source:
+            return False  # the same bytes, written again: an edit that was undone
+        try:
+            return statements_of(now) == statements_of(source)
+        except SyntaxError:
+            return False
+
+
+def _edited(name: str) -> PipelineError:
+    name = os.path.relpath(name, ROOT) if os.path.isabs(name) else name
+    hint = "start again (`snakemake all` or `dvc repro`): what was finished is kept"
+    return PipelineError("the code was edited since this run began", name, hint=hint)

@@ -34,16 +34,22 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
     Raises:
         FileNotFoundError: there is no such module.
     """
-    named = [module, *(member for member in members if _file(member, root))]
-    files = sorted({file for name in named for file in imported_files(name, root)})
+    code, data = covered_files(module, *members, root=root)
     digest = hashlib.sha256()
-    for file in files:
-        if str(Path(file).parent) != CHECKED_VALUES:
-            digest.update(f"{file}\0{_statements(root / file)}\0".encode())
-    folders = {root / Path(file).parent for file in files}
-    for path in sorted({path for folder in folders for path in _data_files(folder, root)}):
+    for file in code:
+        digest.update(f"{file.relative_to(root).as_posix()}\0{_statements(file)}\0".encode())
+    for path in data:
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[Path], list[Path]]:
+    """Return the files of code and of data that a fingerprint covers; arguments as of :func:`fingerprint`."""
+    named = [module, *(member for member in members if _file(member, root))]
+    files = sorted({file for name in named for file in imported_files(name, root)})
+    folders = {root / Path(file).parent for file in files}
+    code = [root / file for file in files if str(Path(file).parent) != CHECKED_VALUES]
+    return code, sorted({path for folder in folders for path in _data_files(folder, root)})
 
 
 def imported_files(module: str, root: Path = ROOT) -> list[str]:
@@ -82,8 +88,12 @@ def _data_files(folder: Path, root: Path) -> Iterator[Path]:
 
 @cache
 def _statements(file: Path) -> str:
-    """Return a file's syntax tree as text, without docstrings and other bare strings."""
-    tree = ast.parse(file.read_bytes())
+    return statements_of(file.read_bytes())
+
+
+def statements_of(source: bytes) -> str:
+    """Return the syntax tree of a module as text, without docstrings and other bare strings."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         for block in BLOCKS:
             if isinstance(statements := getattr(node, block, None), list):

@@ -1,0 +1,125 @@
+"""Dependencies of a stage as DVC resolves them, and edits of them while it runs."""
+
+import os
+import shutil
+
+import pytest
+
+from pipeline_src import code
+from pipeline_src.code import StageCode
+from pipeline_src.common import fingerprint as fingerprints
+from pipeline_src.common.dependencies import check_unchanged_files, check_watched, declared_dependencies, sign, watch
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tools.preset import preset_text
+
+PRESETS = ("sample", "test", "evening", "multilingual", "bert-base")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_declared_dependencies_equal_dvcs(tmp_path, root, monkeypatch, preset):
+    from dvc.repo import Repo
+
+    shutil.copy(root / "dvc.yaml", tmp_path)
+    (tmp_path / "params.yaml").write_text(preset_text(preset, root / "workflow/presets"))
+    monkeypatch.chdir(tmp_path)
+    Repo.init(no_scm=True)
+    stages = Repo().index.stages
+    assert len(stages) > 10
+    for stage in stages:
+        expected = [dep.def_path for dep in stage.deps if "params" not in dep.dumpd()]
+        assert declared_dependencies(stage.addressing) == expected, stage.addressing
+
+
+EDITS = {
+    "nothing": lambda path: None,
+    "other bytes of the same length": lambda path: (path / "data/a").write_text("B"),
+    "the same bytes again": lambda path: (path / "data/a").write_text("a"),
+    "another file in its place": lambda path: shutil.move(shutil.copy2(path / "data/a", path), path / "data/a"),
+    "a file more": lambda path: (path / "data/sub/c").write_text(""),
+    "a file less": lambda path: (path / "data/sub/b").unlink(),
+    "bytecode": lambda path: (path / "data/x.pyc").write_text(""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_check_unchanged_files_names_an_edited_file(tmp_path, edit):
+    (tmp_path / "data/sub").mkdir(parents=True)
+    for name in ("data/a", "data/sub/b"):
+        (tmp_path / name).write_text("a")
+        os.utime(tmp_path / name, (1, 1))
+    paths = [tmp_path / "data", tmp_path / "missing"]
+    before = sign(paths)
+    EDITS[edit](tmp_path)
+    if edit in ("nothing", "bytecode"):
+        check_unchanged_files(before, paths)
+    else:
+        with pytest.raises(PipelineError, match=r"changed while the stage ran.*data/(a|sub/[bc])"):
+            check_unchanged_files(before, paths)
+
+
+def test_check_watched_runs_the_last_check_that_was_set():
+    def fail():
+        raise PipelineError("edited", "a", hint="undo it")
+
+    try:
+        watch(fail)
+        with pytest.raises(PipelineError, match="edited"):
+            check_watched()
+    finally:
+        watch(lambda: None)
+    check_watched()
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A stage of two modules and a table, whose fingerprint is recorded."""
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "stage.py").write_text('"""Words."""\nfrom p import base\n')
+    (folder / "base.py").write_text("VALUE = 1\n")
+    (folder / "table.yaml").write_text("a: 1\n")
+    for path in folder.iterdir():
+        os.utime(path, (1, 1))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fingerprints, "ROOT", tmp_path)
+    monkeypatch.setattr(code, "modules", lambda: {"stage": "p.stage"})
+    for name, function in (("covered_files", fingerprints.covered_files), ("fingerprint", fingerprints.fingerprint)):
+        monkeypatch.setattr(code, name, lambda module, function=function: function(module, root=tmp_path))
+    yield folder
+    for remembered in (fingerprints._statements, fingerprints._file, fingerprints._imports):
+        remembered.cache_clear()
+
+
+CODE_EDITS = {
+    "code": ("base.py", "VALUE = 2\n", True),
+    "code that was put back": ("base.py", "VALUE = 1\n", True),
+    "broken code": ("base.py", "VALUE = (\n", True),
+    "a comment": ("base.py", "VALUE = 1  # one\n", False),
+    "a docstring": ("stage.py", '"""Other words."""\nfrom p import base\n', False),
+    "a table": ("table.yaml", "a: 2\n", True),
+    "a new table": ("more.yaml", "a: 2\n", True),
+    "code of another stage": ("other.py", "VALUE = 2\n", False),
+}
+
+
+@pytest.mark.parametrize("edit", CODE_EDITS)
+def test_stage_code_check_unchanged_refuses_all_but_comments(package, edit):
+    file, text, is_refused = CODE_EDITS[edit]
+    stage = StageCode(["stage"])
+    (package / file).write_text(text)
+    if is_refused:
+        with pytest.raises(PipelineError, match=f"edited since this run began.*{file}"):
+            stage.check_unchanged()
+    else:
+        stage.check_unchanged()
+    if is_refused and file.endswith(".py"):
+        stage.check_unchanged(imported=True)
+
+
+def test_stage_code_that_differs_from_its_fingerprint_is_refused(package, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/stage").write_text(f"{fingerprints.fingerprint('p.stage', root=tmp_path)}\n")
+    StageCode(["stage"])
+    (tmp_path / "code/stage").write_text("0123456789abcdef\n")
+    with pytest.raises(PipelineError, match="edited since this run began: stage"):
+        StageCode(["stage"])
