@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 STAMPS = Path(".snakemake/dvc")
@@ -31,6 +30,13 @@ RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
 
 # Snakemake's remark that it keeps no records of its own of what DVC has made
 logger.addFilter(lambda record: "provenance/metadata" not in record.getMessage())
+
+
+class FatalError(SystemExit):
+    """Ends Snakemake with one sentence as the last line; after an exception it would print lines of this file."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(f"error: {sentence}")
 
 
 class Stages:
@@ -46,7 +52,7 @@ class Stages:
         upstream: name of every stage (``finetune@cola-1``) -> names of the stages it depends on.
 
     Raises:
-        WorkflowError: with what to do. DVC cannot read its files, or is at work; Slurm jobs of an earlier run are; a
+        FatalError: with what to do. DVC cannot read its files, or is at work; Slurm jobs of an earlier run are; a
             stage has no rule, or a rule no stage; this folder cannot be written.
     """
 
@@ -61,12 +67,12 @@ class Stages:
             self._ask_dvc()
         except OSError as error:
             hint = "make room, move away what is in its place, or give yourself permission to write there"
-            raise WorkflowError(f"{error.filename}: {error.strerror}. Nothing was run: {hint}.") from None
+            raise FatalError(f"{error.filename}: {error.strerror}. Nothing was run: {hint}.") from None
         declared = {name.partition("@")[0] for name in self.upstream}
         if missing := ", ".join(sorted(declared - ruled)):
-            raise WorkflowError(f"dvc.yaml has stages without a rule: {missing}. Add them to JOBS in the Snakefile.")
+            raise FatalError(f"dvc.yaml has stages without a rule: {missing}. Add them to JOBS in the Snakefile.")
         if beyond := ruled - declared:
-            raise WorkflowError(f"dvc.yaml has no stage {', '.join(sorted(beyond))}, which a rule runs.")
+            raise FatalError(f"dvc.yaml has no stage {', '.join(sorted(beyond))}, which a rule runs.")
 
     def _ask_dvc(self) -> None:
         """Read the graph, and make the stamps say what is fresh."""
@@ -79,7 +85,7 @@ class Stages:
         self.upstream = _read_graph(_answer(graph))
         stale = json.loads(_answer(status))
         if "code" in stale:  # the other stages are compared with what it makes
-            _answer(_dvc("repro", "--quiet", "--single-item", "code"))
+            _answer(_dvc("repro", "--single-item", "code"))
             stale = json.loads(_answer(_dvc("status", "--json")))
         stale = {name: changes for name, changes in stale.items() if name in self.upstream}
         if uncached := self._uncached(stale):
@@ -125,7 +131,7 @@ class Stages:
         def stamps(wildcards: Any) -> list[str]:
             stage = name.format(**wildcards)
             if stage not in self.upstream:
-                raise WorkflowError(f"dvc.yaml has no stage {stage}; `dvc stage list` names them.")
+                raise FatalError(f"dvc.yaml has no stage {stage}; `dvc stage list` names them.")
             return self.stamps(self.upstream[stage])
 
         return stamps
@@ -143,7 +149,7 @@ def _refuse_second_run(names: set[str]) -> None:
     living = living_jobs(names)
     if living:
         listed = ", ".join(f"{number} ({rule})" for number, rule in living.items())
-        raise WorkflowError(
+        raise FatalError(
             f"Slurm jobs of another run are at work in this folder: {listed}. Wait until they have ended "
             f"(squeue --me), or end them by: scancel {' '.join(living)}"
         )
@@ -226,7 +232,7 @@ def _answer(process: subprocess.Popen[str]) -> str:
     """What a command of DVC says, once it has ended.
 
     Raises:
-        WorkflowError: it failed; its own words, and what helps.
+        FatalError: it failed; its own words, and what helps.
     """
     said, complaint = process.communicate()
     if not process.returncode:
@@ -236,7 +242,7 @@ def _answer(process: subprocess.Popen[str]) -> str:
     except OSError:
         lock = ""
     if re.search("^<{7} ", lock, re.MULTILINE):
-        raise WorkflowError(
+        raise FatalError(
             "dvc.lock holds both sides of a merge: keep one by `git checkout --ours dvc.lock` or `--theirs`; what the "
             "other had comes back from DVC's run-cache."
         )
@@ -244,7 +250,7 @@ def _answer(process: subprocess.Popen[str]) -> str:
     if "dvc.lock" in complaint or re.search(r"unexpected error(?! - \[Errno)", complaint):  # not of a full disk
         hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
     words = complaint.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
-    raise WorkflowError(f"DVC: {words}{hint}")
+    raise FatalError(f"DVC: {words}{hint}")
 
 
 def _read_graph(drawing: str) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -349,6 +350,30 @@ def test_a_second_engine_is_refused_and_told_of_the_first(study: Project, backgr
     assert study.nothing_to_do()
 
 
+def test_failure_of_code_is_reported_in_the_words_of_dvc(study: Project) -> None:
+    study.edit("toy/code.py", "import ast", "sys.exit(3); import ast")
+    said = study.snakemake(check=False)
+    assert "failed to reproduce 'code': failed to run: python -m toy.code, exited with 3" in said
+
+
+def test_code_read_by_another_dvc_is_reported_with_its_process_number(study: Project) -> None:
+    study.edit("toy/count.py", "begin()", "begin(); assert True")
+    process = {"pid": os.getpid(), "cmd": "dvc repro"}
+    reader = {"read": {str(study.path / "code"): [process]}}  # `dvc status` may read too
+    (study.path / ".dvc/tmp/rwlock").write_text(json.dumps(reader))
+    said = study.snakemake(check=False)
+    assert "is busy" in said and f"(PID {os.getpid()})" in said, said
+
+
+@pytest.mark.parametrize("target", ["all", ".snakemake/dvc/finetune@none-1"])
+def test_error_of_the_bridge_ends_with_its_sentence(study: Project, target: str) -> None:
+    if target == "all":
+        study.edit("workflow/Snakefile", "'report'", "'raport'")
+    done = study.run("snakemake", "-n", target, check=False)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith("error: dvc.yaml has "), done.stdout
+
+
 # ---------------------------------------------------------------- damaged and lost files
 
 
@@ -384,7 +409,7 @@ def test_a_lock_file_cut_off_inside_a_hash_loses_nothing(study: Project) -> None
         lock.write_text(text[: text.rindex("md5: ") + 5 + characters] + "\n")  # still YAML, and may look like a number
         said = study.snakemake(check=False)
         assert "Traceback" not in said
-        if "WorkflowError" in said:
+        if "error: " in said:
             assert "git checkout dvc.lock" in said
             study.run("git", "checkout", "dvc.lock")
             study.snakemake()
