@@ -24,6 +24,7 @@ from snakemake.logging import logger
 STAMPS = Path(".snakemake/dvc")
 GRAPH = STAMPS / "graph.json"
 LOCK, IN_USE = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
+LOCK_BACKUP = STAMPS / "dvc.lock"
 NOT_IN_CACHE = "not in cache"  # what DVC says of an output that is in the workspace alone
 # DVC runs commands by $SHELL, and dvc.yaml is written for bash
 RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
@@ -37,6 +38,10 @@ class FatalError(SystemExit):
 
     def __init__(self, sentence: str) -> None:
         super().__init__(f"error: {sentence}")
+
+
+class LockFileError(FatalError):
+    """DVC cannot read dvc.lock."""
 
 
 class Stages:
@@ -78,23 +83,19 @@ class Stages:
         """Read the graph, and make the stamps say what is fresh."""
         if shutil.which("squeue"):  # jobs run on other hosts
             _keep_by_host(IN_USE)
-        _clear_after_kill(IN_USE)
+        _in_use(IN_USE)
         STAMPS.mkdir(parents=True, exist_ok=True)
         asked = time.time()
-        graph, status = _dvc("dag", "--dot"), _dvc("status", "--json")
-        self.upstream = _read_graph(_answer(graph))
-        stale = json.loads(_answer(status))
+        stale = self._compare()
         if "code" in stale:  # the other stages are compared with what it makes
             _answer(_dvc("repro", "--single-item", "code"))
-            stale = json.loads(_answer(_dvc("status", "--json")))
+            stale = self._compare()
         stale = {name: changes for name, changes in stale.items() if name in self.upstream}
         if uncached := self._uncached(stale):
             names = " ".join(sorted(uncached))
             logger.warning(f"Outputs of {names} are not in DVC's cache; put them back: dvc commit -f {names}")
         to_run = self._with_downstream(stale.keys() - uncached)
-        partial = GRAPH.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(self.upstream), encoding="utf-8")
-        partial.replace(GRAPH)
+        _write(GRAPH, json.dumps(self.upstream))
         for name in self.upstream:
             stamp = STAMPS / name
             if name not in to_run:
@@ -102,6 +103,22 @@ class Stages:
                 os.utime(stamp, (1, 1))  # all of one age: no fresh stage is newer than one that depends on it
             elif stamp.exists() and stamp.stat().st_mtime < asked:  # else another Snakemake has just made it
                 stamp.unlink()
+
+    def _compare(self) -> dict[str, list[Any]]:
+        """Read the graph, and return what has changed of each stale stage."""
+        lock = _text(LOCK)
+        graph, status = _dvc("dag", "--dot"), _dvc("status", "--json")
+        try:
+            self.upstream = _read_graph(_answer(graph))
+            stale: dict[str, list[Any]] = json.loads(_answer(status))
+        except LockFileError:
+            if not _restore_lock(lock):
+                raise
+            return self._compare()
+        if lock and not lock.endswith("\n") and _restore_lock(lock):  # DVC reads it, but did not end it there
+            return self._compare()
+        _back_up_lock(lock, self.upstream)
+        return stale
 
     def _with_downstream(self, stale: set[str]) -> set[str]:
         """These stages and all that depend on them, which may turn out to be fresh once the others have run."""
@@ -193,11 +210,12 @@ def _keep_by_host(table: Path) -> None:
     table.symlink_to(own)
 
 
-def _clear_after_kill(table: Path) -> None:
-    """Remove DVC's table of files in use if a kill has left it: torn, which stops DVC, or naming dead processes alone.
+def _in_use(table: Path) -> bool:
+    """Return whether DVC's table of files in use names a living process, and remove it if a kill has left it.
 
-    DVC itself takes a process for living that is dead and was never waited for, as in a container without an init
-    process. A torn table may be one that a living command is writing: it is read again.
+    A kill leaves it torn, which stops DVC, or with dead processes alone. DVC itself takes a process for living that is
+    dead and was never waited for, as in a container without an init process. A torn table may be one that a living
+    command is writing: it is read again.
     """
     for _ in range(3):
         try:
@@ -205,15 +223,62 @@ def _clear_after_kill(table: Path) -> None:
             users = [user for kind in content.values() for user in kind.values()]
             numbers = [each["pid"] for user in users for each in (user if isinstance(user, list) else [user])]
             if not numbers or any(map(_lives, numbers)):
-                return
+                return bool(numbers)
             break
         except FileNotFoundError:
-            return
+            return False
         except (ValueError, TypeError, AttributeError, KeyError):
             time.sleep(0.2)
     else:
         logger.warning(f"{table} was damaged by a kill; it is removed, which loses nothing.")
     table.resolve().unlink(missing_ok=True)
+    return False
+
+
+def _restore_lock(damaged: str) -> bool:
+    """Replace dvc.lock, as a kill has left it, by the copy of the last start of Snakemake; return success."""
+    backup = _text(LOCK_BACKUP)
+    if backup in ("", damaged) or not _is_settled(damaged):
+        return False
+    _write(LOCK, backup)
+    logger.warning("dvc.lock was cut off by a kill; an earlier copy is back, and the run-cache has what it lacks.")
+    return True
+
+
+def _back_up_lock(lock: str, stages: Iterable[str]) -> None:
+    """Copy dvc.lock, which DVC could read, without the entries of stages that dvc.yaml no longer has."""
+    if not lock.endswith("\n") or not _is_settled(lock):
+        return
+    entries = re.split(r"^(?=(?:  )?\S)", lock, flags=re.MULTILINE)
+    names = [re.match(r"  ([\w@.-]+):\n", entry) for entry in entries]
+    current = "".join(entry for entry, name in zip(entries, names, strict=True) if not name or name[1] in stages)
+    for path in (LOCK, LOCK_BACKUP):
+        if _text(path) != current:
+            _write(path, current)
+
+
+def _is_settled(lock: str) -> bool:
+    """Return whether no DVC is at work that may write dvc.lock.
+
+    DVC writes it under the lock that each of its commands waits for. So if it holds the same before and after one,
+    it was not being written.
+    """
+    return _text(LOCK) == lock and not _in_use(IN_USE)
+
+
+def _text(path: Path) -> str:
+    """Return the content of a file; empty if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that no kill can cut off."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def _lives(pid: int) -> bool:
@@ -237,20 +302,17 @@ def _answer(process: subprocess.Popen[str]) -> str:
     said, complaint = process.communicate()
     if not process.returncode:
         return said
-    try:
-        lock = LOCK.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        lock = ""
-    if re.search("^<{7} ", lock, re.MULTILINE):
+    if re.search("^<{7} ", _text(LOCK), re.MULTILINE):
         raise FatalError(
             "dvc.lock holds both sides of a merge: keep one by `git checkout --ours dvc.lock` or `--theirs`; what the "
             "other had comes back from DVC's run-cache."
         )
-    hint = ""
+    error, hint = FatalError, ""
     if "dvc.lock" in complaint or re.search(r"unexpected error(?! - \[Errno)", complaint):  # not of a full disk
+        error = LockFileError
         hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
     words = complaint.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
-    raise FatalError(f"DVC: {words}{hint}")
+    raise error(f"DVC: {words}{hint}")
 
 
 def _read_graph(drawing: str) -> dict[str, list[str]]:

@@ -387,18 +387,56 @@ def test_a_torn_table_of_files_in_use_is_removed(study: Project) -> None:
     assert "up to date" in study.dvc("status", "pretrain")
 
 
+@pytest.mark.parametrize("length", [0, 1003])
+def test_lock_file_cut_off_is_restored(study: Project, length: int) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    study.dvc("repro")
+    assert set(study.ran()) == FROM_PRETRAIN
+    lock = study.path / "dvc.lock"
+    lock.write_text(lock.read_text()[:length])
+    said = study.snakemake()
+    assert said.count("dvc.lock was cut off by a kill") == 1
+    assert set(study.ran()) <= {"report"}  # what the copy lacks comes from the run-cache
+    assert study.nothing_to_do()
+
+
+def test_lock_file_cut_off_while_a_dvc_runs_is_left_alone(study: Project) -> None:
+    process = {"pid": os.getpid(), "cmd": "dvc repro"}
+    (study.path / ".dvc/tmp/rwlock").write_text(json.dumps({"read": {str(study.path / "elsewhere"): [process]}}))
+    lock = study.path / "dvc.lock"
+    damaged = lock.read_text()[:1003]
+    lock.write_text(damaged)
+    assert "git checkout dvc.lock" in study.snakemake(check=False)
+    assert lock.read_text() == damaged
+
+
 @both_engines
-def test_a_torn_lock_file_loses_nothing(study: Project, engine: str) -> None:
+def test_lock_file_cut_off_without_a_copy_loses_nothing(study: Project, engine: str) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
     study.dvc("repro")
     assert set(study.ran()) == FROM_PRETRAIN
     lock = study.path / "dvc.lock"
     lock.write_text(lock.read_text()[:1003])
+    (study.path / ".snakemake/dvc/dvc.lock").unlink()
     said = study.snakemake(check=False)
     assert "git checkout dvc.lock" in said and "Traceback" not in said
     study.run("git", "checkout", "dvc.lock")
     run(study, engine)
     assert study.ran() == []  # what the older file lacks comes from the run-cache
+    assert study.nothing_to_do()
+
+
+def test_entry_of_a_removed_stage_leaves_the_lock_file_and_is_restored(study: Project) -> None:
+    lock = study.path / "dvc.lock"
+    before = lock.read_text()
+    entry = re.search(r"^  finetune@squad2-1:\n(    .*\n)+", before, re.MULTILINE)
+    assert entry
+    study.edit("params.yaml", "[cola, squad2]", "[cola]")
+    study.snakemake()
+    assert lock.read_text() == before.replace(entry[0], "")
+    study.edit("params.yaml", "[cola]", "[cola, squad2]")
+    study.snakemake()
+    assert study.ran() == []  # from the run-cache
     assert study.nothing_to_do()
 
 
