@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,22 @@ from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.schema import Section
 
 B = TypeVar("B", bound=Section)
+MERGE_MARKER = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?= |$)", re.MULTILINE)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Return the mapping in a file of parameters.
 
     Raises:
-        PipelineError: the file is missing, is not YAML, or is not a mapping.
+        PipelineError: the file is missing, has merge markers, is not YAML, or is not a mapping.
     """
     try:
-        raw: Any = parse_yaml(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        if marker := MERGE_MARKER.search(text):
+            line = text.count("\n", 0, marker.start()) + 1
+            hint = f"keep one side: by `git checkout --ours {path}`, by `--theirs`, or in an editor"
+            raise PipelineError("unresolved merge conflict", marker[0], where=f"{path}, line {line}", hint=hint)
+        raw: Any = parse_yaml(text)
     except FileNotFoundError:
         raise PipelineError(
             "no study here", path, hint="run from the project's root, or `python -m pipeline_src preset sample`"

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config import study as module
+from pipeline_src.config.reading import read_yaml
 from pipeline_src.config.study import Study, check_study, check_unchanged, load_study
 from pipeline_src.finetuning.hyperparameter_grid import task_hyperparameters
 from pipeline_src.tasks.spec import load_spec
@@ -310,6 +311,21 @@ def test_a_study_cannot_be_changed_after_loading() -> None:
         study.seed = 2  # type: ignore[misc]
     with pytest.raises(ValidationError):
         study.pretrain.train_batch_size = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "||||||| 1a2b3c", "=======", ">>>>>>> theirs"])
+def test_read_yaml_names_a_merge_marker_and_its_line(tmp_path: Path, marker: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(f"seed: 1\n{marker}\nmask_prob: 0.2\n")
+    with pytest.raises(PipelineError, match=r"unresolved merge conflict: \S{7}\n") as raised:
+        read_yaml(path)
+    assert raised.value.where == f"{path}, line 2" and "git checkout --ours" in raised.value.hint
+
+
+def test_read_yaml_takes_a_line_of_equals_signs_in_a_comment(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("# =======\nseed: 1 # <<<<<<< here\n")
+    assert read_yaml(path) == {"seed": 1}
 
 
 @pytest.mark.parametrize(
