@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -39,7 +40,7 @@ SMALL_TEXT, SMALL_WEIGHTS, SMALL_FLOPS = 1e9, 30e6, 1e16
 
 @dataclass(frozen=True)
 class Cluster:
-    """Keys of ``config`` in the profile, or ``--config gpus_per_node=4``.
+    """Keys of ``config`` in the profile or its cluster.yaml, or ``--config gpus_per_node=4``.
 
     Attributes:
         gpus_per_node: GPUs of a pretraining on each node; by default 8, and 1 for a small training.
@@ -49,6 +50,7 @@ class Cluster:
         gpu_request: how GPUs are asked for, a key of GPU_REQUESTS: ``gpus`` is ``--gpus`` for a job of one GPU and
             ``--gres`` for more; the others are the option of Slurm of that name, for each job.
         partition, gpu_partition: where jobs without and with a GPU go; None leaves it to the cluster.
+        submit_command: program that submits the jobs; None if they run on this machine.
     """
 
     gpus_per_node: int | None = None
@@ -57,6 +59,7 @@ class Cluster:
     gpu_request: str = "gpus"
     partition: str | None = None
     gpu_partition: str | None = None
+    submit_command: str | None = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Cluster:
@@ -72,10 +75,20 @@ class Cluster:
                 raise PipelineError("unknown key in Snakemake's config", key, where=where, hint=hint)
             if key == "gpu_request" and value not in GPU_REQUESTS:
                 raise PipelineError(f"unknown {key}", value, where=where, hint=f"use one of {', '.join(GPU_REQUESTS)}")
-            number = key != "gpu_request" and not key.endswith("partition")
+            number = key != "gpu_request" and not key.endswith(("partition", "command"))
             if number and (not isinstance(value, int) or value <= 0):
                 raise PipelineError(f"{key} is not a whole number above 0", value, where=where, hint="fix it")
         return cls(**config)
+
+    def check_submit_command(self) -> None:
+        """Check that jobs can be submitted from here; Snakemake's executor would wait for ever.
+
+        Raises:
+            PipelineError: there is no such program.
+        """
+        if self.submit_command and shutil.which(self.submit_command) is None:
+            hint = "start Snakemake on the cluster's login node, or without --profile slurm to run on this machine"
+            raise PipelineError("no Slurm here: no such program", self.submit_command, where="PATH", hint=hint)
 
 
 class StudyResources:

@@ -61,7 +61,6 @@ COMMENTS = "test_what_fits_the_machine_comments_and_tools_make_nothing_stale"
 ELSEWHERE = {
     "snakemake --cores 2 all": f"{REAL}::{BOTH}",
     "snakemake -n all": f"{REAL}::{BOTH}",
-    "snakemake --profile slurm -n all": f"{REAL}::test_looking_changes_nothing",
     "dvc status": f"{REAL}::{BOTH}",
     "dvc repro": f"{REAL}::{BOTH}",
     "dvc repro -s code": f"{REAL}::{COMMENTS}",

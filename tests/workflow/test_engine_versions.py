@@ -52,7 +52,7 @@ def test_nothing_of_them_is_imported_but_the_log() -> None:
 def test_nothing_private_is_touched_and_nothing_patched() -> None:
     for file in (ROOT / "workflow").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
                 assert isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"), (file, node.attr)
             if isinstance(node, ast.Assign | ast.AugAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]

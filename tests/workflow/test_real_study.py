@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,12 +37,21 @@ def done(finished_study: Project) -> Project:
     return finished_study
 
 
+@pytest.fixture
+def path_with_sbatch(tmp_path: Path) -> str:
+    """PATH with a program of Slurm's that is never called."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin/sbatch").chmod(0o755)
+    return os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
 @pytest.mark.parametrize("arguments", LOOKING, ids=" ".join)
-def test_looking_changes_nothing(clone: Project, arguments: list[str]) -> None:
+def test_looking_changes_nothing(clone: Project, path_with_sbatch: str, arguments: list[str]) -> None:
     """But for the fingerprints of the code, which DVC compares and records, and notes that git does not see."""
     clone.run("git", "checkout", "-q", "dvc.lock")
     before = clone.run("git", "status", "--short", "--ignored").stdout
-    said = clone.run("snakemake", *arguments).stdout
+    said = clone.run("snakemake", *arguments, PATH=path_with_sbatch).stdout
     after = clone.run("git", "status", "--short", "--ignored").stdout
     beyond = set(after.split()) - set(before.split())
     assert beyond <= {"!!", ".snakemake/", ".dvc/tmp/", ".dvc/cache/", "code/", "logs/", "M", "dvc.lock"}, said
@@ -225,11 +236,22 @@ def test_pretraining_depends_on_a_teacher_that_is_put_beside_the_models(clone: P
     assert "models/teacher.dvc" in project.dvc("dag", "--dot", "pretrain_phase1")
 
 
-def test_a_large_study_is_planned_over_a_cluster(clone: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [["all"], ["-n", "all", "--config", "gpus_per_node=4"]], ids=" ".join)
+def test_slurm_profile_without_slurm_is_refused_before_any_job(clone: Project, arguments: list[str]) -> None:
+    folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if not Path(folder, "sbatch").exists()]
+    path = os.pathsep.join([str(Path(sys.executable).parent), *folders])
+    done = clone.run("snakemake", "--profile", "slurm", *arguments, check=False, PATH=path)
+    assert done.returncode == 1
+    what, _, hint = done.stdout.splitlines()[-3:]
+    assert what == "error: no Slurm here: no such program: sbatch" and "without --profile slurm" in hint
+
+
+def test_a_large_study_is_planned_over_a_cluster(clone: Project, path_with_sbatch: str, tmp_path: Path) -> None:
     project = clone.copy(tmp_path / "study")
     project.run("python", "-m", "pipeline_src", "preset", "bert-base")
     project.edit("params.yaml", "      - 1-p1p41242\n", "      - 1-p1p41242\n      - 2-p41243p151573\n")
-    said = project.run("snakemake", "--profile", "slurm", "-n", "all", "--config", "nodes=2", "gpus_per_node=4").stdout
+    options = ["-n", "all", "--config", "nodes=2", "gpus_per_node=4"]
+    said = project.run("snakemake", "--profile", "slurm", *options, PATH=path_with_sbatch).stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))
     assert counts["clean"] == counts["download"] == "2"  # one a source, whatever its parts
     assert counts["finetune"] == "70"  # tasks x restarts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,9 +25,7 @@ LIVING = "PENDING,RUNNING,COMPLETING"
 def toy(finished: Project, cluster: Cluster, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The finished toy study, with the project's own Slurm profile."""
     project = finished.copy(tmp_path_factory.mktemp("slurm-toy") / "study")
-    (project.path / "slurm").mkdir()
-    profile = (root / "workflow/profiles/slurm/config.yaml").read_text()
-    (project.path / "slurm/config.yaml").write_text(profile)
+    shutil.copytree(root / "workflow/profiles/slurm", project.path / "slurm")
     project.environment = on(cluster)
     project.commit()
     return project
