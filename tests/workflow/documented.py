@@ -54,11 +54,22 @@ AFTER_A_STUDY = (
     "dvc repro -f download@books",
     "dvc repro -f download@wikipedia",
 )
+# Run by test_two_engines.py on the toy study.
+WORKTREE = (
+    "git worktree add ../edit",
+    "cd ../edit",
+    'dvc cache dir --local "$OLDPWD/.dvc/cache"',
+    "dvc checkout --allow-missing",
+)
+CLEAR_KILLED = "rm -rf .dvc/tmp/exps/standalone .dvc/tmp/exps/run .dvc/tmp/exps/tmp*"
 # Run by the test named, at the scale of that test.
+TOY = "tests/workflow/test_two_engines.py"
 REAL, BOTH = "tests/workflow/test_real_study.py", "test_after_snakemake_all_both_engines_have_nothing_to_do"
 EXPERIMENT = "test_an_experiment_runs_pretraining_and_what_follows"
 COMMENTS = "test_what_fits_the_machine_comments_and_tools_make_nothing_stale"
 ELSEWHERE = {
+    **dict.fromkeys(WORKTREE, f"{TOY}::test_worktree_with_the_same_cache_runs_nothing_again"),
+    CLEAR_KILLED: f"{TOY}::test_killed_experiments_are_cleared",
     "snakemake --cores 2 all": f"{REAL}::{BOTH}",
     "snakemake -n all": f"{REAL}::{BOTH}",
     "dvc status": f"{REAL}::{BOTH}",

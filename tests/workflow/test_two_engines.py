@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.workflow.conftest import EVERYTHING, FROM_PRETRAIN, MEMBERS
+from tests.workflow.documented import CLEAR_KILLED, WORKTREE
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -155,6 +156,36 @@ def test_a_clone_without_a_cache_runs_everything(study: Project, tmp_path: Path,
     run(clone, engine)
     assert EVERYTHING - FINETUNE <= set(clone.ran())  # fine-tunings make the same, which one puts into the cache
     assert clone.nothing_to_do()
+
+
+def test_worktree_with_the_same_cache_runs_nothing_again(study: Project) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    study.snakemake()
+    assert set(study.ran()) == FROM_PRETRAIN
+    study.run("bash", "-c", " && ".join(WORKTREE))
+    worktree = type(study)(study.path.parent / "edit", study.home)
+    assert worktree.nothing_to_do()
+    worktree.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")  # which git does not have yet
+    worktree.snakemake()
+    assert set(worktree.ran()) <= {"report"}  # DVC keeps no runs of a stage with an output that is in git
+    assert worktree.nothing_to_do()
+
+
+def test_killed_experiments_are_cleared(study: Project, background: Register) -> None:
+    process = background(study.start("dvc", "exp", "run", "--temp", "-S", "mask_prob=0.4", TOY_SLOW="pretrain"))
+    deadline = time.monotonic() + 240
+    while not any("pretrain" in notes.read_text() for notes in study.path.glob(".dvc/tmp/exps/standalone/*/runs.txt")):
+        assert process.poll() is None and time.monotonic() < deadline, "the experiment never began"
+        time.sleep(0.1)
+    kill(process)
+    study.dvc("exp", "run", "--queue", "-S", "mask_prob=0.5")
+    shown = study.dvc("exp", "show", "--csv", "--no-pager")
+    assert "Running" in shown and "Queued" in shown
+    study.run("bash", "-c", CLEAR_KILLED)
+    shown = study.dvc("exp", "show", "--csv", "--no-pager")
+    assert "Running" not in shown and "Queued" in shown
+    study.dvc("exp", "run", "--run-all")
+    assert "Success" in study.dvc("queue", "status")
 
 
 # ---------------------------------------------------------------- what goes stale
