@@ -3,6 +3,9 @@
 It runs first, since all other stages depend on its files: ``code/STAGE`` for each stage, ``code/models/NAME`` and
 ``code/objectives/NAME`` for each member of the family, and ``code/cleaners/KIND`` for each kind of source, which
 dvc.yaml names by the parameter that selects it. An edit of comments or docstrings changes none of them.
+
+It also deletes outputs that no stage has any more. In dvc.yaml its output is marked ``persist``, so that DVC never
+restores it from the run-cache instead of running it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,11 +22,12 @@ from pipeline_src.common.dependencies import sign
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.fingerprint import MEMBER_FOLDERS, ROOT, covered_files, fingerprint, statements_of
-from pipeline_src.common.paths import CODE
+from pipeline_src.common.paths import CODE, clean_text, task_predictions
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import member_names
 from pipeline_src.common.yaml_files import CATALOGUE
 from pipeline_src.config.data import CorpusParams
+from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.corpus.clean import CLEANERS
 from pipeline_src.corpus.language import check_language
 from pipeline_src.stages import STAGES
@@ -47,8 +52,27 @@ def modules() -> dict[str, str]:
     return found | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
 
 
-def run(corpus: CorpusParams) -> None:
-    """Write ``code``. As for every stage, params.yaml was checked before.
+def delete_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], seeds: Iterable[int]) -> list[str]:
+    """Delete text and predictions of sources, tasks and seeds that params.yaml no longer has; return their paths.
+
+    Stages that read all of ``data/text`` or ``results/predictions`` hash these folders. Left there, they would be part
+    of what dvc.lock records, and such a stage would be stale in a clone, which does not have them.
+    """
+    declared = {*map(clean_text, sources), *(task_predictions(task, seed) for task in tasks for seed in seeds)}
+    leaves = [path for pattern in (clean_text("*"), task_predictions("*", "*")) for path in Path().glob(str(pattern))]
+    folders = {path for path in leaves if path.is_dir() and not path.is_symlink()}
+    undeclared = sorted(folders - declared)
+    for path in undeclared:
+        shutil.rmtree(path)
+        for parent in list(path.parents)[:-3]:  # below data/text or results/predictions
+            if any(parent.iterdir()):
+                break
+            parent.rmdir()
+    return list(map(str, undeclared))
+
+
+def run(corpus: CorpusParams, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
+    """Write ``code``, and delete outputs of no stage. As for every stage, params.yaml was checked before.
 
     Raises:
         PipelineError: a filter of a source takes a library that is not installed, or a language that it does not know.
@@ -57,6 +81,8 @@ def run(corpus: CorpusParams) -> None:
         check_language(source.filters, source.language, name)
     if said := untracked_entries():
         log.warning("%s", said)
+    if deleted := delete_undeclared_outputs(corpus.sources, tasks, finetune.seeds):
+        log.info("deleted what params.yaml no longer names; DVC's cache keeps it: %s", ", ".join(deleted))
     with atomic_directory(CODE) as written:
         for name, module in modules().items():
             (written / name).parent.mkdir(parents=True, exist_ok=True)

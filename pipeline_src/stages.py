@@ -47,7 +47,9 @@ EVERY_BLOCK = (  # of params.yaml
     *("pretrain", "objectives", "task_source", "tasks", "finetune", "interpretation"),
 )
 STAGES = {
-    "code": Stage("pipeline_src.code", "check params.yaml; fingerprints of the stages' code", ("corpus",)),
+    "code": Stage(
+        "pipeline_src.code", "check params.yaml; fingerprints of the stages' code", ("corpus", "tasks", "finetune")
+    ),
     "download": Stage("pipeline_src.download.download", "fetch the files of one source", ("corpus",), ("source",)),
     "download_tasks": Stage(
         "pipeline_src.download.download_tasks",

@@ -52,7 +52,8 @@ def test_a_stage_depends_on_the_entries_of_the_catalogue_that_it_reads(stage: st
 
 
 def test_the_stage_code_reads_all_code_and_params_yaml_and_comes_before_all_others() -> None:
-    assert DECLARED["code"]["deps"] == ["pipeline_src", "params.yaml"] and DECLARED["code"]["outs"] == ["code"]
+    assert DECLARED["code"]["deps"] == ["pipeline_src", "params.yaml"]
+    assert DECLARED["code"]["outs"] == [{"code": {"persist": True}}]
 
 
 def test_dvc_yaml_is_short() -> None:

@@ -236,6 +236,53 @@ def test_pretraining_depends_on_a_teacher_that_is_put_beside_the_models(clone: P
     assert "models/teacher.dvc" in project.dvc("dag", "--dot", "pretrain_phase1")
 
 
+def change_params(project: Project, change: Callable[[Any], None]) -> None:
+    """Edit params.yaml in the form that DVC writes."""
+    editor, path = YAML(), project.path / "params.yaml"
+    params = editor.load(path)
+    change(params)
+    editor.dump(params, path)
+
+
+def clone_and_pull(project: Project, folder: Path, *options: str) -> Project:
+    """A clone of a project, with the outputs that its dvc.lock records and nothing else."""
+    project.dvc("remote", "add", "-d", "shelf", str(folder / "shelf"))
+    project.dvc("push")
+    project.commit()
+    project.run("git", "clone", "-q", *options, f"file://{project.path}", str(folder / "clone"))
+    clone = replace(project, path=folder / "clone")
+    clone.dvc("pull")
+    return clone
+
+
+def test_removed_task_leaves_nothing_stale_in_a_clone(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "study")
+    predictions = project.path / "results/predictions/swag"
+    assert predictions.exists()
+    change_params(project, lambda params: params["tasks"].remove("swag"))
+    assert "DVC's cache keeps it: results/predictions/swag/1/predicted" in project.dvc("repro", "-s", "code")
+    project.snakemake()
+    assert not predictions.exists()
+    assert project.nothing_to_do()
+    assert clone_and_pull(project, tmp_path, "--depth", "1").nothing_to_do()
+    change_params(project, lambda params: params["tasks"].append("swag"))
+    project.dvc("repro", "-s", "code")
+    (predictions / "1/predicted").mkdir(parents=True)
+    change_params(project, lambda params: params["tasks"].remove("swag"))
+    project.dvc("repro", "-s", "code")  # which DVC must run, though it has run with these parameters before
+    assert not predictions.exists()
+
+
+@pytest.mark.slow
+def test_removed_source_leaves_nothing_stale_in_a_clone(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "study")
+    change_params(project, lambda params: params["corpus"]["sources"].pop("books"))
+    project.dvc("repro")
+    assert not (project.path / "data/text/books").exists()
+    assert project.nothing_to_do()
+    assert clone_and_pull(project, tmp_path).nothing_to_do()
+
+
 @pytest.mark.parametrize("arguments", [["all"], ["-n", "all", "--config", "gpus_per_node=4"]], ids=" ".join)
 def test_slurm_profile_without_slurm_is_refused_before_any_job(clone: Project, arguments: list[str]) -> None:
     folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if not Path(folder, "sbatch").exists()]

@@ -114,9 +114,10 @@ import sys
 sys.modules["py3langid"] = None
 from pipeline_src.code import run
 from pipeline_src.config.data import CorpusParams
+from pipeline_src.config.finetune import FinetuneParams
 source = {"kind": "text", "from": "own-text", "filters": {"language": {}}}
 try:
-    run(CorpusParams(sources={"one": source}))
+    run(CorpusParams(sources={"one": source}), (), FinetuneParams())
 except Exception as error:
     print(repr(error))
 """
