@@ -476,12 +476,7 @@ def test_a_lock_file_cut_off_inside_a_hash_loses_nothing(study: Project) -> None
     text = lock.read_text()
     for characters in (1, 12, 31):
         lock.write_text(text[: text.rindex("md5: ") + 5 + characters] + "\n")  # still YAML, and may look like a number
-        said = study.snakemake(check=False)
-        assert "Traceback" not in said
-        if "error: " in said:
-            assert "git checkout dvc.lock" in said
-            study.run("git", "checkout", "dvc.lock")
-            study.snakemake()
+        study.snakemake()
         assert set(study.ran()) <= {"report"}
     assert study.nothing_to_do()
 
