@@ -88,7 +88,7 @@ class Stages:
         asked = time.time()
         stale = self._compare()
         if "code" in stale:  # the other stages are compared with what it makes
-            _answer(_dvc("repro", "--single-item", "code"))
+            _answer(_dvc("repro", "--single-item", "code"), show_log=True)
             stale = self._compare()
         stale = {name: changes for name, changes in stale.items() if name in self.upstream}
         if uncached := self._uncached(stale):
@@ -293,14 +293,20 @@ def _dvc(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def _answer(process: subprocess.Popen[str]) -> str:
-    """What a command of DVC says, once it has ended.
+def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
+    """Return what a command of DVC prints, once it has ended.
+
+    Args:
+        process: the command.
+        show_log: print what it, or its stage, has written to stderr.
 
     Raises:
         FatalError: it failed; its own words, and what helps.
     """
     said, complaint = process.communicate()
     if not process.returncode:
+        if show_log and complaint.strip():
+            logger.info(complaint.strip())
         return said
     if re.search("^<{7} ", _text(LOCK), re.MULTILINE):
         raise FatalError(

@@ -381,6 +381,11 @@ def test_a_second_engine_is_refused_and_told_of_the_first(study: Project, backgr
     assert study.nothing_to_do()
 
 
+def test_log_of_code_is_shown_by_snakemake(study: Project) -> None:
+    study.edit("toy/code.py", "import ast", "print('deleted a folder', file=sys.stderr); import ast")
+    assert "deleted a folder" in study.snakemake("-n")
+
+
 def test_failure_of_code_is_reported_in_the_words_of_dvc(study: Project) -> None:
     study.edit("toy/code.py", "import ast", "sys.exit(3); import ast")
     said = study.snakemake(check=False)
