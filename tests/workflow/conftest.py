@@ -127,7 +127,7 @@ write("results/curve.tsv", "step\\tloss\\n1\\t2")
 """,
 }
 MADE = shutil.ignore_patterns(
-    ".git", ".venv", ".snakemake", ".*cache", *"code data models results logs tmp cache".split()
+    *".git .venv .snakemake .*cache code data models results logs checkpoints tmp cache config.local".split()
 )
 NOTES = (
     ".git/",

