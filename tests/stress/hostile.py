@@ -15,7 +15,6 @@ from benchmarks.measure import time_once
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
 RUN = 20_000  # openers in a row
-NESTED = 5_000
 LARGE = 50_000_000  # characters
 MOST, MOST_LARGE = 0.1, 5.0  # CPU seconds
 OPENERS = (
@@ -34,34 +33,35 @@ OPENERS = (
 CLOSERS = ("}}", "}", "]]", "]", "|}", "-->", "</ref>", "</math>", "))", ")", "/>", "|}}", "}}}")
 
 
-def pages() -> dict[str, str]:
-    """The hostile pages by name, without the large ones."""
+def pages(run: int = RUN) -> dict[str, str]:
+    """Return the hostile pages by name, without the large ones; their length is proportional to ``run``."""
+    nested = run // 4
     return {
-        **{opener: opener * RUN for opener in OPENERS + CLOSERS},
-        "nested templates": "{{nowrap|a " * NESTED + "}}" * NESTED,
-        "nested unknown templates": "{{a|" * NESTED + "}}" * NESTED,
-        "nested parameters": "{{{a|" * NESTED + "}}}" * NESTED,
-        "nested links": "[[a|" * NESTED + "]]" * NESTED,
-        "nested files": "[[File:a|" * NESTED + "]]" * NESTED,
-        "nested tables": "\n{|\n|\n" * NESTED + "\n|}" * NESTED,
-        "links in templates": "{{a [[b " * RUN + "}}" * RUN,
-        "templates in links": "[[a {{b " * RUN + "]]" * RUN,
-        "many tables": "{|" * 10 * RUN,
-        "many tables after colons": (":" * 20 + "{|") * RUN,
-        "many unknown templates": "".join(f"a {{{{x{number}}}}} " for number in range(RUN // 2)),
-        "a template of many arguments": "They say {{nowrap|" + "1=a|" * RUN + "}} here.",
-        "a long number": "They say {{convert|" + "9" * RUN + "|km}} here.",
-        "one long line": "The river runs north. " * RUN,
-        "one long sentence": "the river runs north and " * RUN,
-        "one long word": "a" * RUN * 10,
-        "one broken sentence": "the river <math>\\frac</math> runs " * NESTED,
-        "references in comments": "<!-- <ref> " * RUN + "--> </ref>" * RUN,
-        "list lines": "\n* The river runs north." * RUN,
-        "leads": "\n\nThe rivers of the north are these:\n* a" * NESTED,
-        "formulas on lines of their own": "It is given by\n:<math>a</math>,\nwhere b is\n" * NESTED,
-        "many formulas": "".join(f"a <math>\\frac{{x_{number}}}{{\\sqrt{{b}}}}</math> " for number in range(NESTED)),
-        "sentences without a stop": "The people of the towns around skate on the river in winter\n* a\n" * NESTED,
-        "headings": "\n== See also ==\n=== a ===\n" * RUN,
+        **{opener: opener * run for opener in OPENERS + CLOSERS},
+        "nested templates": "{{nowrap|a " * nested + "}}" * nested,
+        "nested unknown templates": "{{a|" * nested + "}}" * nested,
+        "nested parameters": "{{{a|" * nested + "}}}" * nested,
+        "nested links": "[[a|" * nested + "]]" * nested,
+        "nested files": "[[File:a|" * nested + "]]" * nested,
+        "nested tables": "\n{|\n|\n" * nested + "\n|}" * nested,
+        "links in templates": "{{a [[b " * run + "}}" * run,
+        "templates in links": "[[a {{b " * run + "]]" * run,
+        "many tables": "{|" * 10 * run,
+        "many tables after colons": (":" * 20 + "{|") * run,
+        "many unknown templates": "".join(f"a {{{{x{number}}}}} " for number in range(run // 2)),
+        "a template of many arguments": "They say {{nowrap|" + "1=a|" * run + "}} here.",
+        "a long number": "They say {{convert|" + "9" * run + "|km}} here.",
+        "one long line": "The river runs north. " * run,
+        "one long sentence": "the river runs north and " * run,
+        "one long word": "a" * run * 10,
+        "one broken sentence": "the river <math>\\frac</math> runs " * nested,
+        "references in comments": "<!-- <ref> " * run + "--> </ref>" * run,
+        "list lines": "\n* The river runs north." * run,
+        "leads": "\n\nThe rivers of the north are these:\n* a" * nested,
+        "formulas on lines of their own": "It is given by\n:<math>a</math>,\nwhere b is\n" * nested,
+        "many formulas": "".join(f"a <math>\\frac{{x_{number}}}{{\\sqrt{{b}}}}</math> " for number in range(nested)),
+        "sentences without a stop": "The people of the towns around skate on the river in winter\n* a\n" * nested,
+        "headings": "\n== See also ==\n=== a ===\n" * run,
     }
 
 

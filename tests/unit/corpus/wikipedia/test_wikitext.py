@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 
 from pipeline_src.corpus.wikipedia.siteinfo import make_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
-from tests.stress.hostile import pages
+from tests.growth import TIMES, assert_linear
+from tests.stress.hostile import RUN, pages
 
 PLAIN = "The river runs north through two counties before it meets the sea."
 
@@ -452,18 +452,12 @@ def test_cleaning_its_own_output_changes_nothing(page: str) -> None:
     assert clean(result.replace("\n", "\n\n")) == result  # in wikitext a blank line ends a paragraph
 
 
-PAGES = pages()
+PAGES, SHORTER = pages(), pages(RUN // TIMES)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_hostile_pages_take_linear_time(name: str) -> None:
-    page = f"{PLAIN}\n\n{PAGES[name]}\n\n{PLAIN}"
-    seconds = []
-    while len(seconds) < 3 and min(seconds, default=1.0) >= 0.5:  # a busy machine slows one run; a bad pattern all
-        start = time.process_time()
-        clean(page)
-        seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.5  # the target is 0.1; a quadratic pattern takes many seconds
+def test_clean_hostile_page_takes_linear_time(name: str) -> None:
+    assert_linear(clean, f"{PLAIN}\n\n{SHORTER[name]}\n\n{PLAIN}", f"{PLAIN}\n\n{PAGES[name]}\n\n{PLAIN}")
 
 
 @pytest.mark.parametrize(
