@@ -46,7 +46,8 @@ PAGES = [
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty project root, made the working directory."""
+    """An empty project root, made the working directory; one worker, since another takes seconds to start."""
+    monkeypatch.setenv("PIPELINE_WORKERS", "1")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
