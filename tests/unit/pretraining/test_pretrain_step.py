@@ -48,10 +48,10 @@ def test_steps_that_compile_are_counted_apart(monkeypatch):
     monkeypatch.setitem(pretrain_step.SIDES, "ours", lambda *_: Side(step, lambda batch: 1.0))
     setup = pretrain_step.SETUPS["cpu"]
     alone = pretrain_step.replace(setup, peers=(), times={}, sequences={"tiny": 2})
-    row = pretrain_step.measure("tiny", 128, "cpu", 4, alone)["sides"]["ours"]
+    row = pretrain_step.measure("tiny", 128, "cpu", 4, alone, text="random")["sides"]["ours"]
     assert row["compile_seconds"] == 52.0
     tokens = [batch.tokens for batch in random_batches(128, 2, 6, torch.device("cpu"))]
-    assert row["wall_best_tokens_per_s"] == pytest.approx(max(tokens[2], *tokens[4:]), rel=0.01)
+    assert row["wall_best_tokens_per_s"] == max(tokens[2], *tokens[4:])
 
 
 def test_on_a_gpu_memory_and_compiling_are_shown():
