@@ -23,6 +23,12 @@ settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _empty_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Start tests in an empty folder: code that reads data/, models/ or machine.yaml must not find the owner's."""
+    os.chdir(tmp_path_factory.mktemp("empty"))
+
+
 @pytest.fixture(autouse=True)
 def _messages_reach_caplog() -> None:
     """The log of a stage that an earlier test opened keeps its messages from the root logger."""

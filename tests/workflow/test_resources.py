@@ -20,12 +20,6 @@ def resources(workflow_module: Callable[[str], ModuleType]) -> ModuleType:
     return workflow_module("resources")
 
 
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes of own books and dumps are those of the files here, and the project's folder may have some."""
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def base(root: Path) -> dict[str, Any]:
     return yaml.safe_load(preset_text("bert-base", root / "workflow/presets"))
@@ -70,9 +64,10 @@ def test_a_sample_takes_one_gpu_and_groups_its_jobs(resources: ModuleType, sampl
     ],
 )
 def test_what_is_small_is_told_by_sizes_and_not_by_names(
-    resources: ModuleType, root: Path, tmp_path: Path,
+    resources: ModuleType, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     preset: str, books: int, changes: dict[str, int], small: tuple[bool, bool],
 ) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
     for file, size in {"data/own/books/a.txt": books, "data/own/wikipedia/excerpt.xml.bz2": 10_000}.items():
         (tmp_path / file).parent.mkdir(parents=True)
         with open(tmp_path / file, "wb") as opened:
