@@ -30,6 +30,15 @@ def _empty_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _environment_is_restored() -> Generator[None]:
+    """A stage that runs in the process of the tests sets ``portable``'s variables."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
 def _messages_reach_caplog() -> None:
     """The log of a stage that an earlier test opened keeps its messages from the root logger."""
     log = logging.getLogger("pipeline_src")

@@ -76,7 +76,7 @@ class Machine(Section):
         pretrain, finetune: settings of the two kinds of training.
     """
 
-    portable: bool = False
+    portable: bool = True
     device: Device = "auto"
     attention: Literal["auto", "padded", "length_grouped", "flash_varlen"] = "auto"
     compile: Compile = "auto"
