@@ -1,7 +1,7 @@
-"""A pretraining step with Muon over the same step with AdamW, on one thread, on this CPU and on one with AVX2 alone.
+"""A pretraining step with Muon over the same step with AdamW, on one thread, on this CPU and restricted to AVX2.
 
 BERT-Tiny on batches of 32 x 64 tokens, ModernBERT-Mini on 32 x 128, random text. The AVX2 CPU is this one, with torch
-told in a process of its own to use no later instructions: bfloat16, for which such a CPU has no units, is then 20 to 40
+told in a process of its own to use no later instructions. Bfloat16, for which such a CPU has none, is then 20 to 40
 times slower than float32, and whatever computes in it unnoticed shows here.
 """
 

@@ -19,6 +19,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -138,7 +139,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     machine.choose_code_paths()
 
     from pipeline_src.code import StageCode
-    from pipeline_src.common.dependencies import check_unchanged_files, declared_dependencies, sign, watch
+    from pipeline_src.common.dependencies import CHECKS, check_unchanged_files, declared_dependencies, sign
     from pipeline_src.common.parallel import peak_memory, place, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
     from pipeline_src.config.study import check_unchanged, load_study
@@ -147,10 +148,11 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     stage, dvc_stage = STAGES[name], os.environ.get("DVC_STAGE")
     try:
         dependencies = declared_dependencies(dvc_stage) if dvc_stage else []
-    except (OSError, ValueError, TypeError, KeyError):
+    except PipelineError:
         load_study()  # which says what is wrong in params.yaml
         raise
-    signature = sign(dependencies)  # before anything is read
+    files = [path for path in dependencies if not path.startswith("code/")]
+    signature = sign(files)  # before anything is read
     study = load_study()
     items = {key: value.partition(f"{name}@")[2] or value for key, value in items.items()}  # of DVC's name of a stage
     for key, value in items.items():  # they become the names of files
@@ -163,6 +165,12 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     if rank:  # one of several processes that train together: only the first one prints
         item += f".process-{rank}"
         os.environ[PLAIN] = "1"
+
+    def check_unedited() -> None:
+        check_unchanged(study, stage.blocks)
+        check_unchanged_files(signature, files)
+        code.check_unchanged(imported=stage.training)
+
     log_file = open_log(name, item, speaks=not rank)
     started, clock = datetime.now(UTC), time.monotonic()
     try:
@@ -170,13 +178,13 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         run = importlib.import_module(stage.module).run
         if stage.training:  # it may take days, in which people edit code
             code.import_all()
-            watch(lambda: check_unchanged_files(signature, dependencies))
+        if dvc_stage:
+            CHECKS.before_saving = partial(check_unchanged_files, signature, files)
+            CHECKS.before_finishing = check_unedited
         settings = {"machine": machine} if stage.training else {}
         run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **settings)
         if dvc_stage:
-            check_unchanged(study, stage.blocks)
-            check_unchanged_files(signature, dependencies)
-            code.check_unchanged(imported=stage.training)
+            check_unedited()
     except Interrupted as stop:
         log.error("%s", stop)
         raise

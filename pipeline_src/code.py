@@ -4,7 +4,7 @@ It runs first, since all other stages depend on its files: ``code/STAGE`` for ea
 ``code/objectives/NAME`` for each member of the family, and ``code/cleaners/KIND`` for each kind of source, which
 dvc.yaml names by the parameter that selects it. An edit of comments or docstrings changes none of them.
 
-It also deletes outputs that no stage has any more. In dvc.yaml its output is marked ``persist``, so that DVC never
+It also puts aside outputs that no stage has any more. In dvc.yaml its output is marked ``persist``, so that DVC never
 restores it from the run-cache instead of running it.
 """
 
@@ -52,27 +52,27 @@ def modules() -> dict[str, str]:
     return found | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
 
 
-def delete_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], seeds: Iterable[int]) -> list[str]:
-    """Delete text and predictions of sources, tasks and seeds that params.yaml no longer has; return their paths.
+def put_aside_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], seeds: Iterable[int]) -> list[str]:
+    """Rename text and predictions of sources, tasks and seeds that params.yaml no longer has; return their new paths.
 
-    Stages that read all of ``data/text`` or ``results/predictions`` hash these folders. Left there, they would be part
-    of what dvc.lock records, and such a stage would be stale in a clone, which does not have them.
+    Stages that read all of ``data/text`` or ``results/predictions`` hash these folders. Under their names they would be
+    part of what dvc.lock records, and such a stage would be stale in a clone, which does not have them. DVC does not
+    see the new names, and nothing is lost if its cache lacks them.
     """
     declared = {*map(clean_text, sources), *(task_predictions(task, seed) for task in tasks for seed in seeds)}
     leaves = [path for pattern in (clean_text("*"), task_predictions("*", "*")) for path in Path().glob(str(pattern))]
-    folders = {path for path in leaves if path.is_dir() and not path.is_symlink()}
-    undeclared = sorted(folders - declared)
-    for path in undeclared:
-        shutil.rmtree(path)
-        for parent in list(path.parents)[:-3]:  # below data/text or results/predictions
-            if any(parent.iterdir()):
-                break
-            parent.rmdir()
-    return list(map(str, undeclared))
+    moved = []
+    for path in sorted(set(leaves) - declared):
+        if path.is_dir() and path.resolve() == Path.cwd() / path:  # no link of the user's leads there
+            aside = path.with_name(f".{path.name}.removed.partial")  # .dvcignore and .gitignore have the form
+            if aside.exists():
+                shutil.rmtree(aside)
+            moved.append(str(path.rename(aside)))
+    return moved
 
 
 def run(corpus: CorpusParams, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
-    """Write ``code``, and delete outputs of no stage. As for every stage, params.yaml was checked before.
+    """Write ``code``, and put outputs of no stage aside. As for every stage, params.yaml was checked before.
 
     Raises:
         PipelineError: a filter of a source takes a library that is not installed, or a language that it does not know.
@@ -81,8 +81,8 @@ def run(corpus: CorpusParams, tasks: tuple[str, ...], finetune: FinetuneParams) 
         check_language(source.filters, source.language, name)
     if said := untracked_entries():
         log.warning("%s", said)
-    if deleted := delete_undeclared_outputs(corpus.sources, tasks, finetune.seeds):
-        log.info("deleted what params.yaml no longer names; DVC's cache keeps it: %s", ", ".join(deleted))
+    if moved := put_aside_undeclared_outputs(corpus.sources, tasks, finetune.seeds):
+        log.info("outputs of what params.yaml no longer names are now %s; delete them if you like", ", ".join(moved))
     with atomic_directory(CODE) as written:
         for name, module in modules().items():
             (written / name).parent.mkdir(parents=True, exist_ok=True)
@@ -107,9 +107,9 @@ class StageCode:
         self._modules = {name: module_of[name] for name in names}
         self._signature = sign(self._files())
         self._sources = {file: file.read_bytes() for file in self._files()}
+        self._recorded = self._read_recorded()
         for name, module in self._modules.items():
-            recorded = CODE / name
-            if recorded.exists() and recorded.read_text(encoding="utf-8").strip() != fingerprint(module):
+            if self._recorded[name] and self._recorded[name] != fingerprint(module):
                 raise _edited(name)
 
     def import_all(self) -> None:
@@ -134,12 +134,19 @@ class StageCode:
         Raises:
             PipelineError: a file was edited, also if the edit was undone.
         """
+        if self._read_recorded() != self._recorded:  # the stage `code` has run after an edit
+            raise _edited(f"{CODE}/")
         before, after = self._signature, sign(self._files())
         for path in sorted(before.keys() | after.keys()):
             if imported and path.endswith(".py"):
                 continue
             if before.get(path) != after.get(path) and not self._same_statements(Path(path)):
                 raise _edited(path)
+
+    def _read_recorded(self) -> dict[str, str]:
+        """Return the fingerprints that DVC records, by content: on another host, ``code`` may write equal ones."""
+        files = {name: CODE / name for name in self._modules}
+        return {name: file.read_text(encoding="utf-8").strip() if file.exists() else "" for name, file in files.items()}
 
     def _files(self) -> list[Path]:
         return sorted({file for module in self._modules.values() for files in covered_files(module) for file in files})

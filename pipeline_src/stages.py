@@ -103,7 +103,7 @@ STAGES = {
     ),
     "report": Stage(
         "pipeline_src.report.report",
-        "results -> report.html, report.md, summary.json",
+        "results -> report.html, report.md, summary.json; run.html",
         EVERY_BLOCK,  # the page shows them
         options={
             "experiments": Option("compare these instead: DVC experiments, git revisions, `workspace`", many=True),

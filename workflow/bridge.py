@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
 from snakemake.logging import logger
 
 STAMPS = Path(".snakemake/dvc")
@@ -83,7 +84,7 @@ class Stages:
         """Read the graph, and make the stamps say what is fresh."""
         if shutil.which("squeue"):  # jobs run on other hosts
             _keep_by_host(IN_USE)
-        _in_use(IN_USE)
+        _clear_stale_rwlock(IN_USE)
         STAMPS.mkdir(parents=True, exist_ok=True)
         asked = time.time()
         stale = self._compare()
@@ -115,10 +116,20 @@ class Stages:
             if not _restore_lock(lock):
                 raise
             return self._compare()
-        if lock and not lock.endswith("\n") and _restore_lock(lock):  # DVC reads it, but did not end it there
-            return self._compare()
-        _back_up_lock(lock, self.upstream)
+        if lock and _is_settled(lock):
+            _write(LOCK_BACKUP, lock)
         return stale
+
+    def drop_removed_entries(self) -> None:
+        """Drop the entries of stages that dvc.yaml no longer has from dvc.lock; the run-cache has their results."""
+        lock = _text(LOCK)
+        entries = re.split(r"^(?=(?:  )?\S)", lock, flags=re.MULTILINE)
+        names = [re.match(r"  ([\w@.-]+):\n", entry) for entry in entries]
+        current = "".join(
+            entry for entry, name in zip(entries, names, strict=True) if not name or name[1] in self.upstream
+        )
+        if current != lock and _is_settled(lock):
+            _write(LOCK, current)
 
     def _with_downstream(self, stale: set[str]) -> set[str]:
         """These stages and all that depend on them, which may turn out to be fresh once the others have run."""
@@ -210,8 +221,8 @@ def _keep_by_host(table: Path) -> None:
     table.symlink_to(own)
 
 
-def _in_use(table: Path) -> bool:
-    """Return whether DVC's table of files in use names a living process, and remove it if a kill has left it.
+def _clear_stale_rwlock(table: Path) -> bool:
+    """Remove DVC's table of files in use if a kill has left it; return whether a living process uses it.
 
     A kill leaves it torn, which stops DVC, or with dead processes alone. DVC itself takes a process for living that is
     dead and was never waited for, as in a container without an init process. A torn table may be one that a living
@@ -238,23 +249,12 @@ def _in_use(table: Path) -> bool:
 def _restore_lock(damaged: str) -> bool:
     """Replace dvc.lock, as a kill has left it, by the copy of the last start of Snakemake; return success."""
     backup = _text(LOCK_BACKUP)
-    if backup in ("", damaged) or not _is_settled(damaged):
+    if not LOCK.exists() or backup in ("", damaged) or not _is_settled(damaged):
         return False
+    _write(LOCK_BACKUP.with_suffix(".damaged"), damaged)
     _write(LOCK, backup)
     logger.warning("dvc.lock was cut off by a kill; an earlier copy is back, and the run-cache has what it lacks.")
     return True
-
-
-def _back_up_lock(lock: str, stages: Iterable[str]) -> None:
-    """Copy dvc.lock, which DVC could read, without the entries of stages that dvc.yaml no longer has."""
-    if not lock.endswith("\n") or not _is_settled(lock):
-        return
-    entries = re.split(r"^(?=(?:  )?\S)", lock, flags=re.MULTILINE)
-    names = [re.match(r"  ([\w@.-]+):\n", entry) for entry in entries]
-    current = "".join(entry for entry, name in zip(entries, names, strict=True) if not name or name[1] in stages)
-    for path in (LOCK, LOCK_BACKUP):
-        if _text(path) != current:
-            _write(path, current)
 
 
 def _is_settled(lock: str) -> bool:
@@ -263,7 +263,14 @@ def _is_settled(lock: str) -> bool:
     DVC writes it under the lock that each of its commands waits for. So if it holds the same before and after one,
     it was not being written.
     """
-    return _text(LOCK) == lock and not _in_use(IN_USE)
+    return _text(LOCK) == lock and not _clear_stale_rwlock(IN_USE)
+
+
+def _is_mapping(text: str) -> bool:
+    try:
+        return isinstance(yaml.safe_load(text), dict)
+    except yaml.YAMLError:
+        return False
 
 
 def _text(path: Path) -> str:
@@ -314,7 +321,7 @@ def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
             "other had comes back from DVC's run-cache."
         )
     error, hint = FatalError, ""
-    if "dvc.lock" in complaint or re.search(r"unexpected error(?! - \[Errno)", complaint):  # not of a full disk
+    if "'./dvc.lock' validation failed" in complaint or not _is_mapping(_text(LOCK)):
         error = LockFileError
         hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
     words = complaint.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()

@@ -1,8 +1,8 @@
-"""Notice edits of what a stage depends on, made while it runs.
+"""Detect edits of a stage's dependencies while it runs.
 
 DVC hashes a stage's dependencies once its command has ended. If a file was edited after the stage had read it,
-dvc.lock would pair the new file with outputs of the old one. So a stage notes sizes, times and inodes of its
-dependencies when it starts, and fails if one differs when it ends: what fails is not recorded.
+dvc.lock would pair the new file with outputs of the old one. So a stage notes sizes and times of its dependencies
+when it starts, and fails if one differs when it ends: what fails is not recorded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from pipeline_src.common.yaml_files import parse_yaml
 
 DVC_YAML, PARAMS = Path("dvc.yaml"), Path("params.yaml")
 IGNORED = (".gitignore", ".snakemake_timestamp", ".*.partial", "__pycache__", "*.pyc")  # as in .dvcignore
-_WATCHED: list[Callable[[], None]] = []
-Signature = dict[str, tuple[int, int, int]]  # path -> bytes, time of change (ns), inode
+EXPRESSION = r"\$\{\s*([^}\s]+)\s*\}"
+# path -> bytes, time of change (ns); no inode, which differs from one look to the next on some network file systems
+Signature = dict[str, tuple[int, int]]
 
 
 def declared_dependencies(address: str) -> list[str]:
@@ -29,23 +31,31 @@ def declared_dependencies(address: str) -> list[str]:
 
     Args:
         address: DVC's name of the stage, such as ``tokenize``, ``clean@wikipedia`` or ``finetune@rte-1``.
+
+    Raises:
+        PipelineError: dvc.yaml or params.yaml cannot be read, or has a form that is not used here.
     """
-    values: dict[str, Any] = parse_yaml(PARAMS.read_text(encoding="utf-8"))
-    name, _, item = address.rpartition(":")[2].partition("@")  # `dvc.yaml:` may come first
-    stage = parse_yaml(DVC_YAML.read_text(encoding="utf-8"))["stages"][name]
-    if "foreach" in stage:
-        items = _value(values, _expressions(stage["foreach"])[0])
-        values |= {"key": item, "item": items[item]}
-        stage = stage["do"]
-    elif "matrix" in stage:
-        lists = {key: _value(values, _expressions(text)[0]) for key, text in stage["matrix"].items()}
-        combinations = (dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values()))
-        values["item"] = next(each for each in combinations if "-".join(map(str, each.values())) == item)
-    return [_fill(text, values) for text in stage["deps"]]
+    try:
+        values: dict[str, Any] = parse_yaml(PARAMS.read_text(encoding="utf-8"))
+        name, _, item = address.rpartition(":")[2].partition("@")  # `dvc.yaml:` may come first
+        stage = parse_yaml(DVC_YAML.read_text(encoding="utf-8"))["stages"][name]
+        if "foreach" in stage:
+            items = _resolve(stage["foreach"], values)
+            values |= {"key": item, "item": items[item] if isinstance(items, dict) else item}
+            stage = stage["do"]
+        elif "matrix" in stage:
+            lists = {key: _resolve(choices, values) for key, choices in stage["matrix"].items()}
+            combinations = (dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values()))
+            (values["item"],) = (each for each in combinations if "-".join(map(str, each.values())) == item)
+        return [re.sub(EXPRESSION, lambda match: str(_value(values, match[1])), text) for text in stage.get("deps", [])]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        hint = "use only `${key}` of params.yaml there, `foreach` and `matrix`, as the other stages do"
+        raise PipelineError("cannot read the dependencies of a stage", address, where=DVC_YAML, hint=hint) from error
 
 
-def _expressions(text: str) -> list[str]:
-    return re.findall(r"\$\{\s*([^}\s]+)\s*\}", text)
+def _resolve(given: Any, values: Mapping[str, Any]) -> Any:
+    """Return what ``foreach`` or ``matrix`` is over: written there, or an expression for it."""
+    return _value(values, re.fullmatch(EXPRESSION, given)[1]) if isinstance(given, str) else given  # type: ignore[index]
 
 
 def _value(values: Mapping[str, Any], expression: str) -> Any:
@@ -55,19 +65,16 @@ def _value(values: Mapping[str, Any], expression: str) -> Any:
     return found
 
 
-def _fill(text: str, values: Mapping[str, Any]) -> str:
-    return re.sub(r"\$\{\s*([^}\s]+)\s*\}", lambda match: str(_value(values, match[1])), text)
-
-
 def sign(paths: Iterable[str | Path]) -> Signature:
     """Return the signature of all files at these paths and below; of a missing path there is none."""
-    return {file: (state.st_size, state.st_mtime_ns, state.st_ino) for path in paths for file, state in _files(path)}
+    return {file: (state.st_size, state.st_mtime_ns) for path in paths for file, state in _files(path)}
 
 
 def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     try:
         if not os.path.isdir(path):
-            yield os.fspath(path), os.stat(path)
+            with open(path, "rb") as file:  # on NFS, opening asks the server; `stat` alone may tell what was once true
+                yield os.fspath(path), os.fstat(file.fileno())
             return
         entries = sorted(os.listdir(path))
     except FileNotFoundError:
@@ -93,16 +100,18 @@ def check_unchanged_files(before: Signature, paths: Iterable[str | Path]) -> Non
         )  # fmt: skip
 
 
-def watch(check: Callable[[], None]) -> None:
-    """Have this process's stage call ``check`` before it saves its state."""
-    _WATCHED[:] = [check]
+@dataclass
+class Checks:
+    """Checks of this process's stage against edits; both raise PipelineError, and do nothing outside of DVC.
 
-
-def check_watched() -> None:
-    """Run the check of this process's stage, if it has one: a state that an edit has reached must not be saved.
-
-    Raises:
-        PipelineError: a dependency of the stage was edited.
+    Attributes:
+        before_saving: called before a checkpoint or an intermediate result is saved, so that none is computed from
+            edited inputs.
+        before_finishing: called before checkpoints are deleted, so that a refused training continues from the last one.
     """
-    for check in _WATCHED:
-        check()
+
+    before_saving: Callable[[], None] = lambda: None
+    before_finishing: Callable[[], None] = lambda: None
+
+
+CHECKS = Checks()

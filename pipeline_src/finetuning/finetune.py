@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.files import atomic_directory, atomic_file, checksum, read_json, write_json
 from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import BASELINES, finetuned_model, task_predictions
@@ -124,6 +125,7 @@ def run(
         write_json(output / "run.json", summary)
     with atomic_directory(finetuned_model(task, restart)) as output:
         shutil.copytree(kept / "model", output, dirs_exist_ok=True)
+    CHECKS.before_finishing()
     for grid in grids:
         grid.finish()
 
@@ -253,6 +255,7 @@ def imitate_layers(
     if not path.exists():
         checkpoints = open_checkpoints(trainer, {**identity, "learns": "layers"})
         model = trainer.imitate(grid.weights, checkpoints, stop_request)
+        CHECKS.before_saving()
         with atomic_file(path, "wb") as file:
             file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
         checkpoints.finish()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, checksum, read_json, write_json
 from pipeline_src.common.progress import log
@@ -104,7 +105,11 @@ class Grid:
             main: the metric of ``scores`` that decides.
             predictions: by score row.
             save_model: saves the model to an empty folder; None to keep no model.
+
+        Raises:
+            PipelineError: what the run has read was edited since the stage began.
         """
+        CHECKS.before_saving()
         run = {
             "weights": self.weights,
             **point._asdict(),

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import checksum, read_json, write_json
 from pipeline_src.common.fingerprint import fingerprint
@@ -54,6 +55,7 @@ def cached(task: str, decides: dict[str, Any], make: Callable[[Counter[str]], Fe
 
 def write(folder: Path, features: Features, dropped: Counter[str]) -> None:
     """Write features to a folder atomically; of two concurrent processes, the first one wins."""
+    CHECKS.before_saving()
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     about: dict[str, Any] = {"layout": type(features).__name__}

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision", choices=get_args(Precision), default="float32",
         help="of matmuls (default float32; auto: bfloat16 on a GPU that has it). bfloat16 may judge close pairs "
-        "differently, and saves a third of the time on a CPU that has units for it",
+        "differently, and saves a third of the time on a CPU with instructions for it",
     )  # fmt: skip
     parser.add_argument("--output", type=Path, help="JSON file of the figures")
 
@@ -54,8 +54,8 @@ def main(arguments: argparse.Namespace) -> None:
     model = replace(open_masked_lm(arguments.model).to(device), batch_tokens=BATCH_TOKENS[device.type])
     pairs = read_pair_set(arguments.folder or _blimp(), arguments.seed, arguments.pairs)
     title = arguments.folder.name if arguments.folder else "BLiMP"
-    narrow = choose_precision(arguments.precision, device) == torch.bfloat16
-    with torch.autocast(device.type, torch.bfloat16, enabled=narrow):
+    use_bfloat16 = choose_precision(arguments.precision, device) == torch.bfloat16
+    with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
         found = judge_pair_set(model, None, pairs, title)
     if not found:
         raise PipelineError("no pair to judge", f"{len(pairs)} left out", where=arguments.model,

@@ -424,7 +424,7 @@ def gpus(study: Any | None) -> Finding:
     if _machine().precision == "bfloat16":
         from pipeline_src.training.throughput import cpu_slowdown
 
-        if (times := cpu_slowdown(torch.bfloat16)) > 1:
+        if (times := cpu_slowdown(torch.bfloat16)) >= 2:
             found = f"none; this CPU multiplies bfloat16 {times:.0f} times as slowly as float32"
             return Finding("gpus", WARNING, found, "set precision: float32 (or auto) in machine.yaml")
     return Finding("gpus", OK, "none; training runs on the CPU")

@@ -133,14 +133,18 @@ def _read_ledger(path: Path) -> Ledger:
     read = read_json(path, LEDGER)["ledger"]
     identity, machine = read["identity"], read["machine"]
     settings = {key: value for key, value in machine.items() if key not in NOT_MACHINE}
-    shared = {key: settings.pop(key) for key in ("attention", "compile", "precision") if key in settings}
+    shared = {key: settings.pop(key) for key in Machine.model_fields if key in settings}
+    here = load_machine()
+    if shared.get("portable", False) != here.portable:  # the code paths were chosen when this process started
+        hint = f"set portable: {str(not here.portable).lower()} in machine.yaml"
+        raise PipelineError("trained with another setting of machine.yaml", "portable", where=path, hint=hint)
     phase = Phase(
         path.stem,
         identity["seed"],
         identity["mask_prob"],
         check_block(ModelParams, identity["model"], path),
         check_block(PretrainParams, identity["pretrain"], path),
-        check_block(Machine, {**shared, "device": load_machine().device, "pretrain": settings}, path),
+        check_block(Machine, {**shared, "device": here.device, "pretrain": settings}, path),
         check_block(ObjectivesParams, {identity["pretrain"]["objective"]: identity["objective"]}, path),
     )
     return Ledger(phase, identity, machine, {int(step): files for step, files in read["files"].items()})

@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipeline_src.common.dependencies import check_watched
+from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, checksum, hash_file, read_json, write_json
 from pipeline_src.common.names import number_of
@@ -222,8 +222,9 @@ def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[s
     """
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    release = torch.__version__.partition("+")[0]  # builds for CUDA have the same kernels for a CPU
-    return {"torch": release, "processes": distributed.world_size, "device": name, **settings}
+    # builds for CUDA have the same kernels for a CPU
+    version = torch.__version__.partition("+")[0] if device.type == "cpu" else torch.__version__
+    return {"torch": version, "processes": distributed.world_size, "device": name, **settings}
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -292,7 +293,7 @@ class Checkpoints:
         Raises:
             PipelineError: what the training reads was edited since it began.
         """
-        check_watched()
+        CHECKS.before_saving()
         tensors = tensors_of(parameters, optimizer, KINDS, keep=self.distributed.is_main)
         if self.distributed.is_main:
             self._write(tensors, state, compute, validation)
@@ -346,7 +347,12 @@ class Checkpoints:
         return Checkpoint(TrainState(**content["state"]), content["compute"])
 
     def finish(self) -> None:
-        """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``."""
+        """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``.
+
+        Raises:
+            PipelineError: parameters, code or what the training reads were edited since it began.
+        """
+        CHECKS.before_finishing()
         best = self._best(_steps(self.folder))
         if best is not None:
             shutil.rmtree(self.phase / "best", ignore_errors=True)

@@ -340,9 +340,9 @@ def choose_precision(
             hint="set precision: float32 (or auto) in machine.yaml; or take a GPU of the Ampere generation or later "
             "(A100, A10, L4, RTX 30), or hide this one with CUDA_VISIBLE_DEVICES= to train on the CPU",
         )  # fmt: skip
-    if device.type == "cpu" and (times := slowdown(torch.bfloat16)) > 1:
+    if device.type == "cpu" and (times := slowdown(torch.bfloat16)) >= 2:
         log.warning(
-            "this CPU has no unit for bfloat16: a matrix product takes %.0f times as long as in float32; "
+            "this CPU has no bfloat16 instructions: a matmul takes %.0f times as long as in float32; "
             "set precision: float32 (or auto)", times,
         )  # fmt: skip
     return torch.bfloat16

@@ -29,7 +29,6 @@ from benchmarks._checkout import Checkout, check_out
 ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
 WAIT = (2.0, 25.0)  # seconds from a start to its kill
 KILLS = 12  # of one run
-NOT_COMPARED = ("results/report.html", "results/report.md")  # they show when and how fast
 Lock = dict[str, dict[str, Any]]
 
 
@@ -125,7 +124,7 @@ def read_lock(path: Path) -> Lock:
 def hashes(lock: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Path of every output in dvc.lock -> its hash."""
     outputs = [out for stage in lock.values() for out in stage.get("outs", [])]
-    return {out["path"]: out["md5"] for out in outputs if out["path"] not in NOT_COMPARED}
+    return {out["path"]: out["md5"] for out in outputs}
 
 
 def forget(path: Path, stages: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from conftest import Project
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc here")]
-FINETUNE, CLEAN = "finetune@rte-1", "clean@wikipedia"
+FINETUNE, CLEAN, PRETRAIN = "finetune@rte-1", "clean@wikipedia", "pretrain_phase1"
 BERT, HEADS, TABLE = (
     f"pipeline_src/{path}" for path in ("models/bert.py", "finetuning/heads.py", "corpus/wikipedia/tables/en.yaml")
 )
@@ -66,6 +66,8 @@ EDITS: dict[str, tuple[str, Callable[[Project], None], str | None]] = {
     "a comment": (FINETUNE, append(HEADS, "# more\n"), None),
     "a table of a language": (CLEAN, append(TABLE, "# more\n"), REFUSED_CODE),
     "another branch's data": (FINETUNE, check_out_other_data, REFUSED_FILE),
+    "data in mid-training": (PRETRAIN, append("data/examples/manifest.json"), REFUSED_FILE),
+    "code in mid-training": (PRETRAIN, append(BERT, "MORE = 1\n"), None),
 }
 
 
@@ -89,11 +91,18 @@ def recorded(project: Project) -> dict[str, Any]:
 
 
 def run_with_edit(project: Project, command: list[str], stage: str, edit: Callable[[Project], None]) -> str:
-    """Run a command; edit while the stage's process, stopped, has begun to import its libraries."""
-    name = stage.partition("@")[0]
+    """Run a command; edit while the stage's process is stopped: as it imports its libraries, or in mid-training."""
+    name, begun = stage.partition("@")[0].partition("_")[0], time.time()
+    log = project.path / "logs/pretrain/phase1.log"
+
+    def has_begun(process: psutil.Process) -> bool:
+        if name == "pretrain":  # all is imported, and the first steps are taken
+            return log.exists() and log.stat().st_mtime > begun and "parameters, " in log.read_text()
+        return _has_mapped(process, LIBRARY[name])
+
     engine = project.start(*command)
     process, deadline = None, time.monotonic() + 240
-    while process is None or not _has_mapped(process, LIBRARY[name]):
+    while process is None or not has_begun(process):
         assert time.monotonic() < deadline and engine.poll() is None, engine.communicate()[0]
         time.sleep(0.002)
         process = process or next(filter(lambda each: _is_stage(each, project, name), psutil.process_iter()), None)

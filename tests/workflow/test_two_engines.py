@@ -386,7 +386,7 @@ def test_log_of_code_is_shown_by_snakemake(study: Project) -> None:
     assert "deleted a folder" in study.snakemake("-n")
 
 
-def test_failure_of_code_is_reported_in_the_words_of_dvc(study: Project) -> None:
+def test_failed_code_stage_shows_dvcs_error(study: Project) -> None:
     study.edit("toy/code.py", "import ast", "sys.exit(3); import ast")
     said = study.snakemake(check=False)
     assert "failed to reproduce 'code': failed to run: python -m toy.code, exited with 3" in said

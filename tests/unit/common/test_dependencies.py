@@ -8,7 +8,7 @@ import pytest
 from pipeline_src import code
 from pipeline_src.code import StageCode
 from pipeline_src.common import fingerprint as fingerprints
-from pipeline_src.common.dependencies import check_unchanged_files, check_watched, declared_dependencies, sign, watch
+from pipeline_src.common.dependencies import IGNORED, check_unchanged_files, declared_dependencies, sign
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.tools.preset import preset_text
 
@@ -34,7 +34,7 @@ EDITS = {
     "nothing": lambda path: None,
     "other bytes of the same length": lambda path: (path / "data/a").write_text("B"),
     "the same bytes again": lambda path: (path / "data/a").write_text("a"),
-    "another file in its place": lambda path: shutil.move(shutil.copy2(path / "data/a", path), path / "data/a"),
+    "another file in its place": lambda path: shutil.move(shutil.copy(path / "data/a", path), path / "data/a"),
     "a file more": lambda path: (path / "data/sub/c").write_text(""),
     "a file less": lambda path: (path / "data/sub/b").unlink(),
     "bytecode": lambda path: (path / "data/x.pyc").write_text(""),
@@ -57,17 +57,31 @@ def test_check_unchanged_files_names_an_edited_file(tmp_path, edit):
             check_unchanged_files(before, paths)
 
 
-def test_check_watched_runs_the_last_check_that_was_set():
-    def fail():
-        raise PipelineError("edited", "a", hint="undo it")
+def test_ignored_names_are_those_of_dvcignore(root):
+    """DVC hashes no such file, so that none may stop a stage."""
+    lines = (root / ".dvcignore").read_text().splitlines()
+    assert set(IGNORED) == set(lines[lines.index(".gitignore") :])
 
-    try:
-        watch(fail)
-        with pytest.raises(PipelineError, match="edited"):
-            check_watched()
-    finally:
-        watch(lambda: None)
-    check_watched()
+
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [
+        ("foreach: [a, b]\n    do: {deps: ['x/${item}', 'y/${key}']}", ["x/a", "y/a"]),
+        ("foreach: {a: {size: 3}}\n    do: {deps: ['x/${item.size}']}", ["x/3"]),
+        ("matrix: {one: [a], two: [1, 2]}\n    deps: ['${item.one}${item.two}']", None),
+        ("cmd: 'true'", []),
+        ("deps: ['${vars_elsewhere}']", None),
+    ],
+)
+def test_declared_dependencies_of_other_forms(tmp_path, monkeypatch, stage, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("seed: 1\n")
+    (tmp_path / "dvc.yaml").write_text(f"stages:\n  s:\n    {stage}\n")
+    if expected is None:
+        with pytest.raises(PipelineError, match="cannot read the dependencies of a stage: s@a"):
+            declared_dependencies("s@a")
+    else:
+        assert declared_dependencies("s@a") == expected
 
 
 @pytest.fixture
@@ -113,6 +127,18 @@ def test_stage_code_check_unchanged_refuses_all_but_comments(package, edit):
     else:
         stage.check_unchanged()
     if is_refused and file.endswith(".py"):
+        stage.check_unchanged(imported=True)
+
+
+def test_stage_code_whose_recorded_fingerprint_changes_is_refused(package, tmp_path):
+    (tmp_path / "code").mkdir()
+    recorded, text = tmp_path / "code/stage", f"{fingerprints.fingerprint('p.stage', root=tmp_path)}\n"
+    recorded.write_text(text)
+    stage = StageCode(["stage"])
+    os.replace(shutil.copy(recorded, tmp_path), recorded)  # as the stage `code` does on another host: equal bytes
+    stage.check_unchanged()
+    recorded.write_text("0123456789abcdef\n")
+    with pytest.raises(PipelineError, match="edited since this run began: code/"):
         stage.check_unchanged(imported=True)
 
 

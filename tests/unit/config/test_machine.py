@@ -11,6 +11,7 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.machine import PORTABLE, Machine, load_machine
 from pipeline_src.config.study import Study
+from pipeline_src.tools.preset import preset_text
 from tests.versions import versions
 
 
@@ -59,22 +60,44 @@ def test_a_mistake_is_one_error_that_names_it(tmp_path, text, named):
         load_machine(tmp_path / "machine.yaml")
 
 
-LOADED = """
-import sys
-from pipeline_src.__main__ import main
-from pipeline_src.config.machine import Machine
-Machine().choose_code_paths()
-assert "numpy" not in sys.modules, "it has chosen its code paths already"
-import torch
-from numpy._core._multiarray_umath import __cpu_features__
-print(torch.backends.cpu.get_cpu_capability(), __cpu_features__["X86_V4"])
+STAGE = """
+import sys, types
+from pipeline_src import __main__ as command
+from pipeline_src.stages import Stage
+
+def run():
+    import torch
+    from numpy._core._multiarray_umath import __cpu_features__
+    print(torch.backends.cpu.get_cpu_capability(), __cpu_features__["X86_V4"])
+
+sys.modules["probe"] = types.SimpleNamespace(run=run)
+command.STAGES["probe"] = Stage("probe", "")
+sys.exit(command.main(["probe"]))
 """
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 has several code paths here")
-def test_portable_takes_code_paths_that_every_cpu_has(root):
-    loaded = subprocess.run([sys.executable, "-c", LOADED], cwd=root, capture_output=True, text=True, check=True)
-    assert loaded.stdout.split() == ["AVX2", "False"]
+def test_stage_with_portable_takes_code_paths_that_every_cpu_has(root, tmp_path):
+    (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
+    (tmp_path / "catalogue").symlink_to(root / "catalogue")
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", STAGE], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["AVX2", "False"]
+
+
+def test_portable_without_avx2_warns_and_changes_nothing(tmp_path, monkeypatch, caplog):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags : sse4_2 avx avx512_avx2like")
+    monkeypatch.setattr("pipeline_src.config.machine.CPUINFO", cpuinfo)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    before = dict(os.environ)
+    Machine().choose_code_paths()
+    assert dict(os.environ) == before and "no AVX2" in caplog.text
+    cpuinfo.write_text("flags : sse4_2 avx2\n")
+    Machine().choose_code_paths()
+    assert os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
 
 
 def test_portable_keeps_a_users_mode_of_mkl(monkeypatch):

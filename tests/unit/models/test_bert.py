@@ -225,14 +225,14 @@ def test_afterwards_weights_are_drawn_again():
     assert weight.device.type == "cpu" and weight.std() > 0.1
 
 
-def test_torch_does_not_import_its_compiler_for_it():
+def test_torch_does_not_import_its_compiler_for_it(root):
     """It did for every normal draw without memory, which made each command that reads a model a second slower."""
     code = (
         "import sys; from tests.unit.models.test_bert import Parts, uninitialised\n"
         "with uninitialised(): Parts()\n"
         "assert 'torch._dynamo' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
 
 
 def drawn(config: BertConfig) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
@@ -63,6 +64,23 @@ def test_a_training_that_goes_on_ends_bit_for_bit_alike(study):
     assert outputs(study) == expected
     tracked = Path("logs/dvclive/phase1/plots/metrics/loss.tsv").read_text().split()[2::2]
     assert tracked == [str(row) for row in sorted({*range(4, 31, 4), 7, 14, 21, 28, 30})]
+
+
+@pytest.mark.parametrize(("check", "last"), [("before_saving", 3), ("before_finishing", 9)])
+def test_training_whose_inputs_were_edited_keeps_the_checkpoint_before(study, monkeypatch, check, last):
+    changes, edits = {"phase1": 9, "eval_steps": 3}, []
+
+    def refuse() -> None:
+        if edits:
+            raise PipelineError("edited", "a file", hint="put it back")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CHECKS, check, refuse)
+        with pytest.raises(PipelineError, match="edited"):
+            run("phase1", after_step=lambda step: edits.append(step) if step == 4 else None, **changes)
+    assert max(path.name for path in Path("checkpoints/phase1").glob("*/step-*")) == f"step-{last:08}"
+    run("phase1", **changes)
+    assert not list(Path("checkpoints/phase1").glob("*/step-*"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGURG, signal.SIGINT])
