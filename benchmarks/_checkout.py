@@ -17,6 +17,8 @@ import sys
 sys.path.insert(0, "{bridge}")
 from bridge import RUN, STAMPS, Stages
 stages = Stages(workflow.is_main_process, {names})
+onstart:
+    stages.drop_removed_entries()
 rule all:
     default_target: True
     input: stages.stamps()

