@@ -1,8 +1,8 @@
 """A pretraining step with Muon over the same step with AdamW, on one thread, on this CPU and restricted to AVX2.
 
-BERT-Tiny on batches of 32 x 64 tokens, ModernBERT-Mini on 32 x 128, random text. The AVX2 CPU is this one, with torch
-told in a process of its own to use no later instructions. Bfloat16, for which such a CPU has none, is then 20 to 40
-times slower than float32, and whatever computes in it unnoticed shows here.
+BERT-Tiny on batches of 32 x 64 tokens, ModernBERT-Mini on 32 x 128, random text. The second run is
+a process of its own in which torch uses no instructions later than AVX2. Bfloat16 has none there and is 20 to 40 times
+slower than float32, so code that computes in it by mistake shows here.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def run_with_edit(project: Project, command: list[str], stage: str, edit: Callab
     process.send_signal(signal.SIGSTOP)
     edit(project)
     process.send_signal(signal.SIGCONT)
-    said, _ = engine.communicate()
-    return said
+    output, _ = engine.communicate()
+    return output
 
 
 def _has_mapped(process: psutil.Process, library: str) -> bool:
@@ -133,11 +133,11 @@ def test_a_file_edited_while_a_stage_runs_is_never_recorded_with_old_outputs(
     project = done.copy(tmp_path / "study")
     before = recorded(project)[stage]
     command = ["dvc", "repro", "--force", "--single-item", stage]
-    said = run_with_edit(project, command, stage, make)
+    output = run_with_edit(project, command, stage, make)
     if refusal is None:
-        assert recorded(project)[stage]["outs"] == before["outs"] and "error" not in said, said
+        assert recorded(project)[stage]["outs"] == before["outs"] and "error" not in output, output
         return
-    assert said.count(refusal) == 1 and "hint: " in said and "Traceback" not in said, said
+    assert output.count(refusal) == 1 and "hint: " in output and "Traceback" not in output, output
     assert project.run("git", "diff", "dvc.lock").stdout == ""
 
 
@@ -149,8 +149,8 @@ def test_a_file_edited_while_a_job_of_snakemake_runs_is_never_recorded_with_old_
     project = done.copy(tmp_path / "study")
     project.edit("params.yaml", "    rte: {}", "    rte: {epochs: 2}")
     before = recorded(project)[stage]
-    said = run_with_edit(project, ["snakemake", "--cores", "1", "all"], stage, make)
-    assert refusal and refusal in said, said
+    output = run_with_edit(project, ["snakemake", "--cores", "1", "all"], stage, make)
+    assert refusal and refusal in output, output
     assert recorded(project)[stage] == before
     project.snakemake()
     assert recorded(project)[stage] != before and project.nothing_to_do()

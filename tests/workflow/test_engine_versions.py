@@ -38,7 +38,7 @@ def test_they_are_ranges() -> None:
         assert [each.operator for each in requirement.specifier] == [">="], requirement
 
 
-def test_nothing_of_them_is_imported_but_the_log() -> None:
+def test_workflow_imports_only_snakemakes_logger() -> None:
     for file in [*(ROOT / "workflow").glob("*.py"), ROOT / "benchmarks/_checkout.py"]:
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
