@@ -32,11 +32,11 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.models.bert import BertConfig, compile_parts, load_architecture
 from pipeline_src.models.hub import save_tensors
 from pipeline_src.pretraining.data import DataShard, PretrainingBatch, TensorBatch
+from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed, choose_precision
-from pipeline_src.training.loop import Loop
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimizers import CLIP, make_optimizer
-from pipeline_src.training.prefetch import to_device
+from pipeline_src.training.trainer import OptimizerConfig, make_trainer
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
@@ -68,7 +68,7 @@ class Batch:
     @property
     def tokens(self) -> int:
         """Real ones, [CLS] and [SEP] counted."""
-        return self.flat.counts["tokens"]
+        return self.flat.workload.tokens
 
     @classmethod
     def of(cls, batch: PretrainingBatch, device: torch.device) -> Batch:
@@ -119,27 +119,19 @@ def training_side(
     """The project's own loop over an objective."""
     if process.device.type == "cuda":
         compile_parts(objective)
-    loop: Loop[TensorBatch] = Loop(
-        objective,
-        make_optimizer(objective, LEARNING_RATE, WEIGHT_DECAY, optimizer),
-        lambda step: LEARNING_RATE,
-        last=len(batches),
-        log_at=lambda step: False,
-        name="pretraining",
-        seed=1,
-        distributed=process,
-    )
-    steps = loop.run([batch.flat] for batch in batches)
+    recipe = OptimizerConfig(LEARNING_RATE, len(batches), decay_steps=0, weight_decay=WEIGHT_DECAY, optimizer=optimizer)
+    trainer = make_trainer(objective, recipe, process, name="pretraining", last=len(batches), seed=1)
+    coming = transfer(([batch.flat] for batch in batches), process.device)
 
     def loss(batch: Batch) -> float:
         objective.eval()
-        counts = objective.count(batch.flat)
+        counts = objective.loss_counts(batch.flat.workload)
         with torch.no_grad(), process.autocast():
             mean = sum(term.loss / counts[name] for name, term in objective(batch.flat).items())
         objective.train()
         return float(mean)
 
-    return Side(lambda: next(steps), loss)
+    return Side(lambda: trainer.train_step(next(coming)), loss)
 
 
 def _peer(

@@ -17,6 +17,7 @@ own: what is printed is one paste into an issue.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib.util
 import json
@@ -316,7 +317,7 @@ def run_apart(
 
 def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
     """Model FLOPs of training per real token of these batches; the same for every side."""
-    work = Workload(*(sum(batch.flat.counts[name] for batch in batches) for name in Workload._fields))
+    work = functools.reduce(Workload.__add__, (batch.flat.workload for batch in batches))
     return config.training_flops(work) / work.tokens
 
 

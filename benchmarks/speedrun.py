@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from scipy import stats
 from torch import Tensor, nn
 
+from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.config.machine import Precision
 from pipeline_src.config.study import load_study
 from pipeline_src.interpretation.minimal_pairs import judge_pair_set, read_pair_set
@@ -35,21 +36,17 @@ from pipeline_src.models.attention import PackedBatch, QueryRows, Window, attent
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import save_model
 from pipeline_src.models.modernbert import GatedFeedForward, RotaryAttention, rotate
+from pipeline_src.pretraining.build import build_objective, fill_weights
 from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples
-from pipeline_src.pretraining.pretrain import (
-    VOCABULARY,
-    Phase,
-    build_objective,
-    build_optimizer,
-    fill_weights,
-)
+from pipeline_src.pretraining.phase import Phase
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.ablations import apply
 from pipeline_src.tools.inspect import open_masked_lm
+from pipeline_src.training.batches import transfer
 from pipeline_src.training.distributed import Distributed, choose_precision
-from pipeline_src.training.loop import Loop
 from pipeline_src.training.objective import PretrainingObjective
+from pipeline_src.training.trainer import make_trainer
 
 BASELINE = "baseline"
 PHASE = "phase2"
@@ -232,7 +229,7 @@ def run_once(
         open_examples(PHASE, "train", tokenizer, rate, study.pretrain.masking, seed, study.pretrain.objective)
         for rate in rates
     ]
-    objective = build_objective(phase, tokenizer, opened[0].pairs, process)
+    objective = build_objective(phase, tokenizer, opened[0].pairs, device)
     fill_weights(phase, objective, None)
     trick.change(objective)
     objective.train()
@@ -253,22 +250,17 @@ def run_once(
                 read += size
                 yield [TensorBatch.of(piece) for piece in batch]
 
-    loop: Loop[TensorBatch] = Loop(
-        objective,
-        build_optimizer(objective, study.pretrain),
-        lambda step: study.pretrain.learning_rate * max(0.0, trick.schedule(min(1.0, used()))),
-        last=FOREVER,
-        log_at=lambda step: False,
-        name="speedrun",
-        seed=phase.key("dropout"),
-        distributed=process,
-        clip=study.pretrain.max_grad_norm,
+    trainer = make_trainer(
+        objective, phase.optimizer, process, name="speedrun", last=FOREVER, seed=phase.key("dropout")
     )
+    peak = study.pretrain.learning_rate
+    trainer.schedule = lambda step: peak * max(0.0, trick.schedule(min(1.0, used())))
     total: dict[str, Tensor] = {}
     averaged = tokens = 0
     begun = time.process_time()
-    for _ in loop.run(batches()):
-        tokens += int(loop.counts["tokens"])
+    for batch in transfer(batches(), device):
+        trainer.train_step(batch)
+        tokens += sum(part.workload.tokens for part in batch)
         if trick.average is not None and used() >= trick.average:
             averaged += 1
             for name, parameter in objective.named_parameters():
@@ -278,7 +270,12 @@ def run_once(
             for name, parameter in objective.named_parameters():
                 parameter.copy_(total[name] / averaged)
     figures = ValidationSet(PHASE, tokenizer, study.pretrain.objective, opened[0].store, process).measure(objective)
-    found = {"steps": loop.step, "tokens": tokens, "gap": figures["gap"], "accuracy": 100 * figures["mlm_accuracy"]}
+    found = {
+        "steps": trainer.state.step,
+        "tokens": tokens,
+        "gap": figures["gap"],
+        "accuracy": 100 * figures["mlm_accuracy"],
+    }
     if blimp is not None:
         found["blimp"] = 100 * score_blimp(objective, blimp, pairs)
     return found

@@ -42,6 +42,9 @@ class ObjectiveSpec:
     """Facts of an objective in ``objectives/``.
 
     Attributes:
+        terms: loss term -> default weight.
+        validation_columns: validation metrics in the curve; the first, a loss, selects the best checkpoint.
+        causal: a token attends only to those before it and itself.
         corruption: how a text's tokens are changed for prediction; see ``pretraining.masking``.
         needs_teacher: it learns from a pretrained model.
         refused_pairs: reason why it does not support sentence pairs; empty if it does.
@@ -50,6 +53,9 @@ class ObjectiveSpec:
         flops_by_formula: only the encoder and its heads run.
     """
 
+    terms: Mapping[str, float] = field(default_factory=dict)
+    validation_columns: tuple[str, ...] = ()
+    causal: bool = False
     corruption: Literal["masked", "left_to_right", "unmasked"] = "masked"
     needs_teacher: bool = False
     refused_pairs: str = ""

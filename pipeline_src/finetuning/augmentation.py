@@ -27,7 +27,7 @@ from pipeline_src.models.bert import BertConfig, BertForMaskedLM
 from pipeline_src.tasks.features import Features
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Template, read_templates
-from pipeline_src.training.loop import split_greedy
+from pipeline_src.training.batches import split_greedy
 from pipeline_src.training.teacher import load_teacher
 
 # English words with little meaning, which are not replaced. Text in another language has none of them.

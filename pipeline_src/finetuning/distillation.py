@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -23,10 +22,11 @@ from pipeline_src.common.paths import KEPT_MODEL
 from pipeline_src.finetuning.heads import BertForTask, sequence_loss
 from pipeline_src.finetuning.task_data import TaskBatch
 from pipeline_src.models.bert import Bert, BertConfig, initialise
+from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import load_config, read_tensors
 from pipeline_src.models.tinybert import TERMS, difference_counts, imitated_every, layer_differences
-from pipeline_src.training.loop import LossTerm, Objective
 from pipeline_src.training.teacher import load_teacher
+from pipeline_src.training.trainer import LossTerm, Objective
 
 KEY = "finetune.teacher"
 FIT = "fit_dense"  # the projection's name in a folder of TinyBERT's general distillation
@@ -106,9 +106,8 @@ class LayerImitation(Objective[TaskBatch]):
         self.__dict__.update(student=student, teacher=teacher)  # not submodules, which would be trained
         self.weights = dict(TERMS)
 
-    def count(self, batch: TaskBatch) -> dict[str, int]:
-        squares = int(np.square(batch.lengths).sum())
-        return difference_counts(self.student.config, self.teacher.config, len(batch.ids), squares)
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        return difference_counts(self.student.config, self.teacher.config, work)
 
     def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
         """Return the sums of squared differences."""

@@ -49,16 +49,17 @@ from pipeline_src.finetuning.task_data import EvalSet, TaskBatch, TaskData, eval
 from pipeline_src.models.adapter import ENCODER, POOLER
 from pipeline_src.models.attention import Dropout, choose
 from pipeline_src.models.bert import Bert, BertConfig, check_architecture, initialise, make_encoder, uninitialised
+from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import fill, load_config, load_weights, read_tensors, save_model
 from pipeline_src.models.model_card import Source, finetuned_card, write_card
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec, load_spec
-from pipeline_src.training.checkpoint import ROOT, Checkpoints, check_settings, environment, hash_values
+from pipeline_src.training.batches import to_device
+from pipeline_src.training.checkpoint import ROOT, Checkpointer, check_settings, environment, hash_values
 from pipeline_src.training.distributed import single_process
-from pipeline_src.training.loop import Loop, LossTerm, Objective, StopRequest, catch_stop_requests
-from pipeline_src.training.optimizers import linear_schedule, make_optimizer
-from pipeline_src.training.prefetch import to_device
+from pipeline_src.training.stop import StopRequest, catch_stop_requests
+from pipeline_src.training.trainer import CurveLogger, LossTerm, Objective, OptimizerConfig, Trainer, make_trainer
 
 PHASE = "finetune"  # folder below that of checkpoints
 EVALUATION_TOKENS = 16_384  # in one batch
@@ -219,9 +220,9 @@ def run_grid(
         if grid.has(point):
             log.info("%s: trained before, kept in %s", shown, grid.folder)
             continue
-        checkpoints = open_checkpoints(trainer, {**identity, **point._asdict()})
+        checkpointer = open_checkpointer(trainer, {**identity, **point._asdict()}, stop_request)
         start = imitate_layers(grid, trainer, identity, stop_request)
-        model, loss = trainer.train(grid.weights, point, checkpoints, stop_request, start)
+        model, loss = trainer.train(grid.weights, point, checkpointer, start)
         predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
         scores = data.task.score(first.row, first.examples, predictions[first.row])
         log.info("%s: %s", shown, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
@@ -229,14 +230,14 @@ def run_grid(
         save = partial(save_finetuned, model=model, trainer=trainer, data=data, about=about, scores=scores)
         save_best = save if grid.weights == "pretrained" else None  # a baseline needs its predictions only
         grid.keep(point, loss, scores, metrics[0], predictions, save_best)
-        checkpoints.finish()
+        checkpointer.finish()
 
 
-def open_checkpoints(trainer: TaskTrainer, identity: Mapping[str, Any]) -> Checkpoints:
+def open_checkpointer(trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest) -> Checkpointer:
     """Open the checkpoints of one run."""
     phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
-    settings = trainer.machine.settings("finetune")
-    return Checkpoints(phase, identity, environment(trainer.distributed, settings), trainer.distributed)
+    machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
+    return Checkpointer(phase, identity, machine, trainer.distributed, stop_request)
 
 
 def imitate_layers(
@@ -253,12 +254,12 @@ def imitate_layers(
         return None
     path = grid.folder / "imitated.safetensors"
     if not path.exists():
-        checkpoints = open_checkpoints(trainer, {**identity, "learns": "layers"})
-        model = trainer.imitate(grid.weights, checkpoints, stop_request)
+        checkpointer = open_checkpointer(trainer, {**identity, "learns": "layers"}, stop_request)
+        model = trainer.imitate(grid.weights, checkpointer)
         CHECKS.before_saving()
         with atomic_file(path, "wb") as file:
             file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
-        checkpoints.finish()
+        checkpointer.finish()
     return path
 
 
@@ -270,8 +271,8 @@ class TaskObjective(Objective[TaskBatch]):
         self.model, self.loss = model, loss
         self.weights = {"task": 1.0}
 
-    def count(self, batch: TaskBatch) -> dict[str, int]:
-        return batch.counts
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        return {"task": work.predictions}
 
     def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
         """Return the sum of the losses: their mean times their number."""
@@ -352,9 +353,7 @@ class TaskTrainer:
             model.dropout = Dropout(0.0)  # huawei-noah/Pretrained-Language-Model, TinyBERT
         return model
 
-    def imitate(
-        self, weights: str, checkpoints: Checkpoints | None = None, stop_request: StopRequest | None = None
-    ) -> BertForTask:
+    def imitate(self, weights: str, checkpointer: Checkpointer | None = None) -> BertForTask:
         """Train the layers on the teacher's at a constant learning rate; arguments as in :meth:`train`."""
         assert self.teacher is not None
         model, hyperparameters = WEIGHTS[weights](self).to(self.distributed.device), self.hyperparameters
@@ -363,37 +362,31 @@ class TaskTrainer:
         objective = LayerImitation(model.bert, fit, self.teacher.bert).to(self.distributed.device)
         rate, epochs = hyperparameters.layer_learning_rate, hyperparameters.layer_epochs
         point = GridPoint(rate, epochs, hyperparameters.batch_sizes[0])
-        self._train(objective, point, False, "imitating layers for", checkpoints, stop_request)
+        self._train(objective, point, False, "imitating layers for", checkpointer)
         return model
 
     def train(
-        self,
-        weights: str,
-        point: GridPoint,
-        checkpoints: Checkpoints | None = None,
-        stop_request: StopRequest | None = None,
-        start: Path | None = None,
+        self, weights: str, point: GridPoint, checkpointer: Checkpointer | None = None, start: Path | None = None
     ) -> tuple[BertForTask, float]:
         """Train one grid point and return the model with the mean loss of its last epoch.
 
         Args:
             weights: initial weights of the encoder, a name in WEIGHTS.
             point: the grid point.
-            checkpoints: to save to and resume from.
-            stop_request: whether a stop was requested.
+            checkpointer: saves the run when a stop is requested or from time to time, and resumes it.
             start: file with the weights of :meth:`imitate` to start from.
 
         Raises:
             PipelineError: a loss or gradient is NaN or infinite.
-            Interrupted: a stop was requested; the run's state is saved if there are checkpoints.
+            Interrupted: a stop was requested; the run's state is saved.
         """
         model = WEIGHTS[weights](self)
         if start is not None:
             model.load_state_dict(load_file(start))
         loss = LOSSES[self.task.head] if self.teacher is None else SoftLabelLoss(self.teacher)
         objective = TaskObjective(model.to(self.distributed.device), loss)
-        loop = self._train(objective, point, True, "fine-tuning", checkpoints, stop_request)
-        return model, round(loop.rows[-1]["loss"], 5)
+        trainer = self._train(objective, point, True, "fine-tuning", checkpointer)
+        return model, round(trainer.state.curve[-1]["loss"], 5)
 
     def _train(
         self,
@@ -401,37 +394,25 @@ class TaskTrainer:
         point: GridPoint,
         decays: bool,
         what: str,
-        checkpoints: Checkpoints | None,
-        stop_request: StopRequest | None,
-    ) -> Loop[TaskBatch]:
+        checkpointer: Checkpointer | None,
+    ) -> Trainer[TaskBatch]:
         """Train the objective at a constant rate, or with linear warm-up and decay."""
-        optimizer = make_optimizer(objective, point.learning_rate, self.params.weight_decay)
-        parameters = {name.removeprefix("model."): part for name, part in objective.named_parameters()}
-        checkpoint = checkpoints.restore(parameters, optimizer) if checkpoints else None
         per_epoch = -(-self.training.items // point.batch)
         steps = point.epochs * per_epoch
-        schedule = linear_schedule(point.learning_rate, round(self.params.warmup_ratio * steps), steps)
-        loop = Loop(
-            objective,
-            optimizer,
-            schedule if decays else lambda step: point.learning_rate,
-            last=steps,
-            log_at=lambda step: step % per_epoch == 0,
-            name=f"{what} {self.spec.name}",
-            seed=self.seed,
-            distributed=self.distributed,
-            state=checkpoint.state if checkpoint else None,
-            stop_requested=lambda: bool(stop_request),
-        )
-        tokens = self.machine.finetune.microbatch_tokens
-        batches = training_batches(self.training, point.batch, point.epochs, self.seed, tokens, loop.step)
-        for step in loop.run(batches):
-            stopping = stop_request is not None and loop.stopping and step < steps
-            if checkpoints and (stopping or (checkpoints.due() and step < steps)):
-                checkpoints.save(parameters, optimizer, loop.state(), {}, None)
-            if stopping and stop_request is not None:
-                raise stop_request.interrupted(loop.name, step)
-        return loop
+        recipe = OptimizerConfig(point.learning_rate, steps, decay_steps=0, weight_decay=self.params.weight_decay)
+        if decays:
+            recipe = replace(recipe, warmup_steps=round(self.params.warmup_ratio * steps), decay_steps=None)
+        trainer = make_trainer(
+            objective, recipe, self.distributed, name=f"{what} {self.spec.name}", last=steps, seed=self.seed,
+            requests=checkpointer.requests if checkpointer else None, components=[CurveLogger([per_epoch], steps)],
+        )  # fmt: skip
+        if checkpointer is not None:
+            trainer.components.append(checkpointer)
+            if checkpointer.find():
+                checkpointer.restore(trainer)
+        tokens, done = self.machine.finetune.microbatch_tokens, trainer.state.step
+        trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done))
+        return trainer
 
     @torch.inference_mode()
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:

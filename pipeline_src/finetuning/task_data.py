@@ -19,13 +19,14 @@ from pipeline_src.common.files import hash_file
 from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import TASKS
 from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.flops import Workload
 from pipeline_src.tasks.classification import Classification
 from pipeline_src.tasks.feature_cache import cached
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.training.loop import split_balanced, split_greedy
+from pipeline_src.training.batches import split_balanced, split_greedy
 
 AUGMENTATION = "pipeline_src.finetuning.augmentation"  # the module whose code augments
 
@@ -158,9 +159,10 @@ class TaskBatch:
     examples: np.ndarray
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Number of losses by term."""
-        return {"task": self.losses}
+    def workload(self) -> Workload:
+        """Counts of the batch; its losses count as predictions."""
+        squares = int(np.square(self.lengths).sum())
+        return Workload(len(self.lengths), len(self.ids), squares, predictions=self.losses)
 
     @property
     def layout(self) -> PackedBatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -323,35 +323,37 @@ def padded(inputs: AttentionInputs) -> Tensor:
     return queries.unpad(context.transpose(1, 2))
 
 
-def grouped(inputs: AttentionInputs) -> Tensor:
-    """Compute attention in groups of sequences of equal length, which fit the CPU's cache and need no padding.
-
-    Falls back to :func:`padded` for groups so small that call overhead dominates.
-    """
-    return in_float32(_compute_groups, inputs)
-
-
-def in_float32(compute: Callable[[Any], Tensor], inputs: Any) -> Tensor:
-    """Run ``compute(inputs)`` in float32, even under CPU autocast; the result has the dtype of ``inputs.query``.
+def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make ``compute(inputs, *more)`` run in float32, even under CPU autocast; the result has the dtype of the query.
 
     oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per step,
     and compiling takes longer than running them.
 
     Args:
-        compute: the attention function.
-        inputs: a dataclass whose tensors of lower precision are converted to float32.
+        compute: an attention function. Its first argument is a dataclass whose tensors of lower precision are converted
+            to float32.
     """
-    parts = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
-    wide = {
-        name: part.to(torch.promote_types(part.dtype, torch.float32))
-        for name, part in parts.items()
-        if isinstance(part, Tensor) and part.is_floating_point()
-    }
-    with torch.autocast("cpu", enabled=False):
-        return compute(replace(inputs, **wide)).to(inputs.query.dtype)
+
+    @wraps(compute)
+    def run(inputs: Any, *more: Any) -> Tensor:
+        parts = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
+        wide = {
+            name: part.to(torch.promote_types(part.dtype, torch.float32))
+            for name, part in parts.items()
+            if isinstance(part, Tensor) and part.is_floating_point()
+        }
+        with torch.autocast("cpu", enabled=False):
+            return compute(replace(inputs, **wide), *more).to(inputs.query.dtype)
+
+    return run
 
 
-def _compute_groups(inputs: AttentionInputs) -> Tensor:
+@in_float32
+def grouped(inputs: AttentionInputs) -> Tensor:
+    """Compute attention in groups of sequences of equal length, which fit the CPU's cache and need no padding.
+
+    Falls back to :func:`padded` for groups so small that call overhead dominates.
+    """
     layout, queries, window, dropout = inputs.layout, inputs.queries, inputs.window, inputs.dropout
     _, heads, size = inputs.query.shape
     groups = layout.groups(queries, MOST_WEIGHTS // heads)

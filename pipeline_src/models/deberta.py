@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -163,15 +163,12 @@ def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Ten
     return queries.unpad(_weighted_average(logits, v, inputs.dropout).transpose(1, 2))
 
 
+@in_float32
 def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
     """Compute disentangled attention in groups of sequences of equal length, which is faster on a CPU.
 
     ``inputs`` come from :meth:`DisentangledInputs.scaled`.
     """
-    return in_float32(partial(_compute_groups, table=table), inputs)
-
-
-def _compute_groups(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
     _, heads, size = inputs.query.shape
     first = table.in_use(inputs.layout.max_seqlen).start
     groups = inputs.layout.groups(inputs.queries, MOST_WEIGHTS // heads)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bert import Bert, BertConfig
+from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import real_pairs
 
 TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}  # loss term -> weight, as in the paper
@@ -39,15 +40,9 @@ def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
     return teacher.num_hidden_layers // student.num_hidden_layers
 
 
-def difference_counts(student: BertConfig, teacher: BertConfig, tokens: int, squares: int) -> dict[str, int]:
-    """Return the number of elements that each loss term sums per layer.
-
-    Args:
-        student, teacher: their configs.
-        tokens: total number of tokens.
-        squares: sum of squared lengths.
-    """
-    return {"scores": student.num_attention_heads * squares, "states": teacher.hidden_size * tokens}
+def difference_counts(student: BertConfig, teacher: BertConfig, work: Workload) -> dict[str, int]:
+    """Return the number of elements that each loss term sums per layer."""
+    return {"scores": student.num_attention_heads * work.squares, "states": teacher.hidden_size * work.tokens}
 
 
 def layer_differences(

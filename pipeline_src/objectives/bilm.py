@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pipeline_src.common.registry import ObjectiveSpec
 from pipeline_src.config.schema import Section
 from pipeline_src.models.attention import PackedBatch
-from pipeline_src.models.bert import BertConfig, initialise, make_encoder
+from pipeline_src.models.bert import BertConfig, make_encoder
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import linear_cross_entropy
 from pipeline_src.pretraining.data import TensorBatch
-from pipeline_src.pretraining.validation import ValidationSet, measure_validation
-from pipeline_src.training.loop import LossTerm
-from pipeline_src.training.objective import PretrainingObjective, SavedModel
+from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metrics
+from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
+from pipeline_src.training.trainer import LossTerm
 
 SPEC = ObjectiveSpec(
+    terms={"mlm": 0.5, "backward": 0.5},
+    validation_columns=("mlm_loss", "mlm_accuracy"),
     corruption="left_to_right",
     refused_pairs="nothing reads both of a pair's segments",
     only_architectures=("bilstm",),  # its directions never meet; another encoder would see the tokens to predict
@@ -56,36 +57,21 @@ class LanguageModels(nn.Module):
 class BiLMObjective(PretrainingObjective[TensorBatch]):
     """The mean of both directions' losses; the curve's ``mlm`` is that of the next token."""
 
-    terms: ClassVar[Mapping[str, float]] = {"mlm": 0.5, "backward": 0.5}
-    validation_columns: ClassVar[Sequence[str]] = ("mlm_loss", "mlm_accuracy")
-    causal: ClassVar[bool] = False
+    spec = SPEC
+    learns = "the next word from those before it, and each from those after it"
+    config: Any  # the BiLSTM's
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__(config, pairs, objective_params)
         self.model = LanguageModels(config)
         self.model.bert.pooler.requires_grad_(False)  # nothing reads it
-        self.weights = dict(self.terms)
+        self.weights = dict(self.spec.terms)
 
-    @property
-    def learns(self) -> str:
-        return "the next word from those before it, and each from those after it"
-
-    def tie(self) -> None:
-        self.model.tie()
-
-    def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise on the CPU, so that every machine starts from the same weights."""
-        initial = LanguageModels(self.config)
-        initialise(initial, generator)
-        self.model.load_state_dict(initial.state_dict())
-
-    def count(self, batch: TensorBatch) -> dict[str, int]:
-        """Return the predicted tokens of each direction, and the batch's counts."""
-        predictions = batch.counts["predictions"]
-        return {"mlm": predictions, "backward": predictions, **batch.counts}
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        return {"mlm": work.predictions, "backward": work.predictions}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the summed losses of both directions; a token is predicted at its neighbour."""
+        """Return the summed losses of both directions; a token is predicted at its neighbor."""
         halves = self.model.halves(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
         decoder, before = self.model.cls["predictions"]["decoder"], batch.predicted
         targets = {"mlm": (before, batch.labels), "backward": (before + 1, batch.ids.index_select(0, before))}
@@ -94,22 +80,17 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
             for half, (term, (at, labels)) in zip(halves, targets.items(), strict=True)
         }
 
+    def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
+        """Return the metrics of the forward direction."""
+        return masked_lm_metrics(self.model, batch)
+
     def training_flops(self, work: Workload) -> int:
         """Return the FLOPs of the encoder, and of two decodings at each predicted position."""
         head = 2 * 6 * self.config.embedding_width * self.config.vocab_size * work.predictions
         return self.config.encoder_flops(work) + head
 
-    def measure(self, validation: ValidationSet) -> dict[str, float]:
-        """Return the forward direction's figures, see :func:`measure_validation`."""
-        return measure_validation(self.model, validation.examples, validation.train_counts, validation.distributed)
-
     def saved_models(self) -> dict[str, SavedModel]:
         return {"": SavedModel(self.model, self.config, self.config.names.classes["pretraining"])}
-
-    def token_logits(
-        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
-    ) -> Tensor:
-        return self.model(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
 
 
 OBJECTIVE = BiLMObjective

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from pipeline_src.common.registry import ObjectiveSpec
 from pipeline_src.pretraining.mlm_objective import MLMObjective
 
 SPEC = ObjectiveSpec(
+    terms={"mlm": 1.0, "nsp": 1.0},
+    validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
+    causal=True,
     corruption="left_to_right",
-    flops_by_formula=True,  # nothing but the encoder and its head runs
+    flops_by_formula=True,  # only the encoder and its head run
     refused_pairs="its first mark sees nothing",
 )
 
@@ -17,12 +18,7 @@ SPEC = ObjectiveSpec(
 class CLMObjective(MLMObjective):
     """Predict every next token; a causal mask hides it."""
 
-    causal: ClassVar[bool] = True
-    use: ClassVar[str] = "left_to_right"
-
-    @property
-    def learns(self) -> str:
-        return "the next word from those before it" + (f", and {self.learns_of_pairs}" if self.has_pairs else "")
+    spec, use, learns_tokens = SPEC, "left_to_right", "the next word from those before it"
 
 
 OBJECTIVE = CLMObjective

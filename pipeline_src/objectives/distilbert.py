@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,15 +13,17 @@ from pipeline_src.common.registry import ObjectiveSpec
 from pipeline_src.config.pretrain import DistilBertParams
 from pipeline_src.config.schema import Section
 from pipeline_src.models.attention import PackedBatch, QueryRows
-from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise
+from pipeline_src.models.bert import BertConfig, BertForMaskedLM
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import distillation_loss, spread_layers
 from pipeline_src.pretraining.data import TensorBatch
-from pipeline_src.pretraining.validation import ValidationSet, measure_terms, measure_validation
-from pipeline_src.training.loop import LossTerm
-from pipeline_src.training.objective import PretrainingObjective, SavedModel
+from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metrics
+from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
+from pipeline_src.training.trainer import LossTerm
 
 SPEC = ObjectiveSpec(
+    terms={"kl": 5.0, "mlm": 2.0, "cosine": 1.0},
+    validation_columns=("mlm_loss", "mlm_accuracy", "kl_loss", "cosine_loss"),
     needs_teacher=True,
 )
 
@@ -46,9 +46,8 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         model: the student.
     """
 
-    terms: ClassVar[Mapping[str, float]] = {"kl": 5.0, "mlm": 2.0, "cosine": 1.0}
-    validation_columns: ClassVar[Sequence[str]] = ("mlm_loss", "mlm_accuracy", "kl_loss", "cosine_loss")
-    causal: ClassVar[bool] = False
+    spec, build_teacher = SPEC, BertForMaskedLM
+    learns = "what a larger model makes of masked words"
     objective_params: DistilBertParams
     teacher: BertForMaskedLM
 
@@ -62,10 +61,6 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
             table = self.model.bert.embeddings.word_embeddings.weight
             for parameter in self.model.cls.parameters():
                 parameter.requires_grad_(parameter is table)
-
-    @classmethod
-    def build_teacher(cls, config: BertConfig) -> nn.Module:
-        return BertForMaskedLM(config)
 
     def set_teacher(self, teacher: nn.Module) -> None:
         """Set the teacher.
@@ -97,26 +92,15 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
                 hint=f"set it to at most {theirs.num_hidden_layers}",
             )  # fmt: skip
 
-    @property
-    def learns(self) -> str:
-        return "what a larger model makes of masked words"
-
-    def tie(self) -> None:
-        self.model.tie()
-
     def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise on the CPU; with ``init: teacher``, copy all that the teacher has."""
-        initial = BertForMaskedLM(self.config)
-        initialise(initial, generator)
+        """Initialise all weights; with ``init: teacher``, copy all parts that the teacher has."""
+        super().init_weights(generator)
         if self.objective_params.init == "teacher":
-            copy_layers(initial, self.teacher)
-        self.model.load_state_dict(initial.state_dict())
+            copy_layers(self.model, self.teacher)
 
-    def count(self, batch: TensorBatch) -> dict[str, int]:
-        """Return the tokens of each term, and the batch's counts."""
-        here = batch.counts["tokens" if self.objective_params.loss_on == "all" else "predictions"]
-        counts = {"kl": here, "mlm": batch.counts["predictions"], "cosine": batch.counts["tokens"]}
-        return {**{name: counts[name] for name in self.weights}, **batch.counts}
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        compared = work.tokens if self.objective_params.loss_on == "all" else work.predictions
+        return {"kl": compared, "mlm": work.predictions, "cosine": work.tokens}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return the summed losses; no logits are kept."""
@@ -161,19 +145,12 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
             work = work._replace(predictions=work.tokens)
         return self.config.training_flops(work) + self.teacher.bert.config.training_flops(work) // 3
 
-    def measure(self, validation: ValidationSet) -> dict[str, float]:
-        """Return the student's MLM figures, ``kl_loss`` and ``cosine_loss``."""
-        examples, distributed = validation.examples, validation.distributed
-        figures = measure_validation(self.model, examples, validation.train_counts, distributed)
-        return measure_terms(self, examples, distributed) | figures
+    def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
+        """Return the student's MLM metrics, ``kl_loss`` and ``cosine_loss``."""
+        return super().validation_metrics(batch) | masked_lm_metrics(self.model, batch)
 
     def saved_models(self) -> dict[str, SavedModel]:
         return {"": SavedModel(self.model, self.config, self.config.names.classes["masked_words"])}
-
-    def token_logits(
-        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
-    ) -> Tensor:
-        return self.model(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
 
 
 def encoder_names(model: BertForMaskedLM) -> set[str]:

@@ -6,8 +6,8 @@ ablations the model predicts the original tokens instead, or is trained on the m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -21,17 +21,28 @@ from pipeline_src.common.registry import ObjectiveSpec
 from pipeline_src.config.pretrain import ElectraParams
 from pipeline_src.config.schema import Section
 from pipeline_src.models.attention import PackedBatch, QueryRows
-from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise, make_encoder
+from pipeline_src.models.bert import BertConfig, BertForMaskedLM, make_encoder
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import LazyLogits, aligned, chunks
 from pipeline_src.pretraining.data import TensorBatch
-from pipeline_src.pretraining.validation import ValidationSet, measure_validation, shared_batches
-from pipeline_src.training.loop import LossTerm
-from pipeline_src.training.objective import PretrainingObjective, SavedModel
-from pipeline_src.training.prefetch import to_device
+from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metrics
+from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
+from pipeline_src.training.trainer import LossTerm
 
-SPEC = ObjectiveSpec()
-
+SPEC = ObjectiveSpec(
+    terms={"mlm": 1.0, "rtd": 50.0, "words": 50.0},
+    validation_columns=(
+        "mlm_loss",
+        "mlm_accuracy",
+        "rtd_loss",
+        "rtd_recall",
+        "rtd_specificity",
+        "rtd_auc",
+        "words_loss",
+        "words_accuracy",
+        "replaced",
+    ),
+)
 
 BINS, MAX_LOGIT = 4096, 16.0  # of the histogram of logits from which the area under the ROC curve is computed
 
@@ -97,6 +108,10 @@ class AddedTable(nn.Module):
         self.base = (base,)  # a tuple, so that its parameters are not this module's too
         self.weight = nn.Parameter(torch.empty_like(base.weight))
 
+    def custom_init(self) -> None:
+        """Start from the generator's embeddings."""
+        nn.init.zeros_(self.weight)
+
     def forward(self, rows: Tensor) -> Tensor:
         return F.embedding(rows, self.base[0].weight.detach()) + F.embedding(rows, self.weight)
 
@@ -124,9 +139,6 @@ class Discriminator(nn.Module):
         self.bert.pooler = nn.Identity()
         self.discriminator_predictions = (FirstTokenHead if config.rtd_adds_cls else DiscriminatorHead)(config)
 
-    def tie(self) -> None:
-        pass
-
     def logits(self, text: FilledText) -> Tensor:
         """Return the logits at the N positions."""
         hidden = self.bert.encode(text.ids, text.segments, text.layout, text.rows)
@@ -144,29 +156,29 @@ class Discriminator(nn.Module):
         hidden = self.config.hidden_size
         return self.config.training_flops(work._replace(predictions=0)) + 6 * (hidden**2 + hidden) * positions
 
-    def sums(self, text: FilledText) -> list[float]:
-        """Return the inputs of :meth:`figures`, to be summed over batches: the loss, and histograms of the logits."""
-        logits, replaced = self.logits(text).float(), text.seen != text.labels
-        loss = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum")
-        bins = ((logits + MAX_LOGIT) * (BINS / (2 * MAX_LOGIT))).long().clamp(0, BINS - 1)
-        return [float(loss), *torch.bincount(bins + BINS * replaced.long(), minlength=2 * BINS).tolist()]
+    def metrics(self, text: FilledText) -> dict[str, Metric]:
+        """Return loss, accuracy and area under the ROC curve.
 
-    def figures(self, sums: list[float]) -> dict[str, float]:
-        """Return ``rtd_loss`` and ``rtd_accuracy`` over all positions.
-
-        ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the others; ``rtd_auc`` is the area
-        under the ROC curve.
+        ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the others.
         """
-        original, replaced = np.array(sums[1:]).reshape(2, BINS)
-        total = original.sum() + replaced.sum()
-        correct = original[: BINS // 2].sum(), replaced[BINS // 2 :].sum()
+        logits, replaced = self.logits(text).float(), text.seen != text.labels
+        loss = float(F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum"))
+        bins = ((logits + MAX_LOGIT) * (BINS / (2 * MAX_LOGIT))).long().clamp(0, BINS - 1)
+        counts = torch.bincount(bins + BINS * replaced.long(), minlength=2 * BINS).view(2, BINS)
+        originals, replacements = counts.double().cpu().numpy()
+        specific, recalled = originals[: BINS // 2].sum(), replacements[BINS // 2 :].sum()
         return {
-            "rtd_loss": sums[0] / total,
-            "rtd_accuracy": sum(correct) / total,
-            "rtd_specificity": correct[0] / max(1.0, original.sum()),
-            "rtd_recall": correct[1] / max(1.0, replaced.sum()),
-            "rtd_auc": area_under_curve(original, replaced),
+            "rtd_loss": Metric(loss, len(logits)),
+            "rtd_accuracy": Metric(specific + recalled, len(logits)),
+            "rtd_specificity": Metric(specific, originals.sum(), share),
+            "rtd_recall": Metric(recalled, replacements.sum(), share),
+            "rtd_auc": Metric(originals, replacements, area_under_curve),
         }
+
+
+def share(part: float, whole: float) -> float:
+    """Return ``part`` / ``whole``; 0 if there is nothing."""
+    return float(part / max(1.0, whole))
 
 
 def area_under_curve(negatives: np.ndarray, positives: np.ndarray) -> float:
@@ -202,15 +214,11 @@ class ReplaceMLM(BertForMaskedLM):
         """Return the FLOPs of masked language modelling with N predictions."""
         return self.config.training_flops(work._replace(predictions=positions))
 
-    def sums(self, text: FilledText) -> list[float]:
-        """Return the inputs of :meth:`figures`, to be summed over batches."""
+    def metrics(self, text: FilledText) -> dict[str, Metric]:
+        """Return ``words_loss`` and ``words_accuracy``."""
         loss, correct = self.loss(text)
-        return [float(loss), float(correct), float(len(text.labels))]
-
-    def figures(self, sums: list[float]) -> dict[str, float]:
-        """Return ``words_loss`` and ``words_accuracy`` over all positions."""
-        loss, correct, total = sums
-        return {"words_loss": loss / max(1.0, total), "words_accuracy": correct / max(1.0, total)}
+        counts = {"loss": float(loss), "accuracy": float(correct)}
+        return {f"words_{name}": Metric(total, len(text.labels), share) for name, total in counts.items()}
 
 
 class AllTokensMLM(ReplaceMLM):
@@ -291,12 +299,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         generator: a narrower masked language model.
     """
 
-    terms: ClassVar[Mapping[str, float]] = {"mlm": 1.0, "rtd": 50.0, "words": 50.0}
-    validation_columns: ClassVar[Sequence[str]] = (
-        *("mlm_loss", "mlm_accuracy", "rtd_loss", "rtd_recall", "rtd_specificity", "rtd_auc"),
-        *("words_loss", "words_accuracy", "replaced"),
-    )
-    causal: ClassVar[bool] = False
+    spec, predictor = SPEC, "generator"
     objective_params: ElectraParams
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
@@ -326,45 +329,19 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
             # DeBERTa's mask decoder alone reads positions, and a discriminator has none: this table is unused
             self.model.bert.embeddings.position_embeddings.requires_grad_(False)
         self.weights = {"mlm": 1.0, self.model.term: params.disc_weight}
+        self.learns = self.model.learns
 
-    @property
-    def learns(self) -> str:
-        return self.model.learns
-
-    def tie(self) -> None:
-        self.model.tie()
-        self.generator.tie()
-
-    def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise on the CPU, so that every machine starts from the same weights."""
-        initial = ElectraObjective(self.config, self.pairs, self.objective_params)
-        initialise(initial, generator)
-        for table in initial.added():
-            nn.init.zeros_(table.weight)
+    def load_models(self, folder: Path) -> None:
+        """Load the weights; disentangled embeddings are saved as their sum with the generator's."""
+        super().load_models(folder)
         with torch.no_grad():
-            for parameter, value in zip(self.parameters(), initial.parameters(), strict=True):
-                parameter.copy_(value)
+            for table in self.model.bert.embeddings.children():
+                if isinstance(table, AddedTable):
+                    table.weight.sub_(table.base[0].weight)
 
-    def added(self) -> list[AddedTable]:
-        """Return the discriminator's added embeddings; none unless embeddings are disentangled."""
-        return [part for part in self.model.bert.embeddings.children() if isinstance(part, AddedTable)]
-
-    def after_loading(self) -> None:
-        """Subtract the generator's embeddings from the loaded ones, which are the sum of both."""
-        with torch.no_grad():
-            for table in self.added():
-                table.weight.sub_(table.base[0].weight)
-
-    def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
-        """Clip both networks together if they share embeddings; otherwise ``disc_weight`` would scale the generator."""
-        if self.objective_params.embeddings == "shared":
-            return super().gradient_clip_groups()
-        return [list(self.model.parameters()), list(self.generator.parameters())]
-
-    def count(self, batch: TensorBatch) -> dict[str, int]:
-        """Return the predicted tokens, the model's positions, and the batch's counts."""
-        positions = batch.counts["tokens" if self.objective_params.disc_loss_on == "all" else "predictions"]
-        return {"mlm": batch.counts["predictions"], self.model.term: positions, **batch.counts}
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        positions = work.tokens if self.objective_params.disc_loss_on == "all" else work.predictions
+        return {"mlm": work.predictions, self.model.term: positions}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return both summed losses."""
@@ -398,24 +375,17 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
             positions, read = work.tokens, work._replace(rows=work.tokens, row_pairs=work.squares)
         return self.generator_config.training_flops(work) + self.model.training_flops(read, positions)
 
-    @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
-    def measure(self, validation: ValidationSet) -> dict[str, float]:
-        """Return the generator's MLM figures, the model's figures, and ``replaced``.
+    def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
+        """Return the generator's MLM metrics, the model's metrics, and ``replaced``.
 
         ``replaced`` is the share of the predicted tokens that the generator predicts incorrectly. Near 0 the generator
         is too good to learn from (ELECTRA, section 3.2), and always answering "original" is nearly always correct.
         """
-        examples, distributed = validation.examples, validation.distributed
-        figures = measure_validation(self.generator, examples, validation.train_counts, distributed)
-        self.eval()
-        sums, device = np.zeros(0), distributed.device
-        for batch, counts in shared_batches(examples, distributed):
-            with distributed.autocast():
-                _, text = self.fill(to_device(TensorBatch.of(batch), device))
-                found = np.array([float((text.seen != text.labels).sum()), len(batch.labels), *self.model.sums(text)])
-            sums = counts * found + (sums if len(sums) else 0)
-        replaced, predictions, *model_sums = distributed.all_reduce(sums.tolist())
-        return figures | self.model.figures(model_sums) | {"replaced": replaced / max(1.0, predictions)}
+        metrics = masked_lm_metrics(self.generator, batch)
+        _, text = self.fill(batch.tensors)
+        replaced = float((text.seen != text.labels).sum())
+        replaced_metric = {"replaced": Metric(replaced, batch.tensors.workload.predictions, share)}
+        return metrics | self.model.metrics(text) | replaced_metric
 
     def saved_models(self) -> dict[str, SavedModel]:
         classes = self.config.names.classes
@@ -423,11 +393,6 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
             "": SavedModel(self.model, self.config, classes.get(self.model.use, classes["encoder"])),
             "generator": SavedModel(self.generator, self.generator_config, classes["masked_words"]),
         }
-
-    def token_logits(
-        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
-    ) -> Tensor:
-        return self.generator(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
 
 
 def generator_config(config: BertConfig, params: ElectraParams) -> BertConfig:

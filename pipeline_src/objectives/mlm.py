@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from pipeline_src.common.registry import ObjectiveSpec
 from pipeline_src.pretraining.mlm_objective import MLMObjective
 
 SPEC = ObjectiveSpec(
-    flops_by_formula=True,  # nothing but the encoder and its heads runs
+    terms={"mlm": 1.0, "nsp": 1.0},
+    validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
+    flops_by_formula=True,  # only the encoder and its heads run
     goes_on=True,
 )
 
@@ -16,12 +16,7 @@ SPEC = ObjectiveSpec(
 class BertObjective(MLMObjective):
     """Some tokens are masked or replaced, and predicted from both sides."""
 
-    causal: ClassVar[bool] = False
-    use: ClassVar[str] = "pretraining"
-
-    @property
-    def learns(self) -> str:
-        return f"masked words and {self.learns_of_pairs}" if self.has_pairs else "masked words, without next sentences"
+    spec, use, learns_tokens = SPEC, "pretraining", "masked words"
 
 
 OBJECTIVE = BertObjective

@@ -5,25 +5,21 @@ The losses are in ``models/tinybert.py``. No token is masked or predicted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from torch import nn
 
-import torch
-from torch import Tensor, nn
-
-from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.registry import ObjectiveSpec
 from pipeline_src.config.schema import Section
 from pipeline_src.models.attention import PackedBatch
-from pipeline_src.models.bert import Bert, BertConfig, initialise, make_encoder
+from pipeline_src.models.bert import Bert, BertConfig, make_encoder
 from pipeline_src.models.flops import Workload
-from pipeline_src.models.tinybert import TERMS, difference_counts, imitated_every, layer_differences
+from pipeline_src.models.tinybert import difference_counts, imitated_every, layer_differences
 from pipeline_src.pretraining.data import TensorBatch
-from pipeline_src.pretraining.validation import ValidationSet, measure_terms
-from pipeline_src.training.loop import LossTerm
 from pipeline_src.training.objective import PretrainingObjective, SavedModel
+from pipeline_src.training.trainer import LossTerm
 
 SPEC = ObjectiveSpec(
+    terms={"scores": 1.0, "states": 1.0},  # as in the paper
+    validation_columns=("scores_loss", "states_loss"),
     corruption="unmasked",
     needs_teacher=True,
 )
@@ -42,6 +38,13 @@ class Student(nn.Module):
         self.fit_dense = nn.Linear(config.hidden_size, width)
 
 
+def build_teacher(config: BertConfig) -> Bert:
+    """Build an encoder without a pooler."""
+    encoder = make_encoder(config)
+    encoder.pooler = nn.Identity()
+    return encoder
+
+
 class TinyBertObjective(PretrainingObjective[TensorBatch]):
     """``scores``: squared differences of the attention logits; ``states``: of the hidden states and embeddings.
 
@@ -53,21 +56,14 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
         teacher: an encoder with a multiple of the student's layers, and as many heads.
     """
 
-    terms: ClassVar[Mapping[str, float]] = TERMS
-    validation_columns: ClassVar[Sequence[str]] = ("scores_loss", "states_loss")
-    causal: ClassVar[bool] = False
+    spec, build_teacher, predictor = SPEC, staticmethod(build_teacher), None
+    learns = "the layers of a larger model"
     model: Student
     teacher: Bert
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__(config, pairs, objective_params)
-        self.weights = dict(self.terms)
-
-    @classmethod
-    def build_teacher(cls, config: BertConfig) -> nn.Module:
-        encoder = make_encoder(config)
-        encoder.pooler = nn.Identity()
-        return encoder
+        self.weights = dict(self.spec.terms)
 
     def set_teacher(self, teacher: nn.Module) -> None:
         """Set the teacher, and build a student for it.
@@ -79,23 +75,9 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
         imitated_every(self.config, self.teacher.config)
         self.model = Student(self.config, self.teacher.config.hidden_size)
 
-    @property
-    def learns(self) -> str:
-        return "the layers of a larger model"
-
-    def tie(self) -> None:
-        pass
-
-    def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise on the CPU, so that every machine starts from the same weights."""
-        initial = Student(self.config, self.teacher.config.hidden_size)
-        initialise(initial, generator)
-        self.model.load_state_dict(initial.state_dict())
-
-    def count(self, batch: TensorBatch) -> dict[str, int]:
-        """Return heads times pairs of tokens, tokens times width, and the batch's counts with every row read."""
-        counts = difference_counts(self.config, self.teacher.config, batch.counts["tokens"], batch.counts["squares"])
-        return {**counts, **batch.counts, "rows": batch.counts["tokens"], "row_pairs": batch.counts["squares"]}
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        """Return heads times pairs of tokens, and tokens times width."""
+        return difference_counts(self.config, self.teacher.config, work)
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return the squared differences summed over all layers."""
@@ -107,24 +89,15 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
     def training_flops(self, work: Workload) -> int:
         """Return the FLOPs of the student with its projection, and of the teacher's forward pass, a third of training.
 
-        Both read every row. Recomputing the attention logits, which are not kept, is not counted.
+        Both compute every position. Recomputing the attention logits, which are not kept, is not counted.
         """
         work = work._replace(rows=work.tokens, row_pairs=work.squares)
         student, teacher = self.config, self.teacher.config
         projection = 6 * student.hidden_size * teacher.hidden_size * (student.num_hidden_layers + 1) * work.tokens
         return student.training_flops(work) + projection + teacher.training_flops(work) // 3
 
-    def measure(self, validation: ValidationSet) -> dict[str, float]:
-        return measure_terms(self, validation.examples, validation.distributed)
-
     def saved_models(self) -> dict[str, SavedModel]:
         return {"": SavedModel(self.model, self.config, self.config.names.classes["encoder"])}
-
-    def token_logits(
-        self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
-    ) -> Tensor:
-        """Raise PipelineError: no token is predicted."""
-        raise PipelineError("this objective predicts no words", "tinybert", hint="fine-tune the model instead")
 
 
 OBJECTIVE = TinyBertObjective

@@ -17,10 +17,11 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.token_store import TokenStore, check_ids, read_sample_index
+from pipeline_src.models.flops import Workload
 from pipeline_src.pretraining.masking import Corruption, corruption_of
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
-from pipeline_src.training.loop import split_balanced
+from pipeline_src.training.batches import split_balanced
 
 AHEAD = 64  # batches whose examples are looked up at once; for speed alone
 SHOWN = 5  # examples in the report
@@ -71,7 +72,7 @@ class TensorBatch:
         row_starts: index of each sequence's first row, and R, int64 [sequences + 1].
         predicted_rows: indices of the predicted positions among the rows, int64 [predictions].
         max_seqlen, max_rows: largest number of tokens, and of rows, in a sequence.
-        counts: the fields of :class:`pipeline_src.models.flops.Workload`.
+        workload: counts that determine losses and FLOPs.
     """
 
     ids: Tensor
@@ -85,7 +86,7 @@ class TensorBatch:
     predicted_rows: Tensor
     max_seqlen: int
     max_rows: int
-    counts: dict[str, int]
+    workload: Workload
     examples: np.ndarray
     draws: Tensor | None = None
 
@@ -102,19 +103,19 @@ class TensorBatch:
             "predicted_rows": np.searchsorted(rows, batch.predicted),
         }
         lengths, read = np.diff(batch.cu_seqlens), np.diff(arrays["row_starts"])
-        counts = {
-            "sequences": len(lengths),
-            "tokens": len(batch.ids),
-            "squares": int(lengths @ lengths),
-            "predictions": len(batch.labels),
-            "rows": len(rows),
-            "row_pairs": int(lengths @ read),
-        }
+        work = Workload(
+            sequences=len(lengths),
+            tokens=len(batch.ids),
+            squares=int(lengths @ lengths),
+            predictions=len(batch.labels),
+            rows=len(rows),
+            row_pairs=int(lengths @ read),
+        )
         return cls(
             **{name: torch.from_numpy(array) for name, array in arrays.items()},
             max_seqlen=int(lengths.max()),
             max_rows=int(read.max()),
-            counts=counts,
+            workload=work,
             examples=batch.examples,
             draws=None if batch.draws is None else torch.from_numpy(batch.draws),
         )

@@ -23,6 +23,7 @@ from pipeline_src.config.pretrain import Masking, PretrainParams
 from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import kind_of
+from pipeline_src.training.trainer import Component, Trainer
 
 ATLAS = Path(__file__).with_name("atlas.tsv")
 
@@ -119,7 +120,7 @@ class Run:
         settings: what is trained.
         tokens: positions read so far: steps x sequences of a batch x the length of a full one.
         step, warmup_steps: steps taken, and those in which the learning rate rises.
-        figures: of the validation set, see :func:`pipeline_src.pretraining.validation.measure_validation`.
+        figures: of the validation set, see :func:`pipeline_src.pretraining.validation.masked_lm_metrics`.
         rows: the training curve so far; empty if it was not recorded.
         corpus: the training text; None if unknown.
         masking: how training masks.
@@ -200,54 +201,64 @@ def read_atlas(path: Path = ATLAS) -> pd.DataFrame:
     return pd.read_csv(path, sep="\t")
 
 
-class Diagnoser:
-    """Diagnoses a training after each validation, and logs the result.
+class LossMonitor(Component):
+    """Compares a training with measured ones after each validation, and logs the result.
 
     Args:
-        settings: what is trained.
+        settings: of the training.
         params: of the training.
         lengths: tokens of a full sequence in each phase.
-        validation: the set that was measured; it has the training text too.
+        validation: the validation set, measured before.
+        last: the last step, after which :meth:`diagnose` is called.
     """
 
     def __init__(
-        self, settings: RunSettings, params: PretrainParams, lengths: Mapping[str, int], validation: ValidationSet
+        self,
+        settings: RunSettings,
+        params: PretrainParams,
+        lengths: Mapping[str, int],
+        validation: ValidationSet,
+        last: int,
     ) -> None:
+        super().__init__([params.eval_steps], before=last)
         self._settings, self._params, self._lengths, self._validation = settings, params, lengths, validation
         self._atlas = read_atlas()
 
     @cached_property
     def _corpus(self) -> CorpusFacts:
-        tokenizer, counts = self._validation.tokenizer, self._validation.train_counts
-        return CorpusFacts.of(self._validation.store, counts, tokenizer.token_to_id(kind_of(tokenizer).unk))
+        validation = self._validation
+        tokenizer, counts = validation.tokenizer, validation.train_counts
+        return CorpusFacts.of(validation.store, counts, tokenizer.token_to_id(kind_of(tokenizer).unk))
 
-    def diagnose(
-        self, step: int, rows: Sequence[Mapping[str, float]], figures: Mapping[str, float]
-    ) -> Diagnosis | None:
-        """Log where the training lies after ``step`` steps; None if its objective has no loss at [MASK].
+    def after_step(self, trainer: Trainer[Any]) -> None:
+        self.diagnose(trainer)
 
-        For ``rows`` and ``figures`` see :class:`Run`.
+    def diagnose(self, trainer: Trainer[Any]) -> Diagnosis | None:
+        """Log and return how the loss compares, from ``trainer.figures``; None if there is no loss at [MASK].
+
+        Only the main process diagnoses.
         """
-        if "gap" not in figures:  # then nothing has counted the training tokens, which all processes do together
+        if "gap" not in trainer.figures or not trainer.distributed.is_main:
             return None
-        params = self._params
+        params, step = self._params, trainer.state.step
         in_phase1 = min(step, params.steps.phase1)
         positions = in_phase1 * self._lengths["phase1"] + (step - in_phase1) * self._lengths["phase2"]
         run = Run(
             settings=self._settings,
             tokens=params.train_batch_size * positions,
-            figures=figures,
+            figures=trainer.figures,
             step=step,
             warmup_steps=params.warmup_steps,
-            rows=rows,
+            rows=trainer.state.curve,
             corpus=self._corpus,
             masking=params.masking,
             goes_on=params.goes_on,
         )
-        found = diagnose(run, self._atlas)
-        if found is not None:
-            log.log(logging.WARNING if found.cause else logging.INFO, "is this normal? %s", found.sentence)
-        return found
+        diagnosis = diagnose(run, self._atlas)
+        if diagnosis is not None:
+            level = logging.WARNING if diagnosis.cause else logging.INFO
+            log.log(level, "is this normal? %s", diagnosis.sentence)
+        return diagnosis
 
 
 def diagnose(run: Run, atlas: pd.DataFrame) -> Diagnosis | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,9 +40,9 @@ class Tracker:
             _drop_rows_after(path, first_step)
         self._tensorboard = _tensorboard(folder.parent.parent / "tensorboard" / folder.name, first_step)
 
-    def row(self, step: int, numbers: dict[str, float]) -> None:
-        """Add ``numbers`` after ``step`` steps."""
-        for name, value in numbers.items():
+    def row(self, step: int, values: Mapping[str, float]) -> None:
+        """Add ``values`` after ``step`` steps."""
+        for name, value in values.items():
             file = self._file(name)
             file.write(f"{step}\t{float(value)!r}\n")
             file.flush()

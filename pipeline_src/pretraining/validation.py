@@ -1,139 +1,110 @@
-"""Measure how well a pretrained model predicts the validation set."""
+"""Component that measures the model on held-out text, and the metrics of masked and causal language modelling."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import TOKENS
 from pipeline_src.common.progress import log
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.token_store import TokenStore
-from pipeline_src.models.bert import BertForMaskedLM, BertForPretraining
 from pipeline_src.pretraining.data import PretrainingBatch, PretrainingExamples, TensorBatch, open_examples
 from pipeline_src.pretraining.fill_mask_samples import FillMaskSamples
+from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import Distributed, reshard
-from pipeline_src.training.objective import PretrainingObjective
-from pipeline_src.training.prefetch import to_device
+from pipeline_src.training.objective import Metric, PretrainingObjective
+from pipeline_src.training.trainer import Component, Trainer
 
 MASK_PROB = 0.15  # the paper's rate for every study, so that they compare
 SEED = 0
-SUMS = (  # over predicted tokens, over those that the model saw as [MASK], over pairs
-    *("predictions", "losses", "correct", "unseen", "unseen_losses", "unigram_losses"),
-    *("pair_losses", "pairs_correct", "random_pairs"),
-)
-MOST_NATS = 700.0  # largest loss whose perplexity is finite; that of a diverged model may be larger
+MAX_NATS = 700.0  # largest loss whose perplexity is finite; that of a diverged model may be larger
 TOKENS_PER_BATCH, PREDICTIONS_PER_BATCH = 16_384, 4_096  # at most; each prediction takes logits over the vocabulary
 
 
-@torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
-def measure_validation(
-    model: BertForPretraining | BertForMaskedLM,
-    examples: PretrainingExamples,
-    train_counts: np.ndarray,
-    distributed: Distributed,
-    max_predictions: int = PREDICTIONS_PER_BATCH,
-) -> dict[str, float]:
-    """Return losses and accuracies on all validation examples, and those of the simplest baselines.
+@dataclass(frozen=True)
+class ValidationBatch:
+    """Validation examples, masked at the paper's 15 % so that studies with different rates compare.
 
-    Each process measures a part of the batches, and sums are exchanged, so the number of processes changes no figure.
+    Attributes:
+        tensors: the batch on the device.
+        has_pairs: whether examples are pairs of segments.
+        unseen: whether a token is predicted from its context alone: the model sees [MASK], or is causal, bool [P].
+        unigram_losses: cross-entropy of each label under add-one unigram counts of the training text, float64 [P].
+        sources: index of the source of text of each prediction, by the names in ``source_names``, int64 [P].
+    """
 
-    Args:
-        model: is left in evaluation mode.
-        examples: of the validation split, masked at the paper's 15 %, so that studies with different rates compare; or
-            left to right, for a model with a causal mask.
-        train_counts: frequency of each id in the training text, int64 [vocab_size].
-        distributed: the processes that measure; all of them must call this.
-        max_predictions: of a batch; changes figures by rounding alone.
+    tensors: TensorBatch
+    has_pairs: bool
+    unseen: np.ndarray
+    unigram_losses: np.ndarray
+    sources: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    source_names: tuple[str, ...] = ()
+
+
+def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Metric]:
+    """Return the metrics of a model that predicts tokens and perhaps labels of pairs.
 
     Returns:
-        ``mlm_loss`` (nats) and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` over those that the model saw
-        as [MASK] (left to right: all but special tokens), for the same tokens ``unigram_loss``, the cross-entropy of
-        add-one unigram counts of the training text, and ``gap``, their difference. If the model classifies pairs,
-        ``nsp_loss``, ``nsp_accuracy`` and ``nsp_majority``, the share of the larger class. If the examples know their
-        sources, ``mlm_loss_<source>``.
+        ``mlm_loss`` (nats), ``mlm_perplexity`` and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` over those
+        that are unseen, for the same tokens ``unigram_loss``. If the model classifies pairs, ``nsp_loss``,
+        ``nsp_accuracy`` and ``nsp_majority``, the share of the larger class. If the batch knows its sources,
+        ``mlm_loss_<source>``. ``examples`` and ``predictions`` are numbers.
     """
-    model.eval()
-    device = distributed.device
-    unigram = -np.log((train_counts + 1) / (train_counts.sum() + len(train_counts)))
-    sums = dict.fromkeys(SUMS, 0.0)
-    of_source = np.zeros((2, len(examples.sources)))  # losses and predictions
-    classifies_pairs = False
-    for batch, counts in shared_batches(examples, distributed, max_predictions):
-        with distributed.autocast():
-            words, pairs = model(
-                *(
-                    torch.from_numpy(part).to(device)
-                    for part in (batch.ids, batch.segments, batch.cu_seqlens, batch.predicted)
-                ),
-                batch.max_seqlen,
-            )
-        classifies_pairs = pairs is not None
-        if not counts:
-            continue
-        unseen = examples.corruption.predicts_unseen(batch.ids[batch.predicted], batch.labels)
-        losses, correct = _losses_and_hits(words, batch.labels)
-        here = [len(losses), losses.sum(), correct.sum(), unseen.sum(), losses[unseen].sum()]
-        here.append(unigram[batch.labels][unseen].sum())
-        if pairs is not None:
-            pair_losses, pairs_correct = _losses_and_hits(pairs, batch.pair_label)
-            here += [pair_losses.sum(), pairs_correct.sum(), batch.pair_label.sum()]
-        for name, number in zip(SUMS, here, strict=False):
-            sums[name] += float(number)
-        if examples.sources:
-            example = batch.examples[np.searchsorted(batch.cu_seqlens, batch.predicted, side="right") - 1]
-            source = examples.source_of[example]
-            for row, weights in zip(of_source, (losses, None), strict=True):
-                row += np.bincount(source, weights, len(row))
-    sums = dict(zip(SUMS, distributed.all_reduce(list(sums.values())), strict=True))
-    of_source = np.reshape(distributed.all_reduce(of_source.ravel().tolist()), of_source.shape)
-    mlm_loss = _mean(sums["losses"], sums["predictions"])
-    mask_loss, unigram_loss = (_mean(sums[name], sums["unseen"]) for name in ("unseen_losses", "unigram_losses"))
-    figures = {
-        "mlm_loss": mlm_loss,
-        "mlm_perplexity": math.exp(min(mlm_loss, MOST_NATS)),
-        "mlm_accuracy": _mean(sums["correct"], sums["predictions"]),
-        "examples": len(examples),
-        "predictions": int(sums["predictions"]),
+    part, unseen = batch.tensors, batch.unseen
+    tokens, pairs = model(part.ids, part.segments, part.cu_seqlens, part.predicted, part.max_seqlen)
+    losses, correct = losses_and_hits(tokens, part.labels)
+    metrics = {
+        "mlm_loss": Metric(losses.sum(), len(losses)),
+        "mlm_perplexity": Metric(losses.sum(), len(losses), _perplexity),
+        "mlm_accuracy": Metric(correct.sum(), len(losses)),
+        "examples": Metric(part.workload.sequences, 0, _total),
+        "predictions": Metric(len(losses), 0, _total),
     }
-    for name, total, count in zip(examples.sources, *of_source, strict=True):
-        if count:
-            figures[f"mlm_loss_{name}"] = float(total / count)
-    if sums["unseen"]:  # of a few predicted tokens, all may be shown as they are
-        figures |= {"mask_loss": mask_loss, "unigram_loss": unigram_loss, "gap": unigram_loss - mask_loss}
-    if examples.has_pairs and classifies_pairs:
-        share = sums["random_pairs"] / len(examples)
-        figures["nsp_loss"] = sums["pair_losses"] / len(examples)
-        figures["nsp_accuracy"] = sums["pairs_correct"] / len(examples)
-        figures["nsp_majority"] = max(share, 1 - share)
-    return figures
+    if unseen.any():  # of a few predicted tokens, all may be visible
+        metrics["mask_loss"] = Metric(losses[unseen].sum(), unseen.sum())
+        metrics["unigram_loss"] = Metric(batch.unigram_losses[unseen].sum(), unseen.sum())
+    if batch.has_pairs and pairs is not None:
+        pair_losses, pairs_correct = losses_and_hits(pairs, part.pair_label)
+        metrics["nsp_loss"] = Metric(pair_losses.sum(), len(pair_losses))
+        metrics["nsp_accuracy"] = Metric(pairs_correct.sum(), len(pair_losses))
+        metrics["nsp_majority"] = Metric(float(part.pair_label.sum()), len(pair_losses), _majority)
+    for number, name in enumerate(batch.source_names):
+        of_source = batch.sources == number
+        if of_source.any():
+            metrics[f"mlm_loss_{name}"] = Metric(losses[of_source].sum(), of_source.sum())
+    return metrics
 
 
-@torch.no_grad()
-def measure_terms(
-    objective: PretrainingObjective[TensorBatch], examples: PretrainingExamples, distributed: Distributed
-) -> dict[str, float]:
-    """Return ``<term>_loss`` of each term of an objective on the validation set. All processes must call this."""
-    objective.eval()
-    device, names = distributed.device, list(objective.weights)
-    sums, counted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
-    for batch, counts in shared_batches(examples, distributed):
-        part = to_device(TensorBatch.of(batch), device)
-        with distributed.autocast():
-            terms, numbers = objective(part), objective.count(part)
-        for name in names if counts else ():
-            sums[name] += float(terms[name].loss)
-            counted[name] += numbers[name]
-    totals = distributed.all_reduce([*sums.values(), *counted.values()])
-    return {f"{name}_loss": _mean(totals[i], totals[i + len(names)]) for i, name in enumerate(names)}
+def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cross-entropy of each row of logits [N, classes], float64 [N], and whether its argmax is correct."""
+    losses = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
+    if logits.dtype == torch.float32:  # half the time of argmax
+        correct = logits.gather(1, labels[:, None]).squeeze(1) >= logits.amax(dim=1)
+    else:  # in bfloat16 many logits are equal
+        correct = logits.argmax(dim=1) == labels
+    return losses.cpu().double().numpy(), correct.cpu().numpy()
+
+
+def _perplexity(total: float, count: float) -> float:
+    return math.exp(min(total / count, MAX_NATS)) if count else math.nan
+
+
+def _majority(positives: float, count: float) -> float:
+    return max(positives / count, 1 - positives / count)
+
+
+def _total(total: float, count: float) -> int:
+    return int(total)
 
 
 def shared_batches(
@@ -144,29 +115,14 @@ def shared_batches(
     All processes take the same number of batches, so some repeat one at their end, which does not count.
     """
     max_seqlen = examples.lengths().max(keepdims=True)
-    most = int(examples.corruption.num_predictions(max_seqlen)[0])
-    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), max_predictions // max(1, most)))
+    per_example = int(examples.corruption.num_predictions(max_seqlen)[0])
+    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), max_predictions // max(1, per_example)))
     total = -(-len(examples) // size)
     for number in range(
         distributed.rank, -(-total // distributed.world_size) * distributed.world_size, distributed.world_size
     ):
         first = number % total * size
         yield examples.batch(np.arange(first, min(first + size, len(examples)))), number < total
-
-
-def _losses_and_hits(logits: Tensor, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cross-entropy of each row of logits [N, classes], float64 [N], and where its argmax is correct."""
-    target = torch.from_numpy(labels).to(logits.device)
-    losses = torch.nn.functional.cross_entropy(logits.float(), target, reduction="none")
-    if logits.dtype == torch.float32:  # half the time of argmax
-        correct = logits.gather(1, target[:, None]).squeeze(1) >= logits.amax(dim=1)
-    else:  # in bfloat16 many logits are equal
-        correct = logits.argmax(dim=1) == target
-    return losses.cpu().double().numpy(), correct.cpu().numpy()
-
-
-def _mean(total: float, count: float) -> float:
-    return total / count if count else math.nan
 
 
 def source_documents(split: str) -> dict[str, int]:
@@ -221,11 +177,100 @@ class ValidationSet:
         return FillMaskSamples(self.examples, self.tokenizer)
 
     def measure(self, objective: PretrainingObjective[Any]) -> dict[str, float]:
-        """Return the objective's figures on these examples, without dropout. All processes must call this."""
-        training = objective.training
-        objective.eval()
-        figures = objective.measure(self)
-        objective.train(training)
-        reshard(objective)
-        log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-        return figures
+        """Return the objective's metrics on all examples; see :func:`measure_examples`."""
+        unigram_losses = None
+        if objective.predictor is not None:
+            unigram_losses = unigram_cross_entropy(self.train_counts)
+        return measure_examples(objective, self.examples, unigram_losses, self.distributed)
+
+
+def unigram_cross_entropy(counts: np.ndarray) -> np.ndarray:
+    """Return the cross-entropy of each token under add-one counts, float64 [vocab_size]; counts int64 [vocab_size]."""
+    losses: np.ndarray = -np.log((counts + 1) / (counts.sum() + len(counts)))
+    return losses
+
+
+def measure_examples(
+    objective: PretrainingObjective[Any],
+    examples: PretrainingExamples,
+    unigram_losses: np.ndarray | None,
+    distributed: Distributed,
+    max_predictions: int = PREDICTIONS_PER_BATCH,
+) -> dict[str, float]:
+    """Return the objective's metrics on ``examples``, without dropout. All processes must call this.
+
+    Each process measures a part of the batches, and sums are exchanged, so the number of processes changes no metric.
+
+    Args:
+        objective: keeps its mode, training or evaluation.
+        examples: of the validation split.
+        unigram_losses: see :func:`unigram_cross_entropy`; None if no tokens are predicted.
+        distributed: the processes that measure.
+        max_predictions: of a batch; changes metrics by rounding only.
+
+    Returns:
+        By name; ``gap`` is the difference between ``unigram_loss`` and ``mask_loss``.
+    """
+    training, sums = objective.training, dict[str, Metric]()
+    objective.eval()
+    for batch, counts in shared_batches(examples, distributed, max_predictions):
+        unseen = examples.corruption.predicts_unseen(batch.ids[batch.predicted], batch.labels)
+        losses = np.zeros(len(batch.labels)) if unigram_losses is None else unigram_losses[batch.labels]
+        sources = np.empty(0, np.int64)
+        if examples.sources:
+            example = batch.examples[np.searchsorted(batch.cu_seqlens, batch.predicted, side="right") - 1]
+            sources = examples.source_of[example]
+        tensors = to_device(TensorBatch.of(batch), distributed.device)
+        prepared = ValidationBatch(tensors, examples.has_pairs, unseen, losses, sources, examples.sources)
+        # not inference_mode: weights gathered in it could not be trained afterwards
+        with torch.no_grad(), distributed.autocast():
+            metrics = objective.validation_metrics(prepared)
+        if counts:
+            _add(sums, metrics)
+    objective.train(training)
+    reshard(objective)
+    totals: dict[str, Metric] = {}
+    for share in distributed.gather(sums):
+        _add(totals, share)
+    figures = {name: finish(total, count) for name, (total, count, finish) in totals.items()}
+    if "unigram_loss" in figures:
+        figures["gap"] = figures["unigram_loss"] - figures["mask_loss"]
+    log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+    return figures
+
+
+def _add(sums: dict[str, Metric], metrics: Mapping[str, Metric]) -> None:
+    for name, (total, count, finish) in metrics.items():
+        before = sums.get(name, Metric(0, 0))
+        sums[name] = Metric(before.total + total, before.count + count, finish)
+
+
+class Validator(Component):
+    """Measures the validation set, for the curve and for the choice of the best checkpoint.
+
+    Args:
+        validation: the set.
+        columns: metrics that stand in the curve as ``validation_<metric>``, besides those of each source.
+        every: steps between measurements; None measures only on request.
+        last: the last step, which is not measured for the curve.
+    """
+
+    def __init__(self, validation: ValidationSet, columns: Sequence[str], every: int | None, last: int) -> None:
+        super().__init__([every], before=last)
+        self.validation, self.columns = validation, [*columns, *validation.by_source]
+
+    def after_step(self, trainer: Trainer[Any]) -> None:
+        self.measure(trainer)
+        trainer.state.row().update(self.row(trainer.figures))
+
+    def measure(self, trainer: Trainer[Any]) -> None:
+        """Measure the model into ``trainer.figures``, and predict the words of the fill-mask samples."""
+        objective = trainer.objective
+        assert isinstance(objective, PretrainingObjective)
+        trainer.figures = self.validation.measure(objective)
+        samples = self.validation.fill_mask_samples
+        trainer.state.samples += samples.fill(objective, trainer.state.step, trainer.distributed)
+
+    def row(self, figures: Mapping[str, float]) -> dict[str, float]:
+        """Return the columns of the curve."""
+        return {f"validation_{name}": figures[name] for name in self.columns if name in figures}

@@ -280,7 +280,7 @@ def flops(study: Study, teacher: Study | None = None) -> float:
     for phase in ("phase1", "phase2"):
         length, steps = getattr(study.examples.max_seq_length, phase), getattr(study.pretrain.steps, phase)
         tokens, predictions = batch * length, round(share * batch * length)
-        rows = tokens if learning.causal else min(tokens, predictions + batch)
+        rows = tokens if learning.spec.causal else min(tokens, predictions + batch)
         work = Workload(batch, tokens, tokens * length, predictions, rows, rows * length)
         total += float(steps) * learning.training_flops(work)
     return total

@@ -30,30 +30,18 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.config.reading import check_block
 from pipeline_src.examples.token_store import read_sample_index
-from pipeline_src.models.hub import save_model
-from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples
+from pipeline_src.pretraining.outputs import TRAINING_STATE, save_models
+from pipeline_src.pretraining.phase import PHASES, Phase, Span
 from pipeline_src.pretraining.pretrain import (
-    PHASES,
-    TRAINING_STATE,
-    Phase,
-    build_objective,
-    build_optimizer,
     checkpoint_identity,
-    fill_initial_state,
+    make_phase_trainer,
+    open_training_examples,
+    phase_batches,
 )
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.open_model import DEFAULT
-from pipeline_src.training.checkpoint import (
-    KEPT,
-    difference,
-    environment,
-    save_state,
-    saved_files,
-    tensors_of,
-)
+from pipeline_src.training.checkpoint import KEPT, difference, environment, saved_files
 from pipeline_src.training.distributed import Distributed, single_process
-from pipeline_src.training.loop import Loop, TrainState
-from pipeline_src.training.optimizers import MOMENTS, linear_schedule
 
 HONEST, SWAPPED, CUT, ALTERED = "honest", "swapped", "cut", "altered"
 STEP = re.compile(r"(?:steps/|step-)(\d+)$")  # at the end of a folder's path
@@ -213,12 +201,13 @@ def compare_bits(folder: Path, step: int, ledger: Ledger, ledgers: Sequence[Ledg
     check_conditions(ledger, distributed)
     start, first = _start(step, ledger, ledgers)
     with TemporaryDirectory() as again:
-        replay(Path(again), phase, start, first, step, distributed)
-        found, expected = saved_files(folder), saved_files(Path(again))
+        model = Path(again, "model")
+        replay(model, phase, start, first, step, distributed)
+        found, expected = saved_files(folder), saved_files(model)
         others = [name for name in expected if name in found and found[name] != expected[name]]
         replayed = f"{step - first:,} steps from step {first:,} taken again"
         if others:
-            differences = [f"{name}{_difference(folder / name, Path(again) / name)}" for name in others]
+            differences = [f"{name}{_difference(folder / name, model / name)}" for name in others]
             return Verdict(ALTERED, f"{replayed} write another {', '.join(differences)}")
         return Verdict(HONEST, f"{replayed} write the same bytes")
 
@@ -284,33 +273,9 @@ def _is_intact(folder: Path, step: int, ledgers: Sequence[Ledger]) -> bool:
 
 def replay(folder: Path, phase: Phase, start: Path | None, first: int, last: int, distributed: Distributed) -> None:
     """Train from a saved model, or the initial weights, to step ``last``, as ``fit`` did, and save the model."""
-    params = phase.pretrain
     tokenizer = load_tokenizer(VOCABULARY)
-    examples = open_examples(
-        phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective
-    )
-    objective = build_objective(phase, tokenizer, examples.pairs, distributed)
-    optimizer = build_optimizer(objective, params)
-    fill_initial_state(phase, objective, optimizer, start, first)
-    loop: Loop[TensorBatch] = Loop(
-        objective,
-        optimizer,
-        linear_schedule(params.learning_rate, params.warmup_steps, phase.total, params.decay_steps),
-        last=last,
-        log_at=lambda step: False,
-        name=f"{phase.name} again",
-        seed=phase.key("dropout"),
-        distributed=distributed,
-        state=TrainState(first),
-        clip=params.max_grad_norm,
-    )
-    batches = examples.batches(
-        params.train_batch_size, phase.key("order"), first - phase.first, last - first,
-        DataShard(phase.machine.pretrain.microbatch_tokens),
-    )  # fmt: skip
-    for _ in loop.run([TensorBatch.of(part) for part in batch] for batch in batches):
-        pass
-    for subfolder, (module, config, huggingface_class) in objective.saved_models().items():
-        (folder / subfolder).mkdir(exist_ok=True)
-        save_model(folder / subfolder, module, config, huggingface_class, VOCABULARY)
-    save_state(folder / TRAINING_STATE, tensors_of(objective.stored(), optimizer, MOMENTS), last)
+    examples = open_training_examples(phase, tokenizer)
+    span = Span(start, first, last)
+    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, span=span)
+    trainer.run(phase_batches(phase, examples, first, last, distributed))
+    save_models(folder, phase, trainer)

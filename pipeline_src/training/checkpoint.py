@@ -11,12 +11,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,9 +34,10 @@ from pipeline_src.common.names import number_of
 from pipeline_src.common.paths import CHECKPOINTS
 from pipeline_src.common.progress import log
 from pipeline_src.models.hub import CARD, write_tensors
-from pipeline_src.training.distributed import Distributed, distribute_like, full_tensor_on_host
-from pipeline_src.training.loop import TrainState
+from pipeline_src.training.distributed import Distributed, distribute_like, full_tensor, is_dtensor
 from pipeline_src.training.optimizers import MOMENTS, step_count
+from pipeline_src.training.stop import StopRequest
+from pipeline_src.training.trainer import Component, Requests, Trainer, TrainState
 
 FOLDER = "PIPELINE_CHECKPOINTS"
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
@@ -110,7 +112,7 @@ def tensors_of(
     for name, parameter in parameters.items():
         for kind in kinds:
             tensor = parameter if kind == WEIGHT else optimizer.state[parameter].get(kind, torch.zeros_like(parameter))
-            gathered = full_tensor_on_host(tensor.detach())
+            gathered = full_tensor(tensor.detach()).cpu() if is_dtensor(tensor) else tensor.detach()
             if keep:
                 tensors[f"{kind}.{name}"] = gathered.contiguous()
     return tensors
@@ -120,7 +122,7 @@ def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
     """Return a module's ``state_dict``; DTensors are gathered as by :func:`tensors_of`."""
     tensors = {}
     for name, tensor in module.state_dict().items():
-        gathered = full_tensor_on_host(tensor)
+        gathered = full_tensor(tensor).cpu() if is_dtensor(tensor) else tensor
         if keep:
             tensors[name] = gathered
     return tensors
@@ -235,94 +237,101 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
             yield f"{above}{name}", value
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """The contents of a checkpoint other than weights and moments.
+class Overdue:
+    """A request to save: this process saved its last checkpoint longer than ``$PIPELINE_CHECKPOINT_MINUTES`` ago.
 
     Attributes:
-        state: of the loop.
-        compute: from :meth:`pipeline_src.training.throughput.ComputeTracker.state`.
+        is_agreed: whether all processes save after the current step; set by the trainer.
+        saved_at: time of the last checkpoint, by ``time.monotonic``.
     """
 
-    state: TrainState
-    compute: dict[str, Any]
+    def __init__(self) -> None:
+        self.is_agreed = False
+        self.saved_at = time.monotonic()
+        self._pause = 60 * minutes()
+
+    def __bool__(self) -> bool:
+        return time.monotonic() - self.saved_at >= self._pause
 
 
-class Checkpoints:
-    """The checkpoints of one training.
+class Checkpointer(Component):
+    """Saves checkpoints of one training, and continues from the newest.
+
+    It saves when it is overdue or a stop is requested, after every ``every`` steps, and after the last step.
 
     Args:
         phase: ``ROOT/<phase>`` holds the checkpoints of all identities.
         identity: parameters, data and code that determine the result; JSON values, nested by key.
         machine: see :func:`environment`; a difference is logged, not refused.
         distributed: the processes that train. All of them save and restore; the main one writes.
+        stop_request: made by a signal.
+        every, last: numbers of steps; None never saves for their sake.
+        best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is kept.
 
     Attributes:
+        requests: for the trainer.
         mixed: whether steps were taken under other conditions than ``machine`` too.
     """
 
     def __init__(
-        self, phase: str, identity: Mapping[str, Any], machine: Mapping[str, Any], distributed: Distributed
+        self,
+        phase: str,
+        identity: Mapping[str, Any],
+        machine: Mapping[str, Any],
+        distributed: Distributed,
+        stop_request: StopRequest,
+        *,
+        every: int | None = None,
+        last: int | None = None,
+        best_by: str | None = None,
     ) -> None:
-        self.distributed = distributed
+        self.distributed, self._overdue = distributed, Overdue()
+        self.requests = Requests(stop_request, self._overdue)
+        super().__init__([every], at=() if last is None else (last,))
+        self.best_by = best_by
         self.phase, self.identity = ROOT / phase, json.loads(json.dumps(identity))
         self.machine, self.mixed = json.loads(json.dumps(machine)), False
         self.folder = self.phase / hash_values(self.identity)
-        self._saved = time.monotonic()
-        self._pause = 60 * minutes()
+        self._best: tuple[int, float] | None = None  # step and loss
+        self._found: tuple[int, dict[str, Any]] | None = None
         self._in_use: IO[str] | None = None
 
-    def due(self) -> bool:
-        """Whether the last checkpoint is older than ``$PIPELINE_CHECKPOINT_MINUTES``."""
-        return time.monotonic() - self._saved >= self._pause
+    def due(self, step: int) -> bool:
+        return super().due(step) or any(request.is_agreed for request in self.requests)
 
-    def save(
-        self,
-        parameters: Parameters,
-        optimizer: Optimizer,
-        state: TrainState,
-        compute: dict[str, Any],
-        validation: float | None,
-    ) -> None:
-        """Write the checkpoint of ``state.step``, and remove those that are neither among the newest nor the best.
-
-        Args:
-            parameters, optimizer, state, compute: restored by :meth:`restore`.
-            validation: the validation loss if it was measured after this step; the lowest marks the best checkpoint.
+    def after_step(self, trainer: Trainer[Any]) -> None:
+        """Write a checkpoint, and remove those that are neither among the newest nor the best.
 
         Raises:
             PipelineError: what the training reads was edited since it began.
         """
         CHECKS.before_saving()
-        tensors = tensors_of(parameters, optimizer, KINDS, keep=self.distributed.is_main)
+        state, step = trainer.state, trainer.state.step
+        loss = trainer.figures.get(self.best_by or "", math.nan)
+        if loss < (self._best[1] if self._best else math.inf):
+            self._best = step, loss
+        tensors = tensors_of(trainer.objective.stored(), trainer.optimizer, KINDS, keep=self.distributed.is_main)
         if self.distributed.is_main:
-            self._write(tensors, state, compute, validation)
+            with atomic_directory(self._path(step)) as folder:
+                write_tensors(folder / TENSORS, tensors)
+                content = {
+                    "identity": self.identity,
+                    "machine": self.machine,
+                    "mixed": self.mixed,
+                    "state": asdict(state) | {"sums": {name: float(value) for name, value in state.sums.items()}},
+                    "compute": trainer.compute.state() if trainer.compute else {},
+                    "best": self._best,
+                    "checksum": checksum(folder / TENSORS),
+                }
+                write_json(folder / STATE, content | {OWN_SUM: _own_sum(content)})
+            steps = _steps(self.folder)
+            for old in {*steps[:-KEEP]} - {self._best[0] if self._best else 0}:
+                shutil.rmtree(self._path(old))
         self.distributed.wait_for_all()
-        self._saved = time.monotonic()
+        self._overdue.saved_at = time.monotonic()
 
-    def _write(
-        self, tensors: dict[str, Tensor], state: TrainState, compute: dict[str, Any], validation: float | None
-    ) -> None:
-        with atomic_directory(self._path(state.step)) as folder:
-            write_tensors(folder / TENSORS, tensors)
-            content = {
-                "identity": self.identity,
-                "machine": self.machine,
-                "mixed": self.mixed,
-                "state": asdict(state),
-                "compute": compute,
-                "validation": validation,
-                "checksum": checksum(folder / TENSORS),
-            }
-            write_json(folder / STATE, content | {OWN_SUM: _own_sum(content)})
-        steps = _steps(self.folder)
-        kept = {*steps[-KEEP:], self._best(steps)}
-        for step in steps:
-            if step not in kept:
-                shutil.rmtree(self._path(step))
-
-    def restore(self, parameters: Parameters, optimizer: Optimizer) -> Checkpoint | None:
-        """Load parameters and optimizer from the newest intact checkpoint; returns None if this identity has none.
+    def find(self) -> bool:
+        """Find the newest intact checkpoint of this identity and return whether there is one.
 
         A damaged one is skipped with a warning. Checkpoints of other identities are logged with their differences.
 
@@ -332,19 +341,28 @@ class Checkpoints:
         """
         if self.distributed.is_main and self._in_use is None:
             self._in_use = _lock(self.folder / IN_USE)
-        step, content = self._newest()
-        self._agree(step, content)
-        if content is None:
+        self._found = self._newest()
+        self._agree()
+        if self._found is None:
             for other in self._others():
                 log.info("not used: %s", other)
-            return None
-        path = self._path(step)
-        restore_tensors(path / TENSORS, parameters, optimizer, KINDS, step, f"delete {path}")
+        return self._found is not None
+
+    def restore(self, trainer: Trainer[Any]) -> None:
+        """Load weights, moments and the trainer's state from the checkpoint that :meth:`find` has found."""
+        assert self._found is not None
+        step, content = self._found
+        path, stored = self._path(step), trainer.objective.stored()
+        restore_tensors(path / TENSORS, stored, trainer.optimizer, KINDS, step, f"delete {path}")
         self.mixed = content["mixed"] or content["machine"] != self.machine
         if content["machine"] != self.machine:
             changed = difference(content["machine"], self.machine)
             log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
-        return Checkpoint(TrainState(**content["state"]), content["compute"])
+        self._best = tuple(content["best"]) if content["best"] else None
+        trainer.load_state(TrainState(**content["state"]))
+        if trainer.compute is not None:
+            trainer.compute.load_state(content["compute"])
+        log.info("going on from the checkpoint of step %d", step)
 
     def finish(self) -> None:
         """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``.
@@ -353,14 +371,12 @@ class Checkpoints:
             PipelineError: parameters, code or what the training reads were edited since it began.
         """
         CHECKS.before_finishing()
-        best = self._best(_steps(self.folder))
-        if best is not None:
+        if self._best is not None and self._path(self._best[0]).exists():
             shutil.rmtree(self.phase / "best", ignore_errors=True)
-            os.replace(self._path(best), self.phase / "best")
+            os.replace(self._path(self._best[0]), self.phase / "best")
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _newest(self) -> tuple[int, dict[str, Any] | None]:
-        """Step and content of the newest intact checkpoint; (0, None) if there is none."""
+    def _newest(self) -> tuple[int, dict[str, Any]] | None:
         steps = _steps(self.folder)
         for step in reversed(steps):
             try:
@@ -368,15 +384,15 @@ class Checkpoints:
             except CorruptCheckpointError as error:
                 then = "going back to the one before" if step > steps[0] else "there is none before it to go back to"
                 log.warning("checkpoint of step %d is damaged (%s); %s", step, error, then)
-        return 0, None
+        return None
 
-    def _agree(self, step: int, content: Mapping[str, Any] | None) -> None:
+    def _agree(self) -> None:
         """Fail on all processes if they would continue from different checkpoints or train different things."""
-        mine = (self.folder.name, step, content["checksum"] if content else None)
-        seen = self.distributed.gather(mine)
-        for rank, theirs in enumerate(seen):
-            if theirs != seen[0]:
-                named = [f"process {one} step {seen[one][1]:,} of {seen[one][0]}" for one in (0, rank)]
+        step, content = self._found or (0, {})
+        found = self.distributed.gather((self.folder.name, step, content.get("checksum")))
+        for rank, other in enumerate(found):
+            if other != found[0]:
+                named = [f"process {number} step {found[number][1]:,} of {found[number][0]}" for number in (0, rank)]
                 raise PipelineError(
                     "the processes see different checkpoints", ", ".join(named), where=self.phase,
                     hint="keep checkpoints on a disk that all machines share (PIPELINE_CHECKPOINTS), and start all "
@@ -386,18 +402,6 @@ class Checkpoints:
     def kept_model(self, step: int) -> Path:
         """Return where the model of a step of ``keep_checkpoint_steps`` is kept until the end of its phase."""
         return self.folder / "kept" / str(step)
-
-    def _best(self, steps: list[int]) -> int | None:
-        """The step with the lowest validation loss; None if it was never measured."""
-        losses = {}
-        for step in steps:
-            try:
-                loss = _read_state(self._path(step))["validation"]
-            except CorruptCheckpointError:
-                continue
-            if loss is not None:
-                losses[step] = loss
-        return min(losses, key=losses.__getitem__) if losses else None
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
@@ -433,7 +437,7 @@ class Checkpoints:
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint is not as it was written."""
+    """A checkpoint failed its checksum."""
 
 
 def _read_state(path: Path) -> dict[str, Any]:

@@ -117,7 +117,8 @@ class Distributed:
 
     def wait_for_all(self) -> None:
         """Return once every process has called this, however long the main one reads or writes."""
-        self.gather(None)
+        if self.world_size > 1:
+            self.gather(None)
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """Wrap the module so that gradients are averaged over all processes; a sharded module is returned as it is."""
@@ -418,11 +419,6 @@ def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
 def full_tensor(tensor: Tensor) -> Tensor:
     """Gather a DTensor, which all processes must do at once; any other tensor is returned as it is."""
     return tensor.full_tensor() if is_dtensor(tensor) else tensor
-
-
-def full_tensor_on_host(tensor: Tensor) -> Tensor:
-    """As :func:`full_tensor`, but move what was gathered to the host."""
-    return full_tensor(tensor).cpu() if is_dtensor(tensor) else tensor
 
 
 def distribute_like(tensor: Tensor, target: Tensor) -> Tensor:

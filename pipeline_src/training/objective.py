@@ -1,35 +1,37 @@
-"""What a member of ``objectives/`` must give, and the one place that loads a member by its name.
+"""Base class of pretraining objectives, and the function that loads one by name.
 
-A member is a file that defines ``OBJECTIVE``, a subclass of :class:`PretrainingObjective`. It may import nothing beyond
-what the stages of pretraining depend on anyway, so that adding a member makes no trained model stale.
+An objective is a file in ``objectives/`` that defines ``SPEC`` and ``OBJECTIVE``, a subclass of
+:class:`PretrainingObjective`. It may only import what the stages of pretraining depend on anyway, so that adding one
+makes no trained model stale.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pipeline_src.common.registry import load_member
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.registry import ObjectiveSpec, load_member
 from pipeline_src.config.pretrain import ObjectiveParams
 from pipeline_src.config.schema import Section
-from pipeline_src.models.bert import BertConfig
+from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.flops import Workload
-from pipeline_src.training.loop import B, Objective
-
-MODEL = "model."  # where an objective keeps the network whose parameters are stored under their own names
+from pipeline_src.models.hub import load_weights
+from pipeline_src.training.trainer import B, Objective
 
 
 class SavedModel(NamedTuple):
     """A module that is saved as a model folder.
 
     Attributes:
-        module: its parameters bear Hugging Face's names.
+        module: its parameter names match Hugging Face's.
         config: its sizes.
-        huggingface_class: with which transformers loads it.
+        huggingface_class: the class that transformers loads it with.
     """
 
     module: nn.Module
@@ -37,97 +39,127 @@ class SavedModel(NamedTuple):
     huggingface_class: str
 
 
+def ratio(total: Any, count: Any) -> float:
+    """Return the mean of a metric's sums; NaN if nothing was counted."""
+    return float(total / count) if count else float("nan")
+
+
+class Metric(NamedTuple):
+    """A validation metric as two sums over batches, numbers or arrays, of which ``finish`` computes the value."""
+
+    total: Any
+    count: Any
+    finish: Callable[[Any, Any], float] = ratio
+
+
 class PretrainingObjective(Objective[B]):
-    """A way of learning from text: the module that owns the model, or the models, and what to do with it.
+    """A pretraining objective: the module that owns the model or models.
 
     Args:
         config: sizes of the encoder.
-        pairs: what is learnt of an example's two segments, as ``examples.pair_objective`` has it.
-        objective_params: the block ``objectives.<name>`` of params.yaml.
+        pairs: label of sentence pairs, as ``examples.pair_objective``.
+        objective_params: the section ``objectives.<name>`` of params.yaml.
 
     Attributes:
-        terms: of the loss, by name, with their weights; ``weights`` are those of the terms that this run has.
-        validation_columns: figures of :meth:`measure` that stand in the curve; by the first, a loss, the best
-            checkpoint is found.
-        causal: whether a token sees those before it and itself alone.
+        spec: facts that are read without importing torch; ``weights`` are those of its terms that this run has.
+        build_teacher: class or function that builds the model to learn from, given its config; None if there is none.
+        learns: what is learned, for the model card, after "trained from scratch on".
+        predictor: attribute with the model that returns token logits first; None if no tokens are predicted.
+        teacher: the model to learn from, if any.
+        has_pairs: whether examples are pairs of segments.
         config, pairs, objective_params: as given.
-        teacher: what it learns from, where it has one.
     """
 
-    terms: ClassVar[Mapping[str, float]]
-    validation_columns: ClassVar[Sequence[str]]
-    causal: ClassVar[bool]
+    spec: ClassVar[ObjectiveSpec]
+    build_teacher: ClassVar[Any] = None
+    learns: str
+    predictor: ClassVar[str | None] = "model"
     teacher: Any = None
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__()
-        self.config, self.pairs = config, pairs
+        self.config, self.pairs, self.has_pairs = config, pairs, pairs != "none"
         self.objective_params = ObjectiveParams() if objective_params is None else objective_params
 
-    @classmethod
-    def build_teacher(cls, config: BertConfig) -> nn.Module | None:
-        """The model to learn from, with weights of any value; None for an objective that has no teacher."""
-        return None
-
-    def set_teacher(self, teacher: nn.Module) -> None:
-        """Take a teacher. It stays no part of this module: nothing trains, saves or moves it.
-
-        Raises:
-            PipelineError: it does not fit what is to be learnt.
-        """
-        self.__dict__["teacher"] = teacher
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether examples are pairs of segments."""
-        return self.pairs != "none"
-
-    @property
-    @abstractmethod
-    def learns(self) -> str:
-        """What is learnt, for the model's card, after "trained from scratch on"."""
-
-    @classmethod
-    def columns(cls) -> list[str]:
-        """Columns of the curve that the loss and its terms fill."""
-        return ["loss", *(f"{term}_loss" for term in cls.terms), *(f"{term}_accuracy" for term in cls.terms)]
-
-    @abstractmethod
-    def tie(self) -> None:
-        """Tie parameters that are one again, after a move from one kind of memory to another has parted them."""
-
-    @abstractmethod
-    def init_weights(self, generator: torch.Generator) -> None:
-        """Fill in the weights that training starts from, the same on every machine."""
-
-    @abstractmethod
-    def measure(self, validation: Any) -> dict[str, float]:
-        """Losses and accuracies on a :class:`pipeline_src.pretraining.validation.ValidationSet`, without dropout."""
+    # An objective defines ``forward`` and ``loss_counts`` of its base class, and the following methods as needed.
 
     @abstractmethod
     def saved_models(self) -> dict[str, SavedModel]:
-        """What is saved, by the folder it is saved in below the phase's own, which ``""`` stands for."""
+        """Return the models to save: subfolder -> model; ``""`` is the phase's own folder."""
 
-    def after_loading(self) -> None:
-        """Put right what :meth:`saved_models` were filled with from their folders, where these hold something else."""
+    def validation_metrics(self, batch: Any) -> dict[str, Metric]:
+        """Return metrics of a :class:`pipeline_src.pretraining.validation.ValidationBatch`.
 
-    @abstractmethod
+        By default the loss of each term. Called without dropout and gradients, on all processes.
+        """
+        terms, counts = self(batch.tensors), self.loss_counts(batch.tensors.workload)
+        return {f"{name}_loss": Metric(float(term.loss), counts[name]) for name, term in terms.items()}
+
+    def set_teacher(self, teacher: nn.Module) -> None:
+        """Set the teacher, which does not become a submodule: it is not trained, saved or moved.
+
+        Raises:
+            PipelineError: its sizes do not fit.
+        """
+        self.__dict__["teacher"] = teacher
+
+    def training_flops(self, work: Workload) -> int:
+        """Return the FLOPs of training, including a teacher's forward pass."""
+        return self.config.training_flops(work)
+
+    def load_models(self, folder: Path) -> None:
+        """Load the weights of all saved models from a folder written by the phase before."""
+        for subfolder, saved in self.saved_models().items():
+            load_weights(saved.module, folder / subfolder)
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Initialise all weights, on the CPU, so that every machine starts from the same ones.
+
+        A submodule with a ``custom_init`` adjusts its weights afterwards.
+        """
+        initialise(self, generator)
+
+    # The following methods are the same for all objectives.
+
+    @classmethod
+    def columns(cls) -> list[str]:
+        """Return the columns of the curve for the loss and its terms."""
+        terms = cls.spec.terms
+        return ["loss", *(f"{term}_loss" for term in terms), *(f"{term}_accuracy" for term in terms)]
+
+    def tie(self) -> None:
+        """Tie shared parameters again after ``to_empty`` has allocated them separately."""
+        for model in self.children():
+            if hasattr(model, "tie"):
+                model.tie()
+
     def token_logits(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
     ) -> Tensor:
-        """Scores of every entry of the vocabulary at the places ``predicted`` [P, entries]; arguments as ``Bert``'s."""
+        """Return the logits at the positions ``predicted``, [P, vocab_size]; arguments as in ``Bert.forward``.
 
-    def training_flops(self, work: Workload) -> int:
-        """Floating-point operations of training, of every model that runs; the encoder's own unless said otherwise."""
-        return self.config.training_flops(work)
+        Raises:
+            PipelineError: the objective predicts no tokens.
+        """
+        if self.predictor is None:
+            raise PipelineError(
+                "this objective predicts no words", type(self).__name__, hint="fine-tune the model instead"
+            )
+        logits: Tensor = getattr(self, self.predictor)(ids, segments, cu_seqlens, predicted, max_seqlen)[0]
+        return logits
 
-    def stored(self) -> Mapping[str, nn.Parameter]:
-        """The parameters that checkpoints hold, by name: all that the objective has."""
-        return {name.removeprefix(MODEL): parameter for name, parameter in self.named_parameters()}
+    def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
+        """Clip each saved model by its own norm, so that a term's weight does not scale another model's gradients.
+
+        Models that share parameters are clipped together.
+        """
+        groups = [list(saved.module.parameters()) for saved in self.saved_models().values()]
+        is_shared = sum(map(len, groups)) > len({id(parameter) for group in groups for parameter in group})
+        return super().gradient_clip_groups() if is_shared else groups
 
 
 def load_objective(name: str) -> type[PretrainingObjective[Any]]:
-    """The objective that ``objectives/<name>.py`` defines.
+    """Return the objective of ``objectives/<name>.py``.
 
     Raises:
         PipelineError: there is no such file.

@@ -153,10 +153,10 @@ def _rapl(powercap: Path) -> tuple[Callable[[], list[float]], list[float]]:
     """Joules of packages and their memory, and where the counters wrap; `psys` and `core` would count them twice."""
     zones = [zone for zone in sorted(powercap.glob("intel-rapl:*")) if _is_counted(zone)]  # so called on AMD too
 
-    def read(file: str) -> list[float]:
+    def read(file: str = "energy_uj") -> list[float]:
         return [int((zone / file).read_text()) / 1e6 for zone in zones]
 
-    return lambda: read("energy_uj"), read("max_energy_range_uj")
+    return read, read("max_energy_range_uj")
 
 
 def _is_counted(zone: Path) -> bool:
@@ -220,9 +220,6 @@ class Compute:
     compile_seconds: float = 0.0
     compile_work: Workload = Workload()
 
-    def plus_step(self, work: Workload) -> Compute:
-        return replace(self, steps=self.steps + 1, work=self.work + work)
-
     def flops(self, sizes: Sizes) -> int:
         """Return the FLOPs of the matrix products so far, as ``sizes`` counts them."""
         return sizes.training_flops(self.work)
@@ -236,13 +233,9 @@ class Compute:
         """Real tokens of these steps, without padding."""
         return self.work.tokens - self.compile_work.tokens
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values for a checkpoint."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Compute:
-        """Return the inverse of :meth:`as_dict`."""
+        """Return the inverse of ``asdict``."""
         work, compiled = Workload(*values["work"]), Workload(*values["compile_work"])
         return cls(**{**values, "work": work, "compile_work": compiled})
 
@@ -250,13 +243,13 @@ class Compute:
 class ComputeTracker:
     """Measures a phase of training, from its first step or a checkpoint.
 
-    Time starts when it is created. The time a killed run spent after its last checkpoint is not counted. Steps in which
+    Time starts when it is created, or with :meth:`start`. The time that a killed run spent after its last checkpoint is
+    not counted. Steps in which
     torch compiled are counted separately and excluded from rates.
 
     Args:
         sizes: of the encoder.
         device: of this process; its peak in ``precision`` counts ``processes`` times.
-        earlier: :meth:`state` from the checkpoint that training continues from; None at a phase's first step.
         precision: of matrix products.
         parameters: number of the model's parameters.
         tokens_per_batch: token slots of a batch over all processes, sequences x maximum length.
@@ -269,7 +262,6 @@ class ComputeTracker:
         self,
         sizes: Sizes,
         device: torch.device,
-        earlier: dict[str, Any] | None = None,
         *,
         precision: torch.dtype,
         parameters: int,
@@ -282,17 +274,26 @@ class ComputeTracker:
         self.sizes, self.device, self.processes = sizes, device, processes
         self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
         self.peak = peak or peak_flops(device, precision)
-        self._compute = Compute.from_dict(earlier) if earlier else Compute()
+        self._compute = Compute()
         self._energy = energy or EnergyMeter(device)
         self._clock = clock
         self._joules_before = self._compute.joules
+        self._shown = self._compute  # at the last call of throughput()
+        self.start()
+
+    def start(self) -> None:
+        """Start the clock."""
         self._last = self._step_began = self._clock()
         self._compilations = compilations()
-        self._shown = self._compute  # at the last call of throughput()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state` of a checkpoint."""
+        self._compute = self._shown = Compute.from_dict(state)
+        self._joules_before = self._compute.joules
 
     def add(self, work: Workload) -> None:
         """Count one step over all processes."""
-        self._compute = self._compute.plus_step(work)
+        self._compute = replace(self._compute, steps=self._compute.steps + 1, work=self._compute.work + work)
         began, self._step_began = self._step_began, self._clock()
         before, self._compilations = self._compilations, compilations()
         if self._compilations != before:
@@ -361,7 +362,7 @@ class ComputeTracker:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; its counts are exact, its times differ from run to run."""
-        return self._tick().as_dict()
+        return asdict(self._tick())
 
     def _set_apart(self, seconds: float, work: Workload) -> None:
         """Exclude the last step from the rates."""
@@ -381,13 +382,15 @@ class ComputeTracker:
         passed = now - self._last
         self._last = now
         compute, joules = self._compute, self._energy.joules()
+        is_gpu = self.device.type == "cuda"  # of which the tensors count, of a CPU the process
+        held = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_memory()
         self._compute = replace(
             compute,
             seconds=compute.seconds + passed,
             training_seconds=compute.training_seconds + passed,
             capacity=compute.capacity + passed * self.peak.flops * self.processes,
             joules=None if joules is None or self._joules_before is None else self._joules_before + joules,
-            peak_memory=max(compute.peak_memory, _peak_memory(self.device)),
+            peak_memory=max(compute.peak_memory, held),
         )
         return self._compute
 
@@ -396,10 +399,3 @@ def compilations() -> int:
     """Return how many functions torch.compile has compiled in this process, recompilations included."""
     dynamo = sys.modules.get("torch._dynamo.utils")  # imported when something is compiled
     return dynamo.counters["frames"]["total"] if dynamo else 0
-
-
-def _peak_memory(device: torch.device) -> int:
-    """Bytes: on a GPU those of its tensors, else those of the process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return peak_memory()

@@ -20,7 +20,7 @@ from pipeline_src.models.hub import save_model
 from pipeline_src.objectives.mlm import BertObjective
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
-from pipeline_src.training.loop import LossTerm
+from pipeline_src.training.trainer import LossTerm
 
 ENTRIES, PAD = 500, 0
 SIZES = [(1, 64, 1), (2, 128, 2), (4, 256, 4)]
@@ -106,7 +106,7 @@ def terms(
     ours: BertForPretraining, batch: Batch, predicted: Tensor, labels: Tensor, pair_label: Tensor
 ) -> list[LossTerm]:
     """The losses of tokens and of pairs, as training computes them."""
-    objective = BertObjective(ours.bert.config, pairs=True)
+    objective = BertObjective(ours.bert.config, pairs="nsp")
     objective.model = ours
     arrays = (tensor.numpy() for tensor in (*batch.flat, predicted, labels, pair_label))
     found = objective(TensorBatch.of(PretrainingBatch(*arrays, examples=np.arange(len(pair_label)))))

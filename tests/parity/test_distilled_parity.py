@@ -71,7 +71,7 @@ def test_losses_and_gradients(tmp_path, monkeypatch, tokens):
     cosine = F.cosine_embedding_loss(states, goal, torch.ones(len(states)))  # of all tokens in either case
     (5 * 4 * kl + 2 * words + cosine).backward()
 
-    terms, counts = objective(batch), objective.count(batch)
+    terms, counts = objective(batch), objective.loss_counts(batch.workload)
     means = {name: term.loss / counts[name] for name, term in terms.items()}
     sum(objective.weights[name] * mean for name, mean in means.items()).backward()
     for name, expected in (("kl", 4 * kl), ("mlm", words), ("cosine", cosine)):

@@ -79,7 +79,7 @@ def test_losses_and_gradients(tmp_path):
     batch = TensorBatch.of(
         PretrainingBatch(flat, flat * 0, starts, nothing, nothing, np.zeros(3, np.int64), np.arange(3))
     )
-    terms, counts = objective(batch), objective.count(batch)
+    terms, counts = objective(batch), objective.loss_counts(batch.workload)
     means = {name: term.loss / counts[name] for name, term in terms.items()}
     sum(means.values()).backward()
     torch.testing.assert_close(means["scores"], grad_logits, rtol=1e-5, atol=1e-5)

@@ -113,7 +113,7 @@ def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, learns, loss_
     starts = np.array([0, *np.cumsum(LENGTHS)])
     numbers = flat.numpy(), labels.numpy(), np.zeros(3, np.int64), np.arange(3), draws.numpy()
     batch = TensorBatch.of(PretrainingBatch(ids[KEEP].numpy(), ids[KEEP].numpy() * 0, starts, *numbers))
-    terms, counts = objective(batch), objective.count(batch)
+    terms, counts = objective(batch), objective.loss_counts(batch.workload)
     means = {name: term.loss / counts[name] for name, term in terms.items()}
     sum(objective.weights[name] * mean for name, mean in means.items()).backward()
     torch.testing.assert_close(means["mlm"], words, rtol=1e-5, atol=1e-5)

@@ -11,7 +11,7 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # as the stages do; read when torch is imported, and when it first computes
@@ -23,8 +23,8 @@ import torch
 from benchmarks._pretrain_sides import LEARNING_RATE, WEIGHT_DECAY, config_of, memory, ours_objective, random_batch
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.training.distributed import Distributed
-from pipeline_src.training.loop import Loop
-from pipeline_src.training.optimizers import make_optimizer
+from pipeline_src.training.trainer import CurveLogger, OptimizerConfig, make_trainer
+from tests.unit.pretraining.small import AfterStep
 
 LENGTH, SEQUENCES = 512, 8
 WINDOW, SETTLED = 250, 500  # steps
@@ -41,13 +41,16 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"fewer than {SETTLED + 2 * WINDOW:,} steps do not show whether it is flat")
     torch.set_num_threads(arguments.threads)
     peaks: list[int] = []
-    for step in _steps(arguments.steps):
+
+    def look(step: int) -> None:
         if step % WINDOW == 0:
             peaks.append(memory("VmHWM"))
             print(
                 f"  {step:>6,} steps  {memory('VmRSS') / 1e6:>7,.0f} MB  most {peaks[-1] / 1e6:>7,.0f} MB", flush=True
             )
             Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM starts again
+
+    _train(arguments.steps, look)
     growth = _growth(peaks[SETTLED // WINDOW :])
     figures = {
         "steps": arguments.steps,
@@ -61,20 +64,12 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if figures["met"] else 1
 
 
-def _steps(count: int) -> Iterator[int]:
-    """Take steps, yielding how many were taken."""
-    objective = ours_objective(config_of("tiny"))
-    loop: Loop[TensorBatch] = Loop(
-        objective,
-        make_optimizer(objective, LEARNING_RATE, WEIGHT_DECAY),
-        lambda step: LEARNING_RATE,
-        last=count,
-        log_at=lambda step: step % WINDOW == 0,
-        name="pretraining",
-        seed=1,
-        distributed=Distributed(0, 1, torch.device("cpu")),
-    )
-    return loop.run(_batches(count))
+def _train(steps: int, after_step: Callable[[int], None]) -> None:
+    recipe = OptimizerConfig(LEARNING_RATE, steps, decay_steps=0, weight_decay=WEIGHT_DECAY)
+    process = Distributed(0, 1, torch.device("cpu"))
+    trainer = make_trainer(ours_objective(config_of("tiny")), recipe, process, name="pretraining", last=steps, seed=1)
+    trainer.components = [CurveLogger([WINDOW], steps), AfterStep(after_step)]
+    trainer.run(_batches(steps))
 
 
 def _batches(count: int) -> Iterator[list[TensorBatch]]:

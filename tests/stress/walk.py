@@ -1,7 +1,8 @@
-"""Project functions that one pretraining step runs, from the sample index to the loss and to its checkpoint.
+"""Measure how far a reader walks: functions and files of one pretraining step, and calls back into a waiting file.
 
-``python -m tests.stress.walk [--list]`` trains the tests' tiny model. Bars: 50 functions in 14 files to the loss,
-75 in 20 files to the checkpoint.
+``python -m tests.stress.walk [--list]`` trains the tests' tiny model. Limits, from a masked batch: 50 functions in 11
+files to the loss, 80 in 18 files to its checkpoint. A climb is a call, during a whole phase, from one file into another
+that waits for it further down the stack; each pair of functions counts once, at most 12.
 """
 
 from __future__ import annotations
@@ -20,51 +21,109 @@ from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 
 ROOT = Path(__file__).parents[2] / "pipeline_src"
 STEP = 3  # the one that is watched
+LIMITS = {"loss": (50, 11), "checkpoint": (80, 18)}  # functions and files
+MAX_CLIMBS = 12
 
 
 class Walk:
-    """Collect functions: of the thread that makes batches, and of one step before and after its first backward pass."""
+    """Collects functions: of the thread that makes batches, and of one step before and after its first backward pass.
+
+    Attributes:
+        functions: by part: ``data``, ``loss``, ``checkpoint``.
+        climbs: pairs of a calling function and one in a file that waits for it.
+    """
 
     def __init__(self) -> None:
-        self.found: dict[str, set[CodeType]] = {"data": set(), "loss": set(), "checkpoint": set()}
-        self.part = "loss"
+        self.functions: dict[str, set[CodeType]] = {"data": set(), "loss": set(), "checkpoint": set()}
+        self.climbs: set[tuple[CodeType, CodeType]] = set()
+        self.part, self.is_next = "", False
 
     def in_thread(self, frame: FrameType, event: str, argument: Any) -> None:
-        self._add("data", frame, event)
+        if event == "call" and is_ours(frame.f_code):
+            self.functions["data"].add(frame.f_code)
 
-    def in_step(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_name == "backward":
+    def in_phase(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event != "call":
+            return
+        if self.is_next and frame.f_code.co_name == "transfer":
+            self.is_next, self.part = False, "loss"
+        if self.part and frame.f_code.co_name == "backward":
             self.part = "checkpoint"
-        self._add(self.part, frame, event)
+        if not is_ours(frame.f_code):
+            return
+        if self.part:
+            self.functions[self.part].add(frame.f_code)
+        caller = next((below for below in stack(frame.f_back) if is_ours(below)), None)
+        waits = {code.co_filename for code in stack(frame.f_back)}
+        if caller and caller.co_filename != frame.f_code.co_filename and frame.f_code.co_filename in waits:
+            self.climbs.add((caller, frame.f_code))
 
     def after_step(self, step: int) -> None:
-        if step in (STEP - 1, STEP):
-            sys.setprofile(self.in_step if step < STEP else None)
-
-    def _add(self, part: str, frame: FrameType, event: str) -> None:
-        code = frame.f_code
-        if event == "call" and ROOT in Path(code.co_filename).parents and not code.co_name.endswith(("comp>", "expr>")):
-            self.found[part].add(code)
+        self.part, self.is_next = "", step == STEP - 1
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="print the functions too")
-    listed, walk = parser.parse_args().list, Walk()
+def stack(frame: FrameType | None) -> list[CodeType]:
+    """Return the functions of a frame and of those that wait for it."""
+    codes = []
+    while frame is not None:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    return codes
+
+
+def is_ours(code: CodeType) -> bool:
+    """Return whether it is a function of the project; comprehensions and lambdas belong to the function around them."""
+    is_function = not code.co_name.endswith(("comp>", "expr>"))
+    return is_function and ROOT in Path(code.co_filename).parents
+
+
+def walk_phase() -> Walk:
+    """Train a phase of a few steps in a temporary folder and return the walk."""
+    walk, before = Walk(), Path.cwd()
+    os.environ["PIPELINE_CHECKPOINT_MINUTES"] = "0"
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        os.environ["PIPELINE_CHECKPOINT_MINUTES"] = "0"
         make_study(Path(folder))
         build_examples(seed=1, examples=EXAMPLES)
         threading.setprofile(walk.in_thread)
-        train_phase("phase1", phase1=STEP + 1, log_points=2, after_step=walk.after_step)
-    passed: set[CodeType] = set()
-    for part, codes in walk.found.items():
-        for code in sorted(codes - passed, key=lambda code: (code.co_filename, code.co_firstlineno)) if listed else ():
+        sys.setprofile(walk.in_phase)
+        try:
+            train_phase("phase1", phase1=STEP + 1, log_points=2, eval_steps=2, after_step=walk.after_step)
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+            os.chdir(before)
+    return walk
+
+
+def count(walk: Walk) -> dict[str, tuple[int, int]]:
+    """Return functions and files up to the end of each part; ``loss`` starts at the batch that the thread has made."""
+    functions, totals = walk.functions, {}
+    for part, codes in {
+        "data": functions["data"],
+        "loss": functions["loss"],
+        "checkpoint": functions["loss"] | functions["checkpoint"],
+    }.items():
+        totals[part] = len(codes), len({code.co_filename for code in codes})
+    return totals
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="print the functions too")
+    listed, walk = parser.parse_args().list, walk_phase()
+    for part, codes in walk.functions.items() if listed else ():
+        for code in sorted(codes, key=lambda code: (code.co_filename, code.co_firstlineno)):
             print(f"{part:10} {Path(code.co_filename).relative_to(ROOT)} {code.co_qualname}")
-        passed |= codes
-        print(f"to {part}: {len(passed)} functions in {len({code.co_filename for code in passed})} files")
+    for caller, code in sorted(walk.climbs, key=lambda pair: pair[0].co_qualname) if listed else ():
+        print(f"climb      {caller.co_qualname} -> {code.co_qualname}")
+    totals = count(walk)
+    for part, (functions, files) in totals.items():
+        print(f"to {part}: {functions} functions in {files} files")
+    print(f"climbs: {len(walk.climbs)}")
+    is_short = all(total <= limit for part in LIMITS for total, limit in zip(totals[part], LIMITS[part], strict=True))
+    return 0 if is_short and len(walk.climbs) <= MAX_CLIMBS else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -142,7 +142,7 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
         if (start := start_config(one)) is not None:
             return start
         config = load_architecture(one.model.architecture).config
-        return config.from_params(one.model, one.vocabulary.vocab_size, kind.causal)
+        return config.from_params(one.model, one.vocabulary.vocab_size, kind.spec.causal)
 
     with uninitialised():
         objective = kind(config_of(study), study.examples.pair_objective, study.objectives.of(name))

@@ -104,7 +104,7 @@ def test_stopped_in_either_part_it_ends_in_the_same_bytes(study, monkeypatch):
     assert 5 < per_epoch < 5 + per_epoch < 3 * per_epoch
     for after in (5, per_epoch):
         with monkeypatch.context() as patch:
-            patch.setattr(finetune, "Loop", stopping_after(after, finetune.Loop))
+            patch.setattr(finetune, "make_trainer", stopping_after(after))
             with pytest.raises(Interrupted):
                 learn()
     learn()
@@ -159,7 +159,7 @@ def test_layers_of_a_tasks_model_against_plain_loops():
     teacher, student = shaken(sizes(4, 12), 2, 1).eval(), shaken(sizes(2, 8), 2, 2)
     fit = torch.nn.Linear(8, 12).double()
     objective = LayerImitation(student.bert, fit, teacher.bert)
-    found, counts = objective(BATCH), objective.count(BATCH)
+    found, counts = objective(BATCH), objective.loss_counts(BATCH.workload)
     scores = states = 0.0
     for first, end in zip(STARTS[:-1].tolist(), STARTS[1:].tolist(), strict=True):
         own_cu, ids = torch.tensor([0, end - first]), IDS[first:end]
@@ -243,7 +243,7 @@ def three_classes(folder: Path) -> None:
 )
 def test_a_teacher_that_will_not_do_is_one_clear_error_before_any_work(study, monkeypatch, spoil, said):
     spoil(Path("models/teacher/finetuned/sst2/1/kept-model"))
-    monkeypatch.setattr(finetune, "Loop", None)  # not come to
+    monkeypatch.setattr(finetune, "make_trainer", None)  # not come to
     with pytest.raises(PipelineError, match=said):
         learn()
 

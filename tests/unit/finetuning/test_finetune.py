@@ -3,7 +3,9 @@
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from pipeline_src.finetuning import finetune
 from pipeline_src.finetuning.finetune import label_names, run
 from pipeline_src.models.bert import sinusoids
 from pipeline_src.tasks.spec import load_spec
+from pipeline_src.training.trainer import Trainer, make_trainer
 from tests.unit.old_gpu import show_an_old_gpu
 
 MODEL = ModelParams(
@@ -150,7 +153,7 @@ def test_a_bad_label_stops_before_training_and_leaves_no_model(study, monkeypatc
 def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, monkeypatch):
     """A step that a GPU could take, and predictions that it could not make, once cost a whole training."""
     monkeypatch.chdir(study)
-    monkeypatch.setattr(finetune, "Loop", None)  # not come to
+    monkeypatch.setattr(finetune, "make_trainer", None)  # not come to
     with pytest.raises(PipelineError, match="this attention needs a GPU: flash_varlen, on cpu"):
         run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="2", machine=Machine(attention="flash_varlen"))
     show_an_old_gpu(monkeypatch)
@@ -213,7 +216,7 @@ def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch
     run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     undisturbed = outputs_of(study)
     monkeypatch.chdir(copy_of(study, tmp_path))
-    monkeypatch.setattr(finetune, "Loop", stopping_after(after, finetune.Loop))
+    monkeypatch.setattr(finetune, "make_trainer", stopping_after(after))
     with pytest.raises(Interrupted, match="checkpoint is saved"):
         run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     assert (
@@ -223,7 +226,7 @@ def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     steps = []
-    monkeypatch.setattr(finetune, "Loop", counting(steps, finetune.Loop))
+    monkeypatch.setattr(finetune, "make_trainer", counting(steps))
     run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     assert outputs_of(tmp_path) == undisturbed
     per_run = 4 * -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
@@ -235,7 +238,7 @@ def test_another_encoder_of_the_same_form_trains_no_baseline_again(study, tmp_pa
     """What `dvc exp run -S mask_prob=0.2` changes is pretraining, on which random weights do not depend."""
     monkeypatch.chdir(copy_of(study, tmp_path))
     steps, predicted = [], Path("results/predictions/sst2/1/predicted")
-    monkeypatch.setattr(finetune, "Loop", counting(steps, finetune.Loop))
+    monkeypatch.setattr(finetune, "make_trainer", counting(steps))
     run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
     both, baseline = len(steps), hash_file(predicted / "random/sst2.jsonl")
     file = Path("models/pretrained/phase2/model.safetensors")
@@ -281,28 +284,24 @@ def outputs_of(root: Path) -> dict[str, str]:
     return {str(p.relative_to(root)): hash_file(p) for f in folders for p in sorted(f.rglob("*")) if p.is_file()}
 
 
-def stopping_after(steps: int, loop: type) -> type:
-    """The loop, asked to stop after so many steps of all runs together."""
-    taken = []
-
-    class Stopping(loop):
-        def run(self, batches):
-            for step in super().run(batches):
-                taken.append(step)
-                if len(taken) == steps:
-                    signal.raise_signal(signal.SIGTERM)
-                yield step
-
-    return Stopping
+def stopping_after(steps: int) -> Callable[..., Trainer[Any]]:
+    """Make trainers that are asked to stop after so many steps of all runs together."""
+    taken: list[int] = []
+    return watching(lambda step: (taken.append(step), len(taken) == steps and signal.raise_signal(signal.SIGTERM)))
 
 
-def counting(taken: list[int], loop: type) -> type:
-    """The loop, which writes down its steps."""
+def counting(taken: list[int]) -> Callable[..., Trainer[Any]]:
+    """Make trainers that record their steps."""
+    return watching(taken.append)
 
-    class Counting(loop):
-        def run(self, batches):
-            for step in super().run(batches):
-                taken.append(step)
-                yield step
 
-    return Counting
+def watching(call: Callable[[int], object]) -> Callable[..., Trainer[Any]]:
+    """Make trainers that call a function with the number of each step."""
+
+    def make(*arguments: Any, **options: Any) -> Trainer[Any]:
+        trainer = make_trainer(*arguments, **options)
+        train_step = trainer.train_step
+        trainer.train_step = lambda batch: (call(trainer.state.step + 1), train_step(batch))
+        return trainer
+
+    return make

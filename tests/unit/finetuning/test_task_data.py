@@ -21,7 +21,7 @@ def test_batches_hold_the_sequences_of_their_items():
     batch = make_batch(features(per_item=3), np.asarray([2, 0]))
     assert batch.ids.tolist() == [n for n in (6, 7, 8, 0, 1, 2) for _ in range(n + 1)]
     assert batch.cu_seqlens.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
-    assert batch.lengths.tolist() == [7, 8, 9, 1, 2, 3] and batch.counts == {"task": 2}
+    assert batch.lengths.tolist() == [7, 8, 9, 1, 2, 3] and batch.workload == (6, 30, 208, 2, 0, 0)
 
 
 def test_training_sees_every_item_once_an_epoch():

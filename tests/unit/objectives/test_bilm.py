@@ -18,6 +18,7 @@ from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bilstm import BiLSTMConfig, run_lstm, run_padded_lstm
+from pipeline_src.models.flops import Workload
 from pipeline_src.objectives.bilm import OBJECTIVE, LanguageModels
 from pipeline_src.tools.preset import preset_text
 from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
@@ -78,9 +79,9 @@ def test_the_loss_is_the_mean_of_both_directions():
     predicted = torch.tensor([place for place in range(20) if place not in last])
     batch = SimpleNamespace(
         ids=tokens, segments=torch.zeros_like(tokens), cu_seqlens=STARTS, max_seqlen=7, predicted=predicted,
-        labels=tokens[predicted + 1], counts={"predictions": 16},
+        labels=tokens[predicted + 1], workload=Workload(predictions=16),
     )  # fmt: skip
-    terms, counts = objective(batch), objective.count(batch)
+    terms, counts = objective(batch), objective.loss_counts(batch.workload)
     onward, back = objective.model.halves(tokens, batch.segments, STARTS, 7)
     decoder = objective.model.cls["predictions"]["decoder"]
     expected = sum(

@@ -18,8 +18,15 @@ from pipeline_src.config.pretrain import ElectraParams
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.electra import ElectraConfig
 from pipeline_src.models.flops import Workload
+from pipeline_src.models.hub import save_tensors
 from pipeline_src.models.losses import LazyLogits
-from pipeline_src.objectives.electra import ElectraObjective, area_under_curve, copying_cross_entropy, generator_config
+from pipeline_src.objectives.electra import (
+    AddedTable,
+    ElectraObjective,
+    area_under_curve,
+    copying_cross_entropy,
+    generator_config,
+)
 from pipeline_src.pretraining.data import TensorBatch
 from tests.unit.pretraining.small import train_phase, two_pairs
 
@@ -68,24 +75,24 @@ def test_shared_embeddings_are_one_table_that_both_train(batch):
     assert not any(name.startswith("generator.bert.embeddings.") for name in names)
 
 
-def test_disentangled_embeddings_are_read_by_both_and_trained_apart(batch):
+def test_disentangled_embeddings_are_read_by_both_and_trained_apart(batch, tmp_path):
     """The judge trains what it adds alone, which is zero at first; saved is the sum, and a folder gives it back."""
     objective = build(embeddings="disentangled")
     tables = [
         objective.generator.bert.embeddings.word_embeddings,
         objective.generator.bert.embeddings.position_embeddings,
     ]
-    assert [table.base[0] for table in objective.added()] == tables
-    assert all(not table.weight.any() for table in objective.added())
+    assert [table.base[0] for table in added_tables(objective)] == tables
+    assert all(not table.weight.any() for table in added_tables(objective))
     objective(batch)["rtd"].loss.backward()
     assert all(table.weight.grad is None for table in tables)
-    assert all(table.weight.grad.any() for table in objective.added())
+    assert all(table.weight.grad.any() for table in added_tables(objective))
     objective.zero_grad()
     objective(batch)["mlm"].loss.backward()
     assert all(table.weight.grad.any() for table in tables)
-    assert all(table.weight.grad is None for table in objective.added())
+    assert all(table.weight.grad is None for table in added_tables(objective))
 
-    word, added = "bert.embeddings.word_embeddings.weight", objective.added()[0].weight
+    word, added = "bert.embeddings.word_embeddings.weight", added_tables(objective)[0].weight
     with torch.no_grad():
         added.normal_(generator=torch.Generator().manual_seed(2))
     saved = {name: saved.module.state_dict() for name, saved in objective.saved_models().items()}
@@ -99,9 +106,15 @@ def test_disentangled_embeddings_are_read_by_both_and_trained_apart(batch):
     before = added.detach().clone()
     with torch.no_grad():
         added.copy_(saved[""][word])
-    objective.added()[1].weight.data.copy_(saved[""]["bert.embeddings.position_embeddings.weight"])
-    objective.after_loading()
+    for name, module in objective.saved_models().items():
+        (tmp_path / name).mkdir(exist_ok=True)
+        save_tensors(tmp_path / name, saved[name], module.config, module.huggingface_class)
+    objective.load_models(tmp_path)
     torch.testing.assert_close(added, before)
+
+
+def added_tables(objective: ElectraObjective) -> list[AddedTable]:
+    return [table for table in objective.model.bert.embeddings.children() if isinstance(table, AddedTable)]
 
 
 def test_networks_that_share_nothing_are_clipped_apart():
@@ -120,7 +133,7 @@ def test_every_chosen_token_is_drawn_anew_and_a_right_guess_is_the_texts_own(bat
     with torch.no_grad():  # a generator that always says 21
         objective.generator.cls["predictions"].decoder.bias[21] = 1e4
     words, text = objective.fill(batch)
-    assert (text.seen != text.labels).nonzero().flatten().tolist() == [1, 7] and words.right == 1
+    assert (text.seen != text.labels).nonzero().flatten().tolist() == [1, 7] and words.correct == 1
 
 
 def test_the_generators_sizes_are_shares_of_the_judges():

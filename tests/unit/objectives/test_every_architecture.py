@@ -11,10 +11,10 @@ from pipeline_src.common.registry import architecture_spec, member_names, object
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import DistilBertParams, ElectraParams
 from pipeline_src.models.bert import load_architecture
-from pipeline_src.models.flops import Workload
+from pipeline_src.pretraining.build import empty_objective
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
-from pipeline_src.pretraining.pretrain import empty_objective
-from pipeline_src.training.distributed import FULL_SHARD, NO_SHARD, SHARD_GRAD_OP
+from pipeline_src.pretraining.pretrain import FORWARD_METHODS
+from pipeline_src.training.distributed import FULL_SHARD, NO_SHARD, SHARD_GRAD_OP, shard
 from pipeline_src.training.objective import load_objective
 
 OWN = {
@@ -51,12 +51,12 @@ def test_it_learns_or_says_why_not(architecture, objective):
         made.set_teacher(kind.build_teacher(config.from_params(larger, 60)).eval().requires_grad_(False))
     made.init_weights(torch.Generator().manual_seed(0))
     learnt = batch([1, 2, 5] if objective_spec(objective).corruption == "masked" else [])
-    terms, counts = made(learnt), made.count(learnt)
+    terms, counts = made(learnt), made.loss_counts(learnt.workload)
     sum(made.weights[name] * term.loss / counts[name] for name, term in terms.items()).backward()
     assert all(torch.isfinite(term.loss) for term in terms.values())
     trained = {name for name, parameter in made.named_parameters() if parameter.grad is not None}
     assert any(".encoder." in name for name in trained) and any(".embeddings." in name for name in trained)
-    assert made.training_flops(Workload(*(learnt.counts[name] for name in Workload._fields))) > 0
+    assert made.training_flops(learnt.workload) > 0
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,12 @@ def filled(architecture, objective, own=None, how=NO_SHARD):
     """The objective with a teacher where it needs one, and all weights alike."""
     kind, config = load_objective(objective), load_architecture(architecture).config
     params = ModelParams(architecture=architecture, **PARAMS | {"num_hidden_layers": 2})
-    teacher = kind.build_teacher(config.from_params(params, 60))
-    teacher = teacher and teacher.eval().requires_grad_(False)
-    cpu = torch.device("cpu")
-    made = empty_objective(kind, config.from_params(params, 60), "none", own, cpu, how, teacher)
+    teacher = None
+    if kind.build_teacher is not None:
+        teacher = kind.build_teacher(config.from_params(params, 60)).eval().requires_grad_(False)
+    made = empty_objective(kind, config.from_params(params, 60), "none", own, teacher)
+    if how != NO_SHARD:
+        shard(made, torch.device("cpu"), how, FORWARD_METHODS)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.fill_(0.01)

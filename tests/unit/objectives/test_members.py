@@ -32,7 +32,7 @@ def test_there_are_those_of_the_paper():
 def test_a_member_is_found_by_its_name(name):
     kind = load_objective(name)
     assert issubclass(kind, PretrainingObjective) and kind.__module__ == f"pipeline_src.objectives.{name}"
-    assert kind.columns()[0] == "loss" and kind.validation_columns[0].endswith("_loss")
+    assert kind.columns()[0] == "loss" and kind.spec.validation_columns[0].endswith("_loss")
 
 
 def test_nothing_imports_a_member(root):
@@ -59,7 +59,7 @@ def test_a_documented_objective_is_trained(root, study, monkeypatch):
     train_phase("phase1", phase1=4, objective="half_pairs", log_points=14)
     row = pd.read_csv("results/pretrain/phase1.tsv", sep="\t").iloc[-1]
     assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"] / 2, rel=1e-4)
-    assert "the label of each pair" in (study / "models/pretrained/phase1/README.md").read_text()
+    assert "masked words and next sentences" in (study / "models/pretrained/phase1/README.md").read_text()
     sys.modules.pop("pipeline_src.objectives.half_pairs", None)
 
 

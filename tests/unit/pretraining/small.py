@@ -22,9 +22,11 @@ from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise
 from pipeline_src.models.hub import save_model
 from pipeline_src.pretraining import pretrain
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretraining.phase import Phase
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.training.distributed import init_distributed
-from pipeline_src.training.loop import catch_stop_requests
+from pipeline_src.training.stop import catch_stop_requests
+from pipeline_src.training.trainer import Component, Trainer
 
 WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
     "mlm": {},
@@ -77,6 +79,17 @@ def build_teacher(folder: Path, **changes: Any) -> BertForMaskedLM:
     return model
 
 
+class AfterStep(Component):
+    """Calls a function with the number of steps taken, after every step."""
+
+    def __init__(self, call: Callable[[int], None]) -> None:
+        super().__init__(every=[1])
+        self.call = call
+
+    def after_step(self, trainer: Trainer[Any]) -> None:
+        self.call(trainer.state.step)
+
+
 def train_phase(
     phase: str,
     seed: int = 1,
@@ -116,7 +129,7 @@ def train_phase(
         return
     torch.set_num_threads(1)
     with catch_stop_requests() as stop_request, init_distributed(shared.get("precision", "auto")) as distributed:
-        pretrain.fit(pretrain.Phase(phase, **blocks), distributed, stop_request, after_step)
+        pretrain.fit(Phase(phase, **blocks), distributed, stop_request, components=[AfterStep(after_step)])
 
 
 def train_short() -> None:

@@ -47,7 +47,7 @@ def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExampl
 
 @pytest.fixture(scope="module")
 def objective() -> BertObjective:
-    made = BertObjective(BertConfig(len(PIECES), 64, 1, 1, 128, 64), pairs=True)
+    made = BertObjective(BertConfig(len(PIECES), 64, 1, 1, 128, 64), pairs="nsp")
     made.init_weights(torch.Generator().manual_seed(0))
     return made
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from pipeline_src.models import bert
 from pipeline_src.models.bert import BertConfig, BertForPretraining
+from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import summed_cross_entropy
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.mlm_objective import MLMObjective
@@ -20,7 +21,7 @@ from tests.unit.pretraining.small import two_pairs
 
 def build(name: str, pairs: bool) -> MLMObjective:
     kind = load_objective(name)
-    objective = kind(BertConfig(60, 32, 1, 1, 64, 16, is_decoder=kind.causal), "nsp" if pairs else "none")
+    objective = kind(BertConfig(60, 32, 1, 1, 64, 16, is_decoder=kind.spec.causal), "nsp" if pairs else "none")
     objective.init_weights(torch.Generator().manual_seed(0))
     return objective.eval()
 
@@ -43,10 +44,10 @@ def test_terms_are_the_summed_losses_of_the_models_scores(batch, name, pairs):
         scores, labels = expected[term]
         torch.testing.assert_close(loss, F.cross_entropy(scores, labels, reduction="sum"))
         assert right == (scores.argmax(1) == labels).sum()
-    counts = {"mlm": 3, "nsp": 2, "sequences": 2, "tokens": 11, "squares": 61, "predictions": 3}
-    read = {"rows": 11, "row_pairs": 61} if name == "clm" else {"rows": 5, "row_pairs": 6 * 3 + 5 * 2}
-    counts |= read
-    assert objective.count(batch) == {key: count for key, count in counts.items() if key != "nsp" or pairs}
+    work = Workload(sequences=2, tokens=11, squares=61, predictions=3, rows=5, row_pairs=6 * 3 + 5 * 2)
+    assert batch.workload == work and objective.loss_counts(work) == {"mlm": 3, "nsp": 2}
+    computed = work._replace(rows=11, row_pairs=61) if name == "clm" else work
+    assert objective.training_flops(work) == objective.config.training_flops(computed)
     assert objective.columns() == ["loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"]
 
 
@@ -63,15 +64,17 @@ def test_the_objective_is_one_graph_to_the_compiler_whatever_its_batch_counts(ba
     """Traced, not compiled, as on a GPU: back end and loss of tokens are those that read no lengths."""
     monkeypatch.setattr(bert, "linear_cross_entropy", gpu_loss)
     config = BertConfig(60, 32, 1, 1, 64, 16, hidden_dropout_prob=0.0, attention="padded")
-    objective = load_objective("mlm")(config, pairs=True)
+    objective = load_objective("mlm")(config, pairs="nsp")
     objective.init_weights(torch.Generator().manual_seed(0))
     graphs = []
     traced = torch.compile(
         objective, backend=lambda graph, _: graphs.append(graph) or graph.forward, fullgraph=True, dynamic=True
     )
-    for inputs in (batch, dataclasses.replace(batch, counts={"sequences": 9}, examples=np.arange(7))):
+    for inputs in (batch, dataclasses.replace(batch, workload=Workload(9), examples=np.arange(7))):
         for name, (loss, right) in traced(inputs).items():
-            assert torch.equal(loss, objective(inputs)[name].loss) and torch.equal(right, objective(inputs)[name].right)
+            assert torch.equal(loss, objective(inputs)[name].loss) and torch.equal(
+                right, objective(inputs)[name].correct
+            )
     assert len(graphs) == 1
 
 
@@ -99,6 +102,6 @@ def test_a_model_is_saved_and_stored_by_its_own_names():
     assert {build(name, pairs).learns for name in ("mlm", "clm") for pairs in (True, False)} == {
         "masked words and next sentences",
         "masked words, without next sentences",
-        "the next word from those before it, and next sentences",
-        "the next word from those before it",
+        "the next word from those before it and next sentences",
+        "the next word from those before it, without next sentences",
     }

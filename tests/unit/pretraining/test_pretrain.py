@@ -17,7 +17,8 @@ from pipeline_src.config.pretrain import PretrainParams, Steps
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.models.bert import INITIAL_STD, BertConfig
 from pipeline_src.pretraining import pretrain
-from pipeline_src.pretraining.pretrain import choose_compile
+from pipeline_src.pretraining.phase import Phase
+from pipeline_src.training.gpu import choose_compile
 from pipeline_src.training.objective import load_objective
 from tests.unit.old_gpu import show_an_old_gpu
 from tests.unit.pretraining.small import EXAMPLES, PAIRS, WAYS, build_teacher
@@ -113,9 +114,7 @@ def test_the_flops_that_compiling_is_weighed_by_are_those_of_full_sequences(stud
     run("phase1", phase1=6, train_batch_size=16)
     counted = read_json("results/pretrain/phase1.json")["cost"]["flops"]
     model = ModelParams(num_hidden_layers=1, hidden_size=64, max_position_embeddings=32)
-    phase = pretrain.Phase(
-        "phase1", 1, 0.15, model, PretrainParams(steps=Steps(phase1=6, phase2=0), train_batch_size=16)
-    )
+    phase = Phase("phase1", 1, 0.15, model, PretrainParams(steps=Steps(phase1=6, phase2=0), train_batch_size=16))
     config = BertConfig.from_params(model, 50)
     full, causal = (
         pretrain.max_flops_per_step(phase, load_objective(name)(config, "none"), 16) for name in ("mlm", "clm")

@@ -11,11 +11,12 @@ from pipeline_src.common.files import write_json
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
-from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.data import PretrainingExamples
 from pipeline_src.pretraining.masking import LeftToRight, MaskedLM
-from pipeline_src.pretraining.validation import measure_validation, shared_batches
+from pipeline_src.pretraining.validation import measure_examples, shared_batches, unigram_cross_entropy
 from pipeline_src.training.distributed import Distributed, single_process
+from pipeline_src.training.objective import load_objective
 from tests.frames import bert_templates
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 60
@@ -43,10 +44,11 @@ def test_figures(tmp_path, store, objective):
         tmp_path / "index.npy", store, OBJECTIVES[objective], bert_templates(CLS, SEP), "none"
     )
     causal = objective == "clm"
-    model = BertForPretraining(BertConfig(ENTRIES, 64, 1, 1, 128, 32, is_decoder=causal))
-    initialise(model, torch.Generator().manual_seed(0))
-    counts = store.counts(ENTRIES)
-    figures = measure_validation(model, examples, counts, single_process(), max_predictions=64)  # several batches
+    trained = load_objective(objective)(BertConfig(ENTRIES, 64, 1, 1, 128, 32, is_decoder=causal), "none")
+    trained.init_weights(torch.Generator().manual_seed(0))
+    model, counts = trained.eval().model, store.counts(ENTRIES)
+    unigram = unigram_cross_entropy(counts)
+    figures = measure_examples(trained, examples, unigram, single_process(), max_predictions=64)  # several batches
 
     losses, words, right = [], [], 0
     for number in range(len(examples)):
@@ -93,9 +95,9 @@ def test_figures_of_a_diverged_model_and_of_words_that_are_all_shown_are_json(tm
         0.15, Masking(mask_ratio=0.0, random_ratio=0.0, keep_ratio=1.0), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1
     )
     examples = PretrainingExamples(tmp_path / "index.npy", store, shown, bert_templates(CLS, SEP), "none")
-    model = BertForPretraining(BertConfig(ENTRIES, 64, 1, 1, 128, 32))
-    initialise(model, torch.Generator().manual_seed(0))
+    objective = load_objective("mlm")(BertConfig(ENTRIES, 64, 1, 1, 128, 32), "none")
+    objective.init_weights(torch.Generator().manual_seed(0))
     with torch.no_grad():
-        model.cls["predictions"].decoder.bias.copy_(1000.0 * torch.arange(ENTRIES))
-    figures = measure_validation(model, examples, store.counts(ENTRIES), single_process())
+        objective.model.cls["predictions"].decoder.bias.copy_(1000.0 * torch.arange(ENTRIES))
+    figures = measure_examples(objective, examples, unigram_cross_entropy(store.counts(ENTRIES)), single_process())
     assert figures["mlm_loss"] > 1000 and "gap" not in figures and json.dumps(figures, allow_nan=False)

@@ -114,8 +114,8 @@ def test_batches_hold_labels_by_token_and_count_the_tagged(tokenizer: Tokenizer)
     features = NER.features(EXAMPLES, tokenizer, 64)
     batch = make_batch(features, np.array([1, 0]))
     assert batch.labels.tolist() == [*features.labels[11:].tolist(), *features.labels[:11].tolist()]
-    assert batch.counts == {"task": 9}
-    assert [batch.counts["task"] for (batch,) in training_batches(features, 1, 1, 3, 512)] in ([7, 2], [2, 7])
+    assert batch.losses == 9
+    assert [batch.losses for (batch,) in training_batches(features, 1, 1, 3, 512)] in ([7, 2], [2, 7])
 
 
 def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
@@ -126,7 +126,7 @@ def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
     for items in ([0], [1], [0, 1]):
         batch = make_batch(features, np.array(items))
         own = outputs[torch.from_numpy(features.tokens_of(np.array(items))[0])]
-        sums.append(LOSSES["token"](own, batch) * batch.counts["task"])
+        sums.append(LOSSES["token"](own, batch) * batch.losses)
     torch.testing.assert_close(sums[0] + sums[1], sums[2])
 
 

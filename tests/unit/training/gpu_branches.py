@@ -20,9 +20,17 @@ from pipeline_src.models import attention, bert, deberta, losses
 from pipeline_src.models.bert import compile_parts
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.training.distributed import Distributed, init_distributed
-from pipeline_src.training.optimizers import make_optimizer
+from pipeline_src.training.trainer import CurveLogger
 from tests.flash_on_cpu import flash_on_cpu
-from tests.unit.training.rehearsal import LONGEST, make_batch, make_loop, member_of, objective_of, pretraining_batches
+from tests.unit.pretraining.small import AfterStep
+from tests.unit.training.rehearsal import (
+    LONGEST,
+    make_batch,
+    member_of,
+    objective_of,
+    pretraining_batches,
+    rehearsal_trainer,
+)
 
 CPU = torch.device("cpu")
 KINDS_OF_BLOCKS = {"modernbert": 5}  # blocks that it takes to have one of each kind, where they are not alike
@@ -76,10 +84,10 @@ def count_graphs() -> None:
     objective.init_weights(torch.Generator().manual_seed(0))
     compile_parts(objective)
     process, graphs = Distributed(0, 1, CPU, torch.bfloat16), []
-    loop = make_loop(objective, make_optimizer(objective, 1e-3, 0.01), process)
+    trainer = rehearsal_trainer(objective, process)
     edges = [[make_batch(np.random.default_rng(1), np.array(lengths))] for lengths in ([LONGEST] * 4, [30], [6])]
-    for _ in loop.run([*pretraining_batches(int(batches)), *edges]):
-        graphs.append(counters["stats"]["unique_graphs"])
+    trainer.components = [AfterStep(lambda step: graphs.append(counters["stats"]["unique_graphs"]))]
+    trainer.run([*pretraining_batches(int(batches)), *edges])
     objective.eval()
     with torch.no_grad(), process.autocast():
         for batch in (*next(pretraining_batches(1, seed=2)), *edges[1]):
@@ -104,11 +112,10 @@ def train_together() -> None:
     if compiler:
         compile_parts(objective)
     with init_distributed("bfloat16") as distributed:
-        loop = make_loop(objective, make_optimizer(objective, 1e-3, 0.01), distributed)
-        loop.last = 2
-        for _ in loop.run(shared_batches(distributed)):
-            pass
-        print(json.dumps(loop.rows[-1]))
+        trainer = rehearsal_trainer(objective, distributed)
+        trainer.components = [CurveLogger([1], 2)]
+        trainer.run(shared_batches(distributed))
+        print(json.dumps(trainer.state.curve[-1]))
 
 
 def shared_batches(distributed: Distributed) -> Iterator[list[TensorBatch]]:

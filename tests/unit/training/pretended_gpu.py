@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline_src.training import prefetch
+from pipeline_src.training import batches
 
 GPU = torch.device(os.environ.get("PRETENDED_DEVICE", "cuda:0"))
 DEVICE_TYPES = {"cuda": 1, "mps": 13, "meta": 14}  # c10/core/DeviceType.h
@@ -71,7 +71,7 @@ def lend_cuda() -> None:
     tensor.record_stream = lambda self, stream: None
     tensor.backward = backward
     nn.LSTM.forward = lstm  # type: ignore[method-assign, assignment]
-    prefetch.prefetch = lambda items: items  # type: ignore[attr-defined]  # a mode is of one thread
+    batches.prefetch = lambda items: items  # type: ignore[attr-defined]  # a mode is of one thread
 
 
 PASSES: list[int] = []  # backward passes begun

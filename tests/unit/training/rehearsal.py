@@ -25,11 +25,12 @@ from pipeline_src.objectives.mlm import BertObjective
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.tasks.features import Features, TokenFeatures
 from pipeline_src.training import checkpoint
+from pipeline_src.training.batches import split_balanced
 from pipeline_src.training.checkpoint import KINDS
 from pipeline_src.training.distributed import Distributed
-from pipeline_src.training.loop import Loop, LossTerm, Objective, split_balanced
 from pipeline_src.training.objective import load_objective
-from pipeline_src.training.optimizers import MOMENTS, OPTIMIZERS, make_optimizer
+from pipeline_src.training.optimizers import MOMENTS, OPTIMIZERS
+from pipeline_src.training.trainer import LossTerm, Objective, OptimizerConfig, Trainer, make_trainer
 from tests.unit.training.pretended_gpu import GPU, Seen, Watch, lend_cuda, pretended, where
 
 STEPS, SEQUENCES, LONGEST, ENTRIES = 2, 6, 64, 1_000
@@ -65,14 +66,12 @@ def steps(case: Case) -> Seen:
     with pretended(), Watch() as watch:
         try:
             objective = on_gpu(case.objective)
-            optimizer = make_optimizer(objective, 1e-3, 0.01, case.optimizer)
+            trainer = rehearsal_trainer(objective, Distributed(0, 1, GPU, PRECISION), case.optimizer)
             if STARTS[case.start]:
-                restore(objective, optimizer, STARTS[case.start])
+                restore(objective, trainer.optimizer, STARTS[case.start])
             watch.seen.waits.clear()  # what waits before the first step
-            loop = make_loop(objective, optimizer, Distributed(0, 1, GPU, PRECISION))
-            for _ in islice(loop.run(case.batches()), STEPS):
-                pass
-            watch.seen.types += narrowed(objective, optimizer)
+            trainer.run(islice(case.batches(), STEPS))
+            watch.seen.types += narrowed(objective, trainer.optimizer)
         except Exception as error:
             watch.seen.refused.append(f"{type(error).__name__}: {str(error).splitlines()[0]} at {where(error)}")
     return watch.seen
@@ -93,12 +92,10 @@ def on_gpu(make: Callable[[], Objective[Any]]) -> Objective[Any]:
     return objective
 
 
-def make_loop(objective: Objective[Any], optimizer: torch.optim.Optimizer, distributed: Distributed) -> Loop[Any]:
-    """The project's own; no row of the curve ends in what is rehearsed."""
-    return Loop(
-        objective, optimizer, lambda step: 1e-3, last=1_000, log_at=lambda step: False, name="rehearsal", seed=1,
-        distributed=distributed,
-    )  # fmt: skip
+def rehearsal_trainer(objective: Objective[Any], distributed: Distributed, optimizer: str = "adamw") -> Trainer[Any]:
+    """The project's own, without components."""
+    recipe = OptimizerConfig(1e-3, total_steps=1_000, decay_steps=0, optimizer=optimizer)
+    return make_trainer(objective, recipe, distributed, name="rehearsal", last=1_000, seed=1)
 
 
 def narrowed(objective: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
@@ -158,7 +155,7 @@ def objective_of(name: str, **changes: Any) -> Callable[[], Any]:
     """Makes an objective of pretraining."""
     kind = load_objective(name)
     own = {"electra": ElectraParams(embeddings="separate")}.get(name)
-    return lambda: kind(replace(CONFIG, is_decoder=kind.causal, **changes), "nsp", own)
+    return lambda: kind(replace(CONFIG, is_decoder=kind.spec.causal, **changes), "nsp", own)
 
 
 def family() -> Iterator[Case]:
@@ -195,7 +192,7 @@ def member_of(name: str, architecture: str, layers: int = 2) -> Callable[[], Any
         member.config.from_params(
             ModelParams(architecture=architecture, num_hidden_layers=depth, **sizes),
             ENTRIES,
-            kind.causal,
+            kind.spec.causal,
             attention=ATTENTION,
         )
         for depth in (layers, 2 * layers)
@@ -203,8 +200,8 @@ def member_of(name: str, architecture: str, layers: int = 2) -> Callable[[], Any
 
     def make() -> Any:
         objective = kind(student, "nsp", None)
-        if (model := kind.build_teacher(teacher)) is not None:
-            objective.set_teacher(model.eval().requires_grad_(False))
+        if kind.build_teacher is not None:
+            objective.set_teacher(kind.build_teacher(teacher).eval().requires_grad_(False))
         return objective
 
     return make

@@ -20,8 +20,8 @@ import torchgen
 import yaml
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import choose_precision, init_distributed, single_process
-from pipeline_src.training.prefetch import to_device
 
 ROOT = Path(__file__).resolve().parents[3]
 # One kernel in torch serves every device, or there is a view or a copy and nothing to compute

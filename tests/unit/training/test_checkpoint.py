@@ -17,9 +17,11 @@ from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
-from pipeline_src.training import checkpoint, loop
-from pipeline_src.training.checkpoint import Checkpoints, difference, hash_values
+from pipeline_src.training import checkpoint
+from pipeline_src.training.checkpoint import Checkpointer, difference, hash_values
 from pipeline_src.training.distributed import single_process
+from pipeline_src.training.stop import StopRequest
+from pipeline_src.training.trainer import Trainer
 from tests.unit.pretraining.small import EXAMPLES, make_study
 from tests.unit.pretraining.small import train_phase as run
 
@@ -86,15 +88,15 @@ def test_training_whose_inputs_were_edited_keeps_the_checkpoint_before(study, mo
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGURG, signal.SIGINT])
 def test_a_signal_stops_after_the_step_and_is_no_loss(study, monkeypatch, number):
     expected = undisturbed()
-    take = loop.Loop._take
+    take = Trainer.train_step
 
-    def signalled(self, pieces):
-        if self.step == 4:
+    def signalled(self, batch):
+        if self.state.step == 4:
             os.kill(os.getpid(), number)
-        take(self, pieces)
+        take(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Loop, "_take", signalled)
+        patch.setattr(Trainer, "train_step", signalled)
         with pytest.raises(Interrupted, match=f"stopped by {number.name} after step 5"):
             run("phase1", phase1=9)
         assert signal.getsignal(number) not in (None, signalled)
@@ -142,8 +144,8 @@ def test_other_settings_of_the_machine_go_on_from_the_checkpoint(study, monkeypa
     """The advice for a full GPU costs no step: what fits the machine is no part of a training's identity."""
     folder = interrupted(5, monkeypatch)
     seen = []
-    take = loop.Loop._take
-    monkeypatch.setattr(loop.Loop, "_take", lambda self, pieces: (seen.append(self.step), take(self, pieces)))
+    take = Trainer.train_step
+    monkeypatch.setattr(Trainer, "train_step", lambda self, batch: (seen.append(self.state.step), take(self, batch)))
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9, microbatch_tokens=60, activation_checkpointing=True, threads=2)
     assert seen == [5, 6, 7, 8] and not folder.exists()
@@ -287,7 +289,7 @@ def test_minutes_between_checkpoints_are_checked(study, monkeypatch):
     for wrong in ("soon", "-1", "nan"):
         monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", wrong)
         with pytest.raises(PipelineError, match="not a number of minutes"):
-            Checkpoints("phase1", {}, {}, single_process())
+            Checkpointer("phase1", {}, {}, single_process(), StopRequest())
 
 
 @pytest.mark.parametrize(

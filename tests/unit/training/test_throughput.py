@@ -63,7 +63,7 @@ def counted(lengths: list[int], predictions: int) -> Workload:
 
 
 def test_attention_counts_squares():
-    compute = Compute().plus_step(counted([3, 128, 60_000], 5)).plus_step(counted([2], 1))
+    compute = Compute(2, counted([3, 128, 60_000], 5) + counted([2], 1))
     work = compute.work
     assert (compute.steps, work.sequences, work.tokens, work.predictions) == (2, 4, 60_133, 6)
     assert work.squares == 9 + 128**2 + 60_000**2 + 4
@@ -201,7 +201,10 @@ def clock() -> Clock:
 
 
 def make_tracker(earlier=None, device=CPU, **more):
-    return ComputeTracker(TINY, device, earlier, precision=torch.float32, parameters=1000, tokens_per_batch=64, **more)
+    tracker = ComputeTracker(TINY, device, precision=torch.float32, parameters=1000, tokens_per_batch=64, **more)
+    if earlier is not None:
+        tracker.load_state(earlier)
+    return tracker
 
 
 def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(clock):

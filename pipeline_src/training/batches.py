@@ -1,4 +1,4 @@
-"""Batches prepared by a thread and copied to the device while it computes."""
+"""Batches: split into microbatches, prepared by a thread, and copied to the device while it computes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,51 @@ from dataclasses import fields, replace
 from queue import Empty, Full, Queue
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+B = TypeVar("B")
 POLL = 0.1  # seconds between a waiting thread's checks that the other one still runs
+
+
+def split_greedy(lengths: np.ndarray, max_tokens: int) -> list[slice]:
+    """Split sequences in order into microbatches of at most ``max_tokens``; the last one takes the rest.
+
+    Args:
+        lengths: tokens of each sequence, int64 [sequences].
+        max_tokens: limit for a microbatch; a longer sequence is a microbatch by itself.
+    """
+    ends = np.cumsum(lengths)
+    splits: list[slice] = []
+    first = 0
+    while first < len(lengths):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + max_tokens, side="right")))
+        splits.append(slice(first, last))
+        first = last
+    return splits
+
+
+def split_balanced(lengths: np.ndarray, max_tokens: int | None) -> list[slice]:
+    """Split into as many microbatches as :func:`split_greedy`, the largest of them as small as possible.
+
+    A small microbatch costs a GPU nearly as much time as a full one. Nothing is split if ``max_tokens`` is None.
+    """
+    if max_tokens is None:
+        return [slice(0, len(lengths))]
+    splits = split_greedy(lengths, max_tokens)
+    if len(splits) == 1:
+        return splits
+    low, high = 1, max_tokens  # the smallest limit that needs no more splits is in between
+    while low < high:
+        middle = (low + high) // 2
+        if len(split_greedy(lengths, middle)) <= len(splits):
+            high = middle
+        else:
+            low = middle + 1
+    return split_greedy(lengths, low)
 
 
 def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
@@ -56,9 +96,6 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
     finally:
         done.set()
         thread.join()
-
-
-B = TypeVar("B")
 
 
 def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[Sequence[B]]:

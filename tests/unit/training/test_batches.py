@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -13,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline_src.training.prefetch import prefetch, to_device, transfer
+from pipeline_src.training.batches import prefetch, split_balanced, split_greedy, to_device, transfer
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "batches ahead"]
+    return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
 def test_items_come_in_order_and_the_thread_ends():
@@ -138,3 +139,35 @@ def test_what_lies_on_the_gpu_is_not_copied_again(monkeypatch):
 def test_on_a_cpu_batches_come_as_they_are():
     batches = [[part(1)], [part(2), part(3)]]
     assert all(one is two for one, two in zip(transfer(batches, CPU), batches, strict=True))
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 1000])
+@pytest.mark.parametrize("cut", [split_greedy, split_balanced])
+def test_pieces_keep_the_order_and_the_budget(cut, tokens):
+    lengths = np.asarray([5, 12, 1, 3, 8, 25])
+    pieces = cut(lengths, tokens)
+    assert np.concatenate([lengths[piece] for piece in pieces]).tolist() == lengths.tolist()
+    assert all(lengths[piece].sum() <= tokens or len(lengths[piece]) == 1 for piece in pieces)
+
+
+def test_what_is_left_over_is_shared_out():
+    """A batch of BERT-base on one GPU: 217 sequences of 128 tokens, of which 128 fit at once."""
+    sums = [[int(lengths[piece].sum()) for piece in cut(lengths, 16_384)] for cut in (split_greedy, split_balanced)
+            for lengths in [np.full(217, 128)]]  # fmt: skip
+    assert sums == [[16_384, 11_392], [13_952, 13_824]]
+
+
+def test_the_largest_of_even_pieces_is_as_small_as_can_be():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        lengths, tokens = rng.integers(1, 20, 9), int(rng.integers(20, 60))
+        pieces, fewest = split_balanced(lengths, tokens), len(split_greedy(lengths, tokens))
+        smallest = min(
+            max(part.sum() for part in np.split(lengths, edges))
+            for edges in itertools.combinations(range(1, len(lengths)), fewest - 1)
+        )
+        assert len(pieces) <= fewest and max(lengths[piece].sum() for piece in pieces) == smallest
+
+
+def test_what_fits_is_not_cut():
+    assert split_balanced(np.full(8, 16), 128) == split_balanced(np.full(8, 16), None) == [slice(0, 8)]

@@ -1,0 +1,123 @@
+"""The objective of a phase: its architecture, teacher and initial weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import START_MODEL, VOCABULARY
+from pipeline_src.common.progress import log
+from pipeline_src.common.registry import objective_spec
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.schema import Section
+from pipeline_src.models.attention import choose
+from pipeline_src.models.bert import BertConfig, load_architecture, uninitialised
+from pipeline_src.models.hub import check_fits, load_config, read_tensors
+from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.pretraining.phase import Phase
+from pipeline_src.tokenizer.extend import EXTENDED
+from pipeline_src.training.objective import PretrainingObjective, load_objective
+from pipeline_src.training.teacher import load_teacher
+
+VOCABULARY_ROWS = ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias")  # a row for each entry
+
+
+def build_objective(
+    phase: Phase, tokenizer: Tokenizer, pairs: str, device: torch.device
+) -> PretrainingObjective[TensorBatch]:
+    """Return the phase's objective on the CPU, with uninitialised weights, to be trained on ``device``.
+
+    Its teacher, if it has one, is on ``device``.
+
+    Raises:
+        PipelineError: this machine lacks the attention that is set, or the teacher does not fit.
+    """
+    params, machine = phase.pretrain, phase.machine
+    kind, spec = load_objective(params.objective), objective_spec(params.objective)
+    if phase.pretrain.goes_on:
+        config = start_config(phase.model, tokenizer.get_vocab_size())
+    else:
+        config = load_architecture(phase.model.architecture).config.from_params(
+            phase.model, tokenizer.get_vocab_size(), spec.causal
+        )
+    config = replace(
+        config,
+        attention=choose(machine.attention, device, config.head_size),
+        activation_checkpointing=machine.pretrain.activation_checkpointing,
+    )
+    teacher = None
+    if kind.build_teacher is not None:
+        teacher = load_teacher(Path(params.teacher), kind.build_teacher, config, tokenizer, device, "pretrain.teacher")
+    return empty_objective(kind, config, pairs, phase.objective_params, teacher)
+
+
+def empty_objective(
+    kind: type[PretrainingObjective[Any]],
+    config: BertConfig,
+    pairs: str,
+    objective_params: Section,
+    teacher: nn.Module | None = None,
+) -> PretrainingObjective[Any]:
+    """Return an objective on the CPU with uninitialised weights; initialising what is replaced would take seconds."""
+    with uninitialised():
+        objective = kind(config, pairs, objective_params)
+        if teacher is not None:
+            objective.set_teacher(teacher)
+    objective.to_empty(device="cpu")
+    objective.tie()
+    return objective
+
+
+def start_config(params: ModelParams, entries: int) -> BertConfig:
+    """Return the config of the model to go on from, with the study's dropout and room for added entries."""
+    config = load_config(START_MODEL)
+    return replace(
+        config,
+        vocab_size=max(config.vocab_size, entries),
+        hidden_dropout_prob=params.hidden_dropout_prob,
+        attention_probs_dropout_prob=params.attention_probs_dropout_prob,
+    )
+
+
+def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path | None) -> None:
+    """Initialise the weights, or read those of a saved model."""
+    if start is not None:
+        objective.load_models(start)
+        return
+    objective.init_weights(torch.Generator().manual_seed(derive_seed(phase.seed, "weights") >> 1))
+    if phase.pretrain.goes_on:
+        fill_from_start_model(objective.saved_models()[""].module)
+
+
+def fill_from_start_model(module: nn.Module) -> None:
+    """Copy the start model's weights; parts that it lacks keep their random weights.
+
+    An added entry of the vocabulary starts with the mean of the subwords that it replaces.
+
+    Raises:
+        PipelineError: a tensor has another shape than the parameter.
+    """
+    config = load_config(START_MODEL)
+    tensors, old = read_tensors(START_MODEL, config.names), config.vocab_size
+    extended = read_json(VOCABULARY / EXTENDED, dict) if (VOCABULARY / EXTENDED).exists() else {}
+    sampled = set()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            tensor = tensors.get(name)
+            if tensor is None:
+                sampled.add(name.rpartition(".")[0])
+            elif name in VOCABULARY_ROWS:
+                parameter[:old] = check_fits(name, tensor, torch.Size((old, *parameter.shape[1:])), START_MODEL)
+                for entry, subwords in extended.items():
+                    parameter[int(entry)] = tensor[subwords].mean(dim=0)
+            else:
+                parameter.copy_(check_fits(name, tensor, parameter.shape, START_MODEL))
+    if sampled:
+        log.info("random weights, since the start model has none: %s", ", ".join(sorted(sampled)))

@@ -1,0 +1,189 @@
+"""Outputs of a pretraining phase: model folders with their cards, the curve, and the results."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tokenizers import Tokenizer
+
+from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
+from pipeline_src.common.paths import EXAMPLES, PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
+from pipeline_src.models.hub import save_model
+from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources, write_card
+from pipeline_src.pretraining.data import PretrainingExamples, shown_examples
+from pipeline_src.pretraining.diagnosis import Diagnosis
+from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.validation import Validator
+from pipeline_src.training.checkpoint import KEPT, Checkpointer, gathered_weights, save_state, saved_files, tensors_of
+from pipeline_src.training.objective import PretrainingObjective
+from pipeline_src.training.optimizers import MOMENTS
+from pipeline_src.training.trainer import Component, Trainer
+
+TRAINING_STATE = "training_state"
+CARD_COSTS = ("steps", "sequences", "tokens", "flops")
+
+
+class KeptModels(Component):
+    """Saves the models of ``pretrain.keep_checkpoint_steps``, until the end of the phase.
+
+    Args:
+        phase: its parameters.
+        checkpointer: its folder keeps the models.
+    """
+
+    def __init__(self, phase: Phase, checkpointer: Checkpointer) -> None:
+        self.steps = [step for step in phase.pretrain.keep_checkpoint_steps if phase.first < step <= phase.last]
+        super().__init__(at=self.steps)
+        self.phase, self.checkpointer = phase, checkpointer
+
+    def after_step(self, trainer: Trainer[Any]) -> None:
+        save_models(self.checkpointer.kept_model(trainer.state.step), self.phase, trainer)
+        trainer.distributed.wait_for_all()
+
+    def copy_to(self, folder: Path) -> dict[int, Path]:
+        """Copy the models into a phase's folder; return their folders by step."""
+        kept = {step: self.checkpointer.kept_model(step) for step in self.steps}
+        return {step: Path(shutil.copytree(source, folder / KEPT / str(step))) for step, source in kept.items()}
+
+
+def save_models(
+    folder: Path, phase: Phase, trainer: Trainer[Any], kept: KeptModels | None = None
+) -> dict[str, dict[str, Any]]:
+    """Write the models that the objective saves, with tokenizer, card and training state. All processes must call this.
+
+    Args:
+        folder: gets its name when it is complete.
+        phase: its parameters.
+        trainer: at the step to be saved.
+        kept: models to copy into the folder.
+
+    Returns:
+        Bytes and sha256 of the saved files, by step and path; empty but on the main process.
+    """
+    objective, is_main, step = trainer.objective, trainer.distributed.is_main, trainer.state.step
+    models = objective.saved_models()
+    weights = {name: gathered_weights(saved.module, is_main) for name, saved in models.items()}
+    moments = tensors_of(objective.stored(), trainer.optimizer, MOMENTS, keep=is_main)
+    if not is_main:
+        return {}
+    with atomic_directory(folder) as unfinished:
+        for name, (module, config, huggingface_class) in models.items():
+            (unfinished / name).mkdir(exist_ok=True)
+            parameters = sum(parameter.numel() for parameter in module.parameters())
+            card = make_card(phase, trainer, config, parameters, huggingface_class)
+            save_model(unfinished / name, weights[name], config, huggingface_class, VOCABULARY, card)
+        save_state(unfinished / TRAINING_STATE, moments, step)
+        files = {str(step): saved_files(unfinished)}
+        for other, copy in (kept.copy_to(unfinished) if kept else {}).items():
+            files[str(other)] = saved_files(copy)
+    return files
+
+
+def make_card(phase: Phase, trainer: Trainer[Any], config: Any, parameters: int, huggingface_class: str) -> str:
+    """Return the model card of a model with so many ``parameters``; empty if the trainer counts no compute."""
+    if trainer.compute is None:
+        return ""
+    objective, costs = trainer.objective, trainer.compute.deterministic()
+    manifest = read_json(TOKENS / "manifest.json", dict)
+    shares = read_json(EXAMPLES / "manifest.json", dict).get(phase.name, {}).get("sources")
+    card = pretrained_card(
+        config,
+        parameters,
+        objective.learns,
+        huggingface_class,
+        read_sources(manifest),
+        {
+            **{"seed": phase.seed, "mask_prob": phase.mask_prob, "step": trainer.state.step},
+            **phase.pretrain.model_dump(exclude=None if phase.pretrain.goes_on else {"init_from"}),
+            **phase.objective_params.model_dump(),
+        },
+        {"training text": last_losses(trainer), "validation text": trainer.figures},
+        {name: costs[name] for name in CARD_COSTS},
+        read_mix(manifest, shares),
+        phase.pretrain.goes_on,
+    )
+    return write_card(card)
+
+
+def last_losses(trainer: Trainer[Any]) -> dict[str, float]:
+    """Return the losses and accuracies in the curve's last row; empty before its first."""
+    row = trainer.state.curve[-1] if trainer.state.curve else {}
+    return {name: row[name] for name in trainer.objective.columns() if name in row}
+
+
+def write_outputs(
+    phase: Phase,
+    trainer: Trainer[Any],
+    validator: Validator,
+    kept: KeptModels,
+    examples: PretrainingExamples,
+    tokenizer: Tokenizer,
+    diagnosis: Diagnosis | None,
+) -> None:
+    """Write models, curve, results and cost of a finished phase. All processes must call this.
+
+    ``trainer.figures`` are those of the final model.
+    """
+    assert trainer.compute is not None
+    files = save_models(PRETRAINED / phase.name, phase, trainer, kept)
+    if not trainer.distributed.is_main:
+        return
+    objective, state, checkpointer = trainer.objective, trainer.state, kept.checkpointer
+    by_source = validator.validation.by_source
+    write_curve(PRETRAIN_RESULTS / f"{phase.name}.tsv", state.curve, objective, by_source)
+    results: dict[str, Any] = {
+        "phase": phase.name,
+        "objective": phase.pretrain.objective,
+        "steps": phase.last - phase.first,
+        "steps_before": phase.first,
+        "batch": phase.pretrain.train_batch_size,
+        "mask_prob": phase.mask_prob,
+        "parameters": trainer.compute.parameters,
+        "config": objective.config.as_dict(),
+        "pairs": examples.pairs,
+        "cost": trainer.compute.deterministic(),
+        "train": last_losses(trainer),
+        "validation": trainer.figures,
+        "shown_examples": shown_examples(examples, tokenizer, phase.seed),
+        "ledger": {
+            "identity": checkpointer.identity,
+            "machine": {**checkpointer.machine, "mixed": checkpointer.mixed},
+            "files": files,
+        },
+    }
+    if diagnosis is not None:
+        results["diagnosis"] = diagnosis.as_dict()
+    if state.samples:
+        results["fill_mask"] = state.samples
+    if by_source:
+        final = [{"step": phase.last, **validator.row(trainer.figures)}] if phase.last > phase.first else []
+        losses = source_losses([*state.curve, *final], by_source)
+        results["going_on" if phase.pretrain.goes_on else "by_source"] = losses
+    write_json(PRETRAIN_RESULTS / f"{phase.name}.json", results)
+    settings = phase.machine.settings("pretrain")
+    write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", trainer.compute.measured() | {"machine": settings})
+
+
+def source_losses(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
+    """Return the validation loss of each source at each step at which it was measured."""
+    return {
+        name.removeprefix("mlm_loss_"): [
+            {"step": row["step"], "mlm_loss": row[column]} for row in rows if (column := f"validation_{name}") in row
+        ]
+        for name in names
+    }
+
+
+def write_curve(
+    path: Path, rows: Sequence[Mapping[str, float]], objective: PretrainingObjective[Any], by_source: Sequence[str]
+) -> None:
+    """Write the curve as a table. A column without values, such as that of a term with weight 0, stays empty."""
+    validation = [f"validation_{name}" for name in (*objective.spec.validation_columns, *by_source)]
+    columns = ["step", *objective.columns(), "grad_norm", "learning_rate", *validation]
+    with atomic_file(path) as file:
+        curve = pd.DataFrame(rows).reindex(columns=columns)
+        curve.to_csv(file, sep="\t", index=False, float_format="%.6g", lineterminator="\n")

@@ -1,0 +1,122 @@
+"""The parameters of one of the two phases of pretraining (paper, appendix A.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.paths import PRETRAINED
+from pipeline_src.config.machine import USUAL, Machine
+from pipeline_src.config.model import ModelParams
+from pipeline_src.config.pretrain import USUAL as USUAL_OBJECTIVES
+from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
+from pipeline_src.config.schema import Section
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.pretraining.diagnosis import RunSettings
+from pipeline_src.training.trainer import OptimizerConfig
+
+PHASES = ("phase1", "phase2")
+FIRST_PHASE = PRETRAINED / "phase1"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The parameters of one phase; steps are counted over both phases.
+
+    Attributes:
+        name: ``phase1`` or ``phase2``.
+        seed, mask_prob, model, pretrain: values and sections of params.yaml.
+        machine: settings that do not decide the result.
+        objectives: the section of params.yaml with the parameters of every objective.
+
+    Raises:
+        PipelineError: there is no phase of that name.
+    """
+
+    name: str
+    seed: int
+    mask_prob: float
+    model: ModelParams
+    pretrain: PretrainParams
+    machine: Machine = USUAL
+    objectives: ObjectivesParams = USUAL_OBJECTIVES
+
+    def __post_init__(self) -> None:
+        if self.name not in PHASES:
+            raise PipelineError("unknown phase", self.name, where="--phase", hint="give phase1 or phase2")
+
+    @property
+    def objective_params(self) -> Section:
+        """The parameters of the phase's objective."""
+        return self.objectives.of(self.pretrain.objective)
+
+    @property
+    def first(self) -> int:
+        """Steps taken before the phase."""
+        return self.pretrain.steps.phase1 if self.name == "phase2" else 0
+
+    @property
+    def last(self) -> int:
+        """Steps taken at the end of the phase."""
+        return self.total if self.name == "phase2" else self.pretrain.steps.phase1
+
+    @property
+    def total(self) -> int:
+        """Steps of both phases, the length of the learning rate schedule."""
+        return self.pretrain.steps.phase1 + self.pretrain.steps.phase2
+
+    @property
+    def start(self) -> Path | None:
+        """Folder of the model that the phase continues; None if it starts from initial weights."""
+        return FIRST_PHASE if self.name == "phase2" else None
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        """How the weights are updated."""
+        params = self.pretrain
+        return OptimizerConfig(
+            learning_rate=params.learning_rate,
+            total_steps=self.total,
+            warmup_steps=params.warmup_steps,
+            decay_steps=params.decay_steps,
+            weight_decay=params.weight_decay,
+            optimizer=params.optimizer,
+            betas=params.betas,
+            epsilon=params.adam_epsilon,
+            muon_learning_rate=params.muon_learning_rate,
+            max_grad_norm=params.max_grad_norm,
+        )
+
+    def key(self, purpose: str) -> int:
+        """Return the key of the random numbers for ``purpose`` in this phase."""
+        return derive_seed(self.seed, purpose, PHASE_KEYS[self.name])
+
+
+class Span(NamedTuple):
+    """A part of a phase: the steps from ``first`` to ``last``, counted over both phases.
+
+    Attributes:
+        start: folder of the model to start from, with its training state; None for initial weights.
+        first, last: steps taken before and after.
+    """
+
+    start: Path | None
+    first: int
+    last: int
+
+
+def settings_of(phase: Phase, config: BertConfig) -> RunSettings:
+    """Return the settings by which a training is compared with measured ones."""
+    return RunSettings(
+        architecture=phase.model.architecture,
+        objective=phase.pretrain.objective,
+        optimizer=phase.pretrain.optimizer,
+        position_init=phase.model.position_init,
+        num_hidden_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        mask_prob=phase.mask_prob,
+    )

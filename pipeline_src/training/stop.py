@@ -1,0 +1,67 @@
+"""Signals that ask a training to stop: it saves a checkpoint after the current step and ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from pipeline_src.common.errors import Interrupted
+
+# Slurm's warning before the time limit (`--signal=URG@120`: ignored by default, so wrappers survive it), `scancel` or
+# the end of a container, Ctrl-C, and a terminal that is closed.
+SIGNALS = (signal.SIGURG, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+REPEAT_SECONDS = 1.0  # another signal within this time counts as the same: torchrun forwards those that Slurm sends
+
+
+class StopRequest:
+    """A request to stop that a signal makes on one process, and that all processes act on after the same step.
+
+    Attributes:
+        signal: the signal that this process received, if any.
+        is_agreed: whether all processes stop after the current step; set by the trainer.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self.is_agreed = False
+        self._received_at = 0.0
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal; a second one, except SIGURG, ends the process as if it were not handled."""
+        if self.signal is None:
+            self._received_at = time.monotonic()
+        elif number != signal.SIGURG and time.monotonic() - self._received_at > REPEAT_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.signal = signal.Signals(number)
+
+    def interrupted(self, name: str, step: int) -> Interrupted:
+        """Return the exception to raise once the checkpoint of ``step`` is written."""
+        cause = self.signal.name if self.signal else "a signal to another process"
+        return Interrupted(f"{name} stopped by {cause} after step {step:,}; its checkpoint is saved")
+
+
+@contextmanager
+def catch_stop_requests() -> Iterator[StopRequest]:
+    """Context in which signals request a stop instead of ending the process. Does nothing outside the main thread.
+
+    A signal that is ignored stays ignored: `nohup` ignores SIGHUP, a shell SIGINT in what it starts in the background.
+    """
+    stop_request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop_request
+        return
+    handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, stop_request.receive) for number in handled}
+    try:
+        yield stop_request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,391 @@
+"""The trainer of pretraining and fine-tuning: steps of an objective, and components that act between steps."""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from pipeline_src.common.counter_rng import derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import Progress
+from pipeline_src.models.flops import Workload
+from pipeline_src.training.batches import transfer
+from pipeline_src.training.distributed import FULL_SHARD, Distributed, full_tensor, gradient_sync, sharding_of
+from pipeline_src.training.optimizers import BETAS, CLIP, EPSILON, linear_schedule, make_optimizer
+from pipeline_src.training.stop import StopRequest
+from pipeline_src.training.throughput import ComputeTracker
+
+NUM_NAMED = 20  # examples that an error names
+
+
+class LossTerm(NamedTuple):
+    """One term of the loss over a microbatch: the sum of its losses, and the number of correct predictions."""
+
+    loss: Tensor
+    correct: Tensor | None = None
+
+
+class MicroBatch(Protocol):
+    """Sequences that go through the model at once: a dataclass of tensors.
+
+    Attributes:
+        examples: numbers of the examples, to name them in errors, int64 [sequences].
+        workload: counts of its sequences, tokens and predictions.
+    """
+
+    @property
+    def examples(self) -> np.ndarray: ...  # noqa: D102
+
+    @property
+    def workload(self) -> Workload: ...  # noqa: D102
+
+
+B = TypeVar("B", bound=MicroBatch)
+
+
+class Objective(nn.Module, ABC, Generic[B]):
+    """Module that owns all trained parameters and returns the terms of the loss.
+
+    Attributes:
+        weights: weight of each term in the loss, by name. Rows of the curve have columns ``<term>_loss`` and, for
+            terms that count correct predictions, ``<term>_accuracy``.
+    """
+
+    weights: Mapping[str, float]
+
+    @abstractmethod
+    def forward(self, batch: B) -> dict[str, LossTerm]:
+        """Return the sum of each term in ``weights`` over a microbatch."""
+
+    @abstractmethod
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        """Return the number of losses that each term sums, by which the sum is divided."""
+
+    def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
+        """Return the groups of parameters whose gradients are clipped by the norm of the group."""
+        return [list(self.parameters())]
+
+    def stored(self) -> Mapping[str, nn.Parameter]:
+        """Return the parameters of checkpoints by name; those of ``model`` have no prefix."""
+        return {name.removeprefix("model."): parameter for name, parameter in self.named_parameters()}
+
+
+@dataclass
+class TrainState:
+    """State that, together with weights and moments, lets training continue as if it had never stopped.
+
+    Attributes:
+        step: steps taken.
+        curve: rows by ascending ``step``.
+        sums: sums of losses, accuracies and gradient norms since the last row of means.
+        summed_steps: steps since that row.
+        samples: samples of the model's output during training, JSON values.
+    """
+
+    step: int = 0
+    curve: list[dict[str, float]] = field(default_factory=list)
+    sums: dict[str, Any] = field(default_factory=dict)
+    summed_steps: int = 0
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+    def row(self) -> dict[str, float]:
+        """Return the curve's row of the current step, which is added if it does not exist."""
+        if not self.curve or self.curve[-1]["step"] != self.step:
+            self.curve.append({"step": self.step})
+        return self.curve[-1]
+
+
+class Request(Protocol):
+    """A request of one process that all processes act on after the same step.
+
+    ``bool(request)`` is whether this process makes it.
+
+    Attributes:
+        is_agreed: whether any process made it before the current step; on a single process, after it.
+    """
+
+    is_agreed: bool
+
+    def __bool__(self) -> bool: ...
+
+
+class Requests(NamedTuple):
+    """Requests to end training after the current step, and to save a checkpoint."""
+
+    stop: StopRequest
+    save: Request
+
+
+class Component(ABC):
+    """A part of training that acts after some steps, such as validation or saving.
+
+    It owns its cadence and its columns of the curve; what it needs after a restart it keeps in the trainer's state.
+
+    Args:
+        every: acts after each multiple of any of these numbers of steps; None is ignored.
+        at: acts after these steps too.
+        before: never acts after this step or a later one; None sets no limit.
+    """
+
+    def __init__(self, every: Sequence[int | None] = (), at: Container[int] = (), before: int | None = None) -> None:
+        self._every, self._at, self._before = [number for number in every if number], at, before
+
+    def due(self, step: int) -> bool:
+        """Return whether to act after ``step``; all processes must return the same."""
+        if self._before is not None and step >= self._before:
+            return False
+        for number in self._every:
+            if step % number == 0:
+                return True
+        return step in self._at
+
+    @abstractmethod
+    def after_step(self, trainer: Trainer[Any]) -> None:
+        """Act; all processes call this."""
+
+
+class Trainer(Generic[B]):
+    """Trains an objective step by step.
+
+    A step takes one batch in microbatches. Each term of the loss is divided by its count over the whole batch on all
+    processes, so that the number of microbatches and of processes changes only rounding.
+
+    Args:
+        objective: in its initial state; :meth:`load_state` continues from another.
+        optimizer: of the objective's parameters.
+        schedule: learning rate by step, from 0.
+        distributed: the processes that train.
+        name: shown on the progress bar and in errors.
+        first, last: steps taken before and after training.
+        seed: keys the dropout of every step and process.
+        max_grad_norm: gradients are clipped to this norm; None does not clip.
+        components: called after each step in this order, if due.
+        requests: to stop and to save; exchanged with the other processes in every step. After a step that agreed to
+            stop, training ends.
+        compute: counts the work of every step; components' time does not count as training.
+
+    Attributes:
+        state: see :class:`TrainState`.
+        figures: of the validation set, if a component measured it after this step; else empty.
+        progress: the progress bar, while training runs.
+    """
+
+    progress: Progress
+
+    def __init__(
+        self,
+        objective: Objective[B],
+        optimizer: Optimizer,
+        schedule: Callable[[int], float],
+        distributed: Distributed,
+        *,
+        name: str,
+        first: int = 0,
+        last: int,
+        seed: int,
+        max_grad_norm: float | None = CLIP,
+        components: Sequence[Component] = (),
+        requests: Requests | None = None,
+        compute: ComputeTracker | None = None,
+    ) -> None:
+        self.objective, self.optimizer, self.schedule, self.distributed = objective, optimizer, schedule, distributed
+        self.name, self.last, self.seed, self.max_grad_norm = name, last, seed, max_grad_norm
+        self.components, self.compute = list(components), compute
+        self.stop_request = requests.stop if requests else StopRequest()
+        self._requests: list[Request] = [*requests] if requests else []
+        self.state, self.figures = TrainState(first), dict[str, float]()
+        self._module = distributed.wrap(objective)
+        self._clip_groups = objective.gradient_clip_groups()
+        self._is_fully_sharded = sharding_of(objective) == FULL_SHARD
+        self._unchecked: list[tuple[int, Tensor, list[np.ndarray]]] = []
+
+    def load_state(self, state: TrainState) -> None:
+        """Continue from ``state``; weights and moments are loaded elsewhere."""
+        device = self.distributed.device
+        state.sums = {name: torch.tensor(total, device=device) for name, total in state.sums.items()}
+        self.state = state
+
+    def run(self, batches: Iterable[Sequence[B]]) -> None:
+        """Take a step with each batch and call the components that are due.
+
+        Args:
+            batches: of the steps from ``state.step`` to ``last``, as lists of microbatches on the host.
+
+        Raises:
+            PipelineError: a loss or gradient is NaN or infinite. Nothing is saved after such a step.
+            Interrupted: a stop was requested, and the components have acted.
+        """
+        aside = self.compute.aside if self.compute else nullcontext
+        self.objective.train()
+        if self.compute is not None:
+            self.compute.start()
+        with Progress(self.name, self.last, "step", initial=self.state.step) as self.progress:
+            for batch in transfer(batches, self.distributed.device):
+                self.train_step(batch)
+                self.progress.advance()
+                for component in self.components:
+                    if component.due(self.state.step):
+                        self.check_losses()
+                        with aside():
+                            component.after_step(self)
+                if self.stop_request.is_agreed and self.state.step < self.last:
+                    raise self.stop_request.interrupted(self.name, self.state.step)
+
+    def train_step(self, batch: Sequence[B]) -> None:
+        """Take one step with microbatches that are on the device: forward, backward, clip and update."""
+        step, several = self.state.step, self.distributed.world_size > 1
+        work = functools.reduce(Workload.__add__, (part.workload for part in batch))
+        if several:
+            work = self._all_reduce_workload(work)
+        counts = self.objective.loss_counts(work)
+        torch.manual_seed(derive_seed(self.seed, step, self.distributed.rank) >> 1)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule(step) * group.get("rate", 1.0)
+        self.optimizer.zero_grad()
+        sums: dict[str, Tensor] = {}
+        passes = len(batch)
+        if self._is_fully_sharded:  # all processes gather the weights of every pass
+            passes = self.distributed.all_reduce_max(passes)
+        for number in range(passes):
+            is_own = number < len(batch)
+            part = batch[number if is_own else -1]
+            values = self._backward(part, counts, is_last=number + 1 == passes, is_own=is_own)
+            for name, value in values.items() if is_own else ():
+                sums[name] = sums.get(name, 0.0) + value
+        limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
+        norms = [nn.utils.clip_grad_norm_(group, limit) for group in self._clip_groups]
+        sums["grad_norm"] = functools.reduce(torch.hypot, map(full_tensor, norms) if several else norms)
+        self.optimizer.step()
+        self._unchecked.append((step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
+        for name, value in sums.items():
+            self.state.sums[name] = self.state.sums.get(name, 0.0) + value
+        self.state.step, self.state.summed_steps, self.figures = step + 1, self.state.summed_steps + 1, {}
+        if self.distributed.device.type == "cpu":
+            self.check_losses()  # on a GPU it would wait for every step to finish
+        if self.compute is not None:
+            self.compute.add(work)
+        if not several:
+            for request in self._requests:
+                request.is_agreed = bool(request)
+
+    def _all_reduce_workload(self, work: Workload) -> Workload:
+        """Sum a batch's workload over all processes; requests are exchanged in the same message."""
+        numbers = self.distributed.all_reduce([*work, *(float(bool(request)) for request in self._requests)])
+        for request, total in zip(self._requests, numbers[len(work) :], strict=True):
+            request.is_agreed = total > 0
+        return Workload(*map(int, numbers[: len(work)]))
+
+    def _backward(self, part: B, counts: Mapping[str, int], is_last: bool, is_own: bool) -> dict[str, Tensor]:
+        """Add the gradients of a microbatch, zeros unless ``is_own``; return its share of the batch's means."""
+        several = self.distributed.world_size > 1
+        with gradient_sync(self._module, is_last) if several else nullcontext():
+            with self.distributed.autocast():
+                terms: dict[str, LossTerm] = self._module(part)
+            means = {name: term.loss / (counts[name] or 1.0) for name, term in terms.items()}
+            loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
+            # the processes' gradients are averaged
+            (loss * (self.distributed.world_size if is_own else 0)).backward()
+        values = {"loss": loss.detach()}
+        for name, term in terms.items():
+            values[f"{name}_loss"] = means[name].detach()
+            if term.correct is not None:
+                values[f"{name}_accuracy"] = term.correct / (counts[name] or 1.0)
+        return values
+
+    def check_losses(self) -> None:
+        """Check that all losses and gradients so far were finite.
+
+        Raises:
+            PipelineError: one was NaN or infinite; the step and its examples are named.
+        """
+        if self.distributed.device.type == "cuda":
+            self.distributed.all_reduce([0.0])  # times out if a process hangs; below, the GPU would wait for it
+        for step, value, examples in self._unchecked:
+            if not math.isfinite(float(value)):
+                numbers = np.concatenate(examples)
+                more = " ..." * (len(numbers) > NUM_NAMED)
+                raise PipelineError(
+                    "the loss or its gradient is NaN or infinite", f"step {step + 1}",
+                    where=f"{self.name}, examples {', '.join(map(str, numbers[:NUM_NAMED]))}{more}",
+                    hint="lower the learning rate or lengthen the warm-up; the last checkpoint is from before",
+                )  # fmt: skip
+        self._unchecked.clear()
+
+
+class RowWriter(Protocol):
+    """Records rows of the curve outside of this process's memory."""
+
+    def row(self, step: int, values: Mapping[str, float]) -> None: ...  # noqa: D102
+
+
+class CurveLogger(Component):
+    """Adds means over the steps since its last row to the curve, and shows the loss on the progress bar.
+
+    Args:
+        every: numbers of steps between rows; a row is added after each multiple of any of them, and at the end.
+        last: the last step.
+        writer: also given each row, with rates such as tokens per second.
+    """
+
+    def __init__(self, every: Sequence[int | None], last: int, writer: RowWriter | None = None) -> None:
+        super().__init__(every, at=(last,))
+        self.writer = writer
+
+    def after_step(self, trainer: Trainer[Any]) -> None:
+        state, distributed = trainer.state, trainer.distributed
+        means = torch.stack(list(state.sums.values())) / state.summed_steps
+        row = dict(zip(state.sums, distributed.all_reduce_tensor(means).tolist(), strict=True))
+        row["grad_norm"] /= distributed.world_size  # every process has the same
+        state.row().update(row | {"learning_rate": trainer.schedule(state.step - 1)})
+        state.sums, state.summed_steps = {}, 0
+        rates = trainer.compute.throughput() if trainer.compute else {}
+        trainer.progress.advance(0, loss=row["loss"], **rates)
+        if self.writer is not None:
+            self.writer.row(state.step, state.row() | rates)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How the weights are updated.
+
+    Attributes:
+        learning_rate: peak of the schedule.
+        total_steps: length of the schedule.
+        warmup_steps, decay_steps: see :func:`pipeline_src.training.optimizers.linear_schedule`.
+        weight_decay, optimizer, betas, epsilon, muon_learning_rate: see
+            :func:`pipeline_src.training.optimizers.make_optimizer`.
+        max_grad_norm: gradients are clipped to this norm; None does not clip.
+    """
+
+    learning_rate: float
+    total_steps: int
+    warmup_steps: int = 0
+    decay_steps: int | None = None
+    weight_decay: float = 0.01
+    optimizer: str = "adamw"
+    betas: tuple[float, float] = BETAS
+    epsilon: float = EPSILON
+    muon_learning_rate: float | None = None
+    max_grad_norm: float | None = CLIP
+
+
+def make_trainer(
+    objective: Objective[B], config: OptimizerConfig, distributed: Distributed, **options: Any
+) -> Trainer[B]:
+    """Return a trainer of ``objective`` by ``config``; ``options`` are the other arguments of :class:`Trainer`."""
+    optimizer = make_optimizer(
+        objective, config.learning_rate, config.weight_decay, config.optimizer, config.betas, config.epsilon,
+        config.muon_learning_rate,
+    )  # fmt: skip
+    schedule = linear_schedule(config.learning_rate, config.warmup_steps, config.total_steps, config.decay_steps)
+    return Trainer(objective, optimizer, schedule, distributed, max_grad_norm=config.max_grad_norm, **options)

@@ -1,0 +1,78 @@
+"""Requests to stop that signals make."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.__main__ import main
+from pipeline_src.common.errors import Interrupted
+from pipeline_src.training import stop
+from pipeline_src.training.stop import SIGNALS, catch_stop_requests
+from tests.handlers import kept_handlers
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_asks(number):
+    before = signal.default_int_handler  # whatever a shell in the background has made of it
+    kept = signal.signal(number, before)
+    with catch_stop_requests() as stop_request:
+        assert not stop_request
+        os.kill(os.getpid(), number)
+        assert stop_request
+        message = str(stop_request.interrupted("training", 1200))
+        assert number.name in message and "1,200" in message
+    assert signal.signal(number, kept) is before
+
+
+def test_a_signal_that_was_ignored_stays_so():
+    """As SIGHUP under nohup."""
+    with kept_handlers():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with catch_stop_requests() as stop_request:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop_request
+
+
+def test_a_second_sigterm_ends_the_process_and_a_second_sigurg_or_the_same_handed_on_does_not():
+    script = """
+import os, signal, time
+from pipeline_src.training import stop
+with stop.catch_stop_requests():
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    stop.REPEAT_SECONDS = 0
+    os.kill(os.getpid(), signal.SIGURG)
+    print("alive", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("not reached", flush=True)
+"""
+    root = Path(stop.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGTERM and done.stdout == "alive\n"
+
+
+def test_outside_the_main_thread_nothing_is_caught():
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def work() -> None:
+        with catch_stop_requests() as stop_request:
+            seen.append(bool(stop_request))
+
+    thread = threading.Thread(target=work)
+    thread.start(), thread.join()
+    assert seen == [False] and signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_status_of_a_stage_that_was_stopped(monkeypatch, capsys):
+    def stopped(*_: object) -> None:
+        raise Interrupted("pretraining, short stopped by SIGTERM after step 5; its checkpoint is saved")
+
+    monkeypatch.setattr("pipeline_src.__main__.run_stage", stopped)
+    with kept_handlers():
+        assert main(["pretrain", "--phase", "phase1"]) == Interrupted.STATUS == 75
+    assert "run the same command again to continue" in capsys.readouterr().err

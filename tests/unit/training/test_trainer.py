@@ -1,0 +1,180 @@
+"""The trainer: its steps, its guards, the rows of its curve, and its components."""
+
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.models.flops import Workload
+from pipeline_src.training.distributed import single_process
+from pipeline_src.training.throughput import ComputeTracker, Peak
+from pipeline_src.training.trainer import (
+    Component,
+    CurveLogger,
+    LossTerm,
+    Objective,
+    OptimizerConfig,
+    Trainer,
+    TrainState,
+    make_trainer,
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A batch that is one number."""
+
+    value: float
+    examples: np.ndarray = field(default_factory=lambda: np.array([7, 11]))
+    workload: Workload = Workload(sequences=2, tokens=4)
+
+
+class Product(Objective[Number]):
+    """Two terms: what a small network makes of ones times the number, and its square, which has no right guess."""
+
+    def __init__(self, weights) -> None:
+        super().__init__()
+        self.model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5), torch.nn.Linear(2, 1))
+        self.weights = weights
+
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        return {"task": work.sequences, "size": work.tokens}
+
+    def forward(self, batch: Number) -> dict[str, LossTerm]:
+        output = self.model(torch.ones(1, 2)).sum()
+        return {"task": LossTerm(output * batch.value, torch.tensor(1)), "size": LossTerm(output**2)}
+
+
+def trainer_of(model: Product, last: int, every: int = 2, **options) -> Trainer[Number]:
+    recipe = OptimizerConfig(0.1, last, decay_steps=0, weight_decay=0.0)
+    options = {"name": "trying", "seed": 5, "components": [CurveLogger([every], last)]} | options
+    return make_trainer(model, recipe, single_process(), last=last, **options)
+
+
+def train(values, last=None, size_weight=0.0, **options) -> Trainer[Number]:
+    torch.manual_seed(0)
+    trainer = trainer_of(Product({"task": 1.0, "size": size_weight}), last or len(values), **options)
+    trainer.run([Number(value)] for value in values)
+    return trainer
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_nan_or_infinite_stops_with_step_and_examples(bad):
+    torch.manual_seed(0)
+    trainer = trainer_of(Product({"task": 1.0, "size": 0.0}), 4)
+    with pytest.raises(PipelineError, match="(?s)step 3.*examples 7, 11"):
+        trainer.run([Number(value)] for value in (1.0, 1.0, bad, 1.0))
+    assert [row["step"] for row in trainer.state.curve] == [2]
+
+
+def test_rows_are_means_of_the_steps_since_the_last_one():
+    curve = train([1.0, 2.0, 3.0]).state.curve
+    assert [row["step"] for row in curve] == [2, 3]
+    assert all(row["task_accuracy"] == 0.5 and row["learning_rate"] == 0.1 for row in curve)
+    assert set(curve[0]) == {"step", "loss", "task_loss", "task_accuracy", "size_loss", "grad_norm", "learning_rate"}
+    single = train([1.0, 2.0, 3.0], every=1).state.curve
+    assert curve[0]["loss"] == pytest.approx((single[0]["loss"] + single[1]["loss"]) / 2)
+
+
+def test_each_term_is_weighted_in_the_loss_and_stands_in_the_curve_as_it_is():
+    (before,), (after,) = train([1.0]).state.curve, train([1.0], size_weight=3.0).state.curve
+    assert before["loss"] == before["task_loss"] and before["size_loss"] == after["size_loss"] > 0
+    assert after["loss"] == pytest.approx(after["task_loss"] + 3 * after["size_loss"])
+    assert after["grad_norm"] != before["grad_norm"]
+
+
+def test_a_trainer_without_steps_changes_nothing():
+    model = Product({"task": 1.0, "size": 0.0})
+    trainer, before = trainer_of(model, 0), [parameter.clone() for parameter in model.parameters()]
+    trainer.run([])
+    assert trainer.state == TrainState() and all(map(torch.equal, before, model.parameters()))
+
+
+def test_microbatches_sum_to_the_means_of_the_whole_batch():
+    torch.manual_seed(0)
+    trainer = trainer_of(Product({"task": 1.0, "size": 0.0}), 1)
+    trainer.run([[Number(1.0), Number(3.0)]])
+    torch.manual_seed(0)
+    single = trainer_of(Product({"task": 1.0, "size": 0.0}), 1)
+    single.run([[Number(1.0)]])
+    assert trainer.state.curve[0]["task_accuracy"] == single.state.curve[0]["task_accuracy"] == 0.5
+
+
+def test_training_resumed_between_rows_ends_with_the_same_curve_and_weights():
+    values = [1.0, -1.0, 2.0, 0.5, 1.5]
+    whole = train(values)
+    first = train(values[:3], last=5)
+    state = asdict(first.state) | {"sums": {name: float(value) for name, value in first.state.sums.items()}}
+    assert state["summed_steps"] == 1 and state["sums"]
+    second = trainer_of(Product({"task": 1.0, "size": 0.0}), 5)
+    second.objective.load_state_dict(first.objective.state_dict())
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    second.load_state(TrainState(**state))
+    second.run([Number(value)] for value in values[3:])
+    assert second.state.curve == whole.state.curve
+    for one, two in zip(whole.objective.parameters(), second.objective.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_errors_of_the_data_are_raised():
+    def broken():
+        yield [Number(1.0)]
+        raise PipelineError("token shard is damaged", hint="run it again")
+
+    with pytest.raises(PipelineError, match="damaged"):
+        trainer_of(Product({"task": 1.0, "size": 0.0}), 5).run(broken())
+
+
+def test_compute_is_counted_before_components_act():
+    class Watcher(Component):
+        def after_step(self, trainer):
+            seen.append(trainer.compute.deterministic()["tokens"])
+
+    seen: list[int] = []
+    sizes = type("Sizes", (), {"training_flops": lambda self, work: work.tokens})()
+    compute = ComputeTracker(
+        sizes, torch.device("cpu"), precision=torch.float32, parameters=1, tokens_per_batch=4, peak=Peak(1.0, "a test")
+    )
+    train([1.0] * 4, compute=compute, components=[Watcher([2])])
+    assert seen == [8, 16]
+
+
+@pytest.mark.parametrize(
+    ("every", "at", "before", "steps"),
+    [([3, None], (), None, [3, 6]), ([3], (4,), None, [3, 4, 6]), ([2], (), 6, [2, 4]), ([], (), None, [])],
+)
+def test_a_component_is_due_at_its_steps(every, at, before, steps):
+    class Idle(Component):
+        def after_step(self, trainer): ...
+
+    assert [step for step in range(1, 8) if Idle(every, at, before).due(step)] == steps
+
+
+def test_components_see_a_step_only_once_its_losses_are_known_to_be_finite():
+    class Saver(Component):
+        def after_step(self, trainer):
+            saved.append(trainer.state.step)
+
+    saved: list[int] = []
+    with pytest.raises(PipelineError, match="NaN"):
+        train([1.0, float("nan")], components=[Saver([1])])
+    assert saved == [1]
+
+
+class Nothing(Product):
+    """An objective without a loss in any batch."""
+
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        return {"task": 0, "size": 0}
+
+    def forward(self, batch: Number) -> dict[str, LossTerm]:
+        nothing = 0.0 * self.model(torch.ones(1, 2)).sum()
+        return {"task": LossTerm(nothing, torch.tensor(0)), "size": LossTerm(nothing)}
+
+
+def test_a_batch_without_losses_has_a_loss_of_zero():
+    trainer = trainer_of(Nothing({"task": 1.0, "size": 1.0}), 1)
+    trainer.run([[Number(1.0)]])
+    assert trainer.state.curve[0]["loss"] == 0 and trainer.state.curve[0]["task_accuracy"] == 0
