@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -49,9 +50,10 @@ class Muon(Optimizer):
     param_groups: list[dict[str, Any]]
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
+        capturable = _may_capture(groups)
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True, "capturable": capturable})
         others = [group for group in self.param_groups if not group.get(MATRICES)]
-        self._adamw = torch.optim.AdamW(others, lr=lr, betas=betas, eps=eps, fused=True) if others else None
+        self._adamw = _adamw(others, lr=lr, betas=betas, eps=eps) if others else None
         if self._adamw is not None:  # both optimizers share one state and one list of groups
             self._adamw.state = self.state
             matrices = [group for group in self.param_groups if group.get(MATRICES)]
@@ -78,13 +80,21 @@ class Muon(Optimizer):
             for matrix in matrices:
                 momentum = self.state[matrix][MOMENTUM].lerp_(matrix.grad, 1 - MUON_BETA)
                 updates.append(full_tensor(matrix.grad.lerp(momentum, MUON_BETA)))  # Nesterov's
-            length = group["lr"] * RMS * math.sqrt(max(matrices[0].shape))
             stacked = torch.stack(updates)
             if stacked.is_cuda:  # most CPUs multiply bfloat16 20 to 40 times slower than float32
                 stacked = stacked.bfloat16()
             for matrix, update in zip(matrices, orthogonal(stacked), strict=True):
-                matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                matrix.add_(distribute_like(update.to(matrix.dtype), matrix), alpha=-length)
+                update = distribute_like(update.to(matrix.dtype), matrix)
+                _decay_and_add(matrix, update, group["lr"], group["weight_decay"])
+
+
+def _decay_and_add(parameters: Tensor, update: Tensor, rate: float | Tensor, weight_decay: float) -> None:
+    length = rate * RMS * math.sqrt(max(parameters.shape[-2:]))
+    parameters.mul_(1 - rate * weight_decay)
+    if isinstance(length, Tensor):  # alpha is a number, for which the host would wait
+        parameters.addcmul_(update, -length)
+    else:
+        parameters.add_(update, alpha=-length)
 
 
 def alike(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
@@ -147,7 +157,7 @@ class _Moments(Optimizer):
     """
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "capturable": _may_capture(groups)})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -159,9 +169,9 @@ class _Moments(Optimizer):
             for parameter in parameters:
                 state = self.state[parameter]
                 if not state:
-                    state["step"] = torch.tensor(0.0)
+                    state["step"] = step_count(self, parameter, 0)
                     state.update({name: torch.zeros_like(parameter) for name in MOMENTS})
-                state["step"] += 1
+            torch._foreach_add_([self.state[parameter]["step"] for parameter in parameters], 1)
             first, second = ([_local(self.state[parameter][name]) for parameter in parameters] for name in MOMENTS)
             gradients = [_local(parameter.grad) for parameter in parameters]
             torch._foreach_lerp_(first, gradients, 1 - group["betas"][0])
@@ -196,6 +206,15 @@ def _adam_update(first: list[Tensor], second: list[Tensor], epsilon: float) -> l
     return list(torch._foreach_div(first, roots))
 
 
+def _subtract(parts: list[Tensor], updates: list[Tensor], rate: float | Tensor) -> None:
+    """Move parameters by ``updates``, which may be changed, times the learning rate."""
+    if isinstance(rate, Tensor):
+        torch._foreach_mul_(updates, rate)
+        torch._foreach_sub_(parts, updates)
+    else:
+        torch._foreach_add_(parts, updates, alpha=-rate)
+
+
 class BertAdam(_Moments):
     """Adam with decoupled decay and without bias correction (google-research/bert, optimization.py).
 
@@ -206,7 +225,7 @@ class BertAdam(_Moments):
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
         parts, updates = list(map(_local, parameters)), _adam_update(first, second, group["eps"])
         torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
-        torch._foreach_add_(parts, updates, alpha=-group["lr"])
+        _subtract(parts, updates, group["lr"])
 
 
 class Lamb(_Moments):
@@ -217,8 +236,11 @@ class Lamb(_Moments):
     """
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
-        step = int(self.state[parameters[0]]["step"])
-        first_bias, second_bias = (1 - beta**step for beta in group["betas"])
+        count = self.state[parameters[0]]["step"]
+        if group["capturable"]:  # in double precision, as on the host: in float32 1 - 0.999 has four digits
+            first_bias, second_bias = ((1 - beta ** count.double()).float() for beta in group["betas"])
+        else:
+            first_bias, second_bias = (1 - beta ** int(count) for beta in group["betas"])
         parts = list(map(_local, parameters))
         updates = _adam_update(
             torch._foreach_div(first, first_bias), torch._foreach_div(second, second_bias), group["eps"]
@@ -229,11 +251,17 @@ class Lamb(_Moments):
             lengths, moved = _norms(parameters[0], parts, updates)
             trust = torch.where((lengths > 0) & (moved > 0), lengths / moved, 1.0)
             torch._foreach_mul_(updates, list(trust.unbind()))
-        torch._foreach_add_(parts, updates, alpha=-group["lr"])
+        _subtract(parts, updates, group["lr"])
+
+
+def _adamw(groups: list[dict[str, Any]], **options: Any) -> torch.optim.AdamW:
+    if capturable := _may_capture(groups):  # a fused step is none the slower for it
+        warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
+    return torch.optim.AdamW(groups, fused=True, capturable=capturable, **options)
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "adamw": lambda groups, **options: torch.optim.AdamW(groups, fused=True, **options),
+    "adamw": _adamw,
     "bert_adam": BertAdam,
     "lamb": Lamb,
     "muon": Muon,
@@ -243,9 +271,39 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
     """Return a parameter's number of steps as the optimizer stores it, a float32 scalar.
 
-    Fused kernels read it on the parameter's device; the others read it on the host, which would wait for a GPU.
+    Fused kernels and captured steps read it on the parameter's device; the others read it on the host, which would
+    wait for a GPU.
     """
-    return torch.tensor(float(steps), device=parameter.device if optimizer.defaults.get("fused") else "cpu")
+    on_device = optimizer.defaults.get("fused") or is_capturable(optimizer)
+    return torch.full((), float(steps), device=parameter.device if on_device else "cpu")
+
+
+def _may_capture(groups: list[dict[str, Any]]) -> bool:
+    """Whether all parameters are on CUDA, none of them sharded: collectives are not captured."""
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    return bool(parameters) and all(each.is_cuda and not is_dtensor(each) for each in parameters)
+
+
+def is_capturable(optimizer: Optimizer) -> bool:
+    """Whether a step can be captured in a CUDA graph, once one was taken without: it makes the state that is missing.
+
+    That is so of every optimizer here whose parameters are on CUDA and not sharded. A loop that captures also keeps
+    gradients in their memory by ``zero_grad(set_to_none=False)``.
+    """
+    return bool(optimizer.defaults.get("capturable"))
+
+
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """Set the learning rate of each group to ``rate`` times the group's own; on a GPU without waiting for it.
+
+    A rate that is a tensor is filled in place, so captured and compiled steps read it.
+    """
+    for group in optimizer.param_groups:
+        value = rate * group.get("rate", 1.0)
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(value)
+        else:
+            group["lr"] = value
 
 
 def make_optimizer(
@@ -261,6 +319,9 @@ def make_optimizer(
 
     As in google-research/bert, biases and LayerNorm have no weight decay. A group's ``rate`` scales the schedule's
     learning rate: with ``muon`` the blocks' matrices may have another one.
+
+    The module must lie where it is trained. On CUDA, learning rates are tensors [] there (float32), for
+    :func:`set_learning_rate`.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
@@ -278,7 +339,11 @@ def make_optimizer(
     if matrices:
         rate = (muon_learning_rate or learning_rate) / learning_rate
         groups.append({"params": matrices, "weight_decay": weight_decay, MATRICES: True, "rate": rate})
-    return OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon)
+    optimizer = OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon)
+    if is_capturable(optimizer):
+        for group in optimizer.param_groups:  # each its own, as they may have a rate of their own
+            group["lr"] = torch.full((), learning_rate, device=next(module.parameters()).device)
+    return optimizer
 
 
 def linear_schedule(peak: float, warmup: int, total: int, decay: int | None = None) -> Callable[[int], float]:

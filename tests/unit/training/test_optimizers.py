@@ -12,9 +12,11 @@ from pipeline_src.training.optimizers import (
     MATRICES,
     MOMENTS,
     OPTIMIZERS,
+    is_capturable,
     linear_schedule,
     make_optimizer,
     orthogonal,
+    set_learning_rate,
     step_count,
 )
 
@@ -243,3 +245,50 @@ def test_a_step_of_a_matrix_is_as_long_as_adamws_whatever_its_gradients_length()
         optimizer.step()
         lengths.append(float((weight.detach() - before).square().mean().sqrt()) / RATE)
     assert lengths == pytest.approx([lengths[0]] * 3, rel=0.02) and 0.1 < lengths[0] < 0.3  # 0.2 in Liu et al.
+
+
+# ---------------------------------------------------------------- steps that can be captured
+
+
+def take_steps(module, optimizer, first: int, last: int) -> None:
+    """Steps of two micro-batches each, at another rate each, whose gradients are random."""
+    for step in range(first, last):
+        generator = torch.Generator().manual_seed(step)
+        set_learning_rate(optimizer, RATE / (1 + step))
+        optimizer.zero_grad()
+        for _ in range(2):
+            sum((each * torch.randn(each.shape, generator=generator)).sum() for each in module.parameters()).backward()
+        optimizer.step()
+
+
+def rates_as_tensors(optimizer) -> torch.optim.Optimizer:
+    """As on a GPU."""
+    for group in optimizer.param_groups:
+        group["lr"] = torch.tensor(group["lr"])
+    return optimizer
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_learning_rate_is_set_as_a_number_or_in_its_tensor(name):
+    optimizer = make_optimizer(model(), RATE, DECAY, name, muon_learning_rate=MUON_RATE)
+    set_learning_rate(optimizer, 0.5)
+    assert not is_capturable(optimizer)
+    rates = {"muon": [2.0, 0.5, 0.5]}.get(name, [0.5, 0.5])
+    assert [group["lr"] for group in optimizer.param_groups] == rates
+
+    tensors = [group["lr"] for group in rates_as_tensors(optimizer).param_groups]
+    set_learning_rate(optimizer, 1.0)
+    assert [float(tensor) for tensor in tensors] == [2 * rate for rate in rates]
+    assert all(group["lr"] is tensor for group, tensor in zip(optimizer.param_groups, tensors, strict=True))
+
+
+@pytest.mark.parametrize("name", ["bert_adam", "lamb"])
+def test_steps_on_device_scalars_equal_those_on_numbers(name):
+    numbers, scalars = model(), model()
+    take_steps(numbers, make_optimizer(numbers, RATE, DECAY, name), 0, 4)
+    optimizer = rates_as_tensors(make_optimizer(scalars, RATE, DECAY, name))
+    for group in optimizer.param_groups:
+        group["capturable"] = True
+    take_steps(scalars, optimizer, 0, 4)
+    for one, other in zip(numbers.parameters(), scalars.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
