@@ -1,6 +1,10 @@
 """Schedule, groups, and each optimizer against its formula written out."""
 
+import json
 import math
+import os
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -19,6 +23,9 @@ from pipeline_src.training.optimizers import (
     set_learning_rate,
     step_count,
 )
+from tests.children import Child
+from tests.unit.training.pretended_gpu import GPU, Watch, lend_cuda, pretended
+from tests.unit.training.rehearsal import on_gpu
 
 EVERYWHERE = [name for name in OPTIMIZERS if name != "muon"]  # which moves the blocks' matrices: test_muon.py
 
@@ -247,7 +254,11 @@ def test_a_step_of_a_matrix_is_as_long_as_adamws_whatever_its_gradients_length()
     assert lengths == pytest.approx([lengths[0]] * 3, rel=0.02) and 0.1 < lengths[0] < 0.3  # 0.2 in Liu et al.
 
 
-# ---------------------------------------------------------------- steps that can be captured
+# ---------------------------------------------------------------- stacked matrices, steps that can be captured
+
+
+def muon(module: torch.nn.Module, **options) -> torch.optim.Optimizer:
+    return make_optimizer(module, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE, **options)
 
 
 def take_steps(module, optimizer, first: int, last: int) -> None:
@@ -261,11 +272,131 @@ def take_steps(module, optimizer, first: int, last: int) -> None:
         optimizer.step()
 
 
+def matrices_of(optimizer) -> Iterator[torch.nn.Parameter]:
+    return (matrix for group in optimizer.param_groups if group.get(MATRICES) for matrix in group["params"])
+
+
+def memories(tensors) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}
+
+
+def assert_stacked(optimizer) -> None:
+    """Parameters, gradients and momentum of the model's three shapes of matrices lie in three tensors each."""
+    matrices = list(matrices_of(optimizer))
+    momenta = [optimizer.state[matrix]["exp_avg"] for matrix in matrices]
+    for tensors in (matrices, [matrix.grad for matrix in matrices], momenta):
+        assert len(memories(tensors)) == 3 and len({tensor.data_ptr() for tensor in tensors}) == 12
+
+
+def assert_equal(first: torch.nn.Module, second: torch.nn.Module) -> None:
+    for (name, one), other in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other), name
+
+
+def test_stacked_matrices_step_as_single_ones_to_the_bit_also_when_resumed(tmp_path):
+    single, stacked, resumed = model(), model(), model()
+    optimizers = [muon(single), muon(stacked, stacked=True), muon(resumed, stacked=True)]
+    assert_equal(single, stacked)
+    for made, optimizer in zip((single, stacked), optimizers, strict=False):
+        take_steps(made, optimizer, 0, 4)
+    assert_equal(single, stacked)
+    assert_stacked(optimizers[1])
+
+    kinds = (WEIGHT, *MOMENTS)
+    save_file(tensors_of(dict(stacked.named_parameters()), optimizers[1], kinds), tmp_path / "kept")
+    for _ in range(2):  # from nothing, and over steps that were taken
+        restore_tensors(tmp_path / "kept", dict(resumed.named_parameters()), optimizers[2], kinds, 4, "")
+        assert_stacked(optimizers[2])
+        assert_equal(stacked, resumed)
+        take_steps(resumed, optimizers[2], 4, 6)
+    take_steps(single, optimizers[0], 4, 6)
+    assert_equal(single, resumed)
+    for one, other in zip(matrices_of(optimizers[0]), matrices_of(optimizers[2]), strict=True):
+        assert torch.equal(optimizers[0].state[one]["exp_avg"], optimizers[2].state[other]["exp_avg"])
+        assert "exp_avg_sq" not in optimizers[2].state[other]  # zeros, which take memory
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (7, 5), (33, 33), (1, 9)], ids=str)
+def test_stacks_of_odd_shapes_step_as_single_matrices(shape):
+    """Elements that fill no vector register are computed as the others are."""
+    single, stacked = (torch.nn.ParameterList(torch.ones(shape) for _ in range(3)) for _ in range(2))
+    for made, is_stacked in ((single, False), (stacked, True)):
+        groups = [{"params": list(made), "weight_decay": 0.1, MATRICES: True}]
+        optimizer = OPTIMIZERS["muon"](groups, lr=0.1, betas=BETAS, eps=1e-6, stacked=is_stacked)
+        take_steps(made, optimizer, 0, 3)
+    assert_equal(single, stacked)
+
+
+def test_gradients_of_other_memory_are_taken_into_the_stack():
+    """As DistributedDataParallel's, which lie in its buckets."""
+    single, stacked = model(), model()
+    for made, optimizer in ((single, muon(single)), (stacked, muon(stacked, stacked=True))):
+        for step in range(3):
+            give_gradients(made.parameters(), step)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert_equal(single, stacked)
+    assert all(not parameter.grad.any() for parameter in stacked.parameters())
+
+
+def test_stacked_matrices_without_a_gradient_stay_as_they_are():
+    single, stacked = model(), model()
+    for made, optimizer in ((single, muon(single)), (stacked, muon(stacked, stacked=True))):
+        take_steps(made, optimizer, 0, 2)
+        give_gradients(made.parameters(), 2)
+        left = made.bert.encoder.layer[1].intermediate["dense"].weight
+        left.grad, before = None, left.detach().clone()
+        optimizer.step()
+        assert torch.equal(left, before)
+    assert_equal(single, stacked)
+
+
+@pytest.mark.parametrize("moved", ["parameter", "momentum"])
+def test_what_was_moved_after_stacking_is_refused(moved):
+    """Else the step would change memory that nobody reads."""
+    made = model()
+    optimizer = muon(made, stacked=True)
+    take_steps(made, optimizer, 0, 1)
+    if moved == "parameter":
+        made.double()
+    else:
+        state = optimizer.state[next(matrices_of(optimizer))]
+        state["exp_avg"] = state["exp_avg"].clone()
+    with pytest.raises(RuntimeError, match="moved"):
+        optimizer.step()
+
+
+def test_weights_that_lie_together_for_cudnn_are_not_moved():
+    whole = torch.randn(2, 6, 4)
+    matrices = [torch.nn.Parameter(part) for part in whole]
+    groups = [{"params": matrices, "weight_decay": 0.0, MATRICES: True}]
+    OPTIMIZERS["muon"](groups, lr=0.1, betas=BETAS, eps=1e-6, stacked=True)
+    assert memories(matrices) == memories([whole])
+
+
 def rates_as_tensors(optimizer) -> torch.optim.Optimizer:
     """As on a GPU."""
     for group in optimizer.param_groups:
         group["lr"] = torch.tensor(group["lr"])
     return optimizer
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_compiled_step_is_one_graph_a_shape_and_equals_the_other(backend):
+    from torch._dynamo.testing import CompileCounterWithBackend  # takes a second to import
+
+    counter = CompileCounterWithBackend(backend)
+    numbers, tensors, compiled, single = model(), model(), model(), model()
+    take_steps(numbers, muon(numbers, stacked=True), 0, 3)
+    take_steps(tensors, rates_as_tensors(muon(tensors, stacked=True)), 0, 3)
+    compiler = partial(torch.compile, fullgraph=True, dynamic=False, backend=counter)
+    take_steps(compiled, rates_as_tensors(muon(compiled, stacked=True, compiler=compiler)), 0, 3)
+    assert counter.frame_count == 3  # of as many shapes, at three rates
+    assert_equal(tensors, compiled)
+    take_steps(single, rates_as_tensors(muon(single)), 0, 3)
+    assert_equal(tensors, single)
+    for one, other in zip(numbers.parameters(), tensors.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -292,3 +423,53 @@ def test_steps_on_device_scalars_equal_those_on_numbers(name):
     take_steps(scalars, optimizer, 0, 4)
     for one, other in zip(numbers.parameters(), scalars.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+
+
+def rehearse_steps() -> None:
+    """A program: three steps of each optimizer on a pretended GPU; print what was seen of each.
+
+    The last is Muon as it moves matrices that are not stacked.
+    """
+    lend_cuda()
+    # of the kernel that takes the learning rate as a tensor, this torch does not know that it returns nothing
+    torch.library.impl("aten::_fused_adamw_.tensor_lr", "Meta")(lambda *_, **__: None)
+    for name, options in [*((name, {}) for name in OPTIMIZERS), ("muon", {"stacked": False})]:
+        with pretended(), Watch() as watch:
+            made = on_gpu(lambda: BertForPretraining(BertConfig(50, 64, 2, 1, 128)))
+            optimizer = make_optimizer(made, RATE, DECAY, name, BETAS, 1e-6, MUON_RATE, **options)
+            rates = [group["lr"] for group in optimizer.param_groups]
+            for step in range(3):
+                set_learning_rate(optimizer, RATE)
+                optimizer.zero_grad(set_to_none=False)
+                for parameter in made.parameters():
+                    if parameter.grad is None:
+                        parameter.grad = torch.zeros_like(parameter)
+                    parameter.grad.add_(torch.ones_like(parameter))
+                if step == 2:  # what a graph would capture
+                    watch.seen.operators.clear()
+                optimizer.step()
+        state = [part for parts in optimizer.state.values() for part in parts.values()]
+        there = [*rates, *state, *(parameter.grad for parameter in made.parameters())]
+        kept = is_capturable(optimizer)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            kept &= group["lr"] is rate
+        tensors = {f"{tensor.dtype} on {tensor.device}" for tensor in there}
+        matrices = {matrix.untyped_storage()._cdata for matrix in matrices_of(optimizer)}
+        seen = {"kept": kept, "tensors": tensors, "stacks": len(matrices), **vars(watch.seen)}
+        print(json.dumps({"optimizer": name, **seen}, default=sorted), flush=True)
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="a CUDA build asks for its driver")
+def test_a_step_on_a_gpu_waits_for_nothing_and_has_all_its_tensors_there(tmp_path):
+    program = Child("tests.unit.training.test_optimizers:rehearse_steps", (), tmp_path, os.environ, False)
+    text = program.communicate(timeout=100)[0]
+    assert program.returncode == 0, text
+    cases = [json.loads(line) for line in text.splitlines()]  # a warning would be no JSON
+    assert [case["optimizer"] for case in cases] == [*OPTIMIZERS, "muon"]
+    for case in cases:
+        assert case["kept"] and not case["waits"] and not case["types"]
+        assert case["tensors"] == [f"torch.float32 on {GPU}"]
+        # what a graph makes anew it makes in every replay
+        assert not [name for name in case["operators"] if name.startswith(("zeros", "_foreach_copy_"))]
+    assert [case["stacks"] for case in cases[-2:]] == [3, 12]
+    assert all("torch.bfloat16" in case["kinds"] for case in cases[-2:])
