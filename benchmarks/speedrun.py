@@ -38,7 +38,7 @@ from pipeline_src.models.hub import save_model
 from pipeline_src.models.modernbert import GatedFeedForward, RotaryAttention, rotate
 from pipeline_src.pretraining.build import build_objective, fill_weights
 from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples
-from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.ablations import apply

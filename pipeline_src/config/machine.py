@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from pipeline_src.config.reading import check_block, read_yaml
 from pipeline_src.config.schema import Section
 
 MACHINE = Path("machine.yaml")
-Compile = bool | Literal["auto"]
+Switch = bool | Literal["auto"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "mps"]
 # Code paths that every x86-64 CPU since 2015 has, of the libraries that otherwise choose by CPU and so sum in another
@@ -30,6 +30,7 @@ PORTABLE = {
 # AMD's CPUs the same bits, at half the speed.
 MKL = "AVX2,STRICT"
 CPUINFO = Path("/proc/cpuinfo")
+CPU_TOKENS, GPU_TOKENS = 16_384, 65_536  # of a microbatch of pretraining
 
 
 class TrainingMachine(Section):
@@ -44,7 +45,7 @@ class TrainingMachine(Section):
     """
 
     threads: int = Field(default=1, ge=1, le=1024)
-    microbatch_tokens: int = Field(default=16_384, ge=1, le=1_000_000_000)
+    microbatch_tokens: int = Field(default=CPU_TOKENS, ge=1, le=1_000_000_000)
     activation_checkpointing: bool = False
 
 
@@ -52,12 +53,29 @@ class PretrainingMachine(TrainingMachine):
     """Settings of pretraining.
 
     Attributes:
+        microbatch_tokens: see :class:`TrainingMachine`; ``auto`` is 16,384 on a CPU and 65,536 on a GPU.
+        fixed_capacity: fill microbatches up to a fixed number of tokens, so that no shape depends on a batch; ``auto``:
+            on a GPU with ``flash_varlen``, for objectives and architectures that support it.
+        capture: replay steps of fixed capacity as CUDA graphs; ``auto``: on a single GPU, for models so small that
+            launching their kernels takes longer than running them.
+        weight_copies: on a single GPU in bfloat16, keep copies of the weights of linear layers instead of casting them
+            in every pass.
         sharding: across the processes that train together: ``none``; ``shard_grad_op``: the optimizer's moments and
             gradients; ``full_shard``: weights too, for models that do not fit one device.
     """
 
     threads: int = Field(default=2, ge=1, le=1024)
+    microbatch_tokens: Annotated[int, Field(ge=1, le=1_000_000_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
+    fixed_capacity: Switch = "auto"
+    capture: Switch = "auto"
+    weight_copies: bool = False
     sharding: Literal["none", "shard_grad_op", "full_shard"] = "none"
+
+    def max_tokens(self, device_type: str) -> int:
+        """Return ``microbatch_tokens`` on a kind of device."""
+        if self.microbatch_tokens == "auto":
+            return GPU_TOKENS if device_type == "cuda" else CPU_TOKENS
+        return self.microbatch_tokens
 
 
 class Machine(Section):
@@ -79,7 +97,7 @@ class Machine(Section):
     portable: bool = True
     device: Device = "auto"
     attention: Literal["auto", "padded", "length_grouped", "flash_varlen"] = "auto"
-    compile: Compile = "auto"
+    compile: Switch = "auto"
     precision: Precision = "auto"
     pretrain: PretrainingMachine = PretrainingMachine()
     finetune: TrainingMachine = TrainingMachine()

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
 
+# devices on which batches without padding get a mask too, since torch.compile would make a second graph without it
+ALWAYS_MASKED = {"cuda"}
 RATE_STEPS = 1 << 16  # dropout rates are rounded to a multiple of 1 / RATE_STEPS: 0.1 to 0.100006
 
 
@@ -38,19 +40,12 @@ def apply_dropout(inner: Tensor, rate: float) -> Tensor:
         return inner
     if inner.device.type != "cpu":
         return F.dropout(inner, rate)
-    return inner * _kept(inner, round(rate * RATE_STEPS))
-
-
-def _kept(inner: Tensor, dropped: int) -> Tensor:
+    dropped = round(rate * RATE_STEPS)
     words = torch.randint(-(1 << 63), (1 << 63) - 1, (math.ceil(inner.numel() / 4),))
     numbers = words.view(torch.int16)[: inner.numel()].view(inner.shape)  # uniform from -RATE_STEPS / 2
-    kept = torch.empty_like(inner, memory_format=torch.contiguous_format, requires_grad=False)
-    return torch.ge(numbers, dropped - RATE_STEPS // 2, out=kept).mul_(RATE_STEPS / (RATE_STEPS - dropped))
-
-
-def always_masked(cu_seqlens: Tensor) -> bool:
-    """Return whether batches without padding get a mask too, to avoid a second compiled graph on a GPU."""
-    return cu_seqlens.is_cuda
+    scale = torch.empty_like(inner, memory_format=torch.contiguous_format, requires_grad=False)
+    torch.ge(numbers, dropped - RATE_STEPS // 2, out=scale).mul_(RATE_STEPS / (RATE_STEPS - dropped))
+    return inner * scale
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ class PackedBatch:
             torch.arange(sequences, device=cu_seqlens.device), lengths, output_size=tokens
         )  # a known output_size avoids a synchronisation
         position = torch.arange(tokens, device=cu_seqlens.device) - cu_seqlens.index_select(0, sequence)
-        full = tokens == sequences * max_seqlen and not always_masked(cu_seqlens)
+        full = tokens == sequences * max_seqlen and cu_seqlens.device.type not in ALWAYS_MASKED
         keep = None if full else torch.arange(max_seqlen, device=cu_seqlens.device) < lengths[:, None]
         return cls(
             cu_seqlens, cu_seqlens.int(), position, sequence * max_seqlen + position, keep, sequences, max_seqlen

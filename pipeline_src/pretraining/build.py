@@ -21,7 +21,7 @@ from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import BertConfig, load_architecture, uninitialised
 from pipeline_src.models.hub import check_fits, load_config, read_tensors
 from pipeline_src.pretraining.data import TensorBatch
-from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.phases import Phase
 from pipeline_src.tokenizer.extend import EXTENDED
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.teacher import load_teacher

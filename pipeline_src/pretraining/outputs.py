@@ -16,7 +16,7 @@ from pipeline_src.models.hub import save_model
 from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources, write_card
 from pipeline_src.pretraining.data import PretrainingExamples, shown_examples
 from pipeline_src.pretraining.diagnosis import Diagnosis
-from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.validation import Validator
 from pipeline_src.training.checkpoint import KEPT, Checkpointer, gathered_weights, save_state, saved_files, tensors_of
 from pipeline_src.training.objective import PretrainingObjective

@@ -30,14 +30,15 @@ from pipeline_src.pretraining.build import build_objective, fill_weights
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples, TensorBatch, open_examples
 from pipeline_src.pretraining.diagnosis import LossMonitor
 from pipeline_src.pretraining.outputs import TRAINING_STATE, KeptModels, write_outputs
-from pipeline_src.pretraining.phase import FIRST_PHASE, PHASES, Phase, Span, settings_of
+from pipeline_src.pretraining.phases import FIRST_PHASE, PHASES, Phase, Span, settings_of
 from pipeline_src.pretraining.tracking import Tracker
 from pipeline_src.pretraining.validation import ValidationSet, Validator
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.checkpoint import Checkpointer, check_settings, environment, load_state
 from pipeline_src.training.distributed import NO_SHARD, Distributed, init_distributed, shard
-from pipeline_src.training.gpu import choose_compile
+from pipeline_src.training.gpu import CapturedSteps, CopiedWeights, choose_capture, choose_compile
 from pipeline_src.training.objective import PretrainingObjective
+from pipeline_src.training.optimizers import Muon
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
 from pipeline_src.training.throughput import ComputeTracker
 from pipeline_src.training.trainer import Component, CurveLogger, Trainer, make_trainer
@@ -119,7 +120,7 @@ def fit(
     curve.writer = Tracker(TRACKED / phase.name, trainer.state.step) if is_main else None
     parameters = sum(parameter.numel() for parameter in objective.parameters())
     log.info("%d parameters, %d examples, %s", parameters, len(examples), distributed.device)
-    compile_objective(phase, trainer, lengths[phase.name])
+    accelerate(phase, trainer, lengths[phase.name], has_capacity=False)
 
     trainer.run(phase_batches(phase, examples, trainer.state.step, last, distributed))
     validator.measure(trainer)
@@ -236,13 +237,32 @@ def track_compute(phase: Phase, objective: PretrainingObjective[Any], distribute
     )
 
 
-def compile_objective(phase: Phase, trainer: Trainer[Any], length: int) -> None:
-    """Compile the model on a GPU if that pays in the rest of the phase."""
-    if trainer.distributed.device.type != "cuda" or trainer.compute is None:
+def accelerate(phase: Phase, trainer: Trainer[Any], length: int, has_capacity: bool) -> None:
+    """Compile the model and capture its steps on a GPU, as machine.yaml says or where that pays.
+
+    Args:
+        phase: its parameters.
+        trainer: of the phase, at the step that it starts from.
+        length: tokens of a full sequence.
+        has_capacity: whether microbatches have a fixed capacity.
+
+    Raises:
+        PipelineError: machine.yaml asks for what this machine or this training cannot do.
+    """
+    assert trainer.compute is not None
+    machine, processes, peak = phase.machine.pretrain, trainer.distributed.world_size, trainer.compute.peak.flops
+    flops = max_flops_per_step(phase, trainer.objective, length)
+    is_captured = choose_capture(machine.capture, flops / processes, peak, trainer, has_capacity)
+    if trainer.distributed.device.type != "cuda":
         return
-    flops = (phase.last - trainer.state.step) * max_flops_per_step(phase, trainer.objective, length)
-    if choose_compile(phase.machine.compile, flops, trainer.compute.peak.flops * trainer.distributed.world_size):
+    if choose_compile(phase.machine.compile, (phase.last - trainer.state.step) * flops, peak * processes):
         compile_parts(trainer.objective)
+        if isinstance(trainer.optimizer, Muon):
+            trainer.optimizer.compile()
+    if machine.weight_copies and processes == 1 and trainer.distributed.precision == torch.bfloat16:
+        CopiedWeights(trainer)
+    if is_captured:
+        CapturedSteps(trainer)
 
 
 def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any], length: int) -> float:
@@ -264,7 +284,9 @@ def phase_batches(
     phase: Phase, examples: PretrainingExamples, first: int, last: int, distributed: Distributed
 ) -> Iterator[list[TensorBatch]]:
     """Yield this process's microbatches of the steps from ``first`` to ``last``, counted over both phases."""
-    shard = DataShard(phase.machine.pretrain.microbatch_tokens, distributed.rank, distributed.world_size)
+    shard = DataShard(
+        phase.machine.pretrain.max_tokens(distributed.device.type), distributed.rank, distributed.world_size
+    )
     size, key = phase.pretrain.train_batch_size, phase.key("order")
     batches = examples.batches(size, key, first - phase.first, last - first, shard)
     return ([TensorBatch.of(part) for part in batch] for batch in batches)

@@ -31,7 +31,7 @@ from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.config.reading import check_block
 from pipeline_src.examples.token_store import read_sample_index
 from pipeline_src.pretraining.outputs import TRAINING_STATE, save_models
-from pipeline_src.pretraining.phase import PHASES, Phase, Span
+from pipeline_src.pretraining.phases import PHASES, Phase, Span
 from pipeline_src.pretraining.pretrain import (
     checkpoint_identity,
     make_phase_trainer,

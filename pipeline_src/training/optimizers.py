@@ -50,7 +50,6 @@ class Muon(Optimizer):
         groups: parameter groups, at most one of them with ``matrices: True``.
         lr, betas, eps: of AdamW; Muon has the same learning rate.
         stacked: whether unsharded matrices are stacked; by default those on CUDA.
-        compiler: compiles the update of a stack, :func:`move_stacked`.
     """
 
     param_groups: list[dict[str, Any]]
@@ -62,7 +61,6 @@ class Muon(Optimizer):
         betas: tuple[float, float],
         eps: float,
         stacked: bool | None = None,
-        compiler: Callable[[Callable[..., None]], Callable[..., None]] | None = None,
     ) -> None:
         capturable = _may_capture(groups)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True, "capturable": capturable})
@@ -79,7 +77,11 @@ class Muon(Optimizer):
                 wanted = matrix.is_cuda if stacked is None else stacked
                 (in_stacks if wanted and _has_own_memory(matrix) else self._single).append(matrix)
         self._stacks = [Stack(matrices, self.state) for matrices in by_shape(in_stacks)]
-        self._move_stacked = compiler(move_stacked) if compiler else move_stacked
+        self._move_stacked: Callable[..., None] = move_stacked
+
+    def compile(self, compiler: Callable[[Callable[..., None]], Callable[..., None]] | None = None) -> None:
+        """Compile the update of stacked matrices, a graph for each shape; by default with ``torch.compile``."""
+        self._move_stacked = (compiler or partial(torch.compile, fullgraph=True, dynamic=False))(move_stacked)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients: in place if any are stacked, so that backward passes go on adding to the stack."""
@@ -429,7 +431,6 @@ def make_optimizer(
     betas: tuple[float, float] = BETAS,
     epsilon: float = EPSILON,
     muon_learning_rate: float | None = None,
-    compiled: bool = False,
     **options: Any,
 ) -> Optimizer:
     """Return the optimizer ``name`` for the trained parameters of ``module``.
@@ -441,7 +442,6 @@ def make_optimizer(
     :func:`set_learning_rate`, and Muon moves its matrices to other memory.
 
     Args:
-        compiled: whether Muon's step is compiled for stacked matrices, a graph for each shape.
         options: other arguments of the optimizer.
     """
     decayed: list[nn.Parameter] = []
@@ -460,8 +460,6 @@ def make_optimizer(
     if matrices:
         rate = (muon_learning_rate or learning_rate) / learning_rate
         groups.append({"params": matrices, "weight_decay": weight_decay, MATRICES: True, "rate": rate})
-    if compiled and name == "muon":
-        options.setdefault("compiler", partial(torch.compile, fullgraph=True, dynamic=False))
     optimizer = OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon, **options)
     if is_capturable(optimizer):
         for group in optimizer.param_groups:  # each its own, as they may have a rate of their own

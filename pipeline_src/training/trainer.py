@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from pipeline_src.common.progress import Progress
 from pipeline_src.models.flops import Workload
 from pipeline_src.training.batches import transfer
 from pipeline_src.training.distributed import FULL_SHARD, Distributed, full_tensor, gradient_sync, sharding_of
-from pipeline_src.training.optimizers import BETAS, CLIP, EPSILON, linear_schedule, make_optimizer
+from pipeline_src.training.optimizers import BETAS, CLIP, EPSILON, linear_schedule, make_optimizer, set_learning_rate
 from pipeline_src.training.stop import StopRequest
 from pipeline_src.training.throughput import ComputeTracker
 
@@ -178,9 +179,13 @@ class Trainer(Generic[B]):
         state: see :class:`TrainState`.
         figures: of the validation set, if a component measured it after this step; else empty.
         progress: the progress bar, while training runs.
+        backward, update: how a step is taken: :meth:`eager_backward` and :meth:`eager_update`, or their captured form.
+        dropout_seed: seed of the current step on this process.
+        keeps_gradients: whether gradients are zeroed in place instead of freed.
     """
 
     progress: Progress
+    dropout_seed: int
 
     def __init__(
         self,
@@ -204,6 +209,7 @@ class Trainer(Generic[B]):
         self.stop_request = requests.stop if requests else StopRequest()
         self._requests: list[Request] = [*requests] if requests else []
         self.state, self.figures = TrainState(first), dict[str, float]()
+        self.backward, self.update, self.keeps_gradients = self.eager_backward, self.eager_update, False
         self._module = distributed.wrap(objective)
         self._clip_groups = objective.gradient_clip_groups()
         self._is_fully_sharded = sharding_of(objective) == FULL_SHARD
@@ -222,16 +228,22 @@ class Trainer(Generic[B]):
             batches: of the steps from ``state.step`` to ``last``, as lists of microbatches on the host.
 
         Raises:
-            PipelineError: a loss or gradient is NaN or infinite. Nothing is saved after such a step.
+            PipelineError: a loss or gradient is NaN or infinite, or a GPU's memory is full. Nothing is saved after such
+                a step.
             Interrupted: a stop was requested, and the components have acted.
         """
         aside = self.compute.aside if self.compute else nullcontext
+        if self.distributed.device.type == "cuda":
+            gc.freeze()  # a collection of all objects, models included, would pause a GPU's host for half a second
         self.objective.train()
         if self.compute is not None:
             self.compute.start()
         with Progress(self.name, self.last, "step", initial=self.state.step) as self.progress:
             for batch in transfer(batches, self.distributed.device):
-                self.train_step(batch)
+                try:
+                    self.train_step(batch)
+                except torch.OutOfMemoryError as error:
+                    raise memory_error(error, max(part.workload.tokens for part in batch)) from None
                 self.progress.advance()
                 for component in self.components:
                     if component.due(self.state.step):
@@ -247,11 +259,11 @@ class Trainer(Generic[B]):
         work = functools.reduce(Workload.__add__, (part.workload for part in batch))
         if several:
             work = self._all_reduce_workload(work)
-        counts = self.objective.loss_counts(work)
-        torch.manual_seed(derive_seed(self.seed, step, self.distributed.rank) >> 1)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule(step) * group.get("rate", 1.0)
-        self.optimizer.zero_grad()
+        counts = {name: count or 1.0 for name, count in self.objective.loss_counts(work).items()}
+        self.dropout_seed = derive_seed(self.seed, step, self.distributed.rank) >> 1
+        torch.manual_seed(self.dropout_seed)
+        set_learning_rate(self.optimizer, self.schedule(step))
+        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         sums: dict[str, Tensor] = {}
         passes = len(batch)
         if self._is_fully_sharded:  # all processes gather the weights of every pass
@@ -259,13 +271,10 @@ class Trainer(Generic[B]):
         for number in range(passes):
             is_own = number < len(batch)
             part = batch[number if is_own else -1]
-            values = self._backward(part, counts, is_last=number + 1 == passes, is_own=is_own)
+            values = self.backward(part, counts, is_last=number + 1 == passes, is_own=is_own)
             for name, value in values.items() if is_own else ():
                 sums[name] = sums.get(name, 0.0) + value
-        limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
-        norms = [nn.utils.clip_grad_norm_(group, limit) for group in self._clip_groups]
-        sums["grad_norm"] = functools.reduce(torch.hypot, map(full_tensor, norms) if several else norms)
-        self.optimizer.step()
+        sums["grad_norm"] = self.update()
         self._unchecked.append((step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
         for name, value in sums.items():
             self.state.sums[name] = self.state.sums.get(name, 0.0) + value
@@ -285,13 +294,20 @@ class Trainer(Generic[B]):
             request.is_agreed = total > 0
         return Workload(*map(int, numbers[: len(work)]))
 
-    def _backward(self, part: B, counts: Mapping[str, int], is_last: bool, is_own: bool) -> dict[str, Tensor]:
-        """Add the gradients of a microbatch, zeros unless ``is_own``; return its share of the batch's means."""
+    def eager_backward(self, part: B, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]:
+        """Add a microbatch's gradients, and return its share of the batch's loss and of each term's means.
+
+        Args:
+            part: the microbatch.
+            counts: number of losses of each term in the batch, on all processes.
+            is_last: whether it is the step's last, after which gradients are averaged over the processes.
+            is_own: False adds zeros, for a process that only helps the others to gather weights.
+        """
         several = self.distributed.world_size > 1
         with gradient_sync(self._module, is_last) if several else nullcontext():
             with self.distributed.autocast():
                 terms: dict[str, LossTerm] = self._module(part)
-            means = {name: term.loss / (counts[name] or 1.0) for name, term in terms.items()}
+            means = {name: term.loss / counts[name] for name, term in terms.items()}
             loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
             # the processes' gradients are averaged
             (loss * (self.distributed.world_size if is_own else 0)).backward()
@@ -299,8 +315,16 @@ class Trainer(Generic[B]):
         for name, term in terms.items():
             values[f"{name}_loss"] = means[name].detach()
             if term.correct is not None:
-                values[f"{name}_accuracy"] = term.correct / (counts[name] or 1.0)
+                values[f"{name}_accuracy"] = term.correct / counts[name]
         return values
+
+    def eager_update(self) -> Tensor:
+        """Clip each group of gradients, take the optimizer's step, and return the norm of all gradients before."""
+        limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
+        norms = [nn.utils.clip_grad_norm_(group, limit) for group in self._clip_groups]
+        norm = functools.reduce(torch.hypot, map(full_tensor, norms) if self.distributed.world_size > 1 else norms)
+        self.optimizer.step()
+        return norm
 
     def check_losses(self) -> None:
         """Check that all losses and gradients so far were finite.
@@ -320,6 +344,15 @@ class Trainer(Generic[B]):
                     hint="lower the learning rate or lengthen the warm-up; the last checkpoint is from before",
                 )  # fmt: skip
         self._unchecked.clear()
+
+
+def memory_error(error: torch.OutOfMemoryError, tokens: int) -> PipelineError:
+    """Return the error that says which setting to lower when memory does not hold a microbatch of ``tokens``."""
+    return PipelineError(
+        "the GPU's memory does not hold a microbatch", f"{tokens:,} tokens", where=str(error).splitlines()[0],
+        hint="lower microbatch_tokens in machine.yaml and run the same command again; if that is not enough, set "
+        "activation_checkpointing: true. Training goes on from its last checkpoint",
+    )  # fmt: skip
 
 
 class RowWriter(Protocol):

@@ -27,7 +27,7 @@ from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.examples.token_store import SPLITS, TokenStore, TokenWriter
 from pipeline_src.pretraining.data import PretrainingBatch, PretrainingExamples, open_examples
 from pipeline_src.pretraining.diagnosis import Run, RunSettings, diagnose, read_atlas
-from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.pretrain import fit
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates

@@ -23,7 +23,7 @@ from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import LazyLogits, distillation_loss, spread_layers
 from pipeline_src.objectives.distilbert import DistilBertObjective
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
-from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.pretrain import checkpoint_identity
 from tests.unit.pretraining.small import WAYS, train_phase
 

@@ -22,7 +22,7 @@ from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise
 from pipeline_src.models.hub import save_model
 from pipeline_src.pretraining import pretrain
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
-from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.phases import Phase
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.training.distributed import init_distributed
 from pipeline_src.training.stop import catch_stop_requests

@@ -17,7 +17,7 @@ from pipeline_src.config.pretrain import PretrainParams, Steps
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.models.bert import INITIAL_STD, BertConfig
 from pipeline_src.pretraining import pretrain
-from pipeline_src.pretraining.phase import Phase
+from pipeline_src.pretraining.phases import Phase
 from pipeline_src.training.gpu import choose_compile
 from pipeline_src.training.objective import load_objective
 from tests.unit.old_gpu import show_an_old_gpu

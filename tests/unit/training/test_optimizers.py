@@ -390,7 +390,9 @@ def test_the_compiled_step_is_one_graph_a_shape_and_equals_the_other(backend):
     take_steps(numbers, muon(numbers, stacked=True), 0, 3)
     take_steps(tensors, rates_as_tensors(muon(tensors, stacked=True)), 0, 3)
     compiler = partial(torch.compile, fullgraph=True, dynamic=False, backend=counter)
-    take_steps(compiled, rates_as_tensors(muon(compiled, stacked=True, compiler=compiler)), 0, 3)
+    optimizer = rates_as_tensors(muon(compiled, stacked=True))
+    optimizer.compile(compiler)
+    take_steps(compiled, optimizer, 0, 3)
     assert counter.frame_count == 3  # of as many shapes, at three rates
     assert_equal(tensors, compiled)
     take_steps(single, rates_as_tensors(muon(single)), 0, 3)

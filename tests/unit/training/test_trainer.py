@@ -178,3 +178,12 @@ def test_a_batch_without_losses_has_a_loss_of_zero():
     trainer = trainer_of(Nothing({"task": 1.0, "size": 1.0}), 1)
     trainer.run([[Number(1.0)]])
     assert trainer.state.curve[0]["loss"] == 0 and trainer.state.curve[0]["task_accuracy"] == 0
+
+
+def test_a_full_gpu_says_which_setting_to_lower():
+    class Large(Product):
+        def forward(self, batch: Number) -> dict[str, LossTerm]:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+
+    with pytest.raises(PipelineError, match=r"(?s)does not hold a microbatch: 4 tokens.*lower microbatch_tokens"):
+        trainer_of(Large({"task": 1.0, "size": 0.0}), 1).run([[Number(1.0)]])

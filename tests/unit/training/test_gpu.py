@@ -1,0 +1,141 @@
+"""Captured steps and weight copies equal eager steps; decisions from the FLOPs of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.training.distributed import Distributed
+from pipeline_src.training.gpu import (
+    EAGER_STEPS,
+    LAUNCH_SECONDS,
+    UTILISATION,
+    CapturedSteps,
+    CopiedWeights,
+    Outputs,
+    choose_capture,
+    choose_compile,
+)
+from pipeline_src.training.trainer import CurveLogger, OptimizerConfig, Trainer, make_trainer
+from tests.unit.training.rehearsal import ENTRIES, objective_of
+
+CPU, STEPS, PEAK = torch.device("cpu"), 8, 1e12
+
+
+def run_again(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
+    """Stand-in for a CUDA graph: replay by running again, into the same outputs. As there, nothing runs at first."""
+    outputs: Outputs = {}
+
+    def replay() -> None:
+        for name, value in run().items():
+            if name in outputs:
+                outputs[name].copy_(value)
+            else:
+                outputs[name] = value.clone()
+
+    return replay, outputs
+
+
+def batches(count: int = STEPS) -> Iterator[list[TensorBatch]]:
+    """Two microbatches a step, of equal shapes."""
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        yield [equal_batch(rng), equal_batch(rng)]
+
+
+def equal_batch(rng: np.random.Generator, sequences: int = 3, length: int = 32, predictions: int = 5) -> TensorBatch:
+    """Full sequences with equally many predicted tokens each, none of them the first."""
+    starts = np.arange(sequences) * length
+    chosen = [start + 1 + rng.choice(length - 1, predictions, replace=False) for start in starts]
+    ids, predicted = rng.integers(5, ENTRIES, sequences * length), np.sort(np.concatenate(chosen))
+    pairs, draws = rng.integers(0, 2, sequences), rng.random(len(predicted), dtype=np.float32)
+    cu_seqlens, examples = np.append(starts, sequences * length), np.arange(sequences)
+    return TensorBatch.of(
+        PretrainingBatch(ids, np.zeros_like(ids), cu_seqlens, predicted, ids[predicted], pairs, examples, draws)
+    )
+
+
+def trainer_of(precision: torch.dtype = torch.float32, optimizer: str = "adamw") -> Trainer[TensorBatch]:
+    objective = objective_of("mlm")()
+    objective.init_weights(torch.Generator().manual_seed(0))
+    config = OptimizerConfig(1e-3, STEPS, warmup_steps=2, optimizer=optimizer)
+    trainer = make_trainer(objective, config, Distributed(0, 1, CPU, precision), name="test", last=STEPS, seed=3)
+    trainer.components = [CurveLogger([2], STEPS)]
+    return trainer
+
+
+def train(trainer: Trainer[TensorBatch]) -> tuple[list[dict[str, float]], list[Tensor]]:
+    trainer.run(batches())
+    return trainer.state.curve, [parameter.detach().clone() for parameter in trainer.objective.parameters()]
+
+
+def assert_equal(one: Trainer[TensorBatch], other: Trainer[TensorBatch]) -> None:
+    (curve, weights), (other_curve, other_weights) = train(one), train(other)
+    assert curve == other_curve and len(curve) == STEPS // 2
+    assert all(map(torch.equal, weights, other_weights))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_captured_steps_equal_eager_ones(optimizer, caplog):
+    captured = trainer_of(optimizer=optimizer)
+    steps = CapturedSteps(captured, run_again)
+    with caplog.at_level("INFO"):
+        assert_equal(trainer_of(optimizer=optimizer), captured)
+    assert f"captured in CUDA graphs from step {EAGER_STEPS + 1} on" in caplog.text
+    assert captured.backward == steps.backward != captured.eager_backward
+
+
+def test_a_failing_capture_goes_on_without_and_says_why(caplog):
+    def fail(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
+        run()  # a capture that fails late has added gradients and drawn dropout
+        raise RuntimeError("operation not permitted when stream is capturing\nCompile with TORCH_USE_CUDA_DSA")
+
+    trainer = trainer_of()
+    CapturedSteps(trainer, fail)
+    with caplog.at_level("WARNING"):
+        assert_equal(trainer_of(), trainer)
+    (warning,) = [message for message in caplog.messages if "captured" in message]
+    assert warning.endswith("train slower: operation not permitted when stream is capturing")
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_weight_copies_change_no_bit(captured):
+    trainer = trainer_of(torch.bfloat16)
+    copies = CopiedWeights(trainer)
+    if captured:
+        CapturedSteps(trainer, run_again)
+    assert_equal(trainer_of(torch.bfloat16), trainer)
+    assert copies.copies is not None
+
+
+def test_capture_is_for_models_that_launching_takes_longer_than_running():
+    trainer = trainer_of()
+    assert not choose_capture("auto", 0.0, PEAK, trainer, True)  # on a CPU
+    with pytest.raises(PipelineError, match="needs unsharded parameters on a CUDA device"):
+        choose_capture(True, 0.0, PEAK, trainer, True)
+    trainer.distributed = Distributed(0, 1, torch.device("cuda"))
+    trainer.optimizer.defaults["capturable"] = True
+    limit = LAUNCH_SECONDS * UTILISATION * PEAK
+    assert choose_capture("auto", 0.9 * limit, PEAK, trainer, True) and not choose_capture(
+        "auto", 1.1 * limit, PEAK, trainer, True
+    )
+    assert choose_capture(True, 9 * limit, PEAK, trainer, True) and not choose_capture(False, 0.0, PEAK, trainer, True)
+    assert not choose_capture("auto", 0.0, PEAK, trainer, False)
+    trainer.distributed = Distributed(0, 2, torch.device("cuda"))
+    assert not choose_capture("auto", 0.0, PEAK, trainer, True)
+    with pytest.raises(PipelineError, match="needs a single process"):
+        choose_capture(True, 0.0, PEAK, trainer, True)
+
+
+def test_compiling_without_a_c_compiler_is_one_clear_error(monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(PipelineError, match="torch.compile needs a C compiler"):
+        choose_compile(True, 0.0, PEAK)
+    assert choose_compile(False, 0.0, PEAK) is False
