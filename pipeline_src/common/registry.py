@@ -28,6 +28,7 @@ class ArchitectureSpec:
         refused_pairs: reason why it does not support sentence pairs; empty if it does.
         factorized_embeddings: embeddings may be narrower than the encoder.
         flops_by_formula: ``plan`` computes parameters and FLOPs from the sizes, without torch.
+        pads_sequences: its attention or recurrence computes on padded sequences, on a GPU too.
     """
 
     even: Literal["hidden", "head"] | None = None
@@ -35,6 +36,7 @@ class ArchitectureSpec:
     refused_pairs: str = ""
     factorized_embeddings: bool = False
     flops_by_formula: bool = False
+    pads_sequences: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class ObjectiveSpec:
         only_architectures: the architectures that support it; empty for all.
         goes_on: it can start from a pretrained model (``pretrain.init_from``).
         flops_by_formula: only the encoder and its heads run.
+        fixed_capacity: its losses ignore filler sequences, predictions and pair labels; see
+            :mod:`pipeline_src.pretraining.capacity`.
     """
 
     terms: Mapping[str, float] = field(default_factory=dict)
@@ -62,6 +66,7 @@ class ObjectiveSpec:
     only_architectures: tuple[str, ...] = ()
     goes_on: bool = False
     flops_by_formula: bool = False
+    fixed_capacity: bool = False
 
 
 SPECS: dict[str, type[ArchitectureSpec] | type[ObjectiveSpec]] = {

@@ -21,6 +21,7 @@ from pipeline_src.models.bert import Architecture, Bert, BertConfig, Encoder
 from pipeline_src.models.flops import Workload, head_flops
 
 SPEC = ArchitectureSpec(
+    pads_sequences=True,
     even="hidden",  # half per direction
     refused_objectives={
         "clm": "one of its halves reads from the end; bilm is learnt by each half",

@@ -32,6 +32,7 @@ from pipeline_src.models.bert import Architecture, Bert, BertConfig, Block, Enco
 from pipeline_src.models.flops import Workload, block_flops, head_flops
 
 SPEC = ArchitectureSpec(
+    pads_sequences=True,
     refused_objectives={
         "clm": "it reads both directions, and transformers has no class for one",
         "tinybert": "its attention logits include relative positions, and a student's do not",

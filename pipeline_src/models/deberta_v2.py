@@ -29,6 +29,7 @@ from pipeline_src.models.deberta import (
 from pipeline_src.models.flops import Workload
 
 SPEC = ArchitectureSpec(
+    pads_sequences=True,
     refused_objectives={
         "clm": "it reads both directions, and transformers has no class for one",
         "tinybert": "its attention logits include relative positions, and a student's do not",

@@ -12,6 +12,7 @@ SPEC = ObjectiveSpec(
     corruption="left_to_right",
     flops_by_formula=True,  # only the encoder and its head run
     refused_pairs="its first mark sees nothing",
+    fixed_capacity=True,
 )
 
 

@@ -24,6 +24,7 @@ from pipeline_src.models.attention import PackedBatch, QueryRows
 from pipeline_src.models.bert import BertConfig, BertForMaskedLM, make_encoder
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import LazyLogits, aligned, chunks
+from pipeline_src.pretraining.capacity import IGNORED
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metrics
 from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
@@ -42,6 +43,7 @@ SPEC = ObjectiveSpec(
         "words_accuracy",
         "replaced",
     ),
+    fixed_capacity=True,
 )
 
 BINS, MAX_LOGIT = 4096, 16.0  # of the histogram of logits from which the area under the ROC curve is computed
@@ -54,7 +56,7 @@ class FilledText(NamedTuple):
         ids, segments, layout: of all T tokens.
         rows: positions at which the last block is computed; None for all.
         query: indices of the N positions among the rows, int64 [N]; None for all.
-        seen, labels: input and original tokens at the N positions, int64 [N].
+        seen, labels: input and original tokens at the N positions, int64 [N]; the label of filler is ``IGNORED``.
     """
 
     ids: Tensor
@@ -147,9 +149,11 @@ class Discriminator(nn.Module):
 
     def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
         """Return the summed binary cross-entropy (nats) and the number of correct predictions."""
-        logits, replaced = self.logits(text), text.seen != text.labels
-        loss = F.binary_cross_entropy_with_logits(logits.float(), replaced.float(), reduction="sum")
-        return loss, ((logits > 0) == replaced).sum()
+        logits, replaced, counted = self.logits(text), text.seen != text.labels, text.labels != IGNORED
+        loss = F.binary_cross_entropy_with_logits(
+            logits.float(), replaced.float(), weight=counted.float(), reduction="sum"
+        )
+        return loss, (((logits > 0) == replaced) & counted).sum()
 
     def training_flops(self, work: Workload, positions: int) -> int:
         """Return the FLOPs of the encoder, and 6 (H^2 + H) for each of the N positions."""
@@ -253,7 +257,7 @@ def copying_cross_entropy(
     Args:
         lazy_logits: inputs, weight and bias of the N logits.
         gates: logits of D, [N].
-        seen, labels: input and original tokens, int64 [N].
+        seen, labels: input and original tokens, int64 [N]; the label ``IGNORED`` does not count.
     """
     loss, correct = lazy_logits.inner.new_zeros((), dtype=torch.float32), labels.new_zeros(())
     weight, bias = aligned(lazy_logits.weight, lazy_logits.bias)
@@ -269,6 +273,7 @@ def _mixed(
 ) -> tuple[Tensor, Tensor]:
     log_softmax = F.linear(inner, weight, bias).float().log_softmax(1)
     copied, predicted = F.logsigmoid(gates.float()), F.logsigmoid(-gates.float())
+    counted, labels = labels != IGNORED, labels.clamp(min=0)
 
     def predict(tokens: Tensor) -> Tensor:
         return predicted + log_softmax.gather(1, tokens[:, None]).squeeze(1)
@@ -276,8 +281,8 @@ def _mixed(
     label = torch.where(seen == labels, torch.logaddexp(copied, predict(labels)), predict(labels))
     with torch.no_grad():
         best = torch.maximum(predicted + log_softmax.amax(1), torch.logaddexp(copied, predict(seen)))
-        correct = (label >= best).sum()
-    return -label.sum(), correct
+        correct = ((label >= best) & counted).sum()
+    return -label.where(counted, 0.0).sum(), correct
 
 
 TABLES = ("word_embeddings", "position_embeddings")  # disentangled as in DeBERTa-v3's code
@@ -359,7 +364,10 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         loss, correct, sampled = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.draws)
         filled = batch.ids.index_copy(0, batch.predicted, sampled)
         if self.objective_params.disc_loss_on == "all":
-            original = batch.ids.index_copy(0, batch.predicted, batch.labels)
+            real = torch.repeat_interleave(
+                batch.pair_label != IGNORED, batch.cu_seqlens.diff(), output_size=len(filled)
+            )
+            original = batch.ids.index_copy(0, batch.predicted, batch.labels).where(real, IGNORED)
             text = FilledText(filled, batch.segments, layout, None, None, filled, original)
         else:
             text = FilledText(filled, batch.segments, layout, rows, batch.predicted_rows, sampled, batch.labels)

@@ -10,6 +10,7 @@ SPEC = ObjectiveSpec(
     validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
     flops_by_formula=True,  # only the encoder and its heads run
     goes_on=True,
+    fixed_capacity=True,
 )
 
 

@@ -128,11 +128,21 @@ class DataShard:
     Attributes:
         tokens: most tokens of a micro-batch; a longer sequence is one by itself. None makes one micro-batch.
         rank, processes: this process's number, and how many share a batch.
+        sequences: most sequences of a micro-batch, which are then of near-equal numbers; ``tokens`` is ignored. None
+            splits by tokens.
     """
 
     tokens: int | None = None
     rank: int = 0
     processes: int = 1
+    sequences: int | None = None
+
+    def split(self, lengths: np.ndarray) -> list[slice]:
+        """Split this process's sequences, whose lengths are given, in order into micro-batches."""
+        if self.sequences is None:
+            return split_balanced(lengths, self.tokens)
+        count, parts = len(lengths), -(-len(lengths) // self.sequences)
+        return [slice(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
 
 
 class PretrainingExamples:
@@ -210,7 +220,7 @@ class PretrainingExamples:
             for start in range(0, len(picked), size):
                 mine = slice(start + shard.rank, start + size, shard.processes)
                 examples, passes = picked[mine], epochs[mine]
-                pieces = split_balanced(self.lengths(examples), shard.tokens)
+                pieces = shard.split(self.lengths(examples))
                 yield [self.batch(examples[piece], passes[piece]) for piece in pieces]
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:

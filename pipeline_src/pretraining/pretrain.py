@@ -18,7 +18,7 @@ from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import EXAMPLES, LOGS, START_MODEL, TOKENS, VOCABULARY
 from pipeline_src.common.progress import log
-from pipeline_src.common.registry import objective_spec
+from pipeline_src.common.registry import architecture_spec, objective_spec
 from pipeline_src.config.machine import USUAL, Machine
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import USUAL as USUAL_OBJECTIVES
@@ -27,13 +27,14 @@ from pipeline_src.models.bert import compile_parts
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import model_files
 from pipeline_src.pretraining.build import build_objective, fill_weights
+from pipeline_src.pretraining.capacity import Capacity
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples, TensorBatch, open_examples
 from pipeline_src.pretraining.diagnosis import LossMonitor
 from pipeline_src.pretraining.outputs import TRAINING_STATE, KeptModels, write_outputs
 from pipeline_src.pretraining.phases import FIRST_PHASE, PHASES, Phase, Span, settings_of
 from pipeline_src.pretraining.tracking import Tracker
 from pipeline_src.pretraining.validation import ValidationSet, Validator
-from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.training.checkpoint import Checkpointer, check_settings, environment, load_state
 from pipeline_src.training.distributed import NO_SHARD, Distributed, init_distributed, shard
 from pipeline_src.training.gpu import CapturedSteps, CopiedWeights, choose_capture, choose_compile
@@ -120,9 +121,10 @@ def fit(
     curve.writer = Tracker(TRACKED / phase.name, trainer.state.step) if is_main else None
     parameters = sum(parameter.numel() for parameter in objective.parameters())
     log.info("%d parameters, %d examples, %s", parameters, len(examples), distributed.device)
-    accelerate(phase, trainer, lengths[phase.name], has_capacity=False)
+    capacity = phase_capacity(phase, examples, tokenizer, objective.config.attention, distributed)
+    accelerate(phase, trainer, lengths[phase.name], has_capacity=capacity is not None)
 
-    trainer.run(phase_batches(phase, examples, trainer.state.step, last, distributed))
+    trainer.run(phase_batches(phase, examples, trainer.state.step, last, distributed, capacity))
     validator.measure(trainer)
     write_outputs(phase, trainer, validator, kept, examples, tokenizer, monitor.diagnose(trainer))
     if is_main:
@@ -281,12 +283,57 @@ def read_lengths() -> dict[str, int]:
 
 
 def phase_batches(
-    phase: Phase, examples: PretrainingExamples, first: int, last: int, distributed: Distributed
+    phase: Phase,
+    examples: PretrainingExamples,
+    first: int,
+    last: int,
+    distributed: Distributed,
+    capacity: Capacity | None,
 ) -> Iterator[list[TensorBatch]]:
-    """Yield this process's microbatches of the steps from ``first`` to ``last``, counted over both phases."""
-    shard = DataShard(
-        phase.machine.pretrain.max_tokens(distributed.device.type), distributed.rank, distributed.world_size
-    )
+    """Yield this process's microbatches of the steps from ``first`` to ``last``, counted over both phases.
+
+    With a ``capacity``, from :func:`phase_capacity`, all have the same shapes.
+    """
+    tokens = phase.machine.pretrain.max_tokens(distributed.device.type)
+    sequences = None if capacity is None else capacity.real_sequences
+    shard = DataShard(tokens, distributed.rank, distributed.world_size, sequences)
     size, key = phase.pretrain.train_batch_size, phase.key("order")
     batches = examples.batches(size, key, first - phase.first, last - first, shard)
-    return ([TensorBatch.of(part) for part in batch] for batch in batches)
+    for batch in batches:
+        parts = [TensorBatch.of(part) for part in batch]
+        yield parts if capacity is None else [capacity.pad(part) for part in parts]
+
+
+def phase_capacity(
+    phase: Phase, examples: PretrainingExamples, tokenizer: Tokenizer, attention: str, distributed: Distributed
+) -> Capacity | None:
+    """Return the sizes that this process's microbatches are padded to; None pads none.
+
+    Args:
+        phase, tokenizer, distributed: see :func:`fit`.
+        examples: of the phase.
+        attention: back end of the encoder.
+
+    Raises:
+        PipelineError: machine.yaml asks for a fixed capacity, and the objective or the device does not support it.
+    """
+    setting, spec = phase.machine.pretrain.fixed_capacity, objective_spec(phase.pretrain.objective)
+    if setting is False:
+        return None
+    reason = ""
+    if not spec.fixed_capacity:
+        reason = f"another objective than {phase.pretrain.objective}"
+    elif distributed.device.type != "cuda":
+        reason = "a CUDA device"
+    if setting is True and reason:
+        raise PipelineError(
+            "microbatches cannot have a fixed capacity here", f"needs {reason}",
+            where="machine.yaml, pretrain.fixed_capacity", hint="set fixed_capacity: auto",
+        )  # fmt: skip
+    # a rectangle of sequences and length, which other back ends compute on, would double with the filler sequences
+    is_unpadded = attention == "flash_varlen" and not architecture_spec(phase.model.architecture).pads_sequences
+    if reason or (setting == "auto" and not is_unpadded):
+        return None
+    sequences, kind = -(-phase.pretrain.train_batch_size // distributed.world_size), kind_of(tokenizer)
+    tokens, pad_id = phase.machine.pretrain.max_tokens(distributed.device.type), kind.id_of(tokenizer, kind.pad)
+    return Capacity.of(sequences, read_lengths()[phase.name], tokens, examples.corruption, pad_id)

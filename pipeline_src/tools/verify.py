@@ -37,6 +37,7 @@ from pipeline_src.pretraining.pretrain import (
     make_phase_trainer,
     open_training_examples,
     phase_batches,
+    phase_capacity,
 )
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.open_model import DEFAULT
@@ -277,5 +278,6 @@ def replay(folder: Path, phase: Phase, start: Path | None, first: int, last: int
     examples = open_training_examples(phase, tokenizer)
     span = Span(start, first, last)
     trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, span=span)
-    trainer.run(phase_batches(phase, examples, first, last, distributed))
+    capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)
+    trainer.run(phase_batches(phase, examples, first, last, distributed, capacity))
     save_models(folder, phase, trainer)

@@ -288,7 +288,12 @@ class _Moments(Optimizer):
                 if not state:
                     state["step"] = step_count(self, parameter, 0)
                     state.update({name: torch.zeros_like(parameter) for name in MOMENTS})
-            torch._foreach_add_([self.state[parameter]["step"] for parameter in parameters], 1)
+            counts = [self.state[parameter]["step"] for parameter in parameters]
+            if group["capturable"]:
+                torch._foreach_add_(counts, 1)
+            else:
+                for count in counts:
+                    count += 1
             first, second = ([_local(self.state[parameter][name]) for parameter in parameters] for name in MOMENTS)
             gradients = [_local(parameter.grad) for parameter in parameters]
             torch._foreach_lerp_(first, gradients, 1 - group["betas"][0])
@@ -392,7 +397,7 @@ def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
     wait for a GPU.
     """
     on_device = optimizer.defaults.get("fused") or is_capturable(optimizer)
-    return torch.full((), float(steps), device=parameter.device if on_device else "cpu")
+    return torch.full((), float(steps), device=parameter.device) if on_device else torch.tensor(float(steps))
 
 
 def _may_capture(groups: list[dict[str, Any]]) -> bool:

@@ -12,12 +12,15 @@ from safetensors.torch import load_file
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.config.machine import Machine, PretrainingMachine
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import PretrainParams, Steps
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.models.bert import INITIAL_STD, BertConfig
 from pipeline_src.pretraining import pretrain
 from pipeline_src.pretraining.phases import Phase
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import choose_compile
 from pipeline_src.training.objective import load_objective
 from tests.unit.old_gpu import show_an_old_gpu
@@ -285,3 +288,33 @@ def test_without_a_c_compiler_auto_does_not(caplog, monkeypatch):
 @pytest.mark.parametrize("wanted", [True, False])
 def test_what_machine_yaml_says_holds(wanted):
     assert choose_compile(wanted, 0 if wanted else 9 * FIVE_MINUTES, PEAK) is wanted
+
+
+def capacity_of(machine: PretrainingMachine, objective: str = "mlm", architecture: str = "bert", device: str = "cuda"):
+    """Sizes for a batch of 5 sequences of up to 16 tokens on two processes, with the attention of a GPU."""
+    model = ModelParams(architecture=architecture, num_hidden_layers=1, hidden_size=64, max_position_embeddings=32)
+    params = PretrainParams(steps=Steps(phase1=6, phase2=0), train_batch_size=5, objective=objective)
+    phase = Phase("phase1", 1, 0.15, model, params, Machine(pretrain=machine))
+    tokenizer, distributed = load_tokenizer(pretrain.VOCABULARY), Distributed(0, 2, torch.device(device))
+    examples = pretrain.open_training_examples(phase, tokenizer)
+    return pretrain.phase_capacity(phase, examples, tokenizer, "flash_varlen", distributed)
+
+
+def test_a_gpus_microbatches_have_a_fixed_capacity_where_that_costs_nothing(study):
+    capacity = capacity_of(PretrainingMachine())
+    assert (capacity.real_sequences, capacity.length, capacity.predictions_per_sequence) == (3, 16, 2)
+    assert capacity_of(PretrainingMachine(microbatch_tokens=20)).real_sequences == 1
+    assert capacity_of(PretrainingMachine(), device="cpu") is None
+    assert capacity_of(PretrainingMachine(), architecture="deberta") is None
+    assert capacity_of(PretrainingMachine(fixed_capacity=True), architecture="deberta") == capacity
+    assert capacity_of(PretrainingMachine(fixed_capacity=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("objective", "device", "reason"),
+    [("tinybert", "cuda", "another objective than tinybert"), ("mlm", "cpu", "a CUDA device")],
+)
+def test_a_fixed_capacity_that_cannot_be_is_one_clear_error(study, objective, device, reason):
+    assert capacity_of(PretrainingMachine(), objective, device=device) is None
+    with pytest.raises(PipelineError, match=f"needs {reason}"):
+        capacity_of(PretrainingMachine(fixed_capacity=True), objective, device=device)

@@ -1,0 +1,152 @@
+"""Microbatches of a fixed capacity: filled up with empty work, so that no shape on a GPU depends on a batch.
+
+A GPU then allocates the same memory in every step, compiles each part of the model once, and can replay a captured
+step. Filler tokens are [PAD], in sequences of their own behind the real ones, and filler predictions have the label
+that :func:`torch.nn.functional.cross_entropy` ignores, so losses, correct counts and gradients stay those of the real
+sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.pretraining.masking import Corruption
+
+IGNORED = -100  # ignore_index of torch.nn.functional.cross_entropy
+ALIGNMENT = 64  # the number of tokens is a multiple, for a GPU's matmuls
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The sizes that every microbatch of a phase is padded to.
+
+    Filler sequences are never empty: the first token of each is read, as that of a real one. There are so many of them
+    that none is longer than ``length`` even if a microbatch is one short sequence.
+
+    Attributes:
+        real_sequences: most real sequences of a microbatch, B.
+        length: most tokens of a sequence, L; at least 2.
+        predictions_per_sequence: most predicted tokens of a sequence.
+        pad_id: id of [PAD].
+    """
+
+    real_sequences: int
+    length: int
+    predictions_per_sequence: int
+    pad_id: int
+
+    @classmethod
+    def of(cls, batch_size: int, length: int, max_tokens: int | None, corruption: Corruption, pad_id: int) -> Capacity:
+        """Split a process's part of a batch evenly into as few microbatches as ``max_tokens`` allows.
+
+        Args:
+            batch_size: most sequences that a process gets of a batch.
+            length: most tokens of a sequence.
+            max_tokens: limit for the real tokens of a microbatch; a longer sequence is one by itself. None makes one
+                microbatch.
+            corruption: says how many tokens of a sequence are predicted.
+            pad_id: id of [PAD].
+        """
+        sequences = batch_size if max_tokens is None else min(batch_size, max(1, max_tokens // length))
+        sequences = -(-batch_size // -(-batch_size // sequences))
+        return cls(sequences, length, int(corruption.num_predictions(np.array([length]))[0]), pad_id)
+
+    @property
+    def filler_sequences(self) -> int:
+        """Number of filler sequences beside B real ones; a missing real sequence is one more."""
+        # the smallest number of which F * L >= B * L + F + ALIGNMENT - 1 >= tokens, so that F sequences hold them all
+        return -(-(self.real_sequences * self.length + ALIGNMENT - 1) // (self.length - 1))
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences, filler included."""
+        return self.real_sequences + self.filler_sequences
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens: B full sequences and at least one token in each filler sequence."""
+        needed = self.real_sequences * self.length + self.filler_sequences
+        return -(-needed // ALIGNMENT) * ALIGNMENT
+
+    @property
+    def predictions(self) -> int:
+        """Number of predictions."""
+        return self.real_sequences * self.predictions_per_sequence
+
+    @property
+    def rows(self) -> int:
+        """Number of rows: the predicted tokens, and the first token of each sequence."""
+        return self.predictions + self.sequences
+
+    @property
+    def max_rows(self) -> int:
+        """Largest number of rows in a sequence, filler included."""
+        return self.predictions_per_sequence + 1
+
+    def pad(self, batch: TensorBatch) -> TensorBatch:
+        """Fill a microbatch up to this capacity; its ``workload`` and ``examples`` stay those of the real sequences.
+
+        Filler tokens and rows are spread evenly over the filler sequences. Where rows outnumber tokens, which happens
+        when all real sequences are full, filler tokens have several rows.
+
+        Raises:
+            PipelineError: the microbatch does not fit.
+        """
+        self._check(batch)
+        tokens, rows, predictions = len(batch.ids), len(batch.rows), len(batch.labels)
+        fillers = self.sequences - len(batch.pair_label)
+        token_ends = _even_ends(self.tokens - tokens, fillers)
+        row_ends = _even_ends(self.rows - rows, fillers)
+        lengths, read = _sizes(token_ends), _sizes(row_ends)
+        sequence = torch.repeat_interleave(read, output_size=self.rows - rows)
+        starts = tokens + token_ends - lengths
+        place = torch.arange(self.rows - rows) - (row_ends - read).index_select(0, sequence)
+        offset = place * lengths.index_select(0, sequence) // read.index_select(0, sequence)
+        filler_rows = starts.index_select(0, sequence) + offset  # the first token of each sequence is among them
+        predicting = _even_ends(self.rows - rows, self.predictions - predictions) - 1
+        more = {
+            "ids": torch.full((self.tokens - tokens,), self.pad_id),
+            "segments": torch.zeros(self.tokens - tokens, dtype=torch.int64),
+            "cu_seqlens": tokens + token_ends,
+            "predicted": filler_rows.index_select(0, predicting),
+            "labels": torch.full((self.predictions - predictions,), IGNORED),
+            "pair_label": torch.full((fillers,), IGNORED),
+            "rows": filler_rows,
+            "row_starts": rows + row_ends,
+            "predicted_rows": rows + predicting,
+        }
+        if batch.draws is not None:
+            more["draws"] = batch.draws.new_zeros(self.predictions - predictions)
+        padded = {name: torch.cat([getattr(batch, name), filler]) for name, filler in more.items()}
+        return replace(batch, **padded, max_seqlen=self.length, max_rows=self.max_rows)  # type: ignore[arg-type]
+
+    def _check(self, batch: TensorBatch) -> None:
+        # rows need no limit of their own: one that is no prediction is the first of its sequence
+        limits = {
+            "sequences": (len(batch.pair_label), self.real_sequences),
+            "tokens in a sequence": (batch.max_seqlen, self.length),
+            "rows in a sequence": (batch.max_rows, self.max_rows),
+            "predictions": (len(batch.labels), self.predictions),
+        }
+        exceeded = [f"{count} {name}, not {most}" for name, (count, most) in limits.items() if count > most]
+        if exceeded:
+            raise PipelineError(
+                "a microbatch exceeds its fixed capacity", "; ".join(exceeded),
+                where=f"examples {', '.join(map(str, batch.examples[:5]))} ...",
+                hint="make the capacity from the parameters that the examples were built with",
+            )  # fmt: skip
+
+
+def _even_ends(items: int, parts: int) -> Tensor:
+    """Return the ends of near-equal consecutive parts of ``items`` items, int64 [parts]."""
+    return torch.arange(1, parts + 1) * items // max(1, parts)
+
+
+def _sizes(ends: Tensor) -> Tensor:
+    return ends.diff(prepend=ends.new_zeros(1))
