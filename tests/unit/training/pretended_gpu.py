@@ -64,6 +64,8 @@ def lend_cuda() -> None:
     cuda.manual_seed_all = lambda seed: None
     cuda.set_device = lambda device: None
     cuda.Stream, cuda.current_stream, cuda.stream = Stream, Stream, lambda stream: contextlib.nullcontext()
+    cuda.get_rng_state, cuda.set_rng_state = lambda *_: torch.empty(0), lambda *_: None
+    torch.library.impl("aten::_fused_adamw_.tensor_lr", "Meta")(lambda *_, **__: None)
     torch.backends.cuda.is_flash_attention_available = lambda: True
     torch._C._set_only_lift_cpu_tensors(True)  # ``torch.tensor(0.0, device="cuda")`` is made on the host and copied
     tensor: Any = Tensor

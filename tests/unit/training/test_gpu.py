@@ -23,23 +23,9 @@ from pipeline_src.training.gpu import (
     choose_compile,
 )
 from pipeline_src.training.trainer import CurveLogger, OptimizerConfig, Trainer, make_trainer
-from tests.unit.training.rehearsal import ENTRIES, objective_of
+from tests.unit.training.rehearsal import ENTRIES, objective_of, run_again
 
 CPU, STEPS, PEAK = torch.device("cpu"), 8, 1e12
-
-
-def run_again(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
-    """Stand-in for a CUDA graph: replay by running again, into the same outputs. As there, nothing runs at first."""
-    outputs: Outputs = {}
-
-    def replay() -> None:
-        for name, value in run().items():
-            if name in outputs:
-                outputs[name].copy_(value)
-            else:
-                outputs[name] = value.clone()
-
-    return replay, outputs
 
 
 def batches(count: int = STEPS) -> Iterator[list[TensorBatch]]:

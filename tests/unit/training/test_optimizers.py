@@ -434,7 +434,6 @@ def rehearse_steps() -> None:
     """
     lend_cuda()
     # of the kernel that takes the learning rate as a tensor, this torch does not know that it returns nothing
-    torch.library.impl("aten::_fused_adamw_.tensor_lr", "Meta")(lambda *_, **__: None)
     for name, options in [*((name, {}) for name in OPTIMIZERS), ("muon", {"stacked": False})]:
         with pretended(), Watch() as watch:
             made = on_gpu(lambda: BertForPretraining(BertConfig(50, 64, 2, 1, 128)))
