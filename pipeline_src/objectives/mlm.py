@@ -17,7 +17,8 @@ SPEC = ObjectiveSpec(
 class BertObjective(MLMObjective):
     """Some tokens are masked or replaced, and predicted from both sides."""
 
-    spec, use, learns_tokens = SPEC, "pretraining", "masked words"
+    spec, use = SPEC, "pretraining"
+    learns_tokens, learns_without_pairs = "masked words", ", without next sentences"
 
 
 OBJECTIVE = BertObjective

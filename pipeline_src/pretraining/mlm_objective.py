@@ -17,7 +17,6 @@ from pipeline_src.training.trainer import LossTerm
 PAIR_TASKS = {  # by examples.pair_objective, for the model card
     "nsp": " and next sentences",
     "sop": " and the order of sentences",
-    "none": ", without next sentences",
 }
 
 
@@ -28,17 +27,19 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
 
     Attributes:
         use: key of the class that transformers loads the model with, in ``models.adapter``.
-        learns_tokens: what is learned of tokens, for the model card.
+        learns_tokens, learns_without_pairs: what is learned of tokens, and what is said if there are no pairs, for the
+            model card.
     """
 
     use: ClassVar[str]
     learns_tokens: ClassVar[str]
+    learns_without_pairs: ClassVar[str] = ""
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__(config, pairs, objective_params)
         self.model = BertForPretraining(config)
         self.weights = {name: weight for name, weight in self.spec.terms.items() if self.has_pairs or name != "nsp"}
-        self.learns = self.learns_tokens + PAIR_TASKS[pairs]
+        self.learns = self.learns_tokens + PAIR_TASKS.get(pairs, self.learns_without_pairs)
         if not self.has_pairs:
             self.model.bert.pooler.requires_grad_(False)
             self.model.cls["seq_relationship"].requires_grad_(False)

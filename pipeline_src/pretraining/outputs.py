@@ -18,7 +18,14 @@ from pipeline_src.pretraining.data import PretrainingExamples, shown_examples
 from pipeline_src.pretraining.diagnosis import Diagnosis
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.validation import Validator
-from pipeline_src.training.checkpoint import KEPT, Checkpointer, gathered_weights, save_state, saved_files, tensors_of
+from pipeline_src.training.checkpoint import (
+    KEPT,
+    Checkpointer,
+    gathered_weights,
+    save_state,
+    saved_files,
+    stored_tensors,
+)
 from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.optimizers import MOMENTS
 from pipeline_src.training.trainer import Component, Trainer
@@ -67,7 +74,7 @@ def save_models(
     objective, is_main, step = trainer.objective, trainer.distributed.is_main, trainer.state.step
     models = objective.saved_models()
     weights = {name: gathered_weights(saved.module, is_main) for name, saved in models.items()}
-    moments = tensors_of(objective.stored(), trainer.optimizer, MOMENTS, keep=is_main)
+    moments = stored_tensors(objective.stored(), trainer.optimizer, MOMENTS, keep=is_main)
     if not is_main:
         return {}
     with atomic_directory(folder) as unfinished:
@@ -164,7 +171,7 @@ def write_outputs(
         losses = source_losses([*state.curve, *final], by_source)
         results["going_on" if phase.pretrain.goes_on else "by_source"] = losses
     write_json(PRETRAIN_RESULTS / f"{phase.name}.json", results)
-    settings = phase.machine.settings("pretrain")
+    settings = phase.machine_settings(trainer.distributed.device.type)
     write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", trainer.compute.measured() | {"machine": settings})
 
 

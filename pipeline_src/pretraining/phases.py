@@ -90,6 +90,11 @@ class Phase:
             max_grad_norm=params.max_grad_norm,
         )
 
+    def machine_settings(self, device_type: str) -> dict[str, object]:
+        """Return the settings of machine.yaml on a kind of device, for the record."""
+        tokens = self.machine.pretrain.max_tokens(device_type)
+        return self.machine.settings("pretrain") | {"microbatch_tokens": tokens}
+
     def key(self, purpose: str) -> int:
         """Return the key of the random numbers for ``purpose`` in this phase."""
         return derive_seed(self.seed, purpose, PHASE_KEYS[self.name])

@@ -51,7 +51,7 @@ DATA = {  # small files that hold, or are, the checksums of the training data
     "vocabulary": VOCABULARY / "tokenizer.json",
 }
 TRACKED = LOGS / "dvclive"
-FORWARD_METHODS = ("validation_metrics", "token_logits")  # of an objective, that compute with its parameters
+FORWARD_METHODS = ("validation_metrics", "token_logits")  # of an objective, before which FSDP must gather its weights
 
 
 def run(
@@ -108,16 +108,20 @@ def fit(
 
     checkpointer = open_checkpointer(phase, distributed, stop_request)
     trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, checkpointer=checkpointer)
-    objective = trainer.objective
+    objective, compute = trainer.objective, trainer.compute
+    assert compute is not None
     by_source = params.goes_on or "sources" in read_json(EXAMPLES / "manifest.json", dict)[phase.name]
     validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store, distributed, by_source)
     validator = Validator(validation, objective.spec.validation_columns, params.eval_steps, last)
     monitor = LossMonitor(settings_of(phase, objective.config), params, lengths, validation, last)
     curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
     kept = KeptModels(phase, checkpointer)
+    # in this order: those after the validator read its figures, and the monitor the row that the logger adds
     trainer.components = [validator, curve, monitor, kept, checkpointer, *components]
     if params.goes_on and trainer.state.step == phase.first:  # what the start model knows before step 1
-        trainer.state.row().update(validator.row(validation.measure(objective)))
+        compute.start()
+        with compute.aside():
+            trainer.state.row().update(validator.row(validation.measure(objective)))
     curve.writer = Tracker(TRACKED / phase.name, trainer.state.step) if is_main else None
     parameters = sum(parameter.numel() for parameter in objective.parameters())
     log.info("%d parameters, %d examples, %s", parameters, len(examples), distributed.device)
@@ -140,7 +144,7 @@ def open_training_examples(phase: Phase, tokenizer: Tokenizer) -> PretrainingExa
 
 def open_checkpointer(phase: Phase, distributed: Distributed, stop_request: StopRequest) -> Checkpointer:
     """Open the checkpoints of a phase."""
-    machine = environment(distributed, phase.machine.settings("pretrain"))
+    machine = environment(distributed, phase.machine_settings(distributed.device.type))
     return Checkpointer(
         phase.name, checkpoint_identity(phase), machine, distributed, stop_request,
         every=phase.pretrain.eval_steps, last=phase.last,
@@ -186,7 +190,7 @@ def make_phase_trainer(
     trainer = make_trainer(
         objective, phase.optimizer, distributed, name=f"pretraining, {phase.name}", first=first, last=last,
         seed=phase.key("dropout"), requests=checkpointer.requests if checkpointer else None,
-        compute=track_compute(phase, objective, distributed),
+        compute=track_compute(phase, objective, distributed) if checkpointer else None,
     )  # fmt: skip
     if checkpointer is not None and is_resumed:
         checkpointer.restore(trainer)

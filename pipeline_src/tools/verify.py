@@ -232,7 +232,7 @@ def check_conditions(ledger: Ledger, distributed: Distributed) -> None:
         PipelineError: parameters, data, code or machine are not those of the ledger.
     """
     phase = ledger.phase
-    machine = environment(distributed, phase.machine.settings("pretrain")) | {"mixed": False}
+    machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
     here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))  # lists for tuples, as in the file
     others = difference({**ledger.identity, **ledger.machine}, here)
     if others:

@@ -125,7 +125,7 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
         computing = torch.cuda.current_stream(device)
         computing.wait_event(copied)
         for part in batch:
-            for tensor in tensors_of(part).values():
+            for tensor in batch_tensors(part).values():
                 tensor.record_stream(computing)  # its memory is reused only when this stream is done with it
         yield batch
 
@@ -135,13 +135,13 @@ def to_device(batch: B, device: torch.device) -> B:
     if device.type == "cpu":
         return batch
     if device.type == "mps":  # shares the host's memory: nothing is pinned
-        return replace(batch, **{name: tensor.to(device) for name, tensor in tensors_of(batch).items()})  # type: ignore[type-var]
-    on_host = {name: tensor for name, tensor in tensors_of(batch).items() if tensor.device.type == "cpu"}
+        return replace(batch, **{name: tensor.to(device) for name, tensor in batch_tensors(batch).items()})  # type: ignore[type-var]
+    on_host = {name: tensor for name, tensor in batch_tensors(batch).items() if tensor.device.type == "cpu"}
     moved = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in on_host.items()}
     return replace(batch, **moved)  # type: ignore[type-var]
 
 
-def tensors_of(batch: Any) -> dict[str, Tensor]:
+def batch_tensors(batch: Any) -> dict[str, Tensor]:
     """Return the tensors among the fields of a dataclass, by name."""
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}

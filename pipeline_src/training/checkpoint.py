@@ -100,7 +100,7 @@ def minutes() -> float:
     return number_of("minutes", MINUTES, 10)
 
 
-def tensors_of(
+def stored_tensors(
     parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], keep: bool = True
 ) -> dict[str, Tensor]:
     """Return weights or moments of every parameter, named ``<kind>.<parameter>``.
@@ -119,7 +119,7 @@ def tensors_of(
 
 
 def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """Return a module's ``state_dict``; DTensors are gathered as by :func:`tensors_of`."""
+    """Return a module's ``state_dict``; DTensors are gathered as by :func:`stored_tensors`."""
     tensors = {}
     for name, tensor in module.state_dict().items():
         gathered = full_tensor(tensor).cpu() if is_dtensor(tensor) else tensor
@@ -131,7 +131,7 @@ def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
 def restore_tensors(
     path: Path, parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], step: int, hint: str
 ) -> None:
-    """Load the tensors of :func:`tensors_of` and set the optimizer's number of steps.
+    """Load the tensors of :func:`stored_tensors` and set the optimizer's number of steps.
 
     Raises:
         PipelineError: the file is missing, damaged, or of another model.
@@ -158,7 +158,7 @@ def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
     ``state.json`` also has checksums of the moments and of the model's weights, and so identifies the state.
 
     Args:
-        moments: from :func:`tensors_of`, of the kinds MOMENTS.
+        moments: from :func:`stored_tensors`, of the kinds MOMENTS.
     """
     folder.mkdir()
     write_tensors(folder / OPTIMIZER_TENSORS, moments)
@@ -310,7 +310,7 @@ class Checkpointer(Component):
         loss = trainer.figures.get(self.best_by or "", math.nan)
         if loss < (self._best[1] if self._best else math.inf):
             self._best = step, loss
-        tensors = tensors_of(trainer.objective.stored(), trainer.optimizer, KINDS, keep=self.distributed.is_main)
+        tensors = stored_tensors(trainer.objective.stored(), trainer.optimizer, KINDS, keep=self.distributed.is_main)
         if self.distributed.is_main:
             with atomic_directory(self._path(step)) as folder:
                 write_tensors(folder / TENSORS, tensors)
@@ -358,7 +358,8 @@ class Checkpointer(Component):
         if content["machine"] != self.machine:
             changed = difference(content["machine"], self.machine)
             log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
-        self._best = tuple(content["best"]) if content["best"] else None
+        best = content["best"]  # damaged checkpoints were skipped, and may have replaced an earlier best one
+        self._best = tuple(best) if best and self._path(best[0]).exists() else None
         trainer.load_state(TrainState(**content["state"]))
         if trainer.compute is not None:
             trainer.compute.load_state(content["compute"])

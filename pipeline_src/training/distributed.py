@@ -368,7 +368,8 @@ def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[s
     Everything kept, gathered and summed is float32; as without sharding, autocast chooses the dtypes of products.
 
     Args:
-        objective: best on the device ``meta``, so that no process ever holds all of it; changed in place.
+        objective: on the CPU with its initial weights, which every process holds in full; changed in place: each block
+            moves to the device as it is sharded.
         device: of this process.
         how: SHARD_GRAD_OP or FULL_SHARD.
         methods: other methods than ``forward`` that compute with the objective's parameters.

@@ -6,9 +6,11 @@ one graph a microbatch and one for the update instead of some 1,300 kernels, whi
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,15 +19,17 @@ from torch import Tensor
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import log
 from pipeline_src.config.machine import Switch
-from pipeline_src.training.batches import tensors_of
+from pipeline_src.training.batches import batch_tensors
 from pipeline_src.training.optimizers import is_capturable
-from pipeline_src.training.trainer import Trainer
+from pipeline_src.training.trainer import Stepper, Trainer
 from pipeline_src.training.weight_copies import Bfloat16Weights
 
 COMPILE_BREAK_EVEN = 300  # seconds of training, of which compiling saves a fifth or more; it takes about 60
 UTILISATION = 0.25  # upper bound of the share of its peak that a GPU reaches without the compiler
 LAUNCH_SECONDS = 0.03  # for the launches of a step, about 1,300 kernels, with the host's other work
 EAGER_STEPS = 3  # before the capture: they make the optimizer's state and load the kernels
+
+PER_BATCH = ("examples", "workload")  # fields of a microbatch that its step does not read
 
 Outputs = dict[str, Tensor]
 Capture = Callable[[Callable[[], Outputs]], tuple[Callable[[], None], Outputs]]
@@ -102,105 +106,56 @@ def choose_capture(
 
 
 def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
-    """Capture ``run`` in a CUDA graph; return the function that replays it and the outputs that it fills."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = run()
+    """Capture ``run`` in a CUDA graph; return the function that replays it and the outputs that it fills.
+
+    Raises:
+        RuntimeError: ``run`` cannot be captured; training may go on without.
+        PipelineError: it made CUDA give up the capture, after which this process cannot go on.
+    """
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="thread_local")  # another thread copies batches meanwhile
+        try:
+            outputs = run()
+        except RuntimeError as error:
+            try:
+                graph.capture_end()
+            except RuntimeError:
+                raise PipelineError(
+                    "a training step cannot be captured in a CUDA graph", _first_line(error), where="training",
+                    hint="set pretrain.capture: false in machine.yaml and run the same command again; the last "
+                    "checkpoint is from before",
+                ) from error  # fmt: skip
+            raise
+        graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
     return graph.replay, outputs
 
 
-class CapturedSteps:
-    """Takes the place of a trainer's eager backward pass and update, which it captures after some steps.
-
-    Dropout reads the seed and offset of torch's generator at each replay, so it does not repeat. If a capture fails,
-    training goes on without.
-
-    Args:
-        trainer: its batches have microbatches of equal shapes.
-        capture: see :func:`capture_graph`.
-    """
-
-    def __init__(self, trainer: Trainer[Any], capture: Capture = capture_graph) -> None:
-        self.trainer, self.capture, self._eager_until = trainer, capture, trainer.state.step + EAGER_STEPS
-        self._inputs: list[Tensor] = []
-        self._counts: dict[str, Tensor] = {}
-        self._replay_backward: Callable[[], None] | None = None
-        self._replay_update: Callable[[], None] | None = None
-        self._values: Outputs = {}
-        self._norm: Outputs = {}
-        trainer.keeps_gradients = True
-        trainer.backward, trainer.update = self.backward, self.update
-
-    def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
-        """Add a microbatch's gradients; see :meth:`Trainer.eager_backward`."""
-        trainer = self.trainer
-        if trainer.state.step < self._eager_until:
-            return trainer.eager_backward(part, counts, is_last, is_own)
-        if self._replay_backward is None:
-            try:
-                self._capture(part, counts)
-            except RuntimeError as error:
-                return self._give_up(error, part, counts)
-        assert self._replay_backward is not None
-        torch._foreach_copy_(self._inputs, list(tensors_of(part).values()))
-        for name, count in counts.items():
-            self._counts[name].fill_(count)
-        self._replay_backward()
-        return self._values
-
-    def update(self) -> Tensor:
-        """Clip the gradients and take the optimizer's step; see :meth:`Trainer.eager_update`."""
-        if self._replay_update is None:
-            return self.trainer.eager_update()
-        self._replay_update()
-        return self._norm["grad_norm"]
-
-    def _capture(self, part: Any, counts: Mapping[str, Any]) -> None:
-        trainer, device = self.trainer, self.trainer.distributed.device
-        static = type(part)(**{**vars(part), **{name: value.clone() for name, value in tensors_of(part).items()}})
-        self._inputs = list(tensors_of(static).values())
-        self._counts = {name: torch.full((), float(count), device=device) for name, count in counts.items()}
-        self._replay_backward, self._values = self.capture(
-            lambda: trainer.eager_backward(static, self._counts, is_last=True, is_own=True)
-        )
-        self._replay_update, self._norm = self.capture(lambda: {"grad_norm": trainer.eager_update()})
-        trainer.optimizer.zero_grad(set_to_none=False)
-        torch.manual_seed(trainer.dropout_seed)
-        log.info("steps are captured in CUDA graphs from step %d on", trainer.state.step + 1)
-
-    def _give_up(self, error: RuntimeError, part: Any, counts: Mapping[str, Any]) -> Outputs:
-        trainer = self.trainer
-        log.warning("steps are not captured in a CUDA graph, so small models train slower: %s", _first_line(error))
-        trainer.backward, trainer.update = trainer.eager_backward, trainer.eager_update
-        trainer.optimizer.zero_grad(set_to_none=False)
-        torch.manual_seed(trainer.dropout_seed)
-        return trainer.backward(part, counts, is_last=True, is_own=True)
-
-
 class CopiedWeights:
-    """Runs a trainer's eager passes with bfloat16 copies of its weights; see :class:`Bfloat16Weights`.
+    """Runs a trainer's passes with bfloat16 copies of its weights; see :class:`Bfloat16Weights`.
 
     Args:
-        trainer: of a single process in bfloat16; not yet captured.
+        trainer: of a single process in bfloat16, without another stepper.
     """
 
     def __init__(self, trainer: Trainer[Any]) -> None:
+        assert trainer.stepper is None, "copies come before the capture"
         self.trainer = trainer
         self.copies: Bfloat16Weights | None = None
-        self._backward, self._update = trainer.eager_backward, trainer.eager_update
-        trainer.eager_backward = trainer.backward = self.backward  # type: ignore[method-assign]
-        trainer.eager_update = trainer.update = self.update  # type: ignore[method-assign]
+        trainer.stepper = self
 
     def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
-        """Add a microbatch's gradients; see :meth:`Trainer.eager_backward`."""
+        """Add a microbatch's gradients; see :meth:`Trainer.backward`."""
         if self.copies is None:
             self.copies = Bfloat16Weights(self.trainer.objective, lambda: self._losses(part))
         with self.copies.in_use():
-            return self._backward(part, counts, is_last, is_own)
+            return self.trainer.backward(part, counts, is_last, is_own)
 
     def update(self) -> Tensor:
-        """Update the weights and their copies; see :meth:`Trainer.eager_update`."""
-        norm = self._update()
+        """Update the weights and their copies; see :meth:`Trainer.update`."""
+        norm = self.trainer.update()
         assert self.copies is not None
         self.copies.refresh()
         return norm
@@ -208,6 +163,84 @@ class CopiedWeights:
     def _losses(self, part: Any) -> list[Tensor]:
         with self.trainer.distributed.autocast():
             return [term.loss for term in self.trainer.objective(part).values()]
+
+
+class CapturedSteps:
+    """Replays a trainer's backward passes and updates as CUDA graphs, which it captures after some steps.
+
+    Dropout reads the seed and offset of torch's generator at each replay, so it does not repeat. If a capture fails,
+    training goes on without, as far as CUDA allows.
+
+    Args:
+        trainer: its batches have microbatches of equal shapes.
+        capture: see :func:`capture_graph`.
+    """
+
+    def __init__(self, trainer: Trainer[Any], capture: Capture = capture_graph) -> None:
+        self.trainer, self.capture = trainer, capture
+        self._eager_until: float = trainer.state.step + EAGER_STEPS
+        self._inner: Stepper = trainer.stepper or trainer
+        self._batch: Any = None  # whose tensors the graph reads
+        self._counts: dict[str, Tensor] = {}
+        self._replay_backward: Callable[[], None] | None = None
+        self._replay_update: Callable[[], None] | None = None
+        self._values: Outputs = {}
+        self._norm: Outputs = {}
+        trainer.keeps_gradients, trainer.stepper = True, self
+
+    def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
+        """Add a microbatch's gradients; see :meth:`Trainer.backward`."""
+        trainer = self.trainer
+        for name, count in counts.items():  # tensors in eager steps too, since dividing by a number rounds otherwise
+            if name not in self._counts:
+                self._counts[name] = torch.empty((), device=trainer.distributed.device)
+            self._counts[name].fill_(count)
+        if trainer.state.step < self._eager_until:
+            return self._inner.backward(part, self._counts, is_last, is_own)
+        if self._replay_backward is None:
+            try:
+                self._capture(part)
+            except RuntimeError as error:
+                return self._give_up(error, part)
+        assert self._replay_backward is not None
+        self._check(part)
+        torch._foreach_copy_(list(batch_tensors(self._batch).values()), list(batch_tensors(part).values()))
+        self._replay_backward()
+        return self._values
+
+    def update(self) -> Tensor:
+        """Clip the gradients and take the optimizer's step; see :meth:`Trainer.update`."""
+        if self._replay_update is None:
+            return self._inner.update()
+        self._replay_update()
+        return self._norm["grad_norm"]
+
+    def _capture(self, part: Any) -> None:
+        self._batch = replace(part, **{name: tensor.clone() for name, tensor in batch_tensors(part).items()})
+        backward, values = self.capture(
+            lambda: self._inner.backward(self._batch, self._counts, is_last=True, is_own=True)
+        )
+        update, norm = self.capture(lambda: {"grad_norm": self._inner.update()})
+        self._replay_backward, self._values, self._replay_update, self._norm = backward, values, update, norm
+        log.info("steps are captured in CUDA graphs from step %d on", self.trainer.state.step + 1)
+
+    def _check(self, part: Any) -> None:
+        """Compare a microbatch with what the graph has been captured with: shapes, and values that are no tensors."""
+        for name, captured in vars(self._batch).items():
+            value = getattr(part, name)
+            if isinstance(value, Tensor):
+                value, captured = value.shape, captured.shape
+            if name not in PER_BATCH and value != captured:
+                raise ValueError(f"a captured step takes microbatches of equal shapes: {name} {value}, not {captured}")
+
+    def _give_up(self, error: RuntimeError, part: Any) -> Outputs:
+        trainer = self.trainer
+        log.warning("steps are not captured in a CUDA graph, so small models train slower: %s", _first_line(error))
+        trainer.stepper = None if self._inner is trainer else self._inner
+        self._eager_until = math.inf  # for the other microbatches of this step
+        trainer.optimizer.zero_grad(set_to_none=False)
+        torch.manual_seed(trainer.dropout_seed)
+        return self._inner.backward(part, self._counts, is_last=True, is_own=True)
 
 
 def _first_line(error: Exception) -> str:

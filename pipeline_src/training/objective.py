@@ -151,11 +151,12 @@ class PretrainingObjective(Objective[B]):
     def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
         """Clip each saved model by its own norm, so that a term's weight does not scale another model's gradients.
 
-        Models that share parameters are clipped together.
+        Models that share parameters, or parameters of no model, are clipped together.
         """
         groups = [list(saved.module.parameters()) for saved in self.saved_models().values()]
-        is_shared = sum(map(len, groups)) > len({id(parameter) for group in groups for parameter in group})
-        return super().gradient_clip_groups() if is_shared else groups
+        clipped = sorted(id(parameter) for group in groups for parameter in group)
+        is_partition = clipped == sorted(map(id, self.parameters()))
+        return groups if is_partition else super().gradient_clip_groups()
 
 
 def load_objective(name: str) -> type[PretrainingObjective[Any]]:

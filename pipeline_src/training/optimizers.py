@@ -274,7 +274,9 @@ class _Moments(Optimizer):
     """
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "capturable": _may_capture(groups)})
+        super().__init__(
+            groups, {"lr": lr, "betas": betas, "eps": eps, "capturable": _may_capture(groups), "foreach": True}
+        )
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

@@ -277,13 +277,16 @@ class ComputeTracker:
         self._compute = Compute()
         self._energy = energy or EnergyMeter(device)
         self._clock = clock
-        self._joules_before = self._compute.joules
         self._shown = self._compute  # at the last call of throughput()
-        self.start()
+        self._last = self._step_began = self._clock()
+        self._joules_before = self._compute.joules
+        self._compilations = compilations()
 
     def start(self) -> None:
-        """Start the clock."""
+        """Start the clock and the energy meter."""
         self._last = self._step_began = self._clock()
+        earlier, spent = self._compute.joules, self._energy.joules()
+        self._joules_before = None if earlier is None or spent is None else earlier - spent
         self._compilations = compilations()
 
     def load_state(self, state: dict[str, Any]) -> None:

@@ -6,8 +6,8 @@ import functools
 import gc
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -112,7 +112,8 @@ class Request(Protocol):
     ``bool(request)`` is whether this process makes it.
 
     Attributes:
-        is_agreed: whether any process made it before the current step; on a single process, after it.
+        is_agreed: whether all processes act on it after the current step. Several processes exchange it before the
+            step, so a request made during a step waits for the next one; a single process looks after the step.
     """
 
     is_agreed: bool
@@ -125,6 +126,14 @@ class Requests(NamedTuple):
 
     stop: StopRequest
     save: Request
+
+
+class Stepper(Protocol):
+    """Takes the two parts of a step; see :meth:`Trainer.backward` and :meth:`Trainer.update`."""
+
+    def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]: ...  # noqa: D102
+
+    def update(self) -> Tensor: ...  # noqa: D102
 
 
 class Component(ABC):
@@ -179,7 +188,7 @@ class Trainer(Generic[B]):
         state: see :class:`TrainState`.
         figures: of the validation set, if a component measured it after this step; else empty.
         progress: the progress bar, while training runs.
-        backward, update: how a step is taken: :meth:`eager_backward` and :meth:`eager_update`, or their captured form.
+        stepper: takes the place of this trainer's :meth:`backward` and :meth:`update`; None for themselves.
         dropout_seed: seed of the current step on this process.
         keeps_gradients: whether gradients are zeroed in place instead of freed.
     """
@@ -209,7 +218,8 @@ class Trainer(Generic[B]):
         self.stop_request = requests.stop if requests else StopRequest()
         self._requests: list[Request] = [*requests] if requests else []
         self.state, self.figures = TrainState(first), dict[str, float]()
-        self.backward, self.update, self.keeps_gradients = self.eager_backward, self.eager_update, False
+        self.stepper: Stepper | None = None
+        self.keeps_gradients = False
         self._module = distributed.wrap(objective)
         self._clip_groups = objective.gradient_clip_groups()
         self._is_fully_sharded = sharding_of(objective) == FULL_SHARD
@@ -233,12 +243,10 @@ class Trainer(Generic[B]):
             Interrupted: a stop was requested, and the components have acted.
         """
         aside = self.compute.aside if self.compute else nullcontext
-        if self.distributed.device.type == "cuda":
-            gc.freeze()  # a collection of all objects, models included, would pause a GPU's host for half a second
         self.objective.train()
         if self.compute is not None:
             self.compute.start()
-        with Progress(self.name, self.last, "step", initial=self.state.step) as self.progress:
+        with frozen_objects(), Progress(self.name, self.last, "step", initial=self.state.step) as self.progress:
             for batch in transfer(batches, self.distributed.device):
                 try:
                     self.train_step(batch)
@@ -255,7 +263,7 @@ class Trainer(Generic[B]):
 
     def train_step(self, batch: Sequence[B]) -> None:
         """Take one step with microbatches that are on the device: forward, backward, clip and update."""
-        step, several = self.state.step, self.distributed.world_size > 1
+        step, several, stepper = self.state.step, self.distributed.world_size > 1, self.stepper or self
         work = functools.reduce(Workload.__add__, (part.workload for part in batch))
         if several:
             work = self._all_reduce_workload(work)
@@ -271,10 +279,10 @@ class Trainer(Generic[B]):
         for number in range(passes):
             is_own = number < len(batch)
             part = batch[number if is_own else -1]
-            values = self.backward(part, counts, is_last=number + 1 == passes, is_own=is_own)
+            values = stepper.backward(part, counts, is_last=number + 1 == passes, is_own=is_own)
             for name, value in values.items() if is_own else ():
                 sums[name] = sums.get(name, 0.0) + value
-        sums["grad_norm"] = self.update()
+        sums["grad_norm"] = stepper.update()
         self._unchecked.append((step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
         for name, value in sums.items():
             self.state.sums[name] = self.state.sums.get(name, 0.0) + value
@@ -294,7 +302,7 @@ class Trainer(Generic[B]):
             request.is_agreed = total > 0
         return Workload(*map(int, numbers[: len(work)]))
 
-    def eager_backward(self, part: B, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]:
+    def backward(self, part: B, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]:
         """Add a microbatch's gradients, and return its share of the batch's loss and of each term's means.
 
         Args:
@@ -318,7 +326,7 @@ class Trainer(Generic[B]):
                 values[f"{name}_accuracy"] = term.correct / counts[name]
         return values
 
-    def eager_update(self) -> Tensor:
+    def update(self) -> Tensor:
         """Clip each group of gradients, take the optimizer's step, and return the norm of all gradients before."""
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
         norms = [nn.utils.clip_grad_norm_(group, limit) for group in self._clip_groups]
@@ -344,6 +352,16 @@ class Trainer(Generic[B]):
                     hint="lower the learning rate or lengthen the warm-up; the last checkpoint is from before",
                 )  # fmt: skip
         self._unchecked.clear()
+
+
+@contextmanager
+def frozen_objects() -> Iterator[None]:
+    """Context in which the objects that exist are not garbage-collected: that would pause a GPU's host for 0.5 s."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def memory_error(error: torch.OutOfMemoryError, tokens: int) -> PipelineError:

@@ -38,7 +38,8 @@ class Bfloat16Weights:
     parameters.
 
     Args:
-        module: in float32, on its device. If it is compiled, this neither runs nor adds compiled code.
+        module: in float32, on its device. The trial pass runs uncompiled; later passes use the module's compiled code,
+            with as many graphs as before.
         forward: runs the module under autocast and returns its losses. It is called once, to see what is read, and
             keeps no activations; the state of the random number generators is restored.
     """

@@ -47,7 +47,7 @@ class Walk:
             return
         if self.is_next and frame.f_code.co_name == "transfer":
             self.is_next, self.part = False, "loss"
-        if self.part and frame.f_code.co_name == "backward":
+        if self.part and frame.f_code.co_name == "backward" and not is_ours(frame.f_code):  # torch's
             self.part = "checkpoint"
         if not is_ours(frame.f_code):
             return

@@ -103,5 +103,5 @@ def test_a_model_is_saved_and_stored_by_its_own_names():
         "masked words and next sentences",
         "masked words, without next sentences",
         "the next word from those before it and next sentences",
-        "the next word from those before it, without next sentences",
+        "the next word from those before it",
     }

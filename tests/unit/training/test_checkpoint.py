@@ -150,7 +150,7 @@ def test_other_settings_of_the_machine_go_on_from_the_checkpoint(study, monkeypa
         run("phase1", phase1=9, microbatch_tokens=60, activation_checkpointing=True, threads=2)
     assert seen == [5, 6, 7, 8] and not folder.exists()
     said = [record.message for record in caplog.records if "rounding" in record.message]
-    assert len(said) == 1 and "microbatch_tokens auto there, 60 here" in said[0]
+    assert len(said) == 1 and "microbatch_tokens 16384 there, 60 here" in said[0]
     assert read_json("results/pretrain/phase1.json")["ledger"]["machine"]["mixed"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -74,12 +75,17 @@ def test_captured_steps_equal_eager_ones(optimizer, caplog):
     with caplog.at_level("INFO"):
         assert_equal(trainer_of(optimizer=optimizer), captured)
     assert f"captured in CUDA graphs from step {EAGER_STEPS + 1} on" in caplog.text
-    assert captured.backward == steps.backward != captured.eager_backward
+    assert captured.stepper is steps
 
 
-def test_a_failing_capture_goes_on_without_and_says_why(caplog):
+@pytest.mark.parametrize("failing", [1, 2], ids=["backward", "update"])
+def test_a_failing_capture_goes_on_without_and_says_why(failing, caplog):
+    captures = iter(range(1, 3))
+
     def fail(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
-        run()  # a capture that fails late has added gradients and drawn dropout
+        if next(captures) < failing:
+            return run_again(run)
+        torch.rand(1)
         raise RuntimeError("operation not permitted when stream is capturing\nCompile with TORCH_USE_CUDA_DSA")
 
     trainer = trainer_of()
@@ -88,6 +94,18 @@ def test_a_failing_capture_goes_on_without_and_says_why(caplog):
         assert_equal(trainer_of(), trainer)
     (warning,) = [message for message in caplog.messages if "captured" in message]
     assert warning.endswith("train slower: operation not permitted when stream is capturing")
+    assert trainer.stepper is None
+
+
+def test_a_captured_step_refuses_a_microbatch_of_another_form():
+    trainer, rng = trainer_of(), np.random.default_rng(0)
+    CapturedSteps(trainer, run_again)
+    longer = [[equal_batch(rng, 3, 32)]] * (EAGER_STEPS + 1) + [[equal_batch(rng, 4, 24)]]
+    with pytest.raises(ValueError, match="microbatches of equal shapes: cu_seqlens"):
+        trainer.run(longer)
+    other = [[equal_batch(rng)], [dataclasses.replace(equal_batch(rng), max_seqlen=33)]]
+    with pytest.raises(ValueError, match="max_seqlen 33, not 32"):
+        trainer.run(other)
 
 
 @pytest.mark.parametrize("captured", [False, True])

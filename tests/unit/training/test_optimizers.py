@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
-from pipeline_src.training.checkpoint import WEIGHT, restore_tensors, tensors_of
+from pipeline_src.training.checkpoint import WEIGHT, restore_tensors, stored_tensors
 from pipeline_src.training.optimizers import (
     MATRICES,
     MOMENTS,
@@ -227,7 +227,7 @@ def test_a_training_that_stopped_goes_on_to_the_bit(tmp_path):
     give_gradients(first.parameters(), 0)
     stopped.step()
     kinds, parameters = (WEIGHT, *MOMENTS), [dict(each.named_parameters()) for each in (first, second)]
-    save_file(tensors_of(parameters[0], stopped, kinds), tmp_path / "kept")
+    save_file(stored_tensors(parameters[0], stopped, kinds), tmp_path / "kept")
     restore_tensors(tmp_path / "kept", parameters[1], restored, kinds, 1, "")
     for each, optimizer in ((first, stopped), (second, restored)):
         give_gradients(each.parameters(), 1)
@@ -303,7 +303,7 @@ def test_stacked_matrices_step_as_single_ones_to_the_bit_also_when_resumed(tmp_p
     assert_stacked(optimizers[1])
 
     kinds = (WEIGHT, *MOMENTS)
-    save_file(tensors_of(dict(stacked.named_parameters()), optimizers[1], kinds), tmp_path / "kept")
+    save_file(stored_tensors(dict(stacked.named_parameters()), optimizers[1], kinds), tmp_path / "kept")
     for _ in range(2):  # from nothing, and over steps that were taken
         restore_tensors(tmp_path / "kept", dict(resumed.named_parameters()), optimizers[2], kinds, 4, "")
         assert_stacked(optimizers[2])
