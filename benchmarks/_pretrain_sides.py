@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed, choose_precision
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimizers import CLIP, make_optimizer
-from pipeline_src.training.trainer import OptimizerConfig, make_trainer
+from pipeline_src.training.trainer import OptimizerConfig, Trainer, make_trainer
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
@@ -45,6 +45,9 @@ NARROW = 128  # embeddings of ALBERT and ELECTRA-small
 NOT_THERE = ("mask_decoder",)  # parts that transformers lacks
 UNLABELLED = -100  # what transformers' loss leaves out
 STEPS_FOR_MEMORY = 2
+FOREVER = 1 << 30  # steps
+# prepares a trainer that has taken no step, and returns the batches to train on instead of those given
+Change = Callable[[Trainer[TensorBatch], list[TensorBatch]], list[TensorBatch]]
 PAIR_LABELS = {  # class of transformers that learns of pairs -> its name of their label
     "BertForPreTraining": "next_sentence_label",
     "AlbertForPreTraining": "sentence_order_label",
@@ -114,14 +117,20 @@ def ours(config: BertConfig, batches: list[Batch], process: Distributed) -> Side
 
 
 def training_side(
-    objective: PretrainingObjective[TensorBatch], batches: list[Batch], process: Distributed, optimizer: str = "adamw"
+    objective: PretrainingObjective[TensorBatch],
+    batches: list[Batch],
+    process: Distributed,
+    optimizer: str = "adamw",
+    change: Change | None = None,
 ) -> Side:
-    """The project's own loop over an objective."""
-    if process.device.type == "cuda":
+    """The project's own loop over an objective; unless ``change`` prepares it, it is compiled on a GPU."""
+    trainer = make_benchmark_trainer(objective, process, optimizer)
+    flat = [batch.flat for batch in batches]
+    if change is not None:
+        flat = change(trainer, flat)
+    elif process.device.type == "cuda":
         compile_parts(objective)
-    recipe = OptimizerConfig(LEARNING_RATE, len(batches), decay_steps=0, weight_decay=WEIGHT_DECAY, optimizer=optimizer)
-    trainer = make_trainer(objective, recipe, process, name="pretraining", last=len(batches), seed=1)
-    coming = transfer(([batch.flat] for batch in batches), process.device)
+    coming = transfer(([batch] for batch in flat), process.device)
 
     def loss(batch: Batch) -> float:
         objective.eval()
@@ -132,6 +141,14 @@ def training_side(
         return float(mean)
 
     return Side(lambda: trainer.train_step(next(coming)), loss)
+
+
+def make_benchmark_trainer(
+    objective: PretrainingObjective[TensorBatch], process: Distributed, optimizer: str = "adamw"
+) -> Trainer[TensorBatch]:
+    """A trainer for as many steps as anybody takes, at a constant rate."""
+    recipe = OptimizerConfig(LEARNING_RATE, FOREVER, decay_steps=0, weight_decay=WEIGHT_DECAY, optimizer=optimizer)
+    return make_trainer(objective, recipe, process, name="pretraining", last=FOREVER, seed=1)
 
 
 def _peer(
@@ -223,25 +240,28 @@ def real_batches(length: int, sequences: int, count: int, device: torch.device) 
 
 
 def random_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
-    """As :func:`real_batches`, of random tokens: seven in eight sequences are full, the others of any length."""
+    """As :func:`real_batches`, of random tokens."""
+    return [Batch.of(batch, device) for batch in random_examples(length, sequences, count)]
+
+
+def random_examples(length: int, sequences: int, count: int, entries: int = ENTRIES) -> Iterator[PretrainingBatch]:
+    """Batches of random tokens: seven in eight sequences are full, the others of any length."""
     rng = np.random.default_rng(0)
-    batches = []
     for _ in range(count):
         lengths = np.where(rng.random(sequences) < 7 / 8, length, rng.integers(4, length + 1, sequences))
-        batches.append(Batch.of(random_batch(rng, lengths), device))
-    return batches
+        yield random_batch(rng, lengths, entries)
 
 
-def random_batch(rng: np.random.Generator, lengths: np.ndarray) -> PretrainingBatch:
+def random_batch(rng: np.random.Generator, lengths: np.ndarray, entries: int = ENTRIES) -> PretrainingBatch:
     """Sequences of these lengths, of random tokens, 15 % of them predicted."""
     tokens = int(lengths.sum())
     predicted = np.sort(rng.choice(tokens, tokens * 15 // 100, replace=False))
     return PretrainingBatch(
-        ids=rng.integers(0, ENTRIES, tokens),
+        ids=rng.integers(0, entries, tokens),
         segments=rng.integers(0, 2, tokens),
         cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]),
         predicted=predicted,
-        labels=rng.integers(0, ENTRIES, len(predicted)),
+        labels=rng.integers(0, entries, len(predicted)),
         pair_label=rng.integers(0, 2, len(lengths)),
         examples=np.arange(len(lengths)),
     )

@@ -1,0 +1,104 @@
+"""Training steps on a GPU: close to the CPU's, repeatable, and resumed without a trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from benchmarks._gpu_steps import SHAPES, VARIANTS, Shape, trainer_of
+from benchmarks._pretrain_sides import process_on
+from pipeline_src.config.machine import Precision
+from pipeline_src.examples.build_examples import run as plan_examples
+from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products need it
+
+DEVICE = "cuda"
+MINI = SHAPES["mini"]._replace(sequences=8, length=64)
+STEPS = 8  # more than a captured step takes before its capture
+BITS = {"eval_steps": 7, "phase1": 20, "hidden_dropout_prob": 0.1}
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """Sums in a fixed order, where the kernels have a way."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def losses(
+    shape: Shape,
+    variant: str = "eager",
+    device: str = DEVICE,
+    precision: Precision = "auto",
+    seed: int = 1,
+    steps: int = STEPS,
+) -> list[float]:
+    """The loss of each of the first steps."""
+    found: list[float] = []
+    with trainer_of(shape, variant, process_on(device, precision)) as (trainer, step):
+        trainer.seed = seed
+        for _ in range(steps):
+            step()
+            found.append(float(trainer.state.sums.pop("loss")))
+            trainer.state.sums.clear()
+    return found
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_steps_in_bfloat16_are_close_to_the_cpus_in_float32(architecture: str) -> None:
+    shape = MINI._replace(architecture=architecture)
+    assert losses(shape, precision="bfloat16") == pytest.approx(losses(shape, "eager", "cpu", "float32"), rel=5e-3)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+@pytest.mark.parametrize("variant", list(VARIANTS)[1:])
+def test_every_variant_is_close_to_the_eager_step(variant: str, architecture: str) -> None:
+    shape = MINI._replace(architecture=architecture)
+    assert losses(shape, variant) == pytest.approx(losses(shape), rel=5e-3)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_seed_gives_the_same_dropout_twice(variant: str) -> None:
+    """Later steps may differ in their last bits: a backward pass may sum in any order."""
+    shape = MINI._replace(architecture="bert", optimizer="adamw", dropout=0.1)
+    first, again, other = (losses(shape, variant, seed=seed) for seed in (1, 1, 2))
+    assert again[0] == first[0] and again == pytest.approx(first, rel=1e-3)
+    assert other[0] != first[0] and other != pytest.approx(first, rel=1e-5)
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_a_training_that_goes_on_ends_bit_for_bit_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path)
+    plan_examples(seed=1, examples=EXAMPLES)
+
+    def stop(taken: int) -> None:
+        if taken == 13:
+            raise KeyboardInterrupt
+
+    def weights() -> dict[str, torch.Tensor]:
+        found = load_file("models/pretrained/phase1/model.safetensors")
+        shutil.rmtree("models"), shutil.rmtree("results")
+        return found
+
+    train_phase("phase1", **BITS)
+    expected = weights()
+    train_phase("phase1", **BITS)
+    assert _farthest(weights(), expected) == 0, "two trainings that nothing stopped differ"
+    with pytest.raises(KeyboardInterrupt):
+        train_phase("phase1", after_step=stop, **BITS)
+    train_phase("phase1", **BITS)
+    assert _farthest(weights(), expected) == 0
+
+
+def _farthest(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+    assert found.keys() == expected.keys()
+    return max(float((found[name] - expected[name]).abs().max()) for name in expected)

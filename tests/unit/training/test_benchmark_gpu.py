@@ -1,0 +1,218 @@
+"""The quarter of an hour of a GPU, rehearsed: pieces, their time, what a second call repeats, what comes back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import _gpu_session, gpu
+from benchmarks._gpu_session import Session, read_piece
+from benchmarks._gpu_steps import VARIANTS, busy, fastest
+from benchmarks._gpu_study import (
+    PIECE_BYTES,
+    TRAINED,
+    make_tiny_study,
+    pack_model,
+    pack_study,
+    planned_steps,
+    set_tasks,
+    study_folder,
+    trained_model,
+    wheels_command,
+)
+from benchmarks.gpu import PIECES, Piece, main
+
+HERE = "tests.unit.training.test_benchmark_gpu"
+
+
+def quick(session: Session) -> None:
+    session.cell("one", lambda: {"figure": 1}, variant="eager")
+
+
+def sleeps(session: Session) -> None:
+    """Ends by itself only in a second call."""
+    session.cell("before", lambda: {"figure": 1})
+    session.cell("slow", lambda: time.sleep(0 if (session.out / "hurry").exists() else 600) or {"figure": 2})
+
+
+def deaf(session: Session) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    session.cell("slow", lambda: time.sleep(600) or {})
+
+
+def dies(session: Session) -> None:
+    """Its process is killed in the second of three cells."""
+    session.cell("first", lambda: {"figure": 1})
+    session.cell("second", lambda: signal.raise_signal(signal.SIGKILL) or {})
+    session.cell("third", lambda: {"figure": 3})
+
+
+def raises(session: Session) -> None:
+    session.cell("wrong", lambda: {"figure": 1 // 0}, variant="eager")
+    session.cell("right", lambda: {"figure": 1})
+
+
+def lacks(session: Session) -> None:
+    raise SystemExit("error: something is not here")
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put functions of this module in the place of the pieces."""
+
+    def put(**minutes: float) -> None:
+        monkeypatch.setattr(gpu, "PIECES", {name: Piece(each, "", f"{HERE}:{name}") for name, each in minutes.items()})
+
+    return put
+
+
+def call(out: Path, *more: str) -> int:
+    return main(["--rehearse", "--out", str(out), *more])
+
+
+def results(out: Path) -> dict[str, Any]:
+    return json.loads((out / "back/results.json").read_text())
+
+
+def test_the_cheapest_pieces_are_rehearsed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert call(tmp_path, "--pieces", "host,rates,profile") == 0
+    found = results(tmp_path)
+    assert found["rehearsal"] and found.keys() == {"rehearsal", "host", "rates", "profile"}
+    for piece in (found[name] for name in ("host", "rates", "profile")):
+        assert piece["rehearsal"] and piece["gpu"] is None and piece["torch"] == torch.__version__ and piece["commit"]
+        assert piece["status"] == "done" and all(cell["rehearsal"] for cell in piece["cells"].values())
+        assert not any("error" in cell for cell in piece["cells"].values())
+    cells = found["rates"]["cells"]
+    assert len(cells) == 4 * len(VARIANTS) and {cell["variant"] for cell in cells.values()} == set(VARIANTS)
+    for cell in cells.values():
+        assert cell["steps_per_s"] > 0 and 0 < cell["mfu"] and cell["peak_mb"] > 50 and 0 < cell["mean_loss"] < 20
+    dearest = found["profile"]["cells"]["mini, eager"]["by_host_time"]
+    assert len(dearest) > 5 and dearest[0]["share"] >= dearest[1]["share"] > 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) >= len(cells) + 3 and all(line.endswith("(rehearsal)") for line in lines)
+
+
+def test_a_piece_over_its_time_is_cut_and_the_rest_goes_on(tmp_path: Path, pieces: Any) -> None:
+    pieces(sleeps=1.0, quick=3.0)
+    assert call(tmp_path, "--minutes", "0.5") == 1
+    found = results(tmp_path)
+    assert found["sleeps"]["status"] == "cut" and list(found["sleeps"]["cells"]) == ["before"]
+    assert 7 <= found["sleeps"]["seconds"] < 18
+    assert found["quick"]["status"] == "done" and found["quick"]["cells"]["one"]["variant"] == "eager"
+
+    written = (tmp_path / "pieces/quick.json").stat().st_mtime_ns
+    (tmp_path / "hurry").touch()
+    assert call(tmp_path) == 0  # goes on
+    found = results(tmp_path)
+    assert found["sleeps"]["status"] == "done" and found["sleeps"]["cells"]["slow"]["figure"] == 2
+    assert (tmp_path / "pieces/quick.json").stat().st_mtime_ns == written
+
+
+def test_a_piece_that_does_not_stop_is_killed(tmp_path: Path, pieces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "GRACE", 0.5)
+    pieces(deaf=1.0)
+    assert call(tmp_path, "--minutes", "0.15") == 1
+    assert read_piece(tmp_path, "deaf")["status"] == "cut" and read_piece(tmp_path, "deaf")["cells"] == {}
+
+
+def test_errors_are_results_and_nothing_stops_the_rest(tmp_path: Path, pieces: Any) -> None:
+    pieces(lacks=1.0, dies=1.0, raises=1.0)
+    assert call(tmp_path, "--minutes", "3") == 1
+    found = results(tmp_path)
+    assert found["lacks"]["status"] == "error" and "something is not here" in found["lacks"]["error"]
+    assert found["dies"]["status"] == "done"
+    assert found["dies"]["cells"]["second"]["error"] == "the process ended with status -9"
+    assert found["dies"]["cells"]["third"]["figure"] == 3
+    wrong = found["raises"]["cells"]["wrong"]
+    assert wrong["error"].startswith("ZeroDivisionError") and wrong["variant"] == "eager" and wrong["rehearsal"]
+    assert found["raises"]["cells"]["right"]["figure"] == 1
+
+
+def test_without_a_gpu_and_for_what_is_unknown_it_says_so(tmp_path: Path, pieces: Any) -> None:
+    with pytest.raises(SystemExit, match="no piece is called 'ratse'; there are host"):
+        main(["--out", str(tmp_path), "--pieces", "ratse"])
+    with pytest.raises(SystemExit, match="--out names the folder"):
+        main([])
+    pieces(quick=1.0)
+    assert main(["--out", str(tmp_path / "real"), "--minutes", "1"]) == 1
+    assert "no GPU answers" in results(tmp_path / "real")["quick"]["error"]
+    with pytest.raises(SystemExit, match="is no rehearsal: name another folder"):
+        call(tmp_path / "real")
+
+
+def test_the_list_names_every_piece_and_its_share(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(PIECES)
+    assert sum(piece.minutes for piece in PIECES.values()) == pytest.approx(13)
+
+
+def test_the_study_that_travels_is_whole_and_small(tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    study.mkdir()
+    make_tiny_study(study)
+    pack_study(study, tmp_path / "study.tar.xz")
+    (tmp_path / _gpu_session.COMMIT).write_text("0123abc\n")
+    for given in (study, tmp_path / "study.tar.xz"):
+        session = Session("p", tmp_path / given.name[:6], given, tmp_path, True, time.monotonic())
+        session.rehearsal = False
+        unpacked = study_folder(session)
+        assert sorted(path.name for path in (unpacked / "data").iterdir()) == [
+            "examples", "tasks", "tokens", "vocabulary"
+        ]  # fmt: skip
+        assert (unpacked / "params.yaml").read_text() == (study / "params.yaml").read_text()
+    kept = unpacked / "checkpoints/phase1-abc/kept/14"
+    with pytest.raises(SystemExit, match="no model was pretrained"):
+        trained_model(unpacked)
+    kept.mkdir(parents=True)
+    (kept / "config.json").write_text("{}")
+    halfway = trained_model(unpacked)
+    assert (unpacked / halfway / "config.json").exists()
+    values = set_tasks(unpacked, halfway)
+    assert values["finetune"]["model"] == "models/halfway" and values["finetune"]["seeds"] == [1, 2, 3]
+    (unpacked / TRAINED).mkdir(parents=True)
+    assert trained_model(unpacked) == TRAINED
+
+
+def test_a_model_comes_back_in_pieces(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    model, back = tmp_path / "model", tmp_path / "back"
+    (model / "training_state").mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    save_file({"weight": torch.randn(9_000_000)}, model / "model.safetensors")
+    assert pack_model(model, back)["files"] == 2
+    parts = sorted(back.iterdir())
+    assert [part.name for part in parts] == ["model.tar.00", "model.tar.01"]
+    assert all(part.stat().st_size <= PIECE_BYTES for part in parts)
+    (tmp_path / "model.tar").write_bytes(b"".join(part.read_bytes() for part in parts))
+    with tarfile.open(tmp_path / "model.tar") as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    weights = load_file(tmp_path / "unpacked/model/model.safetensors")
+    assert weights["weight"].dtype == torch.bfloat16 and (tmp_path / "unpacked/model/config.json").exists()
+
+
+def test_the_steps_planned_fit_into_the_time() -> None:
+    phase1 = {"wall_seconds": 30.0, "training_seconds": 10.0, "steady_steps": 200}
+    assert planned_steps(phase1, 330.0) == round(0.93 * 300 * 20)
+    assert planned_steps(phase1, 10.0) == 2  # never none
+
+
+def test_small_parts() -> None:
+    assert busy([(5, 6), (0, 2), (1, 3), (1, 2)]) == 4
+    cells = {
+        "a": {"shape": "mini", "variant": "eager", "tokens_per_s": 1.0},
+        "b": {"shape": "mini", "variant": "compiled", "tokens_per_s": 2.0},
+        "c": {"shape": "base", "variant": "eager", "tokens_per_s": 3.0},
+        "d": {"shape": "mini", "variant": "compiled", "error": "no"},
+    }
+    assert fastest(cells, "mini") == "compiled" and fastest(cells, "large") == next(iter(VARIANTS))
+    command = wheels_command(Path("wheels"))
+    assert any(word.startswith("pydantic-core==") for word in command) and "3.12" in command
