@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 import traceback
@@ -46,7 +47,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self.content = read_piece(self.out, self.name) | facts(self.study, self.rehearsal)
-        self.content.setdefault("cells", {})
+        cells = self.content.get("cells", {})
+        self.content["cells"] = {name: cell for name, cell in cells.items() if not cell.get(RUNNING)}
 
     @property
     def cells(self) -> dict[str, Any]:
@@ -113,10 +115,12 @@ def facts(study: Path | None, rehearsal: bool) -> dict[str, Any]:
 
 
 def commit(study: Path | None) -> str | None:
-    """Return the commit of this checkout, or the one that was packed with a study."""
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    if asked.returncode == 0:
-        return asked.stdout.strip()
+    """Return the commit of this checkout, ``-dirty`` if files differ from it, or the one that was packed with a study."""
+    asked = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    if shutil.which("git"):
+        done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode == 0:
+            return done.stdout.strip()
     packed = study.parent / COMMIT if study else None
     return packed.read_text().strip() if packed and packed.exists() else None
 

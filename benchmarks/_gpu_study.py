@@ -6,6 +6,7 @@ rate, from which follows how many steps the second one can take; the study's par
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -47,8 +48,9 @@ LIMIT = 64 << 20  # bytes of all that travels, the project's own files too
 # what the stages and benchmarks import and an image with torch, transformers and scikit-learn may lack
 WHEELS = (
     *("annotated-types", "charset-normalizer", "google-crc32c", "pydantic", "pydantic-core", "ruamel-yaml"),
-    *("ruamel-yaml-clib", "sentencex", "seqeval", "typing-inspection", "zstandard"),
+    *("ruamel-yaml-clib", "sentencex", "typing-extensions", "typing-inspection"),
 )
+BUILT_WHEELS = ("seqeval",)  # published as source alone
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 17, 5)] + ["manylinux2014_x86_64", "manylinux1_x86_64"]
 
 
@@ -177,7 +179,7 @@ def trained_model(study: Path) -> Path:
     """
     if (study / TRAINED).is_dir():
         return TRAINED
-    kept = sorted(study.glob("checkpoints/*/kept/*"), key=lambda path: int(path.name))
+    kept = sorted(study.glob("checkpoints/*/*/kept/*"), key=lambda path: int(path.name))
     if not kept:
         raise SystemExit("error: no model was pretrained, not even halfway")
     shutil.copytree(kept[-1], study / HALFWAY, dirs_exist_ok=True)
@@ -219,10 +221,10 @@ def pack(folder: Path, study: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pack_study(study, folder / "study.tar.xz")
     (folder / COMMIT).write_text(f"{commit(None)}\n")
-    command = wheels_command(folder / "wheels")
-    print(" ".join(command), flush=True)
-    if subprocess.run(command).returncode:
-        print("error: not all wheels were fetched; run the command above where there is a network", file=sys.stderr)
+    for command in wheels_commands(folder / "wheels"):
+        print(" ".join(command), flush=True)
+        if subprocess.run(command).returncode:
+            print("error: not all wheels were fetched; run this command where there is a network", file=sys.stderr)
     ours = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout.split("\0")
     project = sum((ROOT / name).stat().st_size for name in listed if (ROOT / name).is_file())
@@ -239,15 +241,17 @@ def pack_study(study: Path, archive: Path) -> None:
                 tar.add(study / name, name)
 
 
-def wheels_command(folder: Path) -> list[str]:
-    """Return the command that fetches ``WHEELS`` for Python 3.12 on Linux, in the versions of the lock."""
+def wheels_commands(folder: Path) -> list[list[str]]:
+    """Return the commands that fetch the wheels for Python 3.12 on Linux, in the versions of the lock."""
     lock = (ROOT / "locks/study.lock").read_text()
     versions = dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", lock, re.MULTILINE))
+    fetched, built = ([f"{name}=={versions[name]}" for name in names] for names in (WHEELS, BUILT_WHEELS))
+    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else [shutil.which("pip3") or "pip3"]
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
-    wanted = [f"{name}=={versions[name]}" for name in WHEELS]
+    of_python = ["--only-binary=:all:", "--python-version", "3.12", "--implementation", "cp", *platforms]
     return [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--python-version", "3.12"),
-        *("--implementation", "cp", *platforms, "-d", str(folder), *wanted),
+        [*pip, "download", "-q", "--no-deps", *of_python, "-d", str(folder), *fetched],
+        [*pip, "wheel", "-q", "--no-deps", "-w", str(folder), *built],
     ]
 
 

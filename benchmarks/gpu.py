@@ -97,13 +97,18 @@ def run_pieces(options: argparse.Namespace) -> int:
         if known and known.get("rehearsal") != options.rehearse:
             sys.exit(f"error: {options.out} is {'no' if options.rehearse else 'of a'} rehearsal: name another folder")
     todo = [name for name in wanted if read_piece(options.out, name).get("status") != DONE]
-    for number, name in enumerate(todo):
-        left = max(0.0, deadline - time.monotonic())
-        share = PIECES[name].minutes / sum(PIECES[each].minutes for each in todo[number:])
-        status = run_piece(name, share * left, options)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        for number, name in enumerate(todo):
+            left = max(0.0, deadline - time.monotonic())
+            share = PIECES[name].minutes / sum(PIECES[each].minutes for each in todo[number:])
+            status = run_piece(name, share * left, options)
+            write_results(options.out, options.back)
+            kind = " (rehearsal)" if options.rehearse else ""
+            print(f"{name}: {status} after {read_piece(options.out, name)['seconds']:.0f} s{kind}", flush=True)
+    finally:
         write_results(options.out, options.back)
-        kind = " (rehearsal)" if options.rehearse else ""
-        print(f"{name}: {status} after {read_piece(options.out, name)['seconds']:.0f} s{kind}", flush=True)
+        signal.signal(signal.SIGTERM, before)
     statuses = [read_piece(options.out, name).get("status") for name in wanted]
     return int(any(status != DONE for status in statuses))
 
@@ -166,6 +171,9 @@ def _run_process(name: str, seconds: float, options: argparse.Namespace) -> tupl
         except subprocess.TimeoutExpired:
             code = None
             _end(process)
+        except BaseException:  # this process is told to end
+            _end(process)
+            raise
         finally:
             _kill_group(process.pid)  # what it started
     return code, log.read_text(errors="replace")[-LAST_LINES:]
