@@ -115,7 +115,7 @@ def facts(study: Path | None, rehearsal: bool) -> dict[str, Any]:
 
 
 def commit(study: Path | None) -> str | None:
-    """Return the commit of this checkout, ``-dirty`` if files differ from it, or the one that was packed with a study."""
+    """Return the commit of this checkout, ``-dirty`` if files differ from it, else the one packed with a study."""
     asked = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     if shutil.which("git"):
         done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)

@@ -29,23 +29,23 @@ from benchmarks._gpu_session import ROOT, Session
 from benchmarks._pretrain_sides import (
     COMPILED,
     ENTRIES,
+    MASK_PROB,
     SDPA,
     SIDES,
     Batch,
-    Change,
     Side,
+    loss_of,
     make_benchmark_trainer,
     memory,
     ours_objective,
     process_on,
     random_examples,
-    training_side,
 )
 from pipeline_src.config.model import ModelParams
 from pipeline_src.models.bert import BertConfig, compile_parts, load_architecture
 from pipeline_src.models.flops import Workload
-from pipeline_src.pretraining.data import TensorBatch
-from pipeline_src.training.batches import transfer
+from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.throughput import compilations, peak_flops
 from pipeline_src.training.trainer import Trainer
@@ -60,11 +60,15 @@ PROFILED_STEPS, SHOWN, NAME = 15, 25, 80
 BLOCK = 5  # steps of one side before the other's turn
 
 
+# prepares a trainer that has taken no step; returns the batches, on the host, to train on instead of those given
+Change = Callable[[Trainer[TensorBatch], list[TensorBatch]], list[TensorBatch]]
+
+
 class Variant(NamedTuple):
     """A way to take a step.
 
     Attributes:
-        change: prepares a trainer that has taken no step; returns the batches to train on instead of those given.
+        change: prepares trainer and batches.
         machine: keys of machine.yaml with which the stage does the same.
     """
 
@@ -95,6 +99,7 @@ class Shape(NamedTuple):
     optimizer: str
     dropout: float
     entries: int
+    mask_prob: float
 
     def config(self) -> BertConfig:
         """Return the encoder's config."""
@@ -104,13 +109,17 @@ class Shape(NamedTuple):
         )  # fmt: skip
         return load_architecture(self.architecture).config.from_params(params, self.entries)
 
+    def examples(self, count: int) -> list[PretrainingBatch]:
+        """Return the first batches of random text."""
+        return list(random_examples(self.length, self.sequences, count, self.entries, self.mask_prob))
+
 
 # the recipes of the preset `evening` for the small ones, the paper's for the others
 SHAPES = {
-    "mini": Shape("modernbert", 4, 256, 32, 128, "muon", 0.0, 8_192),
-    "8x512": Shape("modernbert", 8, 512, 256, 128, "muon", 0.0, 8_192),
-    "base": Shape("bert", 12, 768, 256, 128, "adamw", 0.1, ENTRIES),
-    "large": Shape("bert", 24, 1024, 256, 128, "adamw", 0.1, ENTRIES),
+    "mini": Shape("modernbert", 4, 256, 32, 128, "muon", 0.0, 8_192, 0.3),
+    "8x512": Shape("modernbert", 8, 512, 256, 128, "muon", 0.0, 8_192, 0.3),
+    "base": Shape("bert", 12, 768, 256, 128, "adamw", 0.1, ENTRIES, MASK_PROB),
+    "large": Shape("bert", 24, 1024, 256, 128, "adamw", 0.1, ENTRIES, MASK_PROB),
 }
 PROFILED = ("mini", "8x512")
 BESIDE = (("base", SDPA), ("mini", SDPA), ("base", COMPILED), ("mini", COMPILED))
@@ -182,8 +191,7 @@ def trainer_of(shape: Shape, variant: str, process: Distributed) -> Iterator[tup
     """A trainer, and what takes its next step with a batch from the host and returns the batch's real tokens."""
     objective = ours_objective(shape.config()).to(process.device)
     trainer = make_benchmark_trainer(objective, process, shape.optimizer)
-    examples = random_examples(shape.length, shape.sequences, DISTINCT, shape.entries)
-    batches = [TensorBatch.of(batch) for batch in examples]
+    batches = [TensorBatch.of(batch) for batch in shape.examples(DISTINCT)]
     tokens = itertools.cycle([batch.workload.tokens for batch in batches])
     changed = VARIANTS[variant].change(trainer, batches)
     coming = transfer(([batch] for batch in itertools.cycle(changed)), process.device)
@@ -283,14 +291,10 @@ def busy(intervals: list[tuple[float, float]]) -> float:
 def measure_beside(shape: Shape, variant: str, peer: str, process: Distributed, blocks: int) -> dict[str, Any]:
     """Rates of this project's step and of transformers', on the same padded or flat batches."""
     device, config = process.device, shape.config()
-    count = MOST_WARM_UP + blocks * BLOCK
-    batches = [
-        Batch.of(batch, device) for batch in random_examples(shape.length, shape.sequences, count, shape.entries)
-    ]
+    examples = shape.examples(MOST_WARM_UP + blocks * BLOCK)
+    batches = [Batch.of(batch, device) for batch in examples]
     makers: dict[str, Callable[[], Side]] = {
-        f"ours, {variant}": lambda: training_side(
-            ours_objective(config).to(device), batches, process, change=VARIANTS[variant].change
-        ),
+        f"ours, {variant}": lambda: _our_side(shape, variant, examples, process),
         peer: lambda: SIDES[peer](config, batches, process),
     }
     sides, losses, rows = {}, {}, {}
@@ -330,6 +334,15 @@ def measure_beside(shape: Shape, variant: str, peer: str, process: Distributed, 
     return {"ratio": round(ours / theirs, 3), "loss_without_dropout": losses, "sides": rows}
 
 
+def _our_side(shape: Shape, variant: str, examples: list[PretrainingBatch], process: Distributed) -> Side:
+    """A variant, on batches that are on the GPU beforehand, as the peer's are."""
+    objective = ours_objective(shape.config()).to(process.device)
+    trainer = make_benchmark_trainer(objective, process)
+    changed = VARIANTS[variant].change(trainer, [TensorBatch.of(batch) for batch in examples])
+    coming = transfer(([batch] for batch in [to_device(batch, process.device) for batch in changed]), process.device)
+    return Side(lambda: trainer.train_step(next(coming)), lambda batch: loss_of(objective, batch, process))
+
+
 def _process(session: Session) -> Distributed:
     if session.rehearsal:
         torch.compiler.set_stance("force_eager")  # compiling tiny models for a CPU takes a minute
@@ -362,8 +375,7 @@ def _warm_up(step: Callable[[], int]) -> int:
 
 
 def _flops_per_token(shape: Shape) -> float:
-    examples = random_examples(shape.length, shape.sequences, DISTINCT, shape.entries)
-    work = functools.reduce(Workload.__add__, (TensorBatch.of(batch).workload for batch in examples))
+    work = functools.reduce(Workload.__add__, (TensorBatch.of(batch).workload for batch in shape.examples(DISTINCT)))
     return shape.config().training_flops(work) / work.tokens
 
 

@@ -72,7 +72,7 @@ def pretraining(session: Session) -> None:
         set_params(study, values | {"eval_steps": max(1, steps // 4)})
         session.put("plan", {"variant": variant, "steps": steps, "halfway": half})
     if "phase2" not in session.cells:
-        session.put("phase2", _run_phase(study, "phase2", variant))
+        session.put("phase2", _run_phase(study, "phase2", session.cells["plan"]["variant"]))
     session.cell("model", partial(pack_model, study / TRAINED, session.back))
 
 
@@ -102,6 +102,8 @@ def finetuning(session: Session) -> None:
         except SystemExit:
             pool.shutdown(cancel_futures=True)
             raise
+    if model == HALFWAY:
+        session.cell("model kept halfway", partial(pack_model, study / model, session.back))
     if not any("error" in cell for cell in session.cells.values()):
         session.cell("scores", partial(_run_evaluate, study))
 

@@ -41,13 +41,12 @@ from pipeline_src.training.trainer import OptimizerConfig, Trainer, make_trainer
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
 ENTRIES = 30_522  # of the vocabulary, at most
+MASK_PROB = 0.15  # paper, section 3.1
 NARROW = 128  # embeddings of ALBERT and ELECTRA-small
 NOT_THERE = ("mask_decoder",)  # parts that transformers lacks
 UNLABELLED = -100  # what transformers' loss leaves out
 STEPS_FOR_MEMORY = 2
 FOREVER = 1 << 30  # steps
-# prepares a trainer that has taken no step, and returns the batches to train on instead of those given
-Change = Callable[[Trainer[TensorBatch], list[TensorBatch]], list[TensorBatch]]
 PAIR_LABELS = {  # class of transformers that learns of pairs -> its name of their label
     "BertForPreTraining": "next_sentence_label",
     "AlbertForPreTraining": "sentence_order_label",
@@ -117,30 +116,24 @@ def ours(config: BertConfig, batches: list[Batch], process: Distributed) -> Side
 
 
 def training_side(
-    objective: PretrainingObjective[TensorBatch],
-    batches: list[Batch],
-    process: Distributed,
-    optimizer: str = "adamw",
-    change: Change | None = None,
+    objective: PretrainingObjective[TensorBatch], batches: list[Batch], process: Distributed, optimizer: str = "adamw"
 ) -> Side:
-    """The project's own loop over an objective; unless ``change`` prepares it, it is compiled on a GPU."""
-    trainer = make_benchmark_trainer(objective, process, optimizer)
-    flat = [batch.flat for batch in batches]
-    if change is not None:
-        flat = change(trainer, flat)
-    elif process.device.type == "cuda":
+    """The project's own loop over an objective."""
+    if process.device.type == "cuda":
         compile_parts(objective)
-    coming = transfer(([batch] for batch in flat), process.device)
+    trainer = make_benchmark_trainer(objective, process, optimizer)
+    coming = transfer(([batch.flat] for batch in batches), process.device)
+    return Side(lambda: trainer.train_step(next(coming)), lambda batch: loss_of(objective, batch, process))
 
-    def loss(batch: Batch) -> float:
-        objective.eval()
-        counts = objective.loss_counts(batch.flat.workload)
-        with torch.no_grad(), process.autocast():
-            mean = sum(term.loss / counts[name] for name, term in objective(batch.flat).items())
-        objective.train()
-        return float(mean)
 
-    return Side(lambda: trainer.train_step(next(coming)), loss)
+def loss_of(objective: PretrainingObjective[TensorBatch], batch: Batch, process: Distributed) -> float:
+    """The loss of a batch without dropout."""
+    objective.eval()
+    counts = objective.loss_counts(batch.flat.workload)
+    with torch.no_grad(), process.autocast():
+        mean = sum(term.loss / counts[name] for name, term in objective(batch.flat).items())
+    objective.train()
+    return float(mean)
 
 
 def make_benchmark_trainer(
@@ -244,18 +237,27 @@ def random_batches(length: int, sequences: int, count: int, device: torch.device
     return [Batch.of(batch, device) for batch in random_examples(length, sequences, count)]
 
 
-def random_examples(length: int, sequences: int, count: int, entries: int = ENTRIES) -> Iterator[PretrainingBatch]:
+def random_examples(
+    length: int, sequences: int, count: int, entries: int = ENTRIES, mask_prob: float = MASK_PROB
+) -> Iterator[PretrainingBatch]:
     """Batches of random tokens: seven in eight sequences are full, the others of any length."""
     rng = np.random.default_rng(0)
     for _ in range(count):
         lengths = np.where(rng.random(sequences) < 7 / 8, length, rng.integers(4, length + 1, sequences))
-        yield random_batch(rng, lengths, entries)
+        yield random_batch(rng, lengths, entries, mask_prob)
 
 
-def random_batch(rng: np.random.Generator, lengths: np.ndarray, entries: int = ENTRIES) -> PretrainingBatch:
-    """Sequences of these lengths, of random tokens, 15 % of them predicted."""
-    tokens = int(lengths.sum())
-    predicted = np.sort(rng.choice(tokens, tokens * 15 // 100, replace=False))
+def random_batch(
+    rng: np.random.Generator, lengths: np.ndarray, entries: int = ENTRIES, mask_prob: float = MASK_PROB
+) -> PretrainingBatch:
+    """Sequences of these lengths, of random tokens; of each as many are predicted as of text, never its first."""
+    tokens, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    keys = rng.random(tokens)
+    keys[starts] = 1.0
+    order = np.lexsort((keys, sequence))  # in each sequence at random
+    number = np.maximum(1, np.rint(mask_prob * lengths))
+    predicted = np.sort(order[np.arange(tokens) - starts[sequence] < number[sequence]])
     return PretrainingBatch(
         ids=rng.integers(0, entries, tokens),
         segments=rng.integers(0, 2, tokens),
