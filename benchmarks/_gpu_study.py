@@ -152,9 +152,9 @@ def set_params(study: Path, pretrain: Mapping[str, Any]) -> None:
 
 def set_machine(study: Path, variant: str, rehearsal: bool) -> None:
     """Write the machine.yaml of a variant."""
-    threads = {"threads": 1 if rehearsal else 4}
-    settings = {"pretrain": threads | {"microbatch_tokens": MICROBATCH}, "finetune": threads}
-    _write_yaml(study / "machine.yaml", {**settings, **VARIANTS[variant].machine})
+    threads, settings = {"threads": 1 if rehearsal else 4}, dict(VARIANTS[variant].machine)
+    settings["pretrain"] = threads | {"microbatch_tokens": MICROBATCH} | settings.get("pretrain", {})
+    _write_yaml(study / "machine.yaml", {**settings, "finetune": threads})
 
 
 def set_tasks(study: Path, model: Path) -> dict[str, Any]:
