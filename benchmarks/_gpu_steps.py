@@ -44,9 +44,12 @@ from benchmarks._pretrain_sides import (
 from pipeline_src.config.model import ModelParams
 from pipeline_src.models.bert import BertConfig, compile_parts, load_architecture
 from pipeline_src.models.flops import Workload
+from pipeline_src.pretraining.capacity import Capacity
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed
+from pipeline_src.training.gpu import CapturedSteps, CopiedWeights
+from pipeline_src.training.optimizers import Muon
 from pipeline_src.training.throughput import compilations, peak_flops
 from pipeline_src.training.trainer import Trainer
 
@@ -78,15 +81,48 @@ class Variant(NamedTuple):
     shapes: tuple[str, ...] = ("mini", "8x512", "base", "large")
 
 
-def _compiled(trainer: Trainer[TensorBatch], batches: list[TensorBatch]) -> list[TensorBatch]:
-    compile_parts(trainer.objective)
-    return batches
+SMALL, LARGE = ("mini", "8x512"), ("base", "large")
+
+
+def _variant(
+    compiled: bool = False,
+    padded: bool = False,
+    copies: bool = False,
+    captured: bool = False,
+    shapes: tuple[str, ...] = (*SMALL, *LARGE),
+) -> Variant:
+    def change(trainer: Trainer[TensorBatch], batches: list[TensorBatch]) -> list[TensorBatch]:
+        if compiled:
+            compile_parts(trainer.objective)
+            if isinstance(trainer.optimizer, Muon):
+                trainer.optimizer.compile()
+        if copies:
+            CopiedWeights(trainer)
+        if trainer.distributed.device.type == "cpu":  # whose losses take no filler, and which has no graphs
+            return batches
+        if captured:
+            CapturedSteps(trainer)
+        return _padded(batches) if padded else batches
+
+    settings = {"fixed_capacity": padded, "capture": captured, "weight_copies": copies}
+    return Variant(change, {"compile": compiled, "pretrain": settings}, shapes)
+
+
+def _padded(batches: list[TensorBatch]) -> list[TensorBatch]:
+    length, rows = max(batch.max_seqlen for batch in batches), max(batch.max_rows for batch in batches)
+    capacity = Capacity(len(batches[0].pair_label), length, rows - 1, pad_id=0)  # a sequence's first token is a row too
+    return [capacity.pad(batch) for batch in batches]
 
 
 # in the order in which they are measured: the first one at all shapes, then the next
 VARIANTS: dict[str, Variant] = {
-    "eager": Variant(lambda trainer, batches: batches, {"compile": False}),
-    "compiled": Variant(_compiled, {"compile": True}),
+    "eager": _variant(),
+    "compiled": _variant(compiled=True),
+    "captured": _variant(padded=True, captured=True, shapes=SMALL),
+    "compiled, captured": _variant(compiled=True, padded=True, captured=True, shapes=(*SMALL, "base")),
+    "compiled, fixed capacity": _variant(compiled=True, padded=True, shapes=LARGE),
+    "compiled, weight copies": _variant(compiled=True, padded=True, copies=True, shapes=("base",)),
+    "fixed capacity": _variant(padded=True, shapes=("base",)),
 }
 
 

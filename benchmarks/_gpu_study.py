@@ -153,7 +153,8 @@ def set_params(study: Path, pretrain: Mapping[str, Any]) -> None:
 def set_machine(study: Path, variant: str, rehearsal: bool) -> None:
     """Write the machine.yaml of a variant."""
     threads, settings = {"threads": 1 if rehearsal else 4}, dict(VARIANTS[variant].machine)
-    settings["pretrain"] = threads | {"microbatch_tokens": MICROBATCH} | settings.get("pretrain", {})
+    of_a_gpu = {} if rehearsal else settings.get("pretrain", {})  # which a CPU refuses
+    settings["pretrain"] = threads | {"microbatch_tokens": MICROBATCH} | of_a_gpu
     _write_yaml(study / "machine.yaml", {**settings, "finetune": threads})
 
 
