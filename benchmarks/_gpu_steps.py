@@ -197,7 +197,7 @@ def tests(session: Session) -> None:
 
 
 def rates(session: Session) -> None:
-    """Steps of every variant at every shape."""
+    """Steps of every variant at its shapes."""
     process, seconds = _process(session), 0.2 if session.rehearsal else 2.0
     for variant in VARIANTS:
         for name in VARIANTS[variant].shapes:

@@ -53,7 +53,7 @@ class PretrainingMachine(TrainingMachine):
     """Settings of pretraining.
 
     Attributes:
-        microbatch_tokens: see :class:`TrainingMachine`; ``auto`` is 16,384 on a CPU and 65,536 on a GPU.
+        microbatch_tokens: see :class:`TrainingMachine`; ``auto`` is 65,536 on a CUDA GPU, else 16,384.
         fixed_capacity: fill microbatches up to a fixed number of tokens, so that no shape depends on a batch; ``auto``:
             on a GPU with ``flash_varlen``, for objectives and architectures that support it.
         capture: replay steps of fixed capacity as CUDA graphs; ``auto``: on a single GPU, for models so small that

@@ -64,7 +64,7 @@ class PretrainingBatch:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A micro-batch as tensors; see :class:`PretrainingBatch` for those that are not listed.
+    """A microbatch as tensors; see :class:`PretrainingBatch` for those that are not listed.
 
     Attributes:
         rows: positions whose last hidden state a masked model reads: the predicted ones and the first of each sequence,
@@ -126,9 +126,9 @@ class DataShard:
     """The part of every batch that a process gets.
 
     Attributes:
-        tokens: most tokens of a micro-batch; a longer sequence is one by itself. None makes one micro-batch.
+        tokens: most tokens of a microbatch; a longer sequence is one by itself. None makes one microbatch.
         rank, processes: this process's number, and how many share a batch.
-        sequences: most sequences of a micro-batch, which are then of near-equal numbers; ``tokens`` is ignored. None
+        sequences: most sequences of a microbatch, which are then of near-equal numbers; ``tokens`` is ignored. None
             splits by tokens.
     """
 
@@ -138,7 +138,7 @@ class DataShard:
     sequences: int | None = None
 
     def split(self, lengths: np.ndarray) -> list[slice]:
-        """Split this process's sequences, whose lengths are given, in order into micro-batches."""
+        """Split this process's sequences, whose lengths are given, in order into microbatches."""
         if self.sequences is None:
             return split_balanced(lengths, self.tokens)
         count, parts = len(lengths), -(-len(lengths) // self.sequences)
@@ -208,7 +208,7 @@ class PretrainingExamples:
     def batches(
         self, size: int, seed: int, first_step: int, steps: int, shard: DataShard
     ) -> Iterator[list[PretrainingBatch]]:
-        """Yield the batches of steps ``first_step`` .. ``first_step + steps - 1`` as lists of micro-batches.
+        """Yield the batches of steps ``first_step`` .. ``first_step + steps - 1`` as lists of microbatches.
 
         Epochs follow without a break: a batch may hold the end of one and the start of the next. The process of rank r
         takes every ``shard.processes``-th example of a batch from the r-th on.

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
 from pipeline_src.common.paths import EXAMPLES, PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import save_model
 from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources, write_card
 from pipeline_src.pretraining.data import PretrainingExamples, shown_examples
@@ -90,8 +91,8 @@ def save_models(
     return files
 
 
-def make_card(phase: Phase, trainer: Trainer[Any], config: Any, parameters: int, huggingface_class: str) -> str:
-    """Return the model card of a model with so many ``parameters``; empty if the trainer counts no compute."""
+def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameters: int, huggingface_class: str) -> str:
+    """Return the card of a model with this number of ``parameters``; empty if the trainer counts no compute."""
     if trainer.compute is None:
         return ""
     objective, costs = trainer.objective, trainer.compute.deterministic()

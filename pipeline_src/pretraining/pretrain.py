@@ -123,8 +123,7 @@ def fit(
         with compute.aside():
             trainer.state.row().update(validator.row(validation.measure(objective)))
     curve.writer = Tracker(TRACKED / phase.name, trainer.state.step) if is_main else None
-    parameters = sum(parameter.numel() for parameter in objective.parameters())
-    log.info("%d parameters, %d examples, %s", parameters, len(examples), distributed.device)
+    log.info("%d parameters, %d examples, %s", compute.parameters, len(examples), distributed.device)
     capacity = phase_capacity(phase, examples, tokenizer, objective.config.attention, distributed)
     accelerate(phase, trainer, lengths[phase.name], has_capacity=capacity is not None)
 

@@ -62,7 +62,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
     """
     part, unseen = batch.tensors, batch.unseen
     tokens, pairs = model(part.ids, part.segments, part.cu_seqlens, part.predicted, part.max_seqlen)
-    losses, correct = losses_and_hits(tokens, part.labels)
+    losses, correct = losses_and_correct(tokens, part.labels)
     metrics = {
         "mlm_loss": Metric(losses.sum(), len(losses)),
         "mlm_perplexity": Metric(losses.sum(), len(losses), _perplexity),
@@ -74,7 +74,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         metrics["mask_loss"] = Metric(losses[unseen].sum(), unseen.sum())
         metrics["unigram_loss"] = Metric(batch.unigram_losses[unseen].sum(), unseen.sum())
     if batch.has_pairs and pairs is not None:
-        pair_losses, pairs_correct = losses_and_hits(pairs, part.pair_label)
+        pair_losses, pairs_correct = losses_and_correct(pairs, part.pair_label)
         metrics["nsp_loss"] = Metric(pair_losses.sum(), len(pair_losses))
         metrics["nsp_accuracy"] = Metric(pairs_correct.sum(), len(pair_losses))
         metrics["nsp_majority"] = Metric(float(part.pair_label.sum()), len(pair_losses), _majority)
@@ -85,7 +85,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
     return metrics
 
 
-def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return the cross-entropy of each row of logits [N, classes], float64 [N], and whether its argmax is correct."""
     losses = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
     if logits.dtype == torch.float32:  # half the time of argmax
@@ -213,7 +213,7 @@ def measure_examples(
     """
     training, sums = objective.training, dict[str, Metric]()
     objective.eval()
-    for batch, counts in shared_batches(examples, distributed, max_predictions):
+    for batch, is_counted in shared_batches(examples, distributed, max_predictions):
         unseen = examples.corruption.predicts_unseen(batch.ids[batch.predicted], batch.labels)
         losses = np.zeros(len(batch.labels)) if unigram_losses is None else unigram_losses[batch.labels]
         sources = np.empty(0, np.int64)
@@ -225,7 +225,7 @@ def measure_examples(
         # not inference_mode: weights gathered in it could not be trained afterwards
         with torch.no_grad(), distributed.autocast():
             metrics = objective.validation_metrics(prepared)
-        if counts:
+        if is_counted:
             _add(sums, metrics)
     objective.train(training)
     reshard(objective)

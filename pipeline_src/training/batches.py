@@ -99,7 +99,7 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
 
 
 def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[Sequence[B]]:
-    """Yield ``batches``, whose micro-batches are dataclasses of tensors, with their tensors on ``device``.
+    """Yield ``batches``, whose microbatches are dataclasses of tensors, with their tensors on ``device``.
 
     A thread prepares them. For a GPU it also copies them, from page-locked memory and on a separate stream: on the
     stream that computes, a copy would wait for every kernel queued before it, and the kernels after it for the copy
@@ -131,7 +131,7 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
 
 
 def to_device(batch: B, device: torch.device) -> B:
-    """Return the micro-batch with its tensors on ``device``; the host does not wait for the copies to a GPU."""
+    """Return the microbatch with its tensors on ``device``; the host does not wait for the copies to a GPU."""
     if device.type == "cpu":
         return batch
     if device.type == "mps":  # shares the host's memory: nothing is pinned

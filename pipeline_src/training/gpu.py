@@ -29,7 +29,7 @@ UTILISATION = 0.25  # upper bound of the share of its peak that a GPU reaches wi
 LAUNCH_SECONDS = 0.03  # for the launches of a step, about 1,300 kernels, with the host's other work
 EAGER_STEPS = 3  # before the capture: they make the optimizer's state and load the kernels
 
-PER_BATCH = ("examples", "workload")  # fields of a microbatch that its step does not read
+NOT_READ = ("examples", "workload")  # fields of a microbatch that its step does not read
 
 Outputs = dict[str, Tensor]
 Capture = Callable[[Callable[[], Outputs]], tuple[Callable[[], None], Outputs]]
@@ -87,10 +87,10 @@ def choose_capture(
         PipelineError: they are to be captured, and cannot be.
     """
     reason = ""
-    if not has_capacity:
-        reason = "microbatches of fixed capacity"
-    elif trainer.distributed.device.type != "cuda" or not is_capturable(trainer.optimizer):
+    if trainer.distributed.device.type != "cuda" or not is_capturable(trainer.optimizer):
         reason = "unsharded parameters on a CUDA device"
+    elif not has_capacity:
+        reason = "microbatches of fixed capacity"
     elif trainer.distributed.world_size > 1:
         reason = "a single process"
     elif any(getattr(part, "activation_checkpointing", False) for part in trainer.objective.modules()):
@@ -114,6 +114,7 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
     """
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     torch.cuda.synchronize()
+    torch.cuda.empty_cache()  # cached blocks are not released during a capture
     with torch.cuda.stream(stream):
         graph.capture_begin(capture_error_mode="thread_local")  # another thread copies batches meanwhile
         try:
@@ -230,7 +231,7 @@ class CapturedSteps:
             value = getattr(part, name)
             if isinstance(value, Tensor):
                 value, captured = value.shape, captured.shape
-            if name not in PER_BATCH and value != captured:
+            if name not in NOT_READ and value != captured:
                 raise ValueError(f"a captured step takes microbatches of equal shapes: {name} {value}, not {captured}")
 
     def _give_up(self, error: RuntimeError, part: Any) -> Outputs:

@@ -34,7 +34,7 @@ class StopRequest:
         return self.signal is not None
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal; a second one, except SIGURG, ends the process as if it were not handled."""
+        """Handle a signal; another one more than a second later, except SIGURG, ends the process."""
         if self.signal is None:
             self._received_at = time.monotonic()
         elif number != signal.SIGURG and time.monotonic() - self._received_at > REPEAT_SECONDS:

@@ -112,8 +112,8 @@ class Request(Protocol):
     ``bool(request)`` is whether this process makes it.
 
     Attributes:
-        is_agreed: whether all processes act on it after the current step. Several processes exchange it before the
-            step, so a request made during a step waits for the next one; a single process looks after the step.
+        is_agreed: whether all processes act on it after the current step. Several processes exchange requests before
+            the step; one made during a step is acted on after the next.
     """
 
     is_agreed: bool
@@ -139,7 +139,8 @@ class Stepper(Protocol):
 class Component(ABC):
     """A part of training that acts after some steps, such as validation or saving.
 
-    It owns its cadence and its columns of the curve; what it needs after a restart it keeps in the trainer's state.
+    It decides after which steps it acts and which columns of the curve it fills; what it needs after a restart it keeps
+    in the trainer's state.
 
     Args:
         every: acts after each multiple of any of these numbers of steps; None is ignored.
@@ -238,8 +239,8 @@ class Trainer(Generic[B]):
             batches: of the steps from ``state.step`` to ``last``, as lists of microbatches on the host.
 
         Raises:
-            PipelineError: a loss or gradient is NaN or infinite, or a GPU's memory is full. Nothing is saved after such
-                a step.
+            PipelineError: a loss or gradient is NaN or infinite, or a GPU's memory does not hold a microbatch. Nothing
+                is saved after such a step.
             Interrupted: a stop was requested, and the components have acted.
         """
         aside = self.compute.aside if self.compute else nullcontext
@@ -253,13 +254,15 @@ class Trainer(Generic[B]):
                 except torch.OutOfMemoryError as error:
                     raise memory_error(error, max(part.workload.tokens for part in batch)) from None
                 self.progress.advance()
-                for component in self.components:
-                    if component.due(self.state.step):
-                        self.check_losses()
-                        with aside():
-                            component.after_step(self)
+                due = [component for component in self.components if component.due(self.state.step)]
+                if due:
+                    self.check_losses()
+                for component in due:
+                    with aside():
+                        component.after_step(self)
                 if self.stop_request.is_agreed and self.state.step < self.last:
                     raise self.stop_request.interrupted(self.name, self.state.step)
+        self.check_losses()
 
     def train_step(self, batch: Sequence[B]) -> None:
         """Take one step with microbatches that are on the device: forward, backward, clip and update."""
@@ -309,7 +312,7 @@ class Trainer(Generic[B]):
             part: the microbatch.
             counts: number of losses of each term in the batch, on all processes.
             is_last: whether it is the step's last, after which gradients are averaged over the processes.
-            is_own: False adds zeros, for a process that only helps the others to gather weights.
+            is_own: False multiplies the loss by 0: the pass only takes part in FSDP's gathers.
         """
         several = self.distributed.world_size > 1
         with gradient_sync(self._module, is_last) if several else nullcontext():

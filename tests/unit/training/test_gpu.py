@@ -79,7 +79,7 @@ def test_captured_steps_equal_eager_ones(optimizer, caplog):
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["backward", "update"])
-def test_a_failing_capture_goes_on_without_and_says_why(failing, caplog):
+def test_training_continues_eagerly_and_logs_why_if_capture_fails(failing, caplog):
     captures = iter(range(1, 3))
 
     def fail(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
@@ -97,7 +97,7 @@ def test_a_failing_capture_goes_on_without_and_says_why(failing, caplog):
     assert trainer.stepper is None
 
 
-def test_a_captured_step_refuses_a_microbatch_of_another_form():
+def test_a_captured_step_rejects_a_microbatch_of_another_shape():
     trainer, rng = trainer_of(), np.random.default_rng(0)
     CapturedSteps(trainer, run_again)
     longer = [[equal_batch(rng, 3, 32)]] * (EAGER_STEPS + 1) + [[equal_batch(rng, 4, 24)]]
@@ -118,7 +118,7 @@ def test_weight_copies_change_no_bit(captured):
     assert copies.copies is not None
 
 
-def test_capture_is_for_models_that_launching_takes_longer_than_running():
+def test_auto_captures_only_where_launching_takes_longer_than_computing():
     trainer = trainer_of()
     assert not choose_capture("auto", 0.0, PEAK, trainer, True)  # on a CPU
     with pytest.raises(PipelineError, match="needs unsharded parameters on a CUDA device"):

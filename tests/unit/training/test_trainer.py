@@ -33,7 +33,7 @@ class Number:
 
 
 class Product(Objective[Number]):
-    """Two terms: what a small network makes of ones times the number, and its square, which has no right guess."""
+    """Two terms: a small network's output times the number, and its square, which has no ``correct``."""
 
     def __init__(self, weights) -> None:
         super().__init__()
@@ -49,9 +49,9 @@ class Product(Objective[Number]):
 
 
 def trainer_of(model: Objective[Number], last: int, every: int = 2, **options) -> Trainer[Number]:
-    recipe = OptimizerConfig(0.1, last, decay_steps=0, weight_decay=0.0, max_grad_norm=options.pop("clip", 1.0))
+    config = OptimizerConfig(0.1, last, decay_steps=0, weight_decay=0.0, max_grad_norm=options.pop("clip", 1.0))
     options = {"name": "trying", "seed": 5, "components": [CurveLogger([every], last)]} | options
-    return make_trainer(model, recipe, single_process(), last=last, **options)
+    return make_trainer(model, config, single_process(), last=last, **options)
 
 
 def train(values, last=None, size_weight=0.0, **options) -> Trainer[Number]:
@@ -79,7 +79,7 @@ def test_rows_are_means_of_the_steps_since_the_last_one():
     assert curve[0]["loss"] == pytest.approx((single[0]["loss"] + single[1]["loss"]) / 2)
 
 
-def test_each_term_is_weighted_in_the_loss_and_stands_in_the_curve_as_it_is():
+def test_the_loss_is_weighted_and_columns_of_terms_are_not():
     (before,), (after,) = train([1.0]).state.curve, train([1.0], size_weight=3.0).state.curve
     assert before["loss"] == before["task_loss"] and before["size_loss"] == after["size_loss"] > 0
     assert after["loss"] == pytest.approx(after["task_loss"] + 3 * after["size_loss"])
@@ -93,8 +93,8 @@ def test_a_trainer_without_steps_changes_nothing():
     assert trainer.state == TrainState() and all(map(torch.equal, before, model.parameters()))
 
 
-class Scaled(Objective[Number]):
-    """A weight that is to become the batch's number: its squared distance from each of two."""
+class SquaredError(Objective[Number]):
+    """Twice the squared difference of one weight and the batch's number."""
 
     weights = {"task": 1.0}
 
@@ -110,7 +110,7 @@ class Scaled(Objective[Number]):
 
 
 def test_microbatches_sum_to_the_means_of_the_whole_batch():
-    trainer = trainer_of(Scaled(), 1, clip=None)
+    trainer = trainer_of(SquaredError(), 1, clip=None)
     trainer.run([[Number(1.0), Number(3.0)]])
     (row,) = trainer.state.curve
     assert row["loss"] == (1.0 + 9.0) / 2 and row["grad_norm"] == 2 * (1.0 + 3.0) / 2
@@ -173,7 +173,7 @@ def test_a_component_is_due_at_its_steps(every, at, before, steps):
     assert [step for step in range(1, 8) if Idle(every, at, before).due(step)] == steps
 
 
-def test_components_see_a_step_only_once_its_losses_are_known_to_be_finite():
+def test_losses_are_checked_before_components_act():
     class Saver(Component):
         def after_step(self, trainer):
             saved.append(trainer.state.step)
@@ -184,7 +184,7 @@ def test_components_see_a_step_only_once_its_losses_are_known_to_be_finite():
     assert saved == [1]
 
 
-class Nothing(Product):
+class NoLosses(Product):
     """An objective without a loss in any batch."""
 
     def loss_counts(self, work: Workload) -> dict[str, int]:
@@ -196,7 +196,7 @@ class Nothing(Product):
 
 
 def test_a_batch_without_losses_has_a_loss_of_zero():
-    trainer = trainer_of(Nothing({"task": 1.0, "size": 1.0}), 1)
+    trainer = trainer_of(NoLosses({"task": 1.0, "size": 1.0}), 1)
     trainer.run([[Number(1.0)]])
     assert trainer.state.curve[0]["loss"] == 0 and trainer.state.curve[0]["task_accuracy"] == 0
 
