@@ -23,7 +23,7 @@ from pipeline_src.training.objective import load_objective
 from tests.unit.pretraining.small import AfterStep
 from tests.unit.training.gpu_branches import CPU, take_them
 from tests.unit.training.pretended_gpu import GPU, Watch, lend_cuda, pretended, where
-from tests.unit.training.rehearsal import ATTENTION, PRECISION, on_gpu, rehearsal_trainer, run_again
+from tests.unit.training.rehearsal import ATTENTION, PRECISION, on_gpu, rehearsal_trainer, run_again, take_steps
 
 VOCAB_SIZE, LENGTH, PREDICTED = 200, 32, 5
 CAPACITY = Capacity(6, LENGTH, PREDICTED, pad_id=0)
@@ -100,7 +100,7 @@ def operators() -> None:
                 watch.seen.waits.clear()
                 if is_captured:
                     CapturedSteps(trainer, run_again)
-                trainer.run(unlike_batches(capacity, watch.steps))
+                take_steps(trainer, unlike_batches(capacity, watch.steps))
             except Exception as error:
                 watch.seen.refused.append(f"{type(error).__name__}: {str(error).splitlines()[0]} at {where(error)}")
         # a first step makes moments too; of captured ones, the first replays

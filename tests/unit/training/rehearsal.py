@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from pipeline_src.objectives.mlm import BertObjective
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.tasks.features import Features, TokenFeatures
 from pipeline_src.training import checkpoint
-from pipeline_src.training.batches import split_balanced
+from pipeline_src.training.batches import split_balanced, transfer
 from pipeline_src.training.checkpoint import KINDS
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import Outputs
@@ -71,7 +71,7 @@ def steps(case: Case) -> Seen:
             if STARTS[case.start]:
                 restore(objective, trainer.optimizer, STARTS[case.start])
             watch.seen.waits.clear()  # what waits before the first step
-            trainer.run(islice(case.batches(), STEPS))
+            take_steps(trainer, islice(case.batches(), STEPS))
             watch.seen.types += narrowed(objective, trainer.optimizer)
         except Exception as error:
             watch.seen.refused.append(f"{type(error).__name__}: {str(error).splitlines()[0]} at {where(error)}")
@@ -111,6 +111,13 @@ def run_again(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
                 outputs[name] = value.clone()
 
     return replay, outputs
+
+
+def take_steps(trainer: Trainer[Any], batches: Iterable[Any]) -> None:
+    """Take steps as ``run`` does, without its look at the losses at the end of training, which waits for them."""
+    trainer.objective.train()
+    for batch in transfer(batches, trainer.distributed.device):
+        trainer.train_step(batch)
 
 
 def narrowed(objective: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
