@@ -19,12 +19,12 @@ from pipeline_src.common.files import write_json
 ROOT = Path(__file__).resolve().parents[1]
 STOPPED = 75  # a piece's exit status if its time ended before its work: also that of a stage that can go on
 RUNNING = "running"  # key of a cell that has begun
-COMMIT = "commit"  # file beside the study that travels: where there is no git repository
+COMMIT = "commit"  # file next to the packed study, read where there is no git repository
 
 
 @dataclass
 class Session:
-    """One piece, in a process of its own.
+    """The state of one piece, which runs in a separate process.
 
     A piece has cells. Each is written as soon as it is measured, and one that the file has is never measured again.
 
@@ -73,19 +73,19 @@ class Session:
         self.cells[name] = {RUNNING: True, **labels}
         self.write()
         try:
-            found = dict(measure())
+            result = dict(measure())
         except Exception as error:
-            said = {"error": f"{type(error).__name__}: {error}"[:1000], "where": traceback.format_exc()[-2000:]}
-            self.put(name, labels | said)
+            failure = {"error": f"{type(error).__name__}: {error}"[:1000], "where": traceback.format_exc()[-2000:]}
+            self.put(name, labels | failure)
             check_gpu()
         else:
-            self.put(name, labels | found)
+            self.put(name, labels | result)
 
-    def put(self, name: str, found: Mapping[str, Any]) -> None:
+    def put(self, name: str, result: Mapping[str, Any]) -> None:
         """Write a cell, and print one line of it."""
-        self.cells[name] = {**found, "gpu": self.content["gpu"], "rehearsal": self.rehearsal}
+        self.cells[name] = {**result, "gpu": self.content["gpu"], "rehearsal": self.rehearsal}
         self.write()
-        print(f"{self.name}: {name}: {in_one_line(found)}{' (rehearsal)' if self.rehearsal else ''}", flush=True)
+        print(f"{self.name}: {name}: {in_one_line(result)}{' (rehearsal)' if self.rehearsal else ''}", flush=True)
 
     def write(self) -> None:
         """Write the piece's file."""
@@ -134,11 +134,11 @@ def check_gpu() -> None:
         torch.cuda.empty_cache()
 
 
-def in_one_line(found: Mapping[str, Any]) -> str:
+def in_one_line(result: Mapping[str, Any]) -> str:
     """Return the plain values of a result."""
     shown = {
         key: round(value, 4) if isinstance(value, float) else value
-        for key, value in found.items()
+        for key, value in result.items()
         if isinstance(value, int | float) or isinstance(value, str) and "\n" not in value
     }
     return ", ".join(f"{key} {value}" for key, value in shown.items())[:300]

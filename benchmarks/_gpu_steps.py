@@ -160,7 +160,7 @@ SHAPES = {
     "large": Shape("bert", 24, 1024, 256, 128, "adamw", 0.1, ENTRIES, MASK_PROB),
 }
 PROFILED = ("mini", "8x512")
-BESIDE = (("base", SDPA), ("mini", SDPA), ("base", COMPILED), ("mini", COMPILED))
+PEERS = (("base", SDPA), ("mini", SDPA), ("base", COMPILED), ("mini", COMPILED))
 
 
 def shapes(rehearsal: bool) -> dict[str, Shape]:
@@ -215,12 +215,12 @@ def profile(session: Session) -> None:
             session.cell(f"{name}, {variant}", measure, shape=name, variant=variant)
 
 
-def beside(session: Session) -> None:
+def transformers(session: Session) -> None:
     """Training steps next to transformers' model: same weights, text, optimizer; blocks of steps in turn."""
     process, blocks = _process(session), 2 if session.rehearsal else 8
-    for name, peer in BESIDE:
+    for name, peer in PEERS:
         variant = fastest(session.cells_of("rates"), name)
-        measure = partial(measure_beside, shapes(session.rehearsal)[name], variant, peer, process, blocks)
+        measure = partial(measure_against, shapes(session.rehearsal)[name], variant, peer, process, blocks)
         session.cell(f"{name}, {peer}", measure, shape=name, variant=variant)
 
 
@@ -326,7 +326,7 @@ def busy(intervals: list[tuple[float, float]]) -> float:
     return total
 
 
-def measure_beside(shape: Shape, variant: str, peer: str, process: Distributed, blocks: int) -> dict[str, Any]:
+def measure_against(shape: Shape, variant: str, peer: str, process: Distributed, blocks: int) -> dict[str, Any]:
     """Rates of this project's step and of transformers', on the same padded or flat batches."""
     device, config = process.device, shape.config()
     examples = shape.examples(MOST_WARM_UP + blocks * BLOCK)
@@ -350,12 +350,12 @@ def measure_beside(shape: Shape, variant: str, peer: str, process: Distributed, 
             "warm_up_steps": taken,
             "warm_up_seconds": round(time.perf_counter() - began, 2),
         }
-    places = {name: rows[name]["warm_up_steps"] for name in sides}
+    positions = {name: rows[name]["warm_up_steps"] for name in sides}
     seconds: dict[str, list[float]] = {name: [] for name in sides}  # for a token, of each block
     for turn in range(blocks):
         for name in sides if turn % 2 else reversed(sides):
-            tokens = sum(batch.tokens for batch in batches[int(places[name]) :][:BLOCK])
-            places[name] += BLOCK
+            tokens = sum(batch.tokens for batch in batches[int(positions[name]) :][:BLOCK])
+            positions[name] += BLOCK
             _wait(device)
             began = time.perf_counter()
             for _ in range(BLOCK):
@@ -439,15 +439,15 @@ def _time_launches(device: torch.device) -> dict[str, Any]:
         for _ in range(LAUNCHES):
             one.add_(1)  # a kernel, where zero_ is a memset
 
-    found: dict[str, Any] = {"launches": LAUNCHES, "us_each": round(1e6 * _best_time(launch, device) / LAUNCHES, 3)}
-    found["us_manual_seed"] = round(1e6 * _best_time(lambda: torch.manual_seed(1), device), 1)
-    found["us_garbage_collection"] = round(1e6 * _best_time(gc.collect, device), 1)
+    result: dict[str, Any] = {"launches": LAUNCHES, "us_each": round(1e6 * _best_time(launch, device) / LAUNCHES, 3)}
+    result["us_manual_seed"] = round(1e6 * _best_time(lambda: torch.manual_seed(1), device), 1)
+    result["us_garbage_collection"] = round(1e6 * _best_time(gc.collect, device), 1)
     if device.type == "cuda":
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             launch()
-        found["us_each_in_a_graph"] = round(1e6 * _best_time(graph.replay, device) / LAUNCHES, 3)
-    return found
+        result["us_each_in_a_graph"] = round(1e6 * _best_time(graph.replay, device) / LAUNCHES, 3)
+    return result
 
 
 def _time_product(device: torch.device, size: int) -> dict[str, Any]:
@@ -459,9 +459,9 @@ def _time_product(device: torch.device, size: int) -> dict[str, Any]:
 
 def _time_copies(device: torch.device, size: int) -> dict[str, Any]:
     """Pinning of fresh tensors like a batch's, whose sizes are new each time, and copies to the GPU."""
-    found: dict[str, Any] = {"bytes": size}
+    result: dict[str, Any] = {"bytes": size}
     if device.type != "cuda":
-        return found | {"us_pin_a_batch": None, "gb_per_s_pinned": None, "gb_per_s_pageable": None}
+        return result | {"us_pin_a_batch": None, "gb_per_s_pinned": None, "gb_per_s_pageable": None}
     numbers = itertools.count()
 
     def pin() -> None:
@@ -469,12 +469,12 @@ def _time_copies(device: torch.device, size: int) -> dict[str, Any]:
         for elements in SIZES_OF_A_BATCH:
             torch.zeros(elements + number, dtype=torch.int64).pin_memory()
 
-    found["us_pin_a_batch"] = round(1e6 * _best_time(pin, device, 20), 1)
+    result["us_pin_a_batch"] = round(1e6 * _best_time(pin, device, 20), 1)
     pageable = torch.zeros(size, dtype=torch.uint8)
     for name, source in (("pinned", pageable.pin_memory()), ("pageable", pageable)):
         seconds = _best_time(lambda source=source: source.to(device, non_blocking=True), device)  # type: ignore[misc]
-        found[f"gb_per_s_{name}"] = round(size / seconds / 1e9, 2)
-    return found
+        result[f"gb_per_s_{name}"] = round(size / seconds / 1e9, 2)
+    return result
 
 
 def _run_tests(rehearsal: bool) -> dict[str, Any]:

@@ -182,10 +182,10 @@ def trained_model(study: Path) -> Path:
     """
     if (study / TRAINED).is_dir():
         return TRAINED
-    kept = sorted(study.glob("checkpoints/*/*/kept/*"), key=lambda path: int(path.name))
-    if not kept:
+    models = sorted(study.glob("checkpoints/*/*/kept/*"), key=lambda path: int(path.name))
+    if not models:
         raise SystemExit("error: no model was pretrained, not even halfway")
-    shutil.copytree(kept[-1], study / HALFWAY, dirs_exist_ok=True)
+    shutil.copytree(models[-1], study / HALFWAY, dirs_exist_ok=True)
     return HALFWAY
 
 
@@ -211,7 +211,7 @@ def pack_model(model: Path, back: Path) -> dict[str, Any]:
 
 
 def pack(folder: Path, study: Path) -> None:
-    """Fill ``folder`` with what has to travel beside the checkout: the study's inputs, wheels, the commit's name.
+    """Fill ``folder`` with what has to travel besides the checkout: the study's inputs, wheels, the commit.
 
     Raises:
         SystemExit: git would see the folder, the study is not ready, or it is too large.

@@ -5,10 +5,10 @@
     python -m benchmarks.gpu --minutes 13 --study data/gpu/study.tar.xz --out data/gpu/out
     python -m benchmarks.gpu --rehearse --out /tmp/rehearsal          # all of it on a CPU, in a minute or two
 
-Every piece runs in a process of its own, has its share of the minutes, and is ended when that is over (it gets ten
-seconds to save a checkpoint); what one does not use, the later ones get. It writes ``DIR/pieces/PIECE.json`` after each
-of its measurements. The same command with the same DIR goes on: it repeats nothing that DIR has, and takes up a stopped
-pretraining. A piece that fails says so in its file, and the next one goes on.
+Every piece runs in a separate process with its share of the minutes, and is ended when that is over (it gets ten
+seconds to save a checkpoint); time that it does not use goes to later pieces. It writes ``DIR/pieces/PIECE.json`` after
+each measurement. The same command with the same DIR continues: it repeats nothing that DIR has, and resumes a stopped
+pretraining. A piece that fails writes its error to its file, and the next one starts.
 
 ``DIR/back`` (or ``--back``) is what to take home, at most eight files of at most 16 MiB for a model of up to 50 M
 parameters: ``results.json``, which is all pieces' files in one, and the pretrained model's folder in bfloat16, cut into
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
     Attributes:
         minutes: of 13; its share.
         about: one line for people.
-        function: ``module:function``, called with a :class:`Session` in a process of its own.
+        function: ``module:function``, called with a :class:`Session` in a separate process.
     """
 
     minutes: float
@@ -58,7 +58,7 @@ PIECES: dict[str, Piece] = {
     "tests": Piece(0.5, "tests/gpu", "benchmarks._gpu_steps:tests"),
     "rates": Piece(1.4, "steps of four sizes, by variant", "benchmarks._gpu_steps:rates"),
     "profile": Piece(0.4, "operators of small models, idle time of the GPU", "benchmarks._gpu_steps:profile"),
-    "transformers": Piece(1.3, "steps of transformers and ours in turn", "benchmarks._gpu_steps:beside"),
+    "transformers": Piece(1.3, "steps of transformers and ours in turn", "benchmarks._gpu_steps:transformers"),
     "pretraining": Piece(7.0, "the study that travels, in the time there is", "benchmarks._gpu_study:pretraining"),
     "finetuning": Piece(2.0, "its tasks with three seeds, and BLiMP", "benchmarks._gpu_study:finetuning"),
 }
@@ -116,10 +116,10 @@ def run_pieces(options: argparse.Namespace) -> int:
 def run_piece(name: str, seconds: float, options: argparse.Namespace) -> str:
     """Run a piece for at most so many seconds, again if its process dies in a measurement; return how it ended."""
     began = time.monotonic()
-    status, said = CUT, ""
+    status, log_end = CUT, ""
     while (left := seconds - (time.monotonic() - began)) > 0:
         before = len(read_piece(options.out, name).get("cells", {}))
-        code, said = _run_process(name, left, options)
+        code, log_end = _run_process(name, left, options)
         status = DONE if code == 0 else CUT if code in (None, STOPPED) else FAILED
         after = _settle(name, status, code, options)
         if status != FAILED or after == before or seconds - (time.monotonic() - began) < ENOUGH:
@@ -128,7 +128,7 @@ def run_piece(name: str, seconds: float, options: argparse.Namespace) -> str:
     content.pop("error", None)
     content |= {"piece": name, "status": status, "seconds": round(time.monotonic() - began, 1)}
     if status == FAILED:
-        content["error"] = said
+        content["error"] = log_end
     write_piece(options.out, name, content)
     return status
 
@@ -171,7 +171,7 @@ def _run_process(name: str, seconds: float, options: argparse.Namespace) -> tupl
         except subprocess.TimeoutExpired:
             code = None
             _end(process)
-        except BaseException:  # this process is told to end
+        except BaseException:  # such as SIGTERM's SystemExit
             _end(process)
             raise
         finally:
@@ -203,11 +203,11 @@ def _settle(name: str, status: str, code: int | None, options: argparse.Namespac
     """
     content: dict[str, Any] = read_piece(options.out, name)
     cells = content.get("cells", {})
-    for cell in [cell for cell, found in cells.items() if found.get(RUNNING)]:
+    for cell in [cell for cell, result in cells.items() if result.get(RUNNING)]:
         labels = {key: value for key, value in cells.pop(cell).items() if key != RUNNING}
         if status == FAILED:
-            said = {"error": f"the process ended with status {code}", "rehearsal": options.rehearse}
-            cells[cell] = labels | said
+            failure = {"error": f"the process ended with status {code}", "rehearsal": options.rehearse}
+            cells[cell] = labels | failure
             print(f"{name}: {cell}: {in_one_line(cells[cell])}", flush=True)
     if content:
         write_piece(options.out, name, content)

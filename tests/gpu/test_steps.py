@@ -42,14 +42,14 @@ def losses(
     steps: int = STEPS,
 ) -> list[float]:
     """The loss of each of the first steps."""
-    found: list[float] = []
+    result: list[float] = []
     with trainer_of(shape, variant, process_on(device, precision)) as (trainer, step):
         trainer.seed = seed
         for _ in range(steps):
             step()
-            found.append(float(trainer.state.sums.pop("loss")))
+            result.append(float(trainer.state.sums.pop("loss")))
             trainer.state.sums.clear()
-    return found
+    return result
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
@@ -85,9 +85,9 @@ def test_a_training_that_goes_on_ends_bit_for_bit_alike(tmp_path: Path, monkeypa
             raise KeyboardInterrupt
 
     def weights() -> dict[str, torch.Tensor]:
-        found = load_file("models/pretrained/phase1/model.safetensors")
+        result = load_file("models/pretrained/phase1/model.safetensors")
         shutil.rmtree("models"), shutil.rmtree("results")
-        return found
+        return result
 
     train_phase("phase1", **BITS)
     expected = weights()
@@ -99,6 +99,6 @@ def test_a_training_that_goes_on_ends_bit_for_bit_alike(tmp_path: Path, monkeypa
     assert _farthest(weights(), expected) == 0
 
 
-def _farthest(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
-    assert found.keys() == expected.keys()
-    return max(float((found[name] - expected[name]).abs().max()) for name in expected)
+def _farthest(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+    assert result.keys() == expected.keys()
+    return max(float((result[name] - expected[name]).abs().max()) for name in expected)
