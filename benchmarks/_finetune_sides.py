@@ -97,7 +97,7 @@ def ours(case: Case) -> tuple[float, float, dict[str, float]]:
     """CPU seconds and seconds of one epoch, and the scores after it."""
     trainer = trainer_of(case)
     busy, wall = cpu_seconds(), time.perf_counter()
-    model, _ = trainer.train("pretrained", GridPoint(RATE, 1, BATCH))
+    model, *_ = trainer.train("pretrained", GridPoint(RATE, 1, BATCH))
     busy, wall = cpu_seconds() - busy, time.perf_counter() - wall
     return busy, wall, score(case, trainer.predict(model, case.eval_set))
 

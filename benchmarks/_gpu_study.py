@@ -84,7 +84,7 @@ def finetuning(session: Session) -> None:
     values = set_tasks(study, model)
     jobs = {BLIMP: _run_blimp} if (study / TASKS / BLIMP).is_dir() else {}
     runs = {f"{task}, seed {seed}": (task, seed) for seed in values["finetune"]["seeds"] for task in values["tasks"]}
-    workers = max(1, min(8, (os.cpu_count() or 1) // 2))
+    workers = max(1, (os.cpu_count() or 1) - 2)  # each is bound by its host thread
     with ThreadPoolExecutor(workers) as pool:
         waiting = {
             pool.submit(job, study, model, session.rehearsal): name

@@ -59,8 +59,8 @@ PIECES: dict[str, Piece] = {
     "rates": Piece(1.4, "steps of four sizes, by variant", "benchmarks._gpu_steps:rates"),
     "profile": Piece(0.4, "operators of small models, idle time of the GPU", "benchmarks._gpu_steps:profile"),
     "transformers": Piece(1.3, "steps of transformers and ours in turn", "benchmarks._gpu_steps:transformers"),
-    "pretraining": Piece(7.0, "the study that travels, in the time there is", "benchmarks._gpu_study:pretraining"),
-    "finetuning": Piece(2.0, "its tasks with three seeds, and BLiMP", "benchmarks._gpu_study:finetuning"),
+    "pretraining": Piece(5.6, "the study that travels, in the time there is", "benchmarks._gpu_study:pretraining"),
+    "finetuning": Piece(3.4, "its tasks with three seeds, and BLiMP", "benchmarks._gpu_study:finetuning"),
 }
 
 

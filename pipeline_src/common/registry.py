@@ -28,6 +28,7 @@ class ArchitectureSpec:
         refused_pairs: reason why it does not support sentence pairs; empty if it does.
         factorized_embeddings: embeddings may be narrower than the encoder.
         flops_by_formula: ``plan`` computes parameters and FLOPs from the sizes, without torch.
+        blocks: ``own``, one a layer; ``shared`` by all layers; or ``none``.
         pads_sequences: its attention or recurrence computes on padded sequences, on a GPU too.
     """
 
@@ -36,6 +37,7 @@ class ArchitectureSpec:
     refused_pairs: str = ""
     factorized_embeddings: bool = False
     flops_by_formula: bool = False
+    blocks: Literal["own", "shared", "none"] = "own"
     pads_sequences: bool = False
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from pipeline_src.config.pretrain import Optimizer
 from pipeline_src.config.schema import NO_TEACHER, ListedOnce, Name, Number, Section
 
 Frozen = Literal[
@@ -37,8 +38,12 @@ class TaskHyperparameters(Section):
         learning_rates, epochs, batch_sizes: the grid, each a number or a list; the best point by the development set is
             kept. The defaults are section 4.1's.
         max_length: most tokens of a sequence.
-        dropout: of hidden states and attention probabilities during fine-tuning; null keeps the encoder's. For an
-            encoder pretrained with little or none, which would overfit few labelled examples.
+        dropout: of hidden states, attention probabilities and the head during fine-tuning, whatever that of
+            pretraining was; null keeps the encoder's.
+        select: the epoch whose weights are kept: the ``last``, or the ``best`` by the main metric on the first
+            evaluation set, which then is no longer unseen.
+        reinit_layers: blocks from the top, and with them the pooler, that start from random weights: they are
+            specialised in pretraining (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
         feature_layers: layers of a frozen encoder that feed the task's LSTM (section 5.3, table 7); null fine-tunes.
         layer_epochs: with a teacher, epochs of distilling its layers, before its logits for ``epochs``; 20 in TinyBERT
             (Jiao et al. 2020, section 4.2). 0 leaves them out.
@@ -51,7 +56,9 @@ class TaskHyperparameters(Section):
     epochs: Numbers = (3,)
     batch_sizes: Numbers = (32,)
     max_length: int = Field(default=128, ge=16, le=4096)
-    dropout: float | None = Field(default=None, ge=0, lt=1)
+    dropout: float | None = Field(default=0.1, ge=0, lt=1)
+    select: Literal["last", "best"] = "last"
+    reinit_layers: int = Field(default=0, ge=0, le=200)
     feature_layers: Frozen | None = None
     layer_epochs: int = Field(default=20, ge=0, le=1_000_000)
     layer_learning_rate: float = Field(default=5e-5, gt=0, le=1)
@@ -74,6 +81,7 @@ class FinetuneParams(Section):
         pair_head: how tasks of two texts are read: ``joint`` as one sequence (paper, figure 4), or ``two_towers``, not
             the paper's: apart, each a mean over its tokens of embeddings and last layer, with an output layer over
             [u, v, |u - v|], or for a regression their cosine (Sentence-BERT, Reimers and Gurevych 2019, section 3).
+        optimizer: as ``pretrain.optimizer``; ``bert_adam`` is the paper's, ``muon`` has one learning rate for all.
         warmup_ratio: fraction of the steps spent in warm-up (0.1 in google-research/bert, whose rate decays from step 0
             on: with 0.1, transformers' decay from the end of warm-up, used here, is 11 % higher after it).
         weight_decay: as in pretraining.
@@ -87,8 +95,16 @@ class FinetuneParams(Section):
     random_baseline: bool = False
     bilstm: bool = False
     pair_head: Literal["joint", "two_towers"] = "joint"
+    optimizer: Optimizer = "adamw"
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
+
+    def recipe(self, task: str) -> TaskHyperparameters:
+        """Return the hyperparameters of a task: its own, completed by ``defaults``."""
+        own = self.per_task.get(task)
+        if own is None:
+            return self.defaults
+        return self.defaults.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
 
     @model_validator(mode="after")
     def _a_student_is_trained(self) -> FinetuneParams:
@@ -99,6 +115,21 @@ class FinetuneParams(Section):
                 f"teacher ({self.teacher}): a frozen encoder learns nothing from it; set feature_layers: null, or "
                 f"teacher to {NO_TEACHER}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _frozen_encoder_keeps_its_weights(self) -> FinetuneParams:
+        for recipe in (self.defaults, *map(self.recipe, self.per_task)):
+            if recipe.feature_layers and recipe.reinit_layers:
+                raise ValueError(
+                    f"feature_layers ({recipe.feature_layers}): a frozen encoder takes no random blocks; set "
+                    "reinit_layers: 0, or feature_layers: null"
+                )
+            if recipe.feature_layers and self.optimizer == "muon":
+                raise ValueError(
+                    f"feature_layers ({recipe.feature_layers}): muon has no matrices to update in a frozen encoder; "
+                    "set optimizer: adamw, or feature_layers: null"
+                )
         return self
 
     @model_validator(mode="after")

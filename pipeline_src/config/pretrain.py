@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pipeline_src.common.registry import member_names
 from pipeline_src.config.schema import NO_MODEL, NO_TEACHER, Section
 
+Optimizer = Literal["adamw", "bert_adam", "lamb", "muon"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -79,6 +80,7 @@ class PretrainParams(Section):
             clips none.
         adam_epsilon: added to the root of the second moment; 1e-6 in google-research/bert (optimization.py).
         weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
+        muon_weight_decay: of the matrices that ``muon`` updates; 0.1 in Liu et al. 2025. Null means ``weight_decay``.
         eval_steps: steps between validations within a phase; null validates only at its end.
         keep_checkpoint_steps: steps, counted over both phases, whose models and moments are kept under ``steps/``
             next to the phase's final model (paper, figure 5).
@@ -94,7 +96,7 @@ class PretrainParams(Section):
     steps: Steps
     objective: str = "mlm"
     train_batch_size: int = Field(default=256, ge=1, le=10_000_000)
-    optimizer: Literal["adamw", "bert_adam", "lamb", "muon"] = "adamw"
+    optimizer: Optimizer = "adamw"
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
     muon_learning_rate: float | None = Field(default=None, gt=0, le=1)
     warmup_steps: int = Field(default=10_000, ge=0, le=1_000_000_000)
@@ -103,6 +105,7 @@ class PretrainParams(Section):
     adam_epsilon: float = Field(default=1e-6, gt=0, le=1)
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.01, ge=0, le=1)
+    muon_weight_decay: float | None = Field(default=None, ge=0, le=1)
     eval_steps: int | None = Field(default=None, ge=1, le=1_000_000_000)
     keep_checkpoint_steps: tuple[int, ...] = ()
     masking: Masking = Masking()

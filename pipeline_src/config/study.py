@@ -207,6 +207,32 @@ class Study(Section):
         return self
 
     @model_validator(mode="after")
+    def _encoder_has_the_blocks_that_finetuning_changes(self) -> Study:
+        architecture, finetune = self.model.architecture, self.finetune
+        blocks = architecture_spec(architecture).blocks
+        if finetune.optimizer == "muon" and blocks == "none":
+            raise ValueError(
+                f"finetune.optimizer: muon updates the matrices of blocks, and model.architecture: {architecture} has "
+                "none; set it to adamw"
+            )
+        named = [
+            ("defaults", finetune.defaults),
+            *((f"per_task.{task}", own) for task, own in finetune.per_task.items()),
+        ]
+        for name, recipe in named:
+            if recipe.reinit_layers and blocks != "own":
+                raise ValueError(
+                    f"finetune.{name}.reinit_layers ({recipe.reinit_layers}): model.architecture: {architecture} has "
+                    "no blocks of their own from the top; set it to 0"
+                )
+            if recipe.reinit_layers > self.model.num_hidden_layers and not self.pretrain.goes_on:
+                raise ValueError(
+                    f"finetune.{name}.reinit_layers ({recipe.reinit_layers}) exceeds model.num_hidden_layers "
+                    f"({self.model.num_hidden_layers})"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _tasks_are_learnt_from_the_teacher(self) -> Study:
         if self.finetune.teacher == NO_TEACHER:
             return self

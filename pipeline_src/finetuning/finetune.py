@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save
+from torch import Tensor
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.dependencies import CHECKS
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, checksum, read_json, write_json
 from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import BASELINES, finetuned_model, task_predictions
@@ -42,13 +44,20 @@ from pipeline_src.finetuning.hyperparameter_grid import (
     Grid,
     GridPoint,
     grid_points,
-    task_hyperparameters,
     write_lines,
 )
 from pipeline_src.finetuning.task_data import EvalSet, TaskBatch, TaskData, evaluation_batches, training_batches
 from pipeline_src.models.adapter import ENCODER, POOLER
 from pipeline_src.models.attention import Dropout, choose
-from pipeline_src.models.bert import Bert, BertConfig, check_architecture, initialise, make_encoder, uninitialised
+from pipeline_src.models.bert import (
+    INITIAL_STD,
+    Bert,
+    BertConfig,
+    check_architecture,
+    initialise,
+    make_encoder,
+    uninitialised,
+)
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import fill, load_config, load_weights, read_tensors, save_model
 from pipeline_src.models.model_card import Source, finetuned_card, write_card
@@ -59,11 +68,21 @@ from pipeline_src.training.batches import to_device
 from pipeline_src.training.checkpoint import ROOT, Checkpointer, check_settings, environment, hash_values
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
-from pipeline_src.training.trainer import CurveLogger, LossTerm, Objective, OptimizerConfig, Trainer, make_trainer
+from pipeline_src.training.trainer import (
+    Component,
+    CurveLogger,
+    LossTerm,
+    Objective,
+    OptimizerConfig,
+    Trainer,
+    make_trainer,
+)
 
 PHASE = "finetune"  # folder below that of checkpoints
 EVALUATION_TOKENS = 16_384  # in one batch
 OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # of other tasks, or part of the identity in another form
+MLM_TRANSFORM = "cls.predictions.transform."  # in names of parameters
+MIN_POOLER_RMS = 0.6 * INITIAL_STD  # of weights; training makes them larger, decay alone smaller, as in all-MiniLM
 FORM = ("config.json", "tokenizer.json")  # files of an encoder's folder that random weights depend on
 
 
@@ -83,7 +102,7 @@ def run(
     """
     check_settings()
     torch.set_num_threads(machine.finetune.threads)
-    hyperparameters, encoder = task_hyperparameters(finetune, task), Path(finetune.model)
+    hyperparameters, encoder = finetune.recipe(task), Path(finetune.model)
 
     config, spec = load_task_config(encoder, model, hyperparameters), load_spec(task)
     towers = choose_towers(spec, finetune, config, hyperparameters.feature_layers)
@@ -135,10 +154,16 @@ def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyp
     """Load the encoder's config with the position initialisation of the study and the task's own dropout.
 
     Raises:
-        PipelineError: the config is missing or malformed, or its architecture is not the study's.
+        PipelineError: the config is missing or malformed, its architecture is not the study's, or it has fewer blocks
+            than are to start from random weights.
     """
     config = replace(load_config(encoder), position_init=model.position_init)  # for training from random weights
     check_architecture(config, model.architecture, encoder)
+    if hyperparameters.reinit_layers > config.num_hidden_layers:
+        raise PipelineError(
+            "more blocks to start from random weights than there are", hyperparameters.reinit_layers, where=encoder,
+            hint=f"set reinit_layers in finetune of params.yaml to at most {config.num_hidden_layers}",
+        )  # fmt: skip
     if (dropout := hyperparameters.dropout) is not None:
         config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     return config
@@ -220,24 +245,38 @@ def run_grid(
         if grid.has(point):
             log.info("%s: trained before, kept in %s", shown, grid.folder)
             continue
-        checkpointer = open_checkpointer(trainer, {**identity, **point._asdict()}, stop_request)
+        checkpointer = open_checkpointer(trainer, {**identity, **point._asdict()}, stop_request, point)
         start = imitate_layers(grid, trainer, identity, stop_request)
-        model, loss = trainer.train(grid.weights, point, checkpointer, start)
+        score_model = partial(main_score, trainer, data, first)
+        model, loss, epoch = trainer.train(grid.weights, point, checkpointer, start, score_model)
         predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
         scores = data.task.score(first.row, first.examples, predictions[first.row])
         log.info("%s: %s", shown, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
         about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
         save = partial(save_finetuned, model=model, trainer=trainer, data=data, about=about, scores=scores)
         save_best = save if grid.weights == "pretrained" else None  # a baseline needs its predictions only
-        grid.keep(point, loss, scores, metrics[0], predictions, save_best)
-        checkpointer.finish()
+        grid.keep(point, loss, scores, metrics[0], predictions, save_best, epoch)
+        checkpointer.finish(keep_best=False)
 
 
-def open_checkpointer(trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest) -> Checkpointer:
-    """Open the checkpoints of one run."""
+def main_score(trainer: TaskTrainer, data: TaskData, eval_set: EvalSet, model: BertForTask) -> float:
+    """Return the main score of a model on an evaluation set."""
+    spec = data.spec.scores[eval_set.row]
+    return data.task.score(eval_set.row, eval_set.examples, trainer.predict(model, eval_set))[spec.metrics[0]]
+
+
+def open_checkpointer(
+    trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest, point: GridPoint | None = None
+) -> Checkpointer:
+    """Open the checkpoints of one run; those of a grid point have its best epoch, if that is to be kept."""
     phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
     machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
-    return Checkpointer(phase, identity, machine, trainer.distributed, stop_request)
+    if point is None or trainer.hyperparameters.select == "last":
+        return Checkpointer(phase, identity, machine, trainer.distributed, stop_request)
+    return Checkpointer(
+        phase, identity, machine, trainer.distributed, stop_request,
+        every=trainer.steps_per_epoch(point), best_by=EpochScore.ERROR,
+    )  # fmt: skip
 
 
 def imitate_layers(
@@ -259,7 +298,7 @@ def imitate_layers(
         CHECKS.before_saving()
         with atomic_file(path, "wb") as file:
             file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
-        checkpointer.finish()
+        checkpointer.finish(keep_best=False)
     return path
 
 
@@ -278,6 +317,27 @@ class TaskObjective(Objective[TaskBatch]):
         """Return the sum of the losses: their mean times their number."""
         outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
         return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
+
+
+class EpochScore(Component):
+    """Scores the model after every epoch, by which the checkpointer knows the best one.
+
+    Args:
+        score_model: returns the score of a model, in percent.
+        model: the one that is trained.
+        per_epoch: steps of an epoch.
+    """
+
+    ERROR = "development_error"  # a column of the curve: 100 - score
+
+    def __init__(self, score_model: Callable[[BertForTask], float], model: BertForTask, per_epoch: int) -> None:
+        super().__init__([per_epoch])
+        self.score_model, self.model = score_model, model
+
+    def after_step(self, trainer: Trainer[Any]) -> None:
+        trainer.figures = {self.ERROR: 100.0 - self.score_model(self.model)}
+        trainer.state.row().update(trainer.figures)
+        self.model.train()
 
 
 class TaskTrainer:
@@ -333,18 +393,33 @@ class TaskTrainer:
         with uninitialised():  # initialising weights that are replaced would take seconds
             bert = make_encoder(self.config)
         bert.to_empty(device="cpu")
+        for name in list(tensors) if self.config.pooler_is_mlm_head else ():
+            if name.startswith(MLM_TRANSFORM):
+                tensors.setdefault(POOLER + name.removeprefix(MLM_TRANSFORM), tensors[name])
         parts: tuple[str, ...] = (*ENCODER, POOLER)
-        if not any(name.startswith(POOLER) for name in tensors):
+        if why := self._why_no_pooler(tensors):
             parts = ENCODER
             initialise(bert.pooler, generator)
             if self.task.head in POOLED and self.towers is None:
-                log.info("%s has no pooler; it is trained from random weights", self.encoder)
+                log.info("%s %s; it is trained from random weights", self.encoder, why)
         fill(bert, tensors, self.encoder, parts)
+        for block in bert.encoder.blocks()[self.config.num_hidden_layers - self.hyperparameters.reinit_layers :]:
+            initialise(block, generator)
         model = self._with_head(bert)
         for name, part in model.named_children():
             if name != "bert":
                 initialise(part, generator)
         return model
+
+    def _why_no_pooler(self, tensors: Mapping[str, Tensor]) -> str:
+        """Return why the pooler of the encoder's file is not used, or nothing if it is."""
+        weights = [tensor for name, tensor in tensors.items() if name.startswith(POOLER) and tensor.ndim == 2]
+        if not weights:
+            return "has no pooler"
+        if self.hyperparameters.reinit_layers:
+            return "gives up its pooler with its top blocks (reinit_layers)"
+        rms = float(weights[0].square().mean().sqrt())
+        return f"has a pooler that was not trained (RMS of its weights {rms:.4f})" if rms < MIN_POOLER_RMS else ""
 
     def _with_head(self, bert: Bert | None) -> BertForTask:
         bilstm, frozen = self.params.bilstm, self.hyperparameters.feature_layers
@@ -366,15 +441,21 @@ class TaskTrainer:
         return model
 
     def train(
-        self, weights: str, point: GridPoint, checkpointer: Checkpointer | None = None, start: Path | None = None
-    ) -> tuple[BertForTask, float]:
-        """Train one grid point and return the model with the mean loss of its last epoch.
+        self,
+        weights: str,
+        point: GridPoint,
+        checkpointer: Checkpointer | None = None,
+        start: Path | None = None,
+        score_model: Callable[[BertForTask], float] | None = None,
+    ) -> tuple[BertForTask, float, int]:
+        """Train one grid point; return the model, the mean loss of the epoch that it is from, and that epoch.
 
         Args:
             weights: initial weights of the encoder, a name in WEIGHTS.
             point: the grid point.
             checkpointer: saves the run when a stop is requested or from time to time, and resumes it.
             start: file with the weights of :meth:`imitate` to start from.
+            score_model: scores the model after each epoch, if the best one is kept; needs a checkpointer.
 
         Raises:
             PipelineError: a loss or gradient is NaN or infinite.
@@ -385,8 +466,18 @@ class TaskTrainer:
             model.load_state_dict(load_file(start))
         loss = LOSSES[self.task.head] if self.teacher is None else SoftLabelLoss(self.teacher)
         objective = TaskObjective(model.to(self.distributed.device), loss)
-        trainer = self._train(objective, point, True, "fine-tuning", checkpointer)
-        return model, round(trainer.state.curve[-1]["loss"], 5)
+        if self.hyperparameters.select == "last" or score_model is None or checkpointer is None:
+            rows = self._train(objective, point, True, "fine-tuning", checkpointer).state.curve
+            return model, round(rows[-1]["loss"], 5), point.epochs
+        scored = EpochScore(score_model, model, self.steps_per_epoch(point))
+        rows = self._train(objective, point, True, "fine-tuning", checkpointer, [scored]).state.curve
+        kept = min(range(point.epochs), key=lambda epoch: rows[epoch][EpochScore.ERROR])
+        checkpointer.restore_best(objective)
+        return model, round(rows[kept]["loss"], 5), kept + 1
+
+    def steps_per_epoch(self, point: GridPoint) -> int:
+        """Return the number of batches of the training set; the last may be smaller."""
+        return -(-self.training.items // point.batch)
 
     def _train(
         self,
@@ -395,16 +486,21 @@ class TaskTrainer:
         decays: bool,
         what: str,
         checkpointer: Checkpointer | None,
+        more: Sequence[Component] = (),
     ) -> Trainer[TaskBatch]:
         """Train the objective at a constant rate, or with linear warm-up and decay."""
-        per_epoch = -(-self.training.items // point.batch)
+        per_epoch = self.steps_per_epoch(point)
         steps = point.epochs * per_epoch
-        recipe = OptimizerConfig(point.learning_rate, steps, decay_steps=0, weight_decay=self.params.weight_decay)
+        recipe = OptimizerConfig(
+            point.learning_rate, steps, decay_steps=0, weight_decay=self.params.weight_decay,
+            optimizer=self.params.optimizer,
+        )  # fmt: skip
         if decays:
             recipe = replace(recipe, warmup_steps=round(self.params.warmup_ratio * steps), decay_steps=None)
         trainer = make_trainer(
             objective, recipe, self.distributed, name=f"{what} {self.spec.name}", last=steps, seed=self.seed,
-            requests=checkpointer.requests if checkpointer else None, components=[CurveLogger([per_epoch], steps)],
+            requests=checkpointer.requests if checkpointer else None,
+            components=[CurveLogger([per_epoch], steps), *more],
         )  # fmt: skip
         if checkpointer is not None:
             trainer.components.append(checkpointer)

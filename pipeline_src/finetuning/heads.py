@@ -92,7 +92,9 @@ class BertForTask(nn.Module):
         self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
         self.bilstm = BiLSTM(config.hidden_size, config.hidden_size) if bilstm and frozen is None else None
         self.bert.requires_grad_(frozen is None)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.head_dropout(head))
+        before_pooler = head == "sequence" and config.dropout_before_pooler
+        self.dropout_before_pooler = Dropout(config.hidden_dropout_prob if before_pooler else 0.0)
         width = config.hidden_size if frozen is None else LSTM_WIDTH
         if towers is not None:
             width *= 4 if towers.product else 3
@@ -120,9 +122,7 @@ class BertForTask(nn.Module):
         if self.towers is not None:
             return self._compare(self.towers, ids, segments, layout)
         hidden = self._output_layer_input(ids, segments, layout, lengths)
-        layer = self.get_submodule(self.output_layer)
-        # no dropout before span logits (google-research/bert, run_squad.py)
-        return layer(hidden) if self.head == "span" else layer(self.dropout(hidden))
+        return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
     def _compare(self, towers: TwoTowers, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Outputs of pairs whose texts are consecutive sequences, [B / 2, outputs]."""
@@ -147,11 +147,14 @@ class BertForTask(nn.Module):
             return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
         if self.head in POOLED and self.bilstm is None and not self.bert.config.is_decoder:
             rows = QueryRows.first(layout)  # the pooler's only input
-            return self.bert.pool(self.bert.encode(ids, segments, layout, rows), rows.layout)
+            hidden = self.bert.encode(ids, segments, layout, rows)
+            return self.bert.pool(self.dropout_before_pooler(hidden), rows.layout)
         hidden = self.bert.encode(ids, segments, layout)
         if self.bilstm is not None:
             hidden = self.bilstm(hidden, layout, lengths)
-        return self.bert.pool(hidden, layout) if self.head in POOLED else self.bert.task_tokens(hidden)
+        if self.head in POOLED:
+            return self.bert.pool(self.dropout_before_pooler(hidden), layout)
+        return self.bert.task_tokens(hidden)
 
 
 Loss = Callable[[Tensor, TaskBatch], Tensor]  # from a model's outputs to a scalar in float32

@@ -16,7 +16,7 @@ from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, checksum, read_json, write_json
 from pipeline_src.common.progress import log
-from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.finetune import TaskHyperparameters
 
 
 class GridPoint(NamedTuple):
@@ -25,14 +25,6 @@ class GridPoint(NamedTuple):
     learning_rate: float
     epochs: int
     batch: int
-
-
-def task_hyperparameters(finetune: FinetuneParams, task: str) -> TaskHyperparameters:
-    """Return the hyperparameters of a task: its own, completed by ``finetune.defaults``."""
-    own = finetune.per_task.get(task)
-    if own is None:
-        return finetune.defaults
-    return finetune.defaults.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
 
 
 def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
@@ -95,16 +87,18 @@ class Grid:
         main: str,
         predictions: Predictions,
         save_model: Callable[[Path], None] | None,
+        epoch: int,
     ) -> None:
         """Record a finished run, and keep its predictions and model if it is the best so far.
 
         Args:
             point: the run's grid point.
-            loss: mean training loss of its last epoch.
+            loss: mean training loss of that epoch.
             scores: on the first evaluation set.
             main: the metric of ``scores`` that decides.
             predictions: by score row.
             save_model: saves the model to an empty folder; None to keep no model.
+            epoch: whose weights the run keeps, from 1.
 
         Raises:
             PipelineError: what the run has read was edited since the stage began.
@@ -113,6 +107,7 @@ class Grid:
         run = {
             "weights": self.weights,
             **point._asdict(),
+            "kept_epoch": epoch,
             "train_loss": loss,
             "dev": dict(scores),
             "main": scores[main],

@@ -20,6 +20,7 @@ from pipeline_src.models.flops import Workload, training_flops
 
 SPEC = ArchitectureSpec(
     factorized_embeddings=True,
+    blocks="shared",
     refused_objectives={"clm": "it reads both directions, and transformers has no class for one"},
 )
 

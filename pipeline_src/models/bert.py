@@ -80,6 +80,8 @@ class BertConfig:
         layer_norm_bias: whether the encoder's LayerNorms have a bias.
         initializer_cutoff_factor: initial weights are truncated at this many standard deviations; None: not truncated.
         head_bias: whether the MLM head's dense layer and LayerNorm have biases.
+        pooler_is_mlm_head: whether task heads begin with the dense layer and LayerNorm of the MLM head.
+        dropout_before_pooler: whether a classifier over one token has dropout before the pooler too.
         reads_texts_apart: whether fine-tuning encodes the texts of a pair apart.
         rtd_adds_cls: whether a discriminator adds the hidden state of [CLS] to every token's.
         attention_probs_dropout_prob: None means ``hidden_dropout_prob``.
@@ -94,6 +96,8 @@ class BertConfig:
     layer_norm_bias: ClassVar[bool] = True
     initializer_cutoff_factor: ClassVar[float | None] = 2.0  # google-research/bert
     head_bias: ClassVar[bool] = True
+    pooler_is_mlm_head: ClassVar[bool] = False
+    dropout_before_pooler: ClassVar[bool] = False
     reads_texts_apart: ClassVar[bool] = False
     rtd_adds_cls: ClassVar[bool] = False
     vocab_size: int
@@ -194,6 +198,10 @@ class BertConfig:
     def attention_dropout(self) -> float:
         probability = self.attention_probs_dropout_prob
         return self.hidden_dropout_prob if probability is None else probability
+
+    def head_dropout(self, head: str) -> float:
+        """Return the dropout before the output layer of a task of kind ``head``."""
+        return 0.0 if head == "span" else self.hidden_dropout_prob  # google-research/bert, run_squad.py
 
     @property
     def gelu(self) -> str:

@@ -89,6 +89,10 @@ class DistilBertConfig(BertConfig):
     initializer_cutoff_factor: ClassVar[float | None] = None
     type_vocab_size: int = 0
 
+    def head_dropout(self, head: str) -> float:
+        """Twice that of the blocks over one token (0.2), and the same over spans, as transformers has it."""
+        return self.hidden_dropout_prob if head in ("span", "token") else 2 * self.hidden_dropout_prob
+
 
 class DistilBertBlock(Block):
     """Block without dropout after the attention's output projection (distillation/, modeling_distilbert.py)."""

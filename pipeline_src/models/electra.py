@@ -69,6 +69,7 @@ class ElectraConfig(FactorizedConfig):
     """Config of ELECTRA, whose embeddings are projected only if they are narrower."""
 
     names: ClassVar[StateDictAdapter] = ELECTRA
+    dropout_before_pooler: ClassVar[bool] = True
 
     @property
     def head_gelu(self) -> str:

@@ -168,6 +168,7 @@ class ModernBertConfig(BertConfig):
     names: ClassVar[StateDictAdapter] = MODERNBERT
     layer_norm_bias: ClassVar[bool] = False
     head_bias: ClassVar[bool] = False
+    pooler_is_mlm_head: ClassVar[bool] = True
     layer_norm_eps: float = 1e-5
     type_vocab_size: int = 0
     local_attention: int = 128

@@ -61,6 +61,7 @@ class RobertaConfig(BertConfig):
     """
 
     names: ClassVar[StateDictAdapter] = ROBERTA
+    dropout_before_pooler: ClassVar[bool] = True
     initializer_cutoff_factor: ClassVar[float | None] = None  # fairseq, modules/transformer_sentence_encoder.py
     layer_norm_eps: float = 1e-5  # fairseq, modules/layer_norm.py
     type_vocab_size: int = 1

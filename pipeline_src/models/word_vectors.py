@@ -20,6 +20,7 @@ from pipeline_src.models.bert import Architecture, Bert, BertConfig, Encoder
 from pipeline_src.models.flops import Workload, head_flops
 
 SPEC = ArchitectureSpec(
+    blocks="none",
     refused_objectives={
         "clm": "the mean of a sequence holds what is to be predicted",
         "electra": "a vector without context cannot tell what was replaced",

@@ -87,6 +87,7 @@ class Phase:
             betas=params.betas,
             epsilon=params.adam_epsilon,
             muon_learning_rate=params.muon_learning_rate,
+            muon_weight_decay=params.muon_weight_decay,
             max_grad_norm=params.max_grad_norm,
         )
 

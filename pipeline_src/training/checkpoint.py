@@ -37,7 +37,7 @@ from pipeline_src.models.hub import CARD, write_tensors
 from pipeline_src.training.distributed import Distributed, distribute_like, full_tensor, is_dtensor
 from pipeline_src.training.optimizers import MOMENTS, step_count
 from pipeline_src.training.stop import StopRequest
-from pipeline_src.training.trainer import Component, Requests, Trainer, TrainState
+from pipeline_src.training.trainer import Component, Objective, Requests, Trainer, TrainState
 
 FOLDER = "PIPELINE_CHECKPOINTS"
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
@@ -365,14 +365,22 @@ class Checkpointer(Component):
             trainer.compute.load_state(content["compute"])
         log.info("going on from the checkpoint of step %d", step)
 
-    def finish(self) -> None:
+    def restore_best(self, objective: Objective[Any]) -> None:
+        """Load the weights of the best checkpoint into ``objective``."""
+        assert self._best is not None
+        path = self._path(self._best[0]) / TENSORS
+        with safe_open(path, "pt") as stored, torch.no_grad():
+            for name, parameter in objective.stored().items():
+                parameter.copy_(stored.get_tensor(f"{WEIGHT}.{name}"))
+
+    def finish(self, keep_best: bool = True) -> None:
         """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``.
 
         Raises:
             PipelineError: parameters, code or what the training reads were edited since it began.
         """
         CHECKS.before_finishing()
-        if self._best is not None and self._path(self._best[0]).exists():
+        if keep_best and self._best is not None and self._path(self._best[0]).exists():
             shutil.rmtree(self.phase / "best", ignore_errors=True)
             os.replace(self._path(self._best[0]), self.phase / "best")
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -438,12 +438,13 @@ def make_optimizer(
     betas: tuple[float, float] = BETAS,
     epsilon: float = EPSILON,
     muon_learning_rate: float | None = None,
+    muon_weight_decay: float | None = None,
     **options: Any,
 ) -> Optimizer:
     """Return the optimizer ``name`` for the trained parameters of ``module``.
 
     As in google-research/bert, biases and LayerNorm have no weight decay. A group's ``rate`` scales the schedule's
-    learning rate: with ``muon`` the blocks' matrices may have another one.
+    learning rate: with ``muon`` the blocks' matrices may have another one, and a weight decay of their own.
 
     The module must lie where it is trained. On CUDA, learning rates are tensors [] there (float32), for
     :func:`set_learning_rate`, and Muon moves its matrices to other memory.
@@ -466,7 +467,8 @@ def make_optimizer(
     ]
     if matrices:
         rate = (muon_learning_rate or learning_rate) / learning_rate
-        groups.append({"params": matrices, "weight_decay": weight_decay, MATRICES: True, "rate": rate})
+        decay = weight_decay if muon_weight_decay is None else muon_weight_decay
+        groups.append({"params": matrices, "weight_decay": decay, MATRICES: True, "rate": rate})
     optimizer = OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon, **options)
     if is_capturable(optimizer):
         for group in optimizer.param_groups:  # each its own, as they may have a rate of their own

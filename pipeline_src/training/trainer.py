@@ -416,7 +416,7 @@ class OptimizerConfig:
         learning_rate: peak of the schedule.
         total_steps: length of the schedule.
         warmup_steps, decay_steps: see :func:`pipeline_src.training.optimizers.linear_schedule`.
-        weight_decay, optimizer, betas, epsilon, muon_learning_rate: see
+        weight_decay, optimizer, betas, epsilon, muon_learning_rate, muon_weight_decay: see
             :func:`pipeline_src.training.optimizers.make_optimizer`.
         max_grad_norm: gradients are clipped to this norm; None does not clip.
     """
@@ -430,6 +430,7 @@ class OptimizerConfig:
     betas: tuple[float, float] = BETAS
     epsilon: float = EPSILON
     muon_learning_rate: float | None = None
+    muon_weight_decay: float | None = None
     max_grad_norm: float | None = CLIP
 
 
@@ -439,7 +440,7 @@ def make_trainer(
     """Return a trainer of ``objective`` by ``config``; ``options`` are the other arguments of :class:`Trainer`."""
     optimizer = make_optimizer(
         objective, config.learning_rate, config.weight_decay, config.optimizer, config.betas, config.epsilon,
-        config.muon_learning_rate,
+        config.muon_learning_rate, config.muon_weight_decay,
     )  # fmt: skip
     schedule = linear_schedule(config.learning_rate, config.warmup_steps, config.total_steps, config.decay_steps)
     return Trainer(objective, optimizer, schedule, distributed, max_grad_norm=config.max_grad_norm, **options)

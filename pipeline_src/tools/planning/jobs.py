@@ -11,7 +11,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import finetuned_model
 from pipeline_src.common.yaml_files import MODELS, TASK_SOURCES, entry_names
 from pipeline_src.config.study import Study
-from pipeline_src.finetuning.hyperparameter_grid import grid_points, task_hyperparameters
+from pipeline_src.finetuning.hyperparameter_grid import grid_points
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tools.planning.cost import FORWARD, ModelCost, predicted_share, workload
 from pipeline_src.tools.planning.sizes import CorpusSizes, task_size
@@ -164,7 +164,7 @@ class Jobs:
         An LSTM on top (``finetune.bilstm``, ``frozen``) is not counted.
         """
         params, model, size = self.study.finetune, self.model, task_size(self.study, task)
-        recipe, weights = task_hyperparameters(params, task), 2 if params.random_baseline else 1
+        recipe, weights = params.recipe(task), 2 if params.random_baseline else 1
         known = self.size(finetuned_model(task, restart).as_posix())
         job = Job(
             *("finetune", f"{task}-{restart}", 0, "FLOP"),

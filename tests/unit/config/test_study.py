@@ -17,7 +17,6 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.config import study as module
 from pipeline_src.config.reading import read_yaml
 from pipeline_src.config.study import Study, check_study, check_unchanged, load_study
-from pipeline_src.finetuning.hyperparameter_grid import task_hyperparameters
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tools.preset import preset_text
 
@@ -150,6 +149,26 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
             "pair_head (two_towers): goes with no LSTM, frozen encoder or teacher; set bilstm: false",
         ),
         (
+            {"finetune.defaults.reinit_layers": 3},
+            "finetune.defaults.reinit_layers (3) exceeds model.num_hidden_layers (2)",
+        ),
+        (
+            {"finetune.per_task.rte": {"reinit_layers": 1}, "model.architecture": "albert"},
+            "finetune.per_task.rte.reinit_layers (1): model.architecture: albert has no blocks of their own",
+        ),
+        (
+            {"finetune.defaults.reinit_layers": 1, "finetune.per_task.rte": {"feature_layers": "last"}},
+            "feature_layers (last): a frozen encoder takes no random blocks; set reinit_layers: 0",
+        ),
+        (
+            {"finetune.optimizer": "muon", "finetune.per_task.rte": {"feature_layers": "last"}},
+            "feature_layers (last): muon has no matrices to update in a frozen encoder",
+        ),
+        (
+            {"finetune.optimizer": "muon", "model.architecture": "word_vectors", "examples.pair_objective": "none"},
+            "finetune.optimizer: muon updates the matrices of blocks, and model.architecture: word_vectors has none",
+        ),
+        (
             {"vocabulary.kind": "given"},
             "vocabulary.kind: given is the vocabulary of pretrain.init_from; name a model there",
         ),
@@ -261,11 +280,11 @@ def test_a_key_misspelt_is_called_unknown_rather_than_missing() -> None:
 
 def test_a_tasks_recipe_takes_from_the_default_what_it_leaves_out() -> None:
     study = check_study(changed("finetune.per_task.rte", {"epochs": 7}))
-    assert task_hyperparameters(study.finetune, "rte") == study.finetune.defaults.model_copy(update={"epochs": (7,)})
-    assert task_hyperparameters(study.finetune, "cola") == study.finetune.defaults
+    assert study.finetune.recipe("rte") == study.finetune.defaults.model_copy(update={"epochs": (7,)})
+    assert study.finetune.recipe("cola") == study.finetune.defaults
     whole = {**SAMPLE["finetune"]["defaults"], "max_length": 32, "feature_layers": "last"}
     study = check_study(changed("finetune.per_task.rte", whole))
-    assert task_hyperparameters(study.finetune, "rte") == study.finetune.per_task["rte"]
+    assert study.finetune.recipe("rte") == study.finetune.per_task["rte"]
 
 
 def test_every_task_has_a_line_of_its_own() -> None:

@@ -19,9 +19,22 @@ from pipeline_src.config.machine import Machine
 from pipeline_src.config.model import ModelParams
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.finetuning import finetune
-from pipeline_src.finetuning.finetune import label_names, run
-from pipeline_src.models.bert import sinusoids
+from pipeline_src.finetuning.finetune import (
+    TaskTrainer,
+    label_names,
+    load_task_config,
+    open_checkpointer,
+    run,
+)
+from pipeline_src.finetuning.heads import BertForTask
+from pipeline_src.finetuning.hyperparameter_grid import GridPoint
+from pipeline_src.finetuning.task_data import TaskData
+from pipeline_src.models.bert import BertForMaskedLM, initialise, sinusoids
+from pipeline_src.models.hub import load_config, save_model
+from pipeline_src.models.modernbert import ModernBertConfig
 from pipeline_src.tasks.spec import load_spec
+from pipeline_src.training.optimizers import OPTIMIZERS
+from pipeline_src.training.stop import catch_stop_requests
 from pipeline_src.training.trainer import Trainer, make_trainer
 from tests.unit.old_gpu import show_an_old_gpu
 
@@ -209,9 +222,12 @@ def test_labels_are_named_as_transformers_does(task, labels):
         assert config.id2label[1] == "entailment"
 
 
-@pytest.mark.parametrize("after", [3, 17, 40])
-def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch, after):
-    wanted = params(learning_rates=(1e-3, 2e-3))
+@pytest.mark.parametrize(
+    ("after", "recipe"),
+    [(3, {}), (17, {}), (40, {}), (25, {"epochs": 3, "select": "best"})],
+)
+def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch, after, recipe):
+    wanted = params(learning_rates=(1e-3, 2e-3), **recipe)
     monkeypatch.chdir(study)
     run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     undisturbed = outputs_of(study)
@@ -229,7 +245,9 @@ def test_stopped_anywhere_it_ends_in_the_same_bytes(study, tmp_path, monkeypatch
     monkeypatch.setattr(finetune, "make_trainer", counting(steps))
     run(seed=1, model=MODEL, finetune=wanted, task="sst2", restart="7")
     assert outputs_of(tmp_path) == undisturbed
-    per_run = 4 * -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
+    per_run = (
+        4 * wanted.defaults.epochs[0] * -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
+    )
     assert len(steps) == per_run - after, "what was done before the stop was done again"
     assert not list(Path("checkpoints/finetune/sst2/7").iterdir())
 
@@ -252,13 +270,107 @@ def test_another_encoder_of_the_same_form_trains_no_baseline_again(study, tmp_pa
     run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
     assert hash_file(predicted / "random/sst2.jsonl") == baseline, "the same bytes, kept or trained again"
     del steps[:]
-    run(seed=1, model=MODEL, finetune=params(dropout=0.1), task="sst2", restart="1")
+    run(seed=1, model=MODEL, finetune=params(dropout=0.2), task="sst2", restart="1")
     assert len(steps) == both, "another recipe, another baseline"
     tokenizer = Path("models/pretrained/phase2/tokenizer.json")
     tokenizer.write_text(tokenizer.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     del steps[:]
     run(seed=1, model=MODEL, finetune=params(), task="sst2", restart="1")
     assert len(steps) == both, "another form, another baseline"
+
+
+def task_trainer(folder: Path, optimizer: str = "adamw", **recipe) -> TaskTrainer:
+    """A trainer of SST-2 from an encoder."""
+    wanted = params(**recipe).model_copy(update={"optimizer": optimizer})
+    model = ModelParams(architecture=load_config(folder).names.model_type, num_hidden_layers=1, hidden_size=64)
+    data, config = TaskData(load_spec("sst2"), folder, 64), load_task_config(folder, model, wanted.defaults)
+    return TaskTrainer(data.spec, wanted.defaults, wanted, config, folder, data.training(), 1, Machine())
+
+
+def test_select_best_keeps_the_weights_and_loss_of_the_epoch_with_the_highest_score(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    trainer, seen = task_trainer(Path("models/pretrained/phase2"), epochs=4, select="best"), []
+    point = GridPoint(1e-3, 4, 64)
+
+    def score_model(model: BertForTask) -> float:
+        seen.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        return [60.0, 80.0, 80.0, 70.0][len(seen) - 1]  # of equal ones the first is kept
+
+    with catch_stop_requests() as stop_request:
+        checkpointer = open_checkpointer(trainer, {"task": {"name": "sst2"}, "restart": "1"}, stop_request, point)
+        model, loss, epoch = trainer.train("pretrained", point, checkpointer, score_model=score_model)
+        checkpointer.finish(keep_best=False)
+    assert epoch == 2 and len(seen) == 4
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, seen[1][name]), name
+    assert not torch.equal(seen[1]["classifier.weight"], seen[3]["classifier.weight"])
+    assert not [path for path in Path("checkpoints").rglob("*.safetensors")]
+
+
+def test_run_json_says_which_epoch_was_kept(study, monkeypatch):
+    monkeypatch.chdir(study)
+    for select in ("last", "best"):
+        run(seed=1, model=MODEL, finetune=params(epochs=3, select=select), task="sst2", restart="8")
+        found = read_json("results/predictions/sst2/8/predicted/run.json")
+        assert found["recipe"]["select"] == select
+        assert all(run["kept_epoch"] in ((3,) if select == "last" else (1, 2, 3)) for run in found["runs"])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_finetunes(study, monkeypatch, optimizer):
+    monkeypatch.chdir(study)
+    trainer = task_trainer(Path("models/pretrained/phase2"), optimizer)
+    before, (after, loss, _) = trainer.pretrained(), trainer.train("pretrained", GridPoint(1e-3, 1, 64))
+    assert np.isfinite(loss)
+    moved = {name for name, tensor in after.state_dict().items() if not torch.equal(tensor, before.state_dict()[name])}
+    assert "bert.encoder.layer.0.output.dense.weight" in moved and "classifier.weight" in moved
+
+
+def test_reinit_layers_draws_the_top_blocks_and_the_pooler_anew(make_study, monkeypatch):
+    monkeypatch.chdir(make_study(("sst2",), layers=2))
+    folder = Path("models/pretrained/phase2")
+    stored, model = load_file(folder / "model.safetensors"), task_trainer(folder, reinit_layers=1).pretrained()
+    drawn = {
+        name for name, tensor in model.named_parameters() if name in stored and not torch.equal(tensor, stored[name])
+    }
+    assert {".".join(name.split(".")[:4]) for name in drawn if ".layer." in name} == {"bert.encoder.layer.1"}
+    assert {name for name in drawn if ".layer." not in name} == {"bert.pooler.dense.weight"}
+    assert all(float(tensor.detach().std()) < 0.03 for name, tensor in model.named_parameters() if name in drawn)
+
+
+def test_more_blocks_to_draw_anew_than_there_are_is_an_error_before_any_work(study, monkeypatch):
+    monkeypatch.chdir(study)
+    with pytest.raises(PipelineError, match="than there are: 2"):
+        run(seed=1, model=MODEL, finetune=params(reinit_layers=2), task="sst2", restart="1")
+
+
+def test_an_untrained_pooler_is_drawn_anew_and_said(study, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    file, name = Path("models/pretrained/phase2/model.safetensors"), "bert.pooler.dense.weight"
+    for factor, is_kept in ((1.0, True), (0.45, False)):
+        tensors = load_file(file)
+        tensors[name] *= factor
+        save_file(tensors, file)
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            found = task_trainer(file.parent).pretrained().bert.pooler.dense.weight
+        assert torch.equal(found, tensors[name]) is is_kept
+        assert ("has a pooler that was not trained" in caplog.text) is not is_kept
+
+
+def test_modernbert_carries_its_mlm_transform_into_the_task_head(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    config = ModernBertConfig(600, 64, 1, 1, 96)
+    pretrained = BertForMaskedLM(config)
+    initialise(pretrained, torch.Generator().manual_seed(3))
+    Path("models/modern").mkdir()
+    save_model(Path("models/modern"), pretrained, config, "ModernBertForMaskedLM", Path("models/pretrained/phase2"))
+    head = task_trainer(Path("models/modern")).pretrained().bert.pooler
+    assert torch.equal(head.dense.weight, pretrained.cls["predictions"].transform.dense.weight)
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained("models/modern")
+    assert torch.equal(head.dense.weight, theirs.head.dense.weight)
+    assert torch.equal(head.LayerNorm.weight, theirs.head.norm.weight)
 
 
 def test_an_encoder_without_a_pooler_will_do(study, tmp_path, monkeypatch):

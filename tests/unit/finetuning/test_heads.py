@@ -1,11 +1,14 @@
-"""Losses of the task heads against their definitions."""
+"""Losses of the task heads against their definitions, and the dropouts of each member of the family."""
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
-from pipeline_src.finetuning.heads import choice_loss, sequence_loss, span_loss
+from pipeline_src.config.model import ModelParams
+from pipeline_src.finetuning.heads import BertForTask, choice_loss, sequence_loss, span_loss
 from pipeline_src.finetuning.task_data import TaskBatch
+from pipeline_src.models.bert import load_architecture
 
 
 def batch_of(labels: torch.Tensor, lengths: tuple[int, ...] = (1,)) -> TaskBatch:
@@ -35,3 +38,25 @@ def test_whole_labels_are_classes_and_others_a_regression():
     outputs = torch.tensor([[1.0], [3.0]])
     assert sequence_loss(outputs, batch_of(torch.tensor([2.0, 3.0]))) == 0.5
     assert sequence_loss(torch.tensor([[0.0, 9.0]]), batch_of(torch.tensor([1]))) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("architecture", "head", "before_pooler", "before_output"),
+    [
+        ("bert", "sequence", 0.0, 0.1),
+        ("bert", "span", 0.0, 0.0),
+        ("roberta", "sequence", 0.1, 0.1),
+        ("roberta", "choice", 0.0, 0.1),
+        ("roberta", "token", 0.0, 0.1),
+        ("electra", "sequence", 0.1, 0.1),
+        ("distilbert", "sequence", 0.0, 0.2),
+        ("distilbert", "token", 0.0, 0.1),
+        ("distilbert", "span", 0.0, 0.1),
+    ],
+)
+def test_task_head_has_the_dropouts_of_transformers(architecture, head, before_pooler, before_output):
+    params = ModelParams(architecture=architecture, num_hidden_layers=1, hidden_size=64, hidden_dropout_prob=0.1)
+    config = load_architecture(architecture).config.from_params(params, 100)
+    model = BertForTask(config, head, 2)
+    assert model.dropout_before_pooler.rate == before_pooler
+    assert model.dropout.rate == before_output

@@ -66,7 +66,7 @@ class Study:
         """Predictions for each named list of examples after training from random weights."""
         recipe = RECIPE.model_copy(update={"epochs": (epochs,)})
         self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
-        self.model, _ = self.trainer.train("random", next(grid_points(recipe)))
+        self.model, *_ = self.trainer.train("random", next(grid_points(recipe)))
         files = [EvalSet(row, examples, self.features(examples)) for row, examples in judged.items()]
         return {file.row: self.trainer.predict(self.model, file) for file in files}
 

@@ -186,16 +186,21 @@ def test_muon_on_a_cpu_steps_by_newton_schulz_in_float32():
     torch.testing.assert_close(weight.detach(), expected, rtol=0, atol=1e-5)
 
 
-def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw():
+@pytest.mark.parametrize("own_decay", [None, 0.3, 0.0])
+def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw(own_decay):
     mine, theirs = model(), model()
-    optimizer = make_optimizer(mine, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE)
+    optimizer = make_optimizer(mine, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE, own_decay)
+    muon_decay = DECAY if own_decay is None else own_decay
     named = dict(theirs.named_parameters())
     matrices = {name for name, weight in named.items() if ".encoder.layer." in name and weight.ndim == 2}
     assert len(matrices) == 2 * 6
     plain = {name for name in named if "LayerNorm" in name or name.endswith("bias")}
     decayed = set(named) - plain - matrices
     muon = torch.optim.Muon(
-        [named[name] for name in sorted(matrices)], lr=MUON_RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw"
+        [named[name] for name in sorted(matrices)],
+        lr=MUON_RATE,
+        weight_decay=muon_decay,
+        adjust_lr_fn="match_rms_adamw",
     )
     adamw = torch.optim.AdamW(
         [
