@@ -27,6 +27,7 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks._gpu_session import COMMIT, ROOT, STOPPED, Session, commit
 from benchmarks._gpu_steps import VARIANTS, fastest
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, START_MODEL, TASKS, TOKENS, VOCABULARY, clean_text
 from pipeline_src.config.study import load_study
@@ -221,6 +222,10 @@ def pack(folder: Path, study: Path) -> None:
     missing = [name for name in TRAVELLING[:4] if not (study / name).exists()]
     if missing:
         raise SystemExit(f"error: {study} has no {', '.join(missing)}: run its stages up to build_examples first")
+    try:
+        load_study(study / "params.yaml")  # with this project's catalogue, which is what travels
+    except PipelineError as error:
+        raise SystemExit(f"error: the study does not load here: {error}") from None
     folder.mkdir(parents=True, exist_ok=True)
     pack_study(study, folder / "study.tar.xz")
     (folder / COMMIT).write_text(f"{commit(None)}\n")

@@ -56,7 +56,8 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
     kinds = {"synthetic": bool(rules), "task_source": task_source, "rules": rules, "from_corpus": made, "own": own}
-    write_json(SCORES, {**kinds, "rows": rows})
+    best_epoch = [task for task, content in by_task.items() if content["select"] == "best"]
+    write_json(SCORES, {**kinds, "best_epoch": best_epoch, "rows": rows})
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
 
@@ -67,7 +68,7 @@ def task_details(scores: TaskScores) -> dict[str, Any]:
         PipelineError: a restart's ``run.json`` is missing or malformed.
     """
     spec, task = scores.spec, make_task(scores.spec)
-    runs, counts = read_runs(spec.name, scores.restarts)
+    runs, counts, select = read_runs(spec.name, scores.restarts)
     for name, result in scores.results.items():
         file = spec.scores[name].file
         counts[file] = {**counts.get(file, {}), **result.counts}
@@ -75,6 +76,7 @@ def task_details(scores: TaskScores) -> dict[str, Any]:
         "kind": spec.kind,
         "restarts": list(scores.restarts),
         "best_restart": scores.best,
+        "select": select,
         "runs": runs,
         "spread": spreads(scores, runs),
         "counts": counts,

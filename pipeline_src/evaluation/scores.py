@@ -54,11 +54,12 @@ def read_predictions(path: Path) -> Rows:
     return rows
 
 
-def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]]]:
+def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]], str]:
     """Read every run of the listed restarts, and the counts of dropped and truncated examples by file and reason.
 
     Returns:
-        The runs as ``run.json`` lists them, each with its ``restart``; counts by file of the task.
+        The runs as ``run.json`` lists them, each with its ``restart``; counts by file of the task; and which epoch they
+        kept, ``last`` or ``best``.
 
     Raises:
         PipelineError: a restart's ``run.json`` is missing or malformed.
@@ -75,7 +76,7 @@ def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]],
             raise PipelineError("no runs are listed, each with its weights and scores", path, hint=HINT)
         runs += [{"restart": restart, **run} for run in listed]
         counts |= record.get("counts", {})  # the same in every restart
-    return runs, counts
+    return runs, counts, record.get("recipe", {}).get("select", "last")
 
 
 @dataclass(frozen=True)

@@ -171,22 +171,21 @@ def headline(results: Results) -> Headline:
     scores, paper = results.ref("scores.json"), read_paper()
     model = model_of(paper, results.pretrain["phase2"]["config"])
     published = published_scores(paper, model.value["name"] if model else None)
-    lines = [
-        _line(row, is_synthetic(scores.value, task := row.value["task"]), is_from_corpus(scores.value, task), published)
-        for row in scores["rows"]
-    ]
+    lines = [_line(row, scores.value, published) for row in scores["rows"]]
     rows = in_average(scores)
     return Headline(lines, model, _average(scores, rows, published), rows)
 
 
-def _line(row: JsonRef, synthetic: bool, from_corpus: bool, published: dict[tuple[str, str, str], Score]) -> Line:
+def _line(row: JsonRef, scores: dict[str, Any], published: dict[tuple[str, str, str], Score]) -> Line:
     values = row.value
+    synthetic = is_synthetic(scores, values["task"])
+    best_epoch = values["task"] in scores.get("best_epoch", ())
     split = split_of(values["file"])
     ours = Score(values["eval_set"], values["metric"], split, synthetic, row["mean"])
     same_split = published.get((ours.eval_set, ours.metric, ours.split))
     return Line(
         title=row["title"],
-        metric=METRICS.get(values["metric"], values["metric"]),
+        metric=METRICS.get(values["metric"], values["metric"]) + (", best epoch" if best_epoch else ""),
         split=split,
         synthetic=synthetic,
         mean=row["mean"],
@@ -202,7 +201,7 @@ def _line(row: JsonRef, synthetic: bool, from_corpus: bool, published: dict[tupl
         interval=row["interval"] if values.get("interval") else None,
         bag_of_words=row["baselines"]["bag_of_words"]["score"] if against(values, "bag_of_words") else None,
         against_random=row["baselines"]["random_weights"]["against"] if against(values, "random_weights") else None,
-        from_corpus=from_corpus,
+        from_corpus=is_from_corpus(scores, values["task"]),
     )
 
 

@@ -117,10 +117,10 @@ def score_cells(scores: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def mark_of(scores: dict[str, Any], task: str) -> str:
-    """Return the mark that follows the title of a task without real labelled data."""
-    if is_from_corpus(scores, task):
-        return " (from this corpus)"
-    return " (synthetic)" if is_synthetic(scores, task) else ""
+    """Return the mark that follows the title of a task: without real labelled data, or scored at its best epoch."""
+    kind = "from this corpus" if is_from_corpus(scores, task) else "synthetic" if is_synthetic(scores, task) else ""
+    epoch = "best epoch" if task in scores.get("best_epoch", ()) else ""
+    return f" ({', '.join(filter(None, (kind, epoch)))})" if kind or epoch else ""
 
 
 def own_titles(scores: dict[str, Any]) -> list[str]:

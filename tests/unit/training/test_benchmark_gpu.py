@@ -176,6 +176,11 @@ def test_the_study_that_travels_is_whole_and_small(tmp_path: Path) -> None:
     study = tmp_path / "study"
     study.mkdir()
     make_tiny_study(study)
+    params = (study / "params.yaml").read_text()
+    (study / "params.yaml").write_text(params.replace("from: ", "from: no-such-", 1))
+    with pytest.raises(SystemExit, match="does not load here"):
+        main(["--pack", str(tmp_path / "packed"), "--study", str(study)])
+    (study / "params.yaml").write_text(params)
     pack_study(study, tmp_path / "study.tar.xz")
     (tmp_path / _gpu_session.COMMIT).write_text("0123abc\n")
     for given in (study, tmp_path / "study.tar.xz"):
