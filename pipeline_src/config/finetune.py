@@ -56,7 +56,7 @@ class TaskHyperparameters(Section):
     epochs: Numbers = (3,)
     batch_sizes: Numbers = (32,)
     max_length: int = Field(default=128, ge=16, le=4096)
-    dropout: float | None = Field(default=0.1, ge=0, lt=1)
+    dropout: float | None = Field(default=None, ge=0, lt=1)
     select: Literal["last", "best"] = "last"
     reinit_layers: int = Field(default=0, ge=0, le=200)
     feature_layers: Frozen | None = None
@@ -118,7 +118,16 @@ class FinetuneParams(Section):
         return self
 
     @model_validator(mode="after")
-    def _frozen_encoder_keeps_its_weights(self) -> FinetuneParams:
+    def _layers_are_not_distilled_by_muon(self) -> FinetuneParams:
+        if self.teacher != NO_TEACHER and self.optimizer == "muon":
+            raise ValueError(
+                f"optimizer (muon): the layers of a teacher ({self.teacher}) are learnt by one of the others; set "
+                f"optimizer: adamw, or teacher: {NO_TEACHER}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _frozen_encoder_is_left_alone(self) -> FinetuneParams:
         for recipe in (self.defaults, *map(self.recipe, self.per_task)):
             if recipe.feature_layers and recipe.reinit_layers:
                 raise ValueError(

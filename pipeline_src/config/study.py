@@ -225,7 +225,8 @@ class Study(Section):
                     f"finetune.{name}.reinit_layers ({recipe.reinit_layers}): model.architecture: {architecture} has "
                     "no blocks of their own from the top; set it to 0"
                 )
-            if recipe.reinit_layers > self.model.num_hidden_layers and not self.pretrain.goes_on:
+            made_here = finetune.model.startswith("models/pretrained/") and not self.pretrain.goes_on
+            if made_here and recipe.reinit_layers > self.model.num_hidden_layers:
                 raise ValueError(
                     f"finetune.{name}.reinit_layers ({recipe.reinit_layers}) exceeds model.num_hidden_layers "
                     f"({self.model.num_hidden_layers})"

@@ -242,10 +242,11 @@ def run_grid(
         shown = (
             f"{grid.weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
         )
+        checkpointer = open_checkpointer(trainer, {**identity, **point._asdict()}, stop_request, point)
         if grid.has(point):
             log.info("%s: trained before, kept in %s", shown, grid.folder)
+            checkpointer.finish(keep_best=False)  # if it was killed before it could
             continue
-        checkpointer = open_checkpointer(trainer, {**identity, **point._asdict()}, stop_request, point)
         start = imitate_layers(grid, trainer, identity, stop_request)
         score_model = partial(main_score, trainer, data, first)
         model, loss, epoch = trainer.train(grid.weights, point, checkpointer, start, score_model)
@@ -388,7 +389,9 @@ class TaskTrainer:
         return model
 
     def pretrained(self) -> BertForTask:
-        """Make the task's model with the pretrained encoder; its head, and a pooler that it lacks, are random."""
+        """Make the task's model with the pretrained encoder; its head is random, and so are a pooler that it lacks or
+        that was not trained, and the blocks of ``reinit_layers``.
+        """
         tensors, generator = read_tensors(self.encoder, self.config.names), torch.Generator().manual_seed(self.seed)
         with uninitialised():  # initialising weights that are replaced would take seconds
             bert = make_encoder(self.config)
@@ -397,29 +400,34 @@ class TaskTrainer:
             if name.startswith(MLM_TRANSFORM):
                 tensors.setdefault(POOLER + name.removeprefix(MLM_TRANSFORM), tensors[name])
         parts: tuple[str, ...] = (*ENCODER, POOLER)
-        if why := self._why_no_pooler(tensors):
+        if why := self._why_new_pooler(tensors):
             parts = ENCODER
             initialise(bert.pooler, generator)
             if self.task.head in POOLED and self.towers is None:
                 log.info("%s %s; it is trained from random weights", self.encoder, why)
         fill(bert, tensors, self.encoder, parts)
-        for block in bert.encoder.blocks()[self.config.num_hidden_layers - self.hyperparameters.reinit_layers :]:
-            initialise(block, generator)
+        if anew := self.hyperparameters.reinit_layers:
+            random = make_encoder(self.config)
+            initialise(random, generator)
+            for block, drawn in list(zip(bert.encoder.blocks(), random.encoder.blocks(), strict=True))[-anew:]:
+                block.load_state_dict(drawn.state_dict())
         model = self._with_head(bert)
         for name, part in model.named_children():
             if name != "bert":
                 initialise(part, generator)
         return model
 
-    def _why_no_pooler(self, tensors: Mapping[str, Tensor]) -> str:
-        """Return why the pooler of the encoder's file is not used, or nothing if it is."""
+    def _why_new_pooler(self, tensors: Mapping[str, Tensor]) -> str:
+        """Return why the pooler starts from random weights, or nothing if that of the encoder's file is used."""
         weights = [tensor for name, tensor in tensors.items() if name.startswith(POOLER) and tensor.ndim == 2]
         if not weights:
             return "has no pooler"
         if self.hyperparameters.reinit_layers:
             return "gives up its pooler with its top blocks (reinit_layers)"
         rms = float(weights[0].square().mean().sqrt())
-        return f"has a pooler that was not trained (RMS of its weights {rms:.4f})" if rms < MIN_POOLER_RMS else ""
+        if rms >= MIN_POOLER_RMS or self.config.pooler_is_mlm_head:
+            return ""
+        return f"has a pooler that was not trained (RMS of its weights {rms:.4f})"
 
     def _with_head(self, bert: Bert | None) -> BertForTask:
         bilstm, frozen = self.params.bilstm, self.hyperparameters.feature_layers
@@ -471,9 +479,8 @@ class TaskTrainer:
             return model, round(rows[-1]["loss"], 5), point.epochs
         scored = EpochScore(score_model, model, self.steps_per_epoch(point))
         rows = self._train(objective, point, True, "fine-tuning", checkpointer, [scored]).state.curve
-        kept = min(range(point.epochs), key=lambda epoch: rows[epoch][EpochScore.ERROR])
-        checkpointer.restore_best(objective)
-        return model, round(rows[kept]["loss"], 5), kept + 1
+        epoch = checkpointer.restore_best(objective) // self.steps_per_epoch(point)
+        return model, round(rows[epoch - 1]["loss"], 5), epoch
 
     def steps_per_epoch(self, point: GridPoint) -> int:
         """Return the number of batches of the training set; the last may be smaller."""
@@ -510,7 +517,7 @@ class TaskTrainer:
         trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done))
         return trainer
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: DeBERTa keeps tensors that the next epoch's backward pass needs
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
         """Return the prediction rows of the examples, in their order; see :meth:`Task.predict`."""
         model.eval()

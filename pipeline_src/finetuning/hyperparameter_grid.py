@@ -93,7 +93,7 @@ class Grid:
 
         Args:
             point: the run's grid point.
-            loss: mean training loss of that epoch.
+            loss: mean training loss of the kept epoch.
             scores: on the first evaluation set.
             main: the metric of ``scores`` that decides.
             predictions: by score row.

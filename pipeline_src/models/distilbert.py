@@ -91,7 +91,8 @@ class DistilBertConfig(BertConfig):
 
     def head_dropout(self, head: str) -> float:
         """Twice that of the blocks over one token (0.2), and the same over spans, as transformers has it."""
-        return self.hidden_dropout_prob if head in ("span", "token") else 2 * self.hidden_dropout_prob
+        rate = self.hidden_dropout_prob
+        return rate if head in ("span", "token") else min(2 * rate, 0.9)
 
 
 class DistilBertBlock(Block):

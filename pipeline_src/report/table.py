@@ -81,6 +81,7 @@ def average_line(scores: dict[str, Any]) -> str:
     kind = "Synthetic GLUE" if any(is_synthetic(scores, row.value["task"]) for row in rows) else "GLUE"
     some = f", {len(rows)} of the {len(GLUE_AVERAGE)} scores" if 0 < len(rows) < len(GLUE_AVERAGE) else ""
     how = f"MNLI-m and -mm apart, F1 for QQP and MRPC, Spearman for STS-B, without WNLI{some}"
+    how += ", some of the best epoch" if scores.get("best_epoch") else ""
     return f"{kind} average ({how}): {'none' if average is None else f'{average.value:.1f}'}"
 
 

@@ -365,16 +365,28 @@ class Checkpointer(Component):
             trainer.compute.load_state(content["compute"])
         log.info("going on from the checkpoint of step %d", step)
 
-    def restore_best(self, objective: Objective[Any]) -> None:
-        """Load the weights of the best checkpoint into ``objective``."""
-        assert self._best is not None
-        path = self._path(self._best[0]) / TENSORS
-        with safe_open(path, "pt") as stored, torch.no_grad():
+    def restore_best(self, objective: Objective[Any]) -> int:
+        """Load the weights of the best checkpoint into ``objective``, and return its step.
+
+        Raises:
+            PipelineError: it is missing or damaged.
+        """
+        step = self._best[0] if self._best else 0
+        try:
+            self._check(self._path(step))
+        except CorruptCheckpointError as error:
+            raise PipelineError(
+                "the best checkpoint cannot be read", error, where=self._path(step),
+                hint=f"delete {self.folder}, and start again: this training is repeated",
+            ) from None  # fmt: skip
+        with safe_open(self._path(step) / TENSORS, "pt") as stored, torch.no_grad():
             for name, parameter in objective.stored().items():
                 parameter.copy_(stored.get_tensor(f"{WEIGHT}.{name}"))
+        return step
 
     def finish(self, keep_best: bool = True) -> None:
-        """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``.
+        """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``, if
+        it is to be kept.
 
         Raises:
             PipelineError: parameters, code or what the training reads were edited since it began.

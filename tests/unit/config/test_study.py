@@ -149,6 +149,10 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
             "pair_head (two_towers): goes with no LSTM, frozen encoder or teacher; set bilstm: false",
         ),
         (
+            {"finetune.teacher": "models/teacher", "tasks": ["cola"], "finetune.optimizer": "muon"},
+            "optimizer (muon): the layers of a teacher (models/teacher) are learnt by one of the others",
+        ),
+        (
             {"finetune.defaults.reinit_layers": 3},
             "finetune.defaults.reinit_layers (3) exceeds model.num_hidden_layers (2)",
         ),

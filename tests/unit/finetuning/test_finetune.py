@@ -29,7 +29,7 @@ from pipeline_src.finetuning.finetune import (
 from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.finetuning.hyperparameter_grid import GridPoint
 from pipeline_src.finetuning.task_data import TaskData
-from pipeline_src.models.bert import BertForMaskedLM, initialise, sinusoids
+from pipeline_src.models.bert import BertForMaskedLM, initialise, load_architecture, sinusoids
 from pipeline_src.models.hub import load_config, save_model
 from pipeline_src.models.modernbert import ModernBertConfig
 from pipeline_src.tasks.spec import load_spec
@@ -305,6 +305,43 @@ def test_select_best_keeps_the_weights_and_loss_of_the_epoch_with_the_highest_sc
         assert torch.equal(tensor, seen[1][name]), name
     assert not torch.equal(seen[1]["classifier.weight"], seen[3]["classifier.weight"])
     assert not [path for path in Path("checkpoints").rglob("*.safetensors")]
+
+
+def test_select_best_is_an_error_once_the_best_checkpoint_is_damaged(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    trainer, point, scores = (
+        task_trainer(Path("models/pretrained/phase2"), epochs=3, select="best"),
+        GridPoint(1e-3, 3, 64),
+        [],
+    )
+
+    def score_model(model: BertForTask) -> float:
+        scores.append(80.0 - len(scores))
+        if len(scores) == 3:
+            first = min(Path("checkpoints").rglob("step-*"))
+            (first / "tensors.safetensors").write_bytes(b"damaged")
+        return scores[-1]
+
+    with catch_stop_requests() as stop_request:
+        checkpointer = open_checkpointer(trainer, {"task": {"name": "sst2"}, "restart": "2"}, stop_request, point)
+        with pytest.raises(PipelineError, match="the best checkpoint cannot be read"):
+            trainer.train("pretrained", point, checkpointer, score_model=score_model)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "deberta", "deberta_v2", "modernbert", "bilstm", "albert"])
+def test_training_goes_on_after_a_prediction_between_epochs(study, tmp_path, monkeypatch, architecture):
+    monkeypatch.chdir(copy_of(study, tmp_path))
+    size = ModelParams(architecture=architecture, num_hidden_layers=1, hidden_size=64)
+    config = load_architecture(architecture).config.from_params(size, 600)
+    encoder = BertForMaskedLM(config)
+    initialise(encoder, torch.Generator().manual_seed(3))
+    Path("models/other").mkdir()
+    save_model(
+        Path("models/other"), encoder, config, config.names.classes["masked_words"], Path("models/pretrained/phase2")
+    )
+    wanted = params(epochs=2, select="best").model_copy(update={"model": "models/other"})
+    run(seed=1, model=size, finetune=wanted, task="sst2", restart="1")
+    assert len(read_json("results/predictions/sst2/1/predicted/run.json")["runs"]) == 2
 
 
 def test_run_json_says_which_epoch_was_kept(study, monkeypatch):
