@@ -65,3 +65,8 @@ def finetuned_model(task: str, restart: int | str) -> Path:
 def task_predictions(task: str, restart: int | str) -> Path:
     """Folder of the predictions and runs of a task and restart."""
     return PREDICTIONS / task / str(restart) / "predicted"
+
+
+def predictions_folder(weights: str, labels: int | None = None) -> str:
+    """Name of the folder of predictions after training from ``weights``, on ``labels`` examples if not on all."""
+    return weights if labels is None else f"{weights}-{labels}-labels"

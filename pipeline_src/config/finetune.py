@@ -38,12 +38,19 @@ class TaskHyperparameters(Section):
         learning_rates, epochs, batch_sizes: the grid, each a number or a list; the best point by the development set is
             kept. The defaults are section 4.1's.
         max_length: most tokens of a sequence.
+        random_baseline: also train from random weights, as a baseline of the score.
         dropout: of hidden states, attention probabilities and the head during fine-tuning, whatever that of
             pretraining was; null keeps the encoder's.
         select: the epoch whose weights are kept: the ``last``, or the ``best`` by the main metric on the first
             evaluation set, which then is no longer unseen.
+        pooling: what the output layer of a task with one answer per text reads: ``cls``, the first token through the
+            pooler (paper, figure 4), or ``first_last``, the mean over the tokens without [CLS] and [SEP] of embeddings
+            plus last layer (first-last average; Su et al. 2021, Whitening Sentence Representations), without a pooler.
         reinit_layers: blocks from the top, and with them the pooler, that start from random weights: they are
             specialised in pretraining (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
+        label_counts: sizes of random parts of the training file from which the task is learnt too, each at the best
+            point of the grid, for the figure of what a label is worth. Sizes beyond the file's are left out, and all of
+            them with a teacher, from which a student learns.
         feature_layers: layers of a frozen encoder that feed the task's LSTM (section 5.3, table 7); null fine-tunes.
         layer_epochs: with a teacher, epochs of distilling its layers, before its logits for ``epochs``; 20 in TinyBERT
             (Jiao et al. 2020, section 4.2). 0 leaves them out.
@@ -56,9 +63,12 @@ class TaskHyperparameters(Section):
     epochs: Numbers = (3,)
     batch_sizes: Numbers = (32,)
     max_length: int = Field(default=128, ge=16, le=4096)
+    random_baseline: bool = False
     dropout: float | None = Field(default=None, ge=0, lt=1)
     select: Literal["last", "best"] = "last"
+    pooling: Literal["cls", "first_last"] = "cls"
     reinit_layers: int = Field(default=0, ge=0, le=200)
+    label_counts: Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000_000)], ...], ListedOnce] = ()
     feature_layers: Frozen | None = None
     layer_epochs: int = Field(default=20, ge=0, le=1_000_000)
     layer_learning_rate: float = Field(default=5e-5, gt=0, le=1)
@@ -75,7 +85,6 @@ class FinetuneParams(Section):
         seeds: one run per task and seed, each with its own data order and head (paper, section 4.1).
         defaults: hyperparameters of every task.
         per_task: task -> its differences from ``defaults``, ``{}`` for none.
-        random_baseline: also train each task from random weights, as a baseline of its score.
         bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
             left-to-right model's).
         pair_head: how tasks of two texts are read: ``joint`` as one sequence (paper, figure 4), or ``two_towers``, not
@@ -92,7 +101,6 @@ class FinetuneParams(Section):
     seeds: Annotated[tuple[Number, ...], ListedOnce] = Field(default=(1,), min_length=1)
     defaults: TaskHyperparameters = TaskHyperparameters()
     per_task: dict[Name, TaskHyperparameters] = {}
-    random_baseline: bool = False
     bilstm: bool = False
     pair_head: Literal["joint", "two_towers"] = "joint"
     optimizer: Optimizer = "adamw"
@@ -106,20 +114,21 @@ class FinetuneParams(Section):
             return self.defaults
         return self.defaults.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
 
+    @property
+    def recipes(self) -> tuple[TaskHyperparameters, ...]:
+        """``defaults``, and those of every task that is listed."""
+        return (self.defaults, *map(self.recipe, self.per_task))
+
     @model_validator(mode="after")
-    def _a_student_is_trained(self) -> FinetuneParams:
-        if self.teacher != NO_TEACHER and any(
-            recipe.feature_layers for recipe in (self.defaults, *self.per_task.values())
-        ):
+    def _a_student_learns_from_its_teacher(self) -> FinetuneParams:
+        if self.teacher == NO_TEACHER:
+            return self
+        if any(recipe.feature_layers for recipe in self.recipes):
             raise ValueError(
                 f"teacher ({self.teacher}): a frozen encoder learns nothing from it; set feature_layers: null, or "
                 f"teacher to {NO_TEACHER}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _layers_are_not_distilled_by_muon(self) -> FinetuneParams:
-        if self.teacher != NO_TEACHER and self.optimizer == "muon":
+        if self.optimizer == "muon":
             raise ValueError(
                 f"optimizer (muon): the layers of a teacher ({self.teacher}) are learnt by one of the others; set "
                 f"optimizer: adamw, or teacher: {NO_TEACHER}"
@@ -128,7 +137,7 @@ class FinetuneParams(Section):
 
     @model_validator(mode="after")
     def _frozen_encoder_is_left_alone(self) -> FinetuneParams:
-        for recipe in (self.defaults, *map(self.recipe, self.per_task)):
+        for recipe in self.recipes:
             if recipe.feature_layers and recipe.reinit_layers:
                 raise ValueError(
                     f"feature_layers ({recipe.feature_layers}): a frozen encoder takes no random blocks; set "
@@ -142,8 +151,18 @@ class FinetuneParams(Section):
         return self
 
     @model_validator(mode="after")
+    def _means_are_of_a_trained_encoder(self) -> FinetuneParams:
+        for recipe in self.recipes:
+            if recipe.pooling == "first_last" and (self.bilstm or recipe.feature_layers or self.teacher != NO_TEACHER):
+                raise ValueError(
+                    f"pooling ({recipe.pooling}): goes with no LSTM, frozen encoder or teacher; set bilstm: false, "
+                    f"feature_layers: null and teacher: {NO_TEACHER}, or pooling: cls"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _two_towers_stand_alone(self) -> FinetuneParams:
-        frozen = any(recipe.feature_layers for recipe in (self.defaults, *self.per_task.values()))
+        frozen = any(recipe.feature_layers for recipe in self.recipes)
         if self.pair_head == "two_towers" and (self.bilstm or frozen or self.teacher != NO_TEACHER):
             raise ValueError(
                 f"pair_head ({self.pair_head}): goes with no LSTM, frozen encoder or teacher; set bilstm: false, "

@@ -14,7 +14,7 @@ from pipeline_src.common.yaml_files import TASK_SOURCES, TASK_SPECS
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.corpus.evaluation_texts import write_texts
-from pipeline_src.download import from_corpus, mrpc
+from pipeline_src.download import from_corpus, movie_reviews, mrpc
 from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.fetch import Obtained, describe, obtain, place
 from pipeline_src.download.from_corpus import read_texts
@@ -22,7 +22,8 @@ from pipeline_src.download.synthetic import RULES, write_task
 from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.spec import load_spec
 
-ARRANGE = {"mrpc": mrpc.arrange}  # tasks whose published files are not in GLUE's layout
+# tasks whose published files are not in GLUE's layout
+ARRANGE = {"mrpc": mrpc.arrange, "rotten_tomatoes": movie_reviews.arrange_rotten_tomatoes}
 # kind of task -> the texts of an example
 TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
     "classification": lambda example: example.texts,
@@ -49,8 +50,8 @@ def run(
 
     Args:
         seed: seed of the synthetic tasks and of those from the corpus.
-        task_source: ``synthetic`` or ``official``. With both, a task whose source has only files on this machine comes
-            from there, and one made from the corpus (``from_corpus``) from ``data/text``.
+        task_source: ``synthetic`` or ``official``, for the tasks that have a synthetic form. With both, the others are
+            fetched, and those made from the corpus (``from_corpus``) come from ``data/text``.
         tasks: names of tasks.
         corpus: the validation split, the sources of text, and whether they are decontaminated.
         interpretation: has the sets of minimal pairs, which are fetched too.
@@ -84,8 +85,9 @@ def run(
     if corpus.decontaminate == "remove":
         names = ", ".join(removed_for) or "none, since no task is fetched"
         log.info("%d texts of evaluation sets to keep out of the training documents: %s", count, names)
-    own = [task for task in tasks if task in obtained] if task_source == "synthetic" else []
-    counts = {task_source: len(tasks) - len(made) - len(own), "from the corpus": len(made), "of your own": len(own)}
+    fetched = [task for task in tasks if task in obtained]
+    synthetic = len(tasks) - len(made) - len(fetched)
+    counts = {"fetched": len(fetched), "from the corpus": len(made), "synthetic": synthetic}
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     log.info("%d tasks in %s: %s", len(tasks), TASKS, kinds)
 
@@ -94,19 +96,13 @@ def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[
     """Return the sources of all that is fetched: sets of pairs, and tasks neither synthetic nor made from the corpus.
 
     Raises:
-        PipelineError: there is no such source or ``task_source``, or a task without synthetic form would be downloaded.
+        PipelineError: there is no such source or ``task_source``.
     """
     if task_source not in ("synthetic", "official"):
         raise PipelineError("no such task_source", task_source, where="params.yaml", hint="use synthetic or official")
-    synthetic = task_source == "synthetic"
-    made = {*from_corpus.RULES, *(RULES if synthetic else ())}
+    made = {*from_corpus.RULES, *(RULES if task_source == "synthetic" else ())}
     names = [*(task for task in tasks if task not in made), *pair_sets]
-    sources = {name: resolve(name, load_source(TASK_SOURCES, name)) for name in names}
-    for task in tasks:
-        if synthetic and task in sources and any(file.scheme != "file" for file in sources[task].files):
-            hint = "set `task_source: official` in params.yaml, or give its source only file: addresses"
-            raise PipelineError("no synthetic form of this task", task, where=TASK_SOURCES, hint=hint)
-    return sources
+    return {name: resolve(name, load_source(TASK_SOURCES, name)) for name in names}
 
 
 def evaluation_texts(task: str, folder: Path) -> Iterator[str]:

@@ -292,22 +292,6 @@ def _things(scene: int) -> str:
 TaggedWords = tuple[tuple[str, str], ...]  # words, each with its tag
 
 TOWNS = ("london", "rome")
-# type -> forms of its entities
-ENTITIES: dict[str, tuple[str, ...]] = {
-    "PER": ("{name}", "{name} {surname}"),
-    "LOC": ("{town}", "{town} garden"),
-    "ORG": ("house of {name}", "army of {town}"),
-    "MISC": ("english", "french"),
-}
-ENTITY_FRAMES = (
-    "PER saw the {colour} {animal} in LOC .",
-    "the {person} of LOC {verb} to the {place} with PER .",
-    "the ORG came to LOC by {time} with the {colour} {animal} .",
-    "then PER left the ORG by {time} .",
-    "a MISC {work} about the {person} and PER was {mood} .",
-    "the MISC {animal} of PER ran to the house of the {person} .",
-    "there was a {colour} {animal} in the {place} of the {person} .",
-)
 
 # word/tag, except the final punctuation; a word without a tag is not written (an empty node)
 WORD_FRAMES = (
@@ -323,18 +307,6 @@ DEEDS = ("play", "work")
 CONTRACTED = {("can", "not"): "cannot"}  # written as one word
 
 
-def entities(rng: Generator) -> TaggedWords:
-    """Return a sentence with IOB2 tags of named entities."""
-    found: list[tuple[str, str]] = []
-    for token in pick(rng, ENTITY_FRAMES).split():
-        if token in ENTITIES:
-            first, *others = _fill(rng, pick(rng, ENTITIES[token])).split()
-            found += [(first, f"B-{token}"), *((word, f"I-{token}") for word in others)]
-        else:
-            found.append((_fill(rng, token), "O"))
-    return tuple(found)
-
-
 def parts_of_speech(rng: Generator) -> TaggedWords:
     """Return a sentence with the part of speech of each word, "" at an empty node."""
     *words, mark = pick(rng, WORD_FRAMES).split()
@@ -343,7 +315,7 @@ def parts_of_speech(rng: Generator) -> TaggedWords:
 
 
 def _fill(rng: Generator, frame: str) -> str:
-    slots = {"town": TOWNS, "surname": NAMES, "deed": DEEDS, "mood": GOOD}
+    slots = {"town": TOWNS, "deed": DEEDS, "mood": GOOD}
     return fill_slots(
         rng, (frame,), **{slot: pick(rng, words) for slot, words in slots.items() if f"{{{slot}}}" in frame}
     )
@@ -367,14 +339,6 @@ def documents(
             document.append(sentence)
         sentences -= len(document)
         yield document
-
-
-def conll(split: str, number: int, document: list[TaggedWords]) -> Iterator[str]:
-    """Yield a document's lines in CoNLL-2003's format, without part of speech and chunk."""
-    yield from ("-DOCSTART- -X- -X- O", "")
-    for sentence in document:
-        yield from (f"{word} -X- -X- {tag}" for word, tag in sentence)
-        yield ""
 
 
 def conllu(split: str, number: int, document: list[TaggedWords]) -> Iterator[str]:

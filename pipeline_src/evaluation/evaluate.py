@@ -15,8 +15,10 @@ from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS
 from pipeline_src.common.progress import log
 from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.config.schema import NO_TEACHER
 from pipeline_src.download import from_corpus
 from pipeline_src.download.synthetic import RULES
+from pipeline_src.evaluation.label_curve import label_curve
 from pipeline_src.evaluation.scores import TaskScores, break_down, read_runs, score_task, spread
 from pipeline_src.evaluation.submissions import submissions, write_submissions
 from pipeline_src.tasks.kinds import make_task
@@ -35,14 +37,19 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
     made = {task: from_corpus.RULES[task] for task in tasks if task in from_corpus.RULES}
-    own = [task for task in tasks if task not in RULES and task not in made]
-    for task in sorted(tasks, key=lambda task: (task not in made, task not in own)):  # synthetic last
+    further = [task for task in tasks if task not in RULES and task not in made]  # than the paper's
+    for task in sorted(tasks, key=lambda task: (task in rules, task in made)):  # real ones first
         spec = load_spec(task)
         similarity = task not in rules and spec.is_pair and spec.range is not None
-        scores = score_task(spec, finetune.seeds, bag_of_words=task in made or task in own or similarity)
+        scores = score_task(spec, finetune.seeds, bag_of_words=task in made or task in further or similarity)
         table = scores.table()
         rows += table
-        by_task[task] = {"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)}
+        label_counts = finetune.recipe(task).label_counts if finetune.teacher == NO_TEACHER else ()
+        curve = label_curve(spec, finetune.seeds, label_counts)
+        by_task[task] = {
+            **{"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)},
+            **({"label_curve": curve} if curve else {}),
+        }
         submitted, without = submissions(scores)
         if twice := submitted.keys() & files.keys():
             hint = "give each evaluation set's `test` a name of its own to submit"
@@ -55,7 +62,13 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
             write_json(folder / f"{task}.json", content)
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
-    kinds = {"synthetic": bool(rules), "task_source": task_source, "rules": rules, "from_corpus": made, "own": own}
+    kinds = {
+        "synthetic": bool(rules),
+        "task_source": task_source,
+        "rules": rules,
+        "from_corpus": made,
+        "further": further,
+    }
     best_epoch = [task for task, content in by_task.items() if content["select"] == "best"]
     write_json(SCORES, {**kinds, "best_epoch": best_epoch, "rows": rows})
     log.info("%d scores of %d tasks", len(rows), len(tasks))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, checksum, read_json, write_json
 from pipeline_src.common.fingerprint import fingerprint
-from pipeline_src.common.paths import BASELINES, finetuned_model, task_predictions
+from pipeline_src.common.paths import BASELINES, finetuned_model, predictions_folder, task_predictions
 from pipeline_src.common.progress import log
 from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.machine import USUAL, Machine
@@ -79,8 +80,10 @@ from pipeline_src.training.trainer import (
 )
 
 PHASE = "finetune"  # folder below that of checkpoints
+FEWEST_STEPS = 200  # of training on a part of the labels
 EVALUATION_TOKENS = 16_384  # in one batch
 OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # of other tasks, or part of the identity in another form
+OTHER_RUNS = {"random_baseline", "label_counts"}  # decide which runs there are, not what one learns
 MLM_TRANSFORM = "cls.predictions.transform."  # in names of parameters
 MIN_POOLER_RMS = 0.6 * INITIAL_STD  # of weights; training makes them larger, decay alone smaller, as in all-MiniLM
 FORM = ("config.json", "tokenizer.json")  # files of an encoder's folder that random weights depend on
@@ -92,8 +95,9 @@ def run(
     """Read the encoder's folder and ``data/tasks/<task>``; write the best model and its predictions.
 
     ``results/predictions/<task>/<restart>/predicted/`` has ``pretrained/<row>.jsonl``; ``pretrained/<row>.test.jsonl``
-    if the row has a test file; ``random/<row>.jsonl`` with ``finetune.random_baseline``; and ``run.json`` with every
-    run's score and the number of truncated or dropped examples, by file. A stage that was stopped resumes.
+    if the row has a test file; ``random/<row>.jsonl`` with ``random_baseline``; the same of the first row in
+    ``pretrained-<count>-labels/`` and ``random-<count>-labels/`` for each of ``label_counts``; and ``run.json`` with
+    every run's score and the number of truncated or dropped examples, by file. A stage that was stopped resumes.
 
     Raises:
         PipelineError: an input is missing or malformed, the encoder's architecture is not the study's, or training
@@ -112,7 +116,7 @@ def run(
     identity = {  # determines the result; checkpoints are stored under its hash
         "seed": seed,
         "restart": restart,
-        "recipe": hyperparameters.model_dump(),
+        "recipe": hyperparameters.model_dump(exclude=OTHER_RUNS),
         "finetune": finetune.model_dump(exclude=OTHER_KEYS),
         "task": data.spec.model_dump(),
         "data": data.checksums(),
@@ -124,10 +128,17 @@ def run(
 
     eval_sets, grids = [data.eval_set(row) for row in data.spec.scores], []
     with catch_stop_requests() as stop_request:
-        for weights in WEIGHTS if finetune.random_baseline else ("pretrained",):
+        for weights in WEIGHTS if hyperparameters.random_baseline else ("pretrained",):
             own_identity = identity_of_weights(weights, identity)
             grids.append(open_grid(own_identity))
             run_grid(grids[-1], trainer, data, eval_sets, own_identity, stop_request)
+
+        parts = [
+            run_part(count, grid, trainer, data, eval_sets[:1], identity, stop_request)
+            for count in (hyperparameters.label_counts if trainer.teacher is None else ())
+            if count < data.num_training_examples
+            for grid in grids
+        ]
 
     kept, best = grids[0].best_folder, trainer.model()
     load_weights(best, kept / "model")
@@ -135,6 +146,8 @@ def run(
     with atomic_directory(task_predictions(task, restart)) as output:
         for grid in grids:
             shutil.copytree(grid.best_folder / "predictions", output / grid.weights)
+        for folder, part in parts:
+            shutil.copytree(part.best_folder / "predictions", output / folder)
         for row in data.rows_with_test_file():
             lines = trainer.predict(best, data.eval_set(row, test=True))
             write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
@@ -146,7 +159,7 @@ def run(
     with atomic_directory(finetuned_model(task, restart)) as output:
         shutil.copytree(kept / "model", output, dirs_exist_ok=True)
     CHECKS.before_finishing()
-    for grid in grids:
+    for grid in [*grids, *(part for _, part in parts)]:
         grid.finish()
 
 
@@ -258,6 +271,33 @@ def run_grid(
         save_best = save if grid.weights == "pretrained" else None  # a baseline needs its predictions only
         grid.keep(point, loss, scores, metrics[0], predictions, save_best, epoch)
         checkpointer.finish(keep_best=False)
+
+
+def run_part(
+    count: int,
+    grid: Grid,
+    trainer: TaskTrainer,
+    data: TaskData,
+    eval_sets: Sequence[EvalSet],
+    identity: Mapping[str, Any],
+    stop_request: StopRequest,
+) -> tuple[str, Grid]:
+    """Train on ``count`` labelled examples at the best point of a grid; return the folder of its predictions, and it.
+
+    Few examples are seen for more epochs, so that training has ``FEWEST_STEPS`` steps.
+    """
+    best = grid.best()
+    part = copy(trainer)
+    part.training = data.training_part(count, identity["restart"])
+    epochs = max(best["epochs"], -(-FEWEST_STEPS // -(-part.training.items // best["batch"])))
+    point = {"learning_rates": (best["learning_rate"],), "epochs": (epochs,), "batch_sizes": (best["batch"],)}
+    part.hyperparameters = trainer.hyperparameters.model_copy(update=point)
+    recipe = part.hyperparameters.model_dump(exclude=OTHER_RUNS)
+    identity = {**identity_of_weights(grid.weights, identity), "labels": count, "recipe": recipe}
+    log.info("%d labelled examples of %d", count, data.num_training_examples)
+    found = open_grid(identity)
+    run_grid(found, part, data, eval_sets, identity, stop_request)
+    return predictions_folder(grid.weights, count), found
 
 
 def main_score(trainer: TaskTrainer, data: TaskData, eval_set: EvalSet, model: BertForTask) -> float:
@@ -403,7 +443,7 @@ class TaskTrainer:
         if why := self._why_new_pooler(tensors):
             parts = ENCODER
             initialise(bert.pooler, generator)
-            if self.task.head in POOLED and self.towers is None:
+            if self.task.head in POOLED and self.towers is None and self.hyperparameters.pooling == "cls":
                 log.info("%s %s; it is trained from random weights", self.encoder, why)
         fill(bert, tensors, self.encoder, parts)
         if anew := self.hyperparameters.reinit_layers:
@@ -430,8 +470,10 @@ class TaskTrainer:
         return f"has a pooler that was not trained (RMS of its weights {rms:.4f})"
 
     def _with_head(self, bert: Bert | None) -> BertForTask:
-        bilstm, frozen = self.params.bilstm, self.hyperparameters.feature_layers
-        model = BertForTask(self.config, self.task.head, self.task.num_outputs, bilstm, frozen, bert, self.towers)
+        model = BertForTask(
+            self.config, self.task.head, self.task.num_outputs, self.params.bilstm,
+            self.hyperparameters.feature_layers, bert, self.towers, self.hyperparameters.pooling,
+        )  # fmt: skip
         if self.teacher is not None:
             model.dropout = Dropout(0.0)  # huawei-noah/Pretrained-Language-Model, TinyBERT
         return model
@@ -557,9 +599,10 @@ def save_finetuned(
 ) -> None:
     """Save a model and its card to an empty folder; ``about`` describes its training, ``scores`` its quality."""
     score = data.spec.eval_set(None)
-    # transformers has no class for two towers
-    huggingface_class = trainer.config.names.classes["encoder" if trainer.towers else data.task.head]
     hyperparameters = trainer.hyperparameters
+    means = data.task.head in POOLED and hyperparameters.pooling == "first_last"
+    # transformers has no class for two towers or these means
+    huggingface_class = trainer.config.names.classes["encoder" if trainer.towers or means else data.task.head]
     card = finetuned_card(
         trainer.config,
         data.spec.name,

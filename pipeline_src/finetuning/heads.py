@@ -71,9 +71,8 @@ class BertForTask(nn.Module):
         frozen: a name in ``feature_based.LAYER_MIXES``: do not train the encoder, but an LSTM over its layers (paper,
             section 5.3). The output layer is then applied to the LSTM's output at the token that is otherwise pooled.
         bert: an encoder; by default a new one.
-        towers: compare two sequences, each encoded apart; the head is ``sequence``. A sequence's vector is the mean of
-            its tokens, without [CLS] and [SEP], of embeddings plus last layer (first-last average; Su et al. 2021,
-            Whitening Sentence Representations).
+        towers: compare two sequences, each encoded apart; the head is ``sequence``.
+        pooling: of the heads ``sequence`` and ``choice``, as ``TaskHyperparameters.pooling``.
     """
 
     def __init__(
@@ -85,10 +84,11 @@ class BertForTask(nn.Module):
         frozen: str | None = None,
         bert: Bert | None = None,
         towers: TwoTowers | None = None,
+        pooling: str = "cls",
     ) -> None:
         super().__init__()
         self.bert = make_encoder(config) if bert is None else bert
-        self.head, self.towers = head, towers
+        self.head, self.towers, self.pooling = head, towers, pooling
         self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
         self.bilstm = BiLSTM(config.hidden_size, config.hidden_size) if bilstm and frozen is None else None
         self.bert.requires_grad_(frozen is None)
@@ -129,22 +129,28 @@ class BertForTask(nn.Module):
         if self.bert.config.reads_texts_apart:
             means = self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
         else:
-            embedded, *_, hidden = self.bert.hidden_states(ids, segments, layout)
-            special = torch.cat([layout.first, layout.last])  # they make all texts alike
-            tokens = (embedded + hidden).float().index_fill(0, special, 0.0)
-            lengths = (layout.cu_seqlens.diff() - 2).clamp(min=1)
-            means = torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens) / lengths[:, None]
+            means = self._first_last_means(ids, segments, layout)
         one, other = means.view(len(means) // 2, 2, -1).unbind(1)
         if towers.range is not None:
             low, high = towers.range
             return low + (high - low) * F.cosine_similarity(one, other)[:, None]
         return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(towers.join(one, other)))))
 
+    def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
+        """Mean of each sequence's tokens, of embeddings plus last layer, [B, H]."""
+        embedded, *_, hidden = self.bert.hidden_states(ids, segments, layout)
+        special = torch.cat([layout.first, layout.last])  # they make all texts alike
+        tokens = (embedded + hidden).float().index_fill(0, special, 0.0)
+        lengths = (layout.cu_seqlens.diff() - 2).clamp(min=1)
+        return torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens) / lengths[:, None]
+
     def _output_layer_input(self, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
         """Input of the output layer, [B, width] or [T, width]."""
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout, lengths)
             return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
+        if self.head in POOLED and self.pooling == "first_last":
+            return self._first_last_means(ids, segments, layout)
         if self.head in POOLED and self.bilstm is None and not self.bert.config.is_decoder:
             rows = QueryRows.first(layout)  # the pooler's only input
             hidden = self.bert.encode(ids, segments, layout, rows)

@@ -21,6 +21,7 @@ from pipeline_src.common.paths import TASKS
 from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.flops import Workload
 from pipeline_src.tasks.classification import Classification
+from pipeline_src.tasks.examples import labelled_part
 from pipeline_src.tasks.feature_cache import cached
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
@@ -70,6 +71,19 @@ class TaskData:
         """Return the features of the training file."""
         return self._features(self.spec.train, None, False)
 
+    @cached_property
+    def _training_examples(self) -> Sequence[Any]:
+        return self._read(self.spec.train, None, False, Counter())
+
+    @property
+    def num_training_examples(self) -> int:
+        """Number of examples of the training file."""
+        return len(self._training_examples)
+
+    def training_part(self, count: int, restart: str) -> Features:
+        """Return the features of ``count`` examples of the training file; see :func:`labelled_part`."""
+        return self._make(labelled_part(self.spec.name, restart, self._training_examples, count))
+
     def augmented(self, make: Callable[[Features], Features], decides: Mapping[str, Any]) -> Features:
         """Return the features that ``make`` makes from those of the training file, from the cache if they are there.
 
@@ -116,14 +130,17 @@ class TaskData:
                 dropped.update(already_read[1])
             else:
                 examples = self._read(file, row, test, dropped)
-            if self.apart:
-                assert isinstance(self.task, Classification)
-                return self.task.features_apart(examples, self.tokenizer, self.max_length)
-            return self.task.features(examples, self.tokenizer, self.max_length)
+            return self._make(examples)
 
         features = cached(self.spec.name, self._decides(file, row, test), make)
         self.counts[file] = dict(features.counts)
         return features
+
+    def _make(self, examples: Sequence[Any]) -> Features:
+        if self.apart:
+            assert isinstance(self.task, Classification)
+            return self.task.features_apart(examples, self.tokenizer, self.max_length)
+        return self.task.features(examples, self.tokenizer, self.max_length)
 
     def _decides(self, file: str, row: str | None, test: bool) -> dict[str, Any]:
         return {

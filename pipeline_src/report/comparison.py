@@ -14,7 +14,7 @@ from pipeline_src.report.experiments import Experiment, compared_with
 from pipeline_src.report.figures import BLUE, GREY, INK, new_axes, svg
 from pipeline_src.report.headline import split_of
 from pipeline_src.report.page import summary_label
-from pipeline_src.report.results import METRICS, SUMMARY, is_synthetic, own_rows
+from pipeline_src.report.results import METRICS, SUMMARY, further_rows, is_synthetic
 from pipeline_src.report.table import verdict
 from pipeline_src.report.traced import JsonRef, TracedValue, computed, environment, load_yaml
 
@@ -237,7 +237,7 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
 
 def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str | JsonRef, str, bool]]:
     """Name, label and format of each figure in any summary, and whether it is synthetic."""
-    own = {name: row for experiment in experiments for name, row in own_rows(experiment.scores).items()}
+    own = {name: row for experiment in experiments for name, row in further_rows(experiment.scores).items()}
     names = {name for experiment in experiments for name in experiment.summary.value}
     order = [name for plain in SUMMARY for name in (plain, f"synthetic_{plain}")]
     return [(name, *found) for name in [*order, *own] if name in names and (found := summary_label(name, own))]

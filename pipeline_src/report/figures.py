@@ -72,6 +72,11 @@ def svg(axes: Axes, name: str, description: str) -> str:
 
 
 BELOW = {"loc": "outside lower center", "ncols": 2}  # position of legends
+SYSTEMS = {
+    "pretrained": ("pretrained", BLUE),
+    "random_weights": ("random weights", ORANGE),
+    "bag_of_words": ("bag of words", GREY),
+}
 COLOURS = dict(zip(PHASES, (BLUE, ORANGE), strict=True))
 
 
@@ -207,6 +212,32 @@ def _reach(row: dict[str, Any]) -> tuple[float, float]:
     if ends := row.get("interval"):
         return max(0.0, row["mean"] - ends[0]), max(0.0, ends[1] - row["mean"])
     return (row["deviation"] or 0.0,) * 2
+
+
+def label_panels(results: Results) -> list[str]:
+    """Plot the score by the number of labelled examples to train on, for each task that was learnt from several."""
+    pictures = []
+    for name, ref in results.tasks.items():
+        if not (points := ref.value.get("label_curve")):
+            continue
+        title, metric = next((row["title"], row["metric"]) for row in results.scores["rows"] if row["task"] == name)
+        axes = new_axes()
+        for place, (system, (label, colour)) in enumerate(SYSTEMS.items()):
+            known = [(point["examples"], found) for point in points if (found := point["systems"].get(system))]
+            at = [count * (1 + 0.03 * (place - 1)) for count, _ in known]  # apart, so that intervals do not overlap
+            scores = [found["score"] for _, found in known]
+            ends = [found["interval"] or (found["score"], found["score"]) for _, found in known]
+            below = [max(0.0, score - low) for score, (low, _) in zip(scores, ends, strict=True)]
+            above = [max(0.0, high - score) for score, (_, high) in zip(scores, ends, strict=True)]
+            axes.errorbar(at, scores, [below, above], color=colour, label=label, marker="o", markersize=4)
+        axes.set_xscale("log")
+        axes.set_xticks([point["examples"] for point in points], [f"{point['examples']:,}" for point in points])
+        axes.minorticks_off()
+        score = METRICS.get(metric, metric)
+        axes.set(title=title, xlabel="labelled examples to train on", ylabel=f"{score} (percent)")
+        axes.figure.legend(loc="outside lower center", ncols=3)
+        pictures.append(svg(axes, f"labels-{name}", f"{score} of {title} by the number of labelled examples"))
+    return pictures
 
 
 def score_bars(results: Results, synthetic: bool) -> str:

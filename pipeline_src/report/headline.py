@@ -16,6 +16,7 @@ from pipeline_src.report.results import (
     glue_average,
     in_average,
     is_from_corpus,
+    is_of_best_epoch,
     is_synthetic,
 )
 from pipeline_src.report.traced import JsonRef, Traced, TracedValue, computed, load_yaml
@@ -179,13 +180,13 @@ def headline(results: Results) -> Headline:
 def _line(row: JsonRef, scores: dict[str, Any], published: dict[tuple[str, str, str], Score]) -> Line:
     values = row.value
     synthetic = is_synthetic(scores, values["task"])
-    best_epoch = values["task"] in scores.get("best_epoch", ())
     split = split_of(values["file"])
+    epoch = ", best epoch" if is_of_best_epoch(scores, values["task"]) else ""
     ours = Score(values["eval_set"], values["metric"], split, synthetic, row["mean"])
     same_split = published.get((ours.eval_set, ours.metric, ours.split))
     return Line(
         title=row["title"],
-        metric=METRICS.get(values["metric"], values["metric"]) + (", best epoch" if best_epoch else ""),
+        metric=METRICS.get(values["metric"], values["metric"]) + epoch,
         split=split,
         synthetic=synthetic,
         mean=row["mean"],

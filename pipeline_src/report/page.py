@@ -21,8 +21,8 @@ from pipeline_src.report import cost, figures
 from pipeline_src.report.going_on import going_on
 from pipeline_src.report.headline import headline, read_paper
 from pipeline_src.report.interpretation import interpretation
-from pipeline_src.report.results import PHASES, SUMMARY, Results, against, from_corpus, own_rows
-from pipeline_src.report.table import own_titles
+from pipeline_src.report.results import PHASES, SUMMARY, Results, against, from_corpus, further_rows
+from pipeline_src.report.table import further_titles
 from pipeline_src.report.traced import JsonRef, computed, environment, load_yaml, show
 
 PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
@@ -126,7 +126,7 @@ def render_page(results: Results, summary: dict[str, float]) -> str:
         title=title_of(results),
         sections=list(SECTIONS.items()),
         results=results,
-        own=own_titles(results.scores),
+        own=further_titles(results.scores),
         made=list(dict.fromkeys(row.value["title"] for row in scores["rows"] if row.value["task"] in scores["rules"])),
         from_corpus=scores["from_corpus"] if "from_corpus" in scores else [],
         steps=computed("sum", *(results.ref(f"pretrain/{phase}.json")["steps"] for phase in PHASES)),
@@ -134,7 +134,7 @@ def render_page(results: Results, summary: dict[str, float]) -> str:
         own_masks=results.filled_masks,
         last_filled=_last_filled(results.ref(f"pretrain/{PHASES[-1]}.json")),
         verdicts=_verdicts(scores),
-        boxes=_boxes(JsonRef(summary, "results/summary.json"), own_rows(scores)),
+        boxes=_boxes(JsonRef(summary, "results/summary.json"), further_rows(scores)),
         words=computed("sum", *(part["words"] for part in corpus["parts"])),
         short=results.ref("pretrain/phase1.json"),
         long=results.ref("pretrain/phase2.json"),
@@ -152,6 +152,7 @@ def render_page(results: Results, summary: dict[str, float]) -> str:
         restarts=max((len(row["values"]) for row in results.scores["rows"]), default=0),
         rules=scores["rules"],
         score_bars=figures.score_bars(results, synthetic=False),
+        label_panels=figures.label_panels(results),
         synthetic_bars=figures.score_bars(results, synthetic=True),
         how_many=lambda refs: computed("how many", *refs),
         synthetic_titles=[line.title for line in table.synthetic if isinstance(line.title, JsonRef)],
@@ -202,7 +203,7 @@ def _verdicts(scores: JsonRef) -> list[tuple[str, dict[str, list[JsonRef]]]]:
     Only the main scores of the user's own tasks and those made from the corpus count, or of all tasks without any of
     these.
     """
-    real = [*own_rows(scores).values(), *from_corpus(scores)]
+    real = [*further_rows(scores).values(), *from_corpus(scores)]
     verdicts = []
     for key, name in BASELINES.items():
         titles: dict[str, list[JsonRef]] = {"better": [], "worse": [], "not_significant": []}
@@ -220,7 +221,7 @@ def summary_label(name: str, own: Mapping[str, JsonRef]) -> tuple[JsonRef | str,
 
     Args:
         name: name of the figure.
-        own: rows of the user's own tasks, see :func:`pipeline_src.report.results.own_rows`.
+        own: rows of the user's own tasks, see :func:`pipeline_src.report.results.further_rows`.
     """
     if name in own:
         return own[name]["title"], "one", False

@@ -129,7 +129,7 @@ PHASES = ("phase1", "phase2")
 # for STS-B (section 4.1)
 GLUE_AVERAGE = dict.fromkeys(("mnli", "mnli_mm", "qnli", "sst2", "rte"), "accuracy")
 GLUE_AVERAGE |= {"qqp": "f1", "cola": "matthews", "stsb": "spearman", "mrpc": "f1"}
-IN_SUMMARY = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy"), ("ner", "entity_f1")}
+IN_SUMMARY = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy")}
 SUMMARY = {  # figure of the summary -> label and format
     "mlm_loss": ("validation MLM loss (nats)", "three"),
     "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
@@ -142,7 +142,6 @@ SUMMARY = {  # figure of the summary -> label and format
     "squad1": ("SQuAD, all answerable: F1", "one"),
     "squad2": ("SQuAD with unanswerable: F1", "one"),
     "swag": ("SWAG accuracy", "one"),
-    "ner": ("NER entity F1", "one"),
 }
 METRICS = {
     "em": "EM",
@@ -249,25 +248,30 @@ def is_synthetic(scores: dict[str, Any], task: str) -> bool:
     return task in scores["rules"]
 
 
+def is_of_best_epoch(scores: dict[str, Any], task: str) -> bool:
+    """Return whether a task's scores are of its best epoch on the development set."""
+    return task in scores.get("best_epoch", ())
+
+
 def is_from_corpus(scores: dict[str, Any], task: str) -> bool:
     """Return whether the task was made from the study's held-out text."""
     return task in scores.get("from_corpus", {})  # older studies have none
 
 
-def own_tasks(scores: dict[str, Any]) -> set[str]:
-    """Return the user's own tasks; in older results, the tasks that a synthetic study did not generate."""
+def further_tasks(scores: dict[str, Any]) -> set[str]:
+    """Return the real tasks that have no synthetic form: NER, those of your own (``own`` in older results)."""
     made = scores["rules"].keys() | scores.get("from_corpus", {}).keys()
     found = {row["task"] for row in scores["rows"]} - made if scores["synthetic"] else set()
-    return set(scores.get("own", found))
+    return set(scores.get("further", scores.get("own", found)))
 
 
-def own_rows(scores: JsonRef) -> dict[str, JsonRef]:
-    """Return the main row of each evaluation set of the user's own tasks, by its name in the summary.
+def further_rows(scores: JsonRef) -> dict[str, JsonRef]:
+    """Return the main row of each evaluation set of :func:`further_tasks`, by its name in the summary.
 
     The name is ``own_<set>`` if another figure has the set's name.
     """
     rows: dict[str, JsonRef] = {}
-    own = own_tasks(scores.value)
+    own = further_tasks(scores.value)
     for row in scores["rows"]:
         if row.value["main"] and row.value["task"] in own:
             name = row.value["eval_set"]
@@ -299,16 +303,16 @@ def glue_average(scores: JsonRef, formula: str = "mean over restarts") -> Traced
     return computed(formula, *(row["values"] for row in rows)) if rows else None
 
 
-MOST = 8  # figures of the summary besides the user's own tasks, which fit in a terminal's width
+MOST = 8  # figures of the summary besides those of further tasks, which fit in a terminal's width
 
 
 def summarise(results: Results) -> dict[str, float]:
     """Return the figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``).
 
-    These are at most ``MOST`` figures, and the main score of each of the user's own evaluation sets. Losses are of the
-    validation set after the last phase; task scores are in percent, and named synthetic if they are. ``from_corpus`` is
-    the average over the tasks made from this corpus; an ``_error`` is half of a 95 % interval. Values have the digits
-    of the report's tables, so that rounding again changes nothing.
+    These are at most ``MOST`` figures, and the main score of each evaluation set of :func:`further_tasks`. Losses are
+    of the validation set after the last phase; task scores are in percent, and named synthetic if they are.
+    ``from_corpus`` is the average over the tasks made from this corpus; an ``_error`` is half of a 95 % interval.
+    Values have the digits of the report's tables, so that rounding again changes nothing.
     """
     validation, scores = results.pretrain["phase2"]["validation"], results.scores
     shown = {"mlm_loss": "mlm_loss", "mlm_gap": "gap", "nsp_accuracy": "nsp_accuracy", "rtd_auc": "rtd_auc"}
@@ -321,10 +325,10 @@ def summarise(results: Results) -> dict[str, float]:
         synthetic = any(is_synthetic(scores, row.value["task"]) for row in in_average(ref))
         summary |= _with_error("synthetic_glue" if synthetic else "glue", average, in_average(ref))
     for row in scores["rows"]:
-        if (row["eval_set"], row["metric"]) in IN_SUMMARY and row["task"] not in own_tasks(scores):
+        if (row["eval_set"], row["metric"]) in IN_SUMMARY and row["task"] not in further_tasks(scores):
             prefix = "synthetic_" if is_synthetic(scores, row["task"]) else ""
             summary[f"{prefix}{row['eval_set']}"] = round(row["mean"], 1)
-    own = {name: round(row.value["mean"], 1) for name, row in own_rows(ref).items()}
+    own = {name: round(row.value["mean"], 1) for name, row in further_rows(ref).items()}
     return dict(list(summary.items())[:MOST]) | own
 
 

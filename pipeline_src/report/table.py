@@ -14,11 +14,12 @@ from pipeline_src.report.results import (
     RESULTS,
     against,
     fitting_results,
+    further_tasks,
     glue_average,
     in_average,
     is_from_corpus,
+    is_of_best_epoch,
     is_synthetic,
-    own_tasks,
     read_result,
 )
 from pipeline_src.report.traced import FORMATS, JsonRef
@@ -52,12 +53,12 @@ def main(arguments: argparse.Namespace) -> None:
 
 def heading(scores: dict[str, Any]) -> str:
     """Return one line that names the data of the scores."""
-    first = "Tasks MADE FROM THIS CORPUS (held-out sentences) first; " if scores.get("from_corpus") else ""
-    if scores["synthetic"]:
-        but = f", but for {as_text(', '.join(own))}" if (own := own_titles(scores)) else ""
-        then = f"{first}then SYNTHETIC tasks" if first else "Scores on SYNTHETIC tasks"
-        return f"{then} (made by this project in the official file layouts){but}, in percent"
-    return f"{first or 'Scores '}on the development sets, in percent"
+    kinds = [
+        "real tasks" if not all(_made(scores, row["task"]) for row in scores["rows"]) else "",
+        "tasks MADE FROM THIS CORPUS (held-out sentences)" if scores.get("from_corpus") else "",
+        "SYNTHETIC tasks (made by this project in the official file layouts)" if scores["synthetic"] else "",
+    ]
+    return f"Scores on {', then '.join(filter(None, kinds))}, in percent"
 
 
 def validation_line(validation: dict[str, Any]) -> str:
@@ -119,14 +120,17 @@ def score_cells(scores: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def mark_of(scores: dict[str, Any], task: str) -> str:
     """Return the mark that follows the title of a task: without real labelled data, or scored at its best epoch."""
-    kind = "from this corpus" if is_from_corpus(scores, task) else "synthetic" if is_synthetic(scores, task) else ""
-    epoch = "best epoch" if task in scores.get("best_epoch", ()) else ""
+    kind, epoch = _made(scores, task), "best epoch" if is_of_best_epoch(scores, task) else ""
     return f" ({', '.join(filter(None, (kind, epoch)))})" if kind or epoch else ""
 
 
-def own_titles(scores: dict[str, Any]) -> list[str]:
+def _made(scores: dict[str, Any], task: str) -> str:
+    return "from this corpus" if is_from_corpus(scores, task) else "synthetic" if is_synthetic(scores, task) else ""
+
+
+def further_titles(scores: dict[str, Any]) -> list[str]:
     """Return the titles of the user's own tasks."""
-    own = own_tasks(scores)
+    own = further_tasks(scores)
     return list(dict.fromkeys(row["title"] for row in scores["rows"] if row["task"] in own))
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks.readers import FETCH_AGAIN, read_columns, read_questions, read_sentences
 from pipeline_src.tasks.spec import TaskSpec
@@ -42,6 +45,12 @@ def read_examples(
     if spec.kind == "tagging":
         return read_sentences(spec, path, eval_set, counts)
     return (_read_choices if spec.kind == "choice" else _read_texts)(spec, path, eval_set, test, counts)
+
+
+def labelled_part(task: str, restart: object, training: Sequence[Any], count: int) -> list[Any]:
+    """Return ``count`` of a task's training examples in their order, drawn by the restart; fewer are among more."""
+    draw = np.random.Generator(np.random.Philox(key=derive_seed("labels", task, str(restart))))
+    return [training[number] for number in np.sort(draw.permutation(len(training))[:count])]
 
 
 @dataclass(frozen=True)

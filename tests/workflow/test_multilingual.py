@@ -39,7 +39,7 @@ SMALL = {
     "pretrain.warmup_steps": 5,
     "tasks": ["swapped"],
     "finetune.defaults.epochs": 1,
-    "finetune.random_baseline": False,
+    "finetune.defaults.random_baseline": False,
     "interpretation.words": 600,
     "interpretation.sentences": 10,
 }

@@ -164,7 +164,8 @@ class Jobs:
         An LSTM on top (``finetune.bilstm``, ``frozen``) is not counted.
         """
         params, model, size = self.study.finetune, self.model, task_size(self.study, task)
-        recipe, weights = params.recipe(task), 2 if params.random_baseline else 1
+        recipe = params.recipe(task)
+        weights = 2 if recipe.random_baseline else 1
         known = self.size(finetuned_model(task, restart).as_posix())
         job = Job(
             *("finetune", f"{task}-{restart}", 0, "FLOP"),
@@ -200,9 +201,11 @@ class Jobs:
     def evaluate(self) -> Iterator[Job]:
         """One job, which scores every prediction on labelled files."""
         params = self.study.finetune
-        runs = len(params.seeds) * (2 if params.random_baseline else 1)
-        sizes = [task_size(self.study, task) for task in self.study.tasks]
-        predicted = runs * sum(size.labelled for size in sizes if size is not None)
+        runs = {
+            task: len(params.seeds) * (2 if params.recipe(task).random_baseline else 1) for task in self.study.tasks
+        }
+        sizes = {task: task_size(self.study, task) for task in self.study.tasks}
+        predicted = sum(runs[task] * size.labelled for task, size in sizes.items() if size is not None)
         yield Job("evaluate", "all", predicted, "examples", written=EVALUATION * len(sizes))
 
     def report(self) -> Iterator[Job]:

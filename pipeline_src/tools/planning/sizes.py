@@ -32,6 +32,7 @@ TEXT_OF_DUMP = 0.95
 TEXT_OF_BOOKS = 0.97  # 77.6 MB from 78.4 MB of novels; 0.84 of Shakespeare's plays with their stage directions
 # Bytes of text per token: 80.1 MB, 19.9 M tokens with 8,192 entries; 4.5 with 30,522 (16 GB, 3.3 G words, 1.1 each).
 TOKEN, SMALL_TOKEN, SMALL_VOCABULARY = 4.5, 4.0, 16_384
+WORD = 6  # bytes of text, with the space after it
 STORED_TOKEN = 2.3  # bytes: two, and the starts of sentences; as measured
 STORED_EXAMPLE = 21  # bytes; as measured
 EXAMPLE_FILL = 0.7  # share of an example's length that is new text, over all drawn; 0.6 to 0.75 measured
@@ -80,7 +81,8 @@ OFFICIAL = {
     "squad1": TaskSize(87_599, 178, 10_570),
     "squad2": TaskSize(130_319, 178, 11_873),
     "swag": TaskSize(73_546, 132, 20_006, 20_005, sequences=4),
-    "ner": TaskSize(946, 276, 447),
+    **dict.fromkeys(("ner", "conll_pos", "chunks"), TaskSize(946, 276, 447)),
+    "rotten_tomatoes": TaskSize(7_530, 28, 1_000),
     "pos": TaskSize(12_544, 21, 2_001),
 }
 
@@ -98,7 +100,6 @@ SYNTHETIC = {
     "squad1": TaskSize(1_200, 38.4, 300),
     "squad2": TaskSize(1_200, 38.2, 300),
     "swag": TaskSize(600, 93.3, 300, 100, sequences=4),
-    "ner": TaskSize(542, 20.5, 404),
     "pos": TaskSize(548, 18.7, 199),
 }
 
@@ -111,7 +112,7 @@ FROM_CORPUS = {
     "same_document": TaskSize(1_500, 58, 500),
 }
 
-SIZES = {"official": OFFICIAL | FROM_CORPUS, "synthetic": SYNTHETIC | FROM_CORPUS}
+SIZES = {"official": OFFICIAL | FROM_CORPUS, "synthetic": OFFICIAL | SYNTHETIC | FROM_CORPUS}
 
 
 def task_size(study: Study, task: str, folder: Path = TASKS) -> TaskSize | None:
@@ -172,9 +173,10 @@ class CorpusSizes:
 
     def clean(self, name: str) -> float:
         """Bytes of the prose of a source."""
-        share = TEXT_OF_DUMP if isinstance(self.study.corpus.sources[name], WikipediaParams) else TEXT_OF_BOOKS
+        source = self.study.corpus.sources[name]
+        share = TEXT_OF_DUMP if isinstance(source, WikipediaParams) else TEXT_OF_BOOKS
         known = None if name in self.unlisted else self.size(clean_text(name).as_posix())
-        return known or share * self.raw(name)
+        return known or min(share * self.raw(name), WORD * (source.max_words or float("inf")))
 
     def text(self) -> float:
         return sum(map(self.clean, self.study.corpus.sources))

@@ -134,7 +134,7 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
         ),
         (
             {"finetune.teacher": "models/teacher"},
-            "finetune.teacher: following is a task of kind choice, which is not learnt from a teacher; leave it out",
+            "finetune.teacher: ner is a task of kind tagging, which is not learnt from a teacher; leave it out",
         ),
         (
             {"finetune.teacher": "models/teacher", "tasks": ["cola"], "model.architecture": "modernbert"},
@@ -147,6 +147,14 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
         (
             {"finetune.pair_head": "two_towers", "finetune.bilstm": True},
             "pair_head (two_towers): goes with no LSTM, frozen encoder or teacher; set bilstm: false",
+        ),
+        (
+            {"finetune.per_task.cola": {"pooling": "first_last"}, "finetune.bilstm": True},
+            "pooling (first_last): goes with no LSTM, frozen encoder or teacher; set bilstm: false",
+        ),
+        (
+            {"finetune.defaults.pooling": "first_last", "model.architecture": "word_vectors"},
+            "finetune.defaults.pooling (first_last): model.architecture: word_vectors has no last layer to add",
         ),
         (
             {"finetune.teacher": "models/teacher", "tasks": ["cola"], "finetune.optimizer": "muon"},
@@ -285,7 +293,7 @@ def test_a_key_misspelt_is_called_unknown_rather_than_missing() -> None:
 def test_a_tasks_recipe_takes_from_the_default_what_it_leaves_out() -> None:
     study = check_study(changed("finetune.per_task.rte", {"epochs": 7}))
     assert study.finetune.recipe("rte") == study.finetune.defaults.model_copy(update={"epochs": (7,)})
-    assert study.finetune.recipe("cola") == study.finetune.defaults
+    assert study.finetune.recipe("following") == study.finetune.defaults
     whole = {**SAMPLE["finetune"]["defaults"], "max_length": 32, "feature_layers": "last"}
     study = check_study(changed("finetune.per_task.rte", whole))
     assert study.finetune.recipe("rte") == study.finetune.per_task["rte"]

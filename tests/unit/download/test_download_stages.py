@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.yaml_files import TASK_SOURCES
 from pipeline_src.config.data import BooksParams, CorpusParams, WikipediaParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.download import download, download_tasks, fetch, mrpc
+from pipeline_src.download.catalogue import load_source
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.tasks.kinds import KINDS, make_task
 from pipeline_src.tasks.spec import load_spec
@@ -163,10 +165,15 @@ def test_a_file_that_the_task_declares_and_its_source_lacks(own_task: Path, cata
         run_tasks(seed=1, task_source="official", tasks=["mine"])
 
 
-def test_a_task_without_synthetic_form_is_not_fetched_behind_ones_back(project: Path, catalogue: Path) -> None:
+def test_a_task_without_synthetic_form_is_fetched(catalogue: Path) -> None:
     (catalogue / "task_sources/theirs.yaml").write_text(THEIRS)
-    with pytest.raises(PipelineError, match=r"(?s)no synthetic form of this task: theirs.*task_source: official"):
-        run_tasks(seed=1, task_source="synthetic", tasks=["theirs"])
+    for task_source in ("synthetic", "official"):
+        found = download_tasks.fetched_sources(task_source, ["cola", "swapped", "theirs"], [])
+        assert ("cola" in found) == (task_source == "official") and "swapped" not in found
+        assert found["theirs"] == load_source(TASK_SOURCES, "theirs")
+
+
+def test_a_task_that_is_in_no_catalogue_is_refused(project: Path, catalogue: Path) -> None:
     with pytest.raises(PipelineError, match=r"(?s)no such entry in the catalogue: nobodys.*add nobodys.yaml"):
         run_tasks(seed=1, task_source="synthetic", tasks=["nobodys"])
 
@@ -234,7 +241,7 @@ def test_mrpc_against_the_real_cut() -> None:
         ("rte", lambda example: list(example.texts)),
         ("swag", lambda example: [f"{example.context} {ending}" for ending in example.endings]),
         ("squad1", lambda example: [example.context, example.question]),
-        ("ner", lambda example: [" ".join(example.words)]),
+        ("pos", lambda example: [" ".join(example.words)]),
     ],
 )
 def test_the_texts_of_an_evaluation_set_are_those_of_its_examples(tmp_path: Path, task: str, parts) -> None:

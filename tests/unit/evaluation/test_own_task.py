@@ -72,7 +72,7 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
             seed=1, task_source=task_source, tasks=tasks, corpus=corpus_of(),
             interpretation=interpretation,
         )  # fmt: skip
-    kinds = "2 tasks in data/tasks: 1 synthetic, 1 of your own" if "rte" in tasks else ": 1 official"
+    kinds = "2 tasks in data/tasks: 1 fetched, 1 synthetic" if "rte" in tasks else ": 1 fetched"
     assert kinds in caplog.text
     assert list(read_texts(project / "data/evaluation_texts")) == []  # `report`
 
@@ -101,7 +101,7 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
     found = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
     assert found == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0)}
     first = scores["rows"][0]
-    assert scores["own"] == ["reviews"] and first["task"] == "reviews"  # before synthetic ones
+    assert scores["further"] == ["reviews"] and first["task"] == "reviews"  # before synthetic ones
     assert first["baselines"]["bag_of_words"]["score"] >= 60
     errors = read_json("results/tasks/reviews.json")["errors"]["reviews"]
     assert errors["confusion"]["counts"] == [[2, 0], [1, 2]]

@@ -45,8 +45,15 @@ MODEL = ModelParams(
 
 
 def params(**recipe) -> FinetuneParams:
-    short = {"learning_rates": (1e-3,), "epochs": 1, "batch_sizes": 64, "max_length": 64, **recipe}
-    return FinetuneParams(defaults=TaskHyperparameters(**short), random_baseline=True)
+    short = {
+        "learning_rates": (1e-3,),
+        "epochs": 1,
+        "batch_sizes": 64,
+        "max_length": 64,
+        "random_baseline": True,
+        **recipe,
+    }
+    return FinetuneParams(defaults=TaskHyperparameters(**short))
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,6 @@ def test_the_member_is_fine_tuned_and_a_study_of_another_one_refuses_it(pretrain
     params = FinetuneParams(
         model=str(pretrained),
         defaults=TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=128, max_length=16),
-        random_baseline=False,
     )
     study = ModelParams(architecture=shifted, num_hidden_layers=1, hidden_size=64)
     finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")

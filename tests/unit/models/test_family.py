@@ -53,7 +53,7 @@ def test_it_is_pretrained_by_the_stage_with_the_same_bytes_twice_and_fine_tuned(
     assert figures["steps"] == 3 and np.isfinite(figures["validation"]["mlm_loss"])
     study = ModelParams(architecture=name, num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
     recipe = TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=256, max_length=16)
-    params = FinetuneParams(model="models/pretrained/phase1", defaults=recipe, random_baseline=False)
+    params = FinetuneParams(model="models/pretrained/phase1", defaults=recipe)
     finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")
     names = load_architecture(name).names
     raw = read_json("models/finetuned/sst2/1/kept-model/config.json")

@@ -111,3 +111,16 @@ def test_two_towers_compare_the_means_of_two_texts(kind, towers, outputs):
             joined = torch.cat([u, v, (u - v).abs(), *([u * v] if towers.product else [])], 1)
             expected = model.classifier(model.mlp(joined))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("head", ["sequence", "choice"])
+def test_first_last_pooling_reads_the_mean_of_embeddings_plus_last_layer(head):
+    model = BertForTask(BertConfig(60, 64, 2, 1, 128, 32, hidden_dropout_prob=0.0), head, 3, pooling="first_last")
+    initialise(model, torch.Generator().manual_seed(0))
+    ids, segments, starts = PAIRS
+    with torch.no_grad():
+        found = model.eval()(*PAIRS)
+        for one, (a, b) in enumerate(pairwise(starts)):
+            layout = PackedBatch.of(torch.tensor([0, b - a]), int(b - a))
+            embedded, *_, last = model.bert.hidden_states(ids[a:b], segments[a:b], layout)
+            torch.testing.assert_close(found[one], model.classifier((embedded + last)[1:-1].mean(0)))

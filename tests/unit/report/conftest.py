@@ -80,7 +80,7 @@ def write_scores(folder: Path, rows: list[dict], rules: list[str], own: Sequence
         "synthetic": bool(rules),
         "task_source": "synthetic" if rules else "official",
         "rules": {task: "A <rule>." for task in rules},
-        "own": list(own),
+        "further": list(own),
         "rows": rows,
     }
     write_json(folder / "scores.json", scores)

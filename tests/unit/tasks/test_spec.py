@@ -10,11 +10,10 @@ from pipeline_src.evaluation.submissions import GLUE
 from pipeline_src.tasks.spec import TaskSpec, load_spec, task_names
 
 
-def test_nineteen_tasks_fill_twenty_two_rows():
+def test_every_evaluation_set_has_a_title_of_its_own():
     rows = [row for task in task_names() for row in load_spec(task).scores]
-    assert len(task_names()) == 19
     assert sorted(rows) == sorted([*task_names(), "mnli_mm", "ax", "ner_test"])
-    assert len({row.title for task in task_names() for row in load_spec(task).scores.values()}) == 22
+    assert len({row.title for task in task_names() for row in load_spec(task).scores.values()}) == len(rows)
 
 
 def test_entries_are_short(root: Path):
@@ -51,7 +50,7 @@ def test_diagnostics_have_columns_of_their_own():
 
 
 def test_unknown_task_and_set_say_what_there_is():
-    with pytest.raises(PipelineError, match="no such entry in the catalogue: colla[\\s\\S]*cola, following"):
+    with pytest.raises(PipelineError, match="no such entry in the catalogue: colla[\\s\\S]*cola, conll_pos"):
         load_spec("colla")
     with pytest.raises(PipelineError, match="no such evaluation set"):
         load_spec("cola").eval_set("ax")

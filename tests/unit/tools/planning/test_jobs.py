@@ -13,7 +13,7 @@ from pipeline_src.config.study import check_study
 from pipeline_src.tasks.spec import task_names
 from pipeline_src.tools.planning.cost import ModelCost, make_objective, workload
 from pipeline_src.tools.planning.jobs import STAGES, Jobs, fill_ratio
-from pipeline_src.tools.planning.sizes import SIZES, SYNTHETIC
+from pipeline_src.tools.planning.sizes import SIZES, SYNTHETIC, WORD
 from pipeline_src.tools.preset import preset_text
 
 LENGTH = 128 * 0.94  # mean tokens of a sequence of at most 128
@@ -94,11 +94,10 @@ def test_finetuning_counts_grid_restarts_weights_and_epochs(study_of):
     recipe = TaskHyperparameters(learning_rates=(0.001,), epochs=(1,), batch_sizes=(32,), max_length=64).model_dump(
         mode="json"
     )
-    one = {"defaults": recipe, "per_task": {"cola": {}}, "random_baseline": False, "seeds": [1]}
+    one = {"defaults": recipe, "per_task": {"cola": {}}, "seeds": [1]}
     many = {
-        "defaults": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3]},
+        "defaults": {**recipe, "learning_rates": [0.001, 0.002, 0.003], "epochs": [1, 3], "random_baseline": True},
         "per_task": {"cola": {}},
-        "random_baseline": True,
         "seeds": [1, 2],
     }
     (single,) = jobs_of(study_of("sample", tasks=["cola"], finetune=one), "finetune")
@@ -176,7 +175,7 @@ def test_known_sizes_replace_estimates(study_of):
     known = {"data/text/wikipedia/clean-text": 1_000_000, "data/text/books/clean-text": 3_000_000}
     known["data/examples"] = 77
     jobs = Jobs(study_of("sample"), known.get)
-    assert jobs.corpus.text() == 4_000_000
+    assert jobs.corpus.text() == 4_000_000 + WORD * 1_000_000  # of the reviews, at most
     assert next(jobs.build_examples()).written == 77
     assert jobs.corpus.raw("wikipedia") == 1_695_871  # the catalogue's
 

@@ -53,7 +53,7 @@ def test_the_sample_takes_what_it_takes(clone, capsys, lock):
         (clone / "dvc.lock").write_text(versions("dvc.lock")[0])
     found = plan(capsys, "--cores", "2")
     assert 10 / 2 * MINUTE < found["totals"]["seconds"] < 7 * 2 * MINUTE
-    assert found["totals"]["jobs"] == 35
+    assert found["totals"]["jobs"] == 40
     assert found["totals"]["cost"] is None
 
 

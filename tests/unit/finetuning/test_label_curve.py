@@ -1,0 +1,78 @@
+"""Learning a task from parts of its labels, from fine-tuning to the curve of the scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.model import ModelParams
+from pipeline_src.evaluation.bag_of_words import predict
+from pipeline_src.evaluation.label_curve import label_curve
+from pipeline_src.evaluation.scores import score_task
+from pipeline_src.finetuning.finetune import run
+from pipeline_src.finetuning.task_data import TaskData
+from pipeline_src.tasks.examples import labelled_part
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import load_spec
+
+COUNTS = (400, 40, 1200, 5000)
+RECIPE = TaskHyperparameters(
+    learning_rates=(1e-5, 1e-3), epochs=1, batch_sizes=32, max_length=32, random_baseline=True, label_counts=COUNTS
+)
+
+
+@pytest.fixture(scope="module")
+def study(make_study) -> Path:
+    return make_study(("sst2", "pos"), layers=1)
+
+
+def finetuned(task: str) -> Path:
+    params = FinetuneParams(defaults=RECIPE)
+    run(seed=1, model=ModelParams(num_hidden_layers=1, hidden_size=64), finetune=params, task=task, restart="3")
+    return Path(f"results/predictions/{task}/3/predicted")
+
+
+def test_a_curve_has_a_point_for_every_count_below_the_training_file_and_one_for_all_of_it(study, monkeypatch):
+    monkeypatch.chdir(study)
+    folder, spec = finetuned("sst2"), load_spec("sst2")
+    parts = {f"{weights}-{count}-labels" for weights in ("pretrained", "random") for count in (40, 400)}
+    assert {path.name for path in folder.iterdir()} == {"pretrained", "random", "run.json", *parts}
+    points = label_curve(spec, (3,), COUNTS)
+    assert [point["examples"] for point in points] == [40, 400, 1200]
+    assert all(point["systems"].keys() == {"pretrained", "random_weights", "bag_of_words"} for point in points)
+    scored = score_task(spec, (3,), bag_of_words=True).table()[0]
+    systems = points[-1]["systems"]
+    assert systems["pretrained"] == {"score": scored["mean"], "interval": scored["interval"]}
+    assert all(found["score"] == scored["baselines"][name]["score"] for name, found in list(systems.items())[1:])
+    assert points[0]["systems"]["bag_of_words"]["score"] < systems["bag_of_words"]["score"]
+
+
+def test_the_bag_of_words_learns_from_the_examples_that_the_encoder_has(study, monkeypatch):
+    monkeypatch.chdir(study)
+    finetuned("sst2")
+    spec = load_spec("sst2")
+    task = make_task(spec)
+    training, dev = (task.read(f"data/tasks/sst2/{name}.tsv", row) for name, row in (("train", None), ("dev", "sst2")))
+    part = labelled_part("sst2", 3, training, 40)
+    expected = task.score("sst2", dev, predict(spec, part, dev))["accuracy"]
+    assert label_curve(spec, (3,), (40,))[0]["systems"]["bag_of_words"]["score"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("task", ["sst2", "pos"])
+def test_a_part_has_the_features_of_its_examples_alone(study, monkeypatch, task):
+    monkeypatch.chdir(study)
+    data = TaskData(load_spec(task), Path("models/pretrained/phase2"), 32)
+    part = labelled_part(task, "1", data.task.read(data.folder / data.spec.train), 25)
+    expected, found = data.task.features(part, data.tokenizer, 32), data.training_part(25, "1")
+    assert len(part) == 25 and data.num_training_examples > 500
+    assert found.ids.tolist() == expected.ids.tolist() and found.labels.tolist() == expected.labels.tolist()
+
+
+def test_fewer_labels_are_among_more_and_restarts_draw_others():
+    few, many, others = (
+        labelled_part("sst2", *draw) for draw in ((1, range(90), 10), (1, range(90), 60), (2, range(90), 10))
+    )
+    assert set(few) < set(many) and few != others and len(others) == 10 and few == sorted(few)
+    assert labelled_part("sst2", "1", range(90), 10) == few  # a restart of the command line is a text
