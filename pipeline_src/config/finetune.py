@@ -46,6 +46,7 @@ class TaskHyperparameters(Section):
         pooling: what the output layer of a task with one answer per text reads: ``cls``, the first token through the
             pooler (paper, figure 4), or ``first_last``, the mean over the tokens without [CLS] and [SEP] of embeddings
             plus last layer (first-last average; Su et al. 2021, Whitening Sentence Representations), without a pooler.
+            It changes nothing where an LSTM reads the tokens, nor for word vectors, which are means of their own.
         reinit_layers: blocks from the top, and with them the pooler, that start from random weights: they are
             specialised in pretraining (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
         label_counts: sizes of random parts of the training file from which the task is learnt too, each at the best
@@ -147,16 +148,6 @@ class FinetuneParams(Section):
                 raise ValueError(
                     f"feature_layers ({recipe.feature_layers}): muon has no matrices to update in a frozen encoder; "
                     "set optimizer: adamw, or feature_layers: null"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _means_are_of_a_trained_encoder(self) -> FinetuneParams:
-        for recipe in self.recipes:
-            if recipe.pooling == "first_last" and (self.bilstm or recipe.feature_layers or self.teacher != NO_TEACHER):
-                raise ValueError(
-                    f"pooling ({recipe.pooling}): goes with no LSTM, frozen encoder or teacher; set bilstm: false, "
-                    f"feature_layers: null and teacher: {NO_TEACHER}, or pooling: cls"
                 )
         return self
 

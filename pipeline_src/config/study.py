@@ -220,11 +220,6 @@ class Study(Section):
             *((f"per_task.{task}", own) for task, own in finetune.per_task.items()),
         ]
         for name, recipe in named:
-            if recipe.pooling == "first_last" and blocks == "none":
-                raise ValueError(
-                    f"finetune.{name}.pooling (first_last): model.architecture: {architecture} has no last layer to "
-                    "add to its embeddings; set it to cls"
-                )
             if recipe.reinit_layers and blocks != "own":
                 raise ValueError(
                     f"finetune.{name}.reinit_layers ({recipe.reinit_layers}): model.architecture: {architecture} has "

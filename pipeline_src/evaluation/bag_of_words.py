@@ -1,9 +1,10 @@
 """Bag-of-words baseline: a linear model of the words of each text, without their order.
 
 Such models are strong baselines (Wang and Manning 2012, "Baselines and Bigrams"). Each candidate answer (a class, an
-ending, a word of the paragraph, a tag) is a bag of named features, and a logistic regression fitted to the task's
-training file gives its log odds. The similarity of two texts is the cosine of the tf-idf weights of
-the character n-grams in their words, which a word that the training file lacks has too.
+ending, a word of the paragraph) is a bag of named features, and a logistic regression fitted to the task's training
+file gives its log odds. A word's tag is the one that it has most often; that of a new word is the most frequent among
+words seen once. The similarity of two texts is the cosine of the tf-idf weights of the character n-grams in their
+words, which a word that the training file lacks has too.
 """
 
 from __future__ import annotations
@@ -120,13 +121,18 @@ def _choices(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -
 
 
 def _tags(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> Rows:
-    def bags(some: Sequence[Any]) -> list[Bag]:
-        return [{f"word {word.lower()}": 1.0} for example in some for word in example.words]
+    tags: dict[str, Counter[str]] = {}
+    for example in training:
+        for word, tag in zip(example.words, example.tags, strict=True):
+            tags.setdefault(word.lower(), Counter())[tag] += 1
+    once = Counter(tag for counted in tags.values() if counted.total() == 1 for tag in counted)
+    new = _most_frequent(once or Counter(chain(*(example.tags for example in training))))
+    usual = {word: _most_frequent(counted) for word, counted in tags.items()}
+    return [_row(example, [usual.get(word.lower(), new) for word in example.words]) for example in examples]
 
-    tags = list(chain(*(example.tags for example in training)))
-    best = _fitted(bags(training), tags)(bags(examples)).argmax(1)
-    given = iter(np.array(sorted(set(tags)))[best].tolist())
-    return [_row(example, [next(given) for _ in example.words]) for example in examples]
+
+def _most_frequent(counted: Counter[str]) -> str:
+    return min(counted, key=lambda tag: (-counted[tag], tag))
 
 
 def _answers(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> Rows:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import checksum
+from pipeline_src.common.files import checksum, read_json
 from pipeline_src.common.paths import KEPT_MODEL
 from pipeline_src.finetuning.heads import BertForTask, sequence_loss
 from pipeline_src.finetuning.task_data import TaskBatch
@@ -66,7 +66,12 @@ def load_task_teacher(
         PipelineError: as :func:`load_teacher`; or the model is of another task or has an LSTM; or its layers or heads
             do not match the student's.
     """
-    teacher = load_teacher(folder, lambda config: BertForTask(config, head, outputs), student, tokenizer, device, KEY)
+
+    def make(config: BertConfig) -> BertForTask:
+        pooling = read_json(folder / "config.json", dict).get("pooling", "cls")
+        return BertForTask(config, head, outputs, pooling=pooling)
+
+    teacher = load_teacher(folder, make, student, tokenizer, device, KEY)
     left = read_tensors(folder, load_config(folder).names).keys() - dict(teacher.named_parameters()).keys()
     if left:
         raise PipelineError(

@@ -600,9 +600,9 @@ def save_finetuned(
     """Save a model and its card to an empty folder; ``about`` describes its training, ``scores`` its quality."""
     score = data.spec.eval_set(None)
     hyperparameters = trainer.hyperparameters
-    means = data.task.head in POOLED and hyperparameters.pooling == "first_last"
-    # transformers has no class for two towers or these means
-    huggingface_class = trainer.config.names.classes["encoder" if trainer.towers or means else data.task.head]
+    # transformers has no class for two towers or the first-last average
+    without_class = trainer.towers is not None or model.first_last
+    huggingface_class = trainer.config.names.classes["encoder" if without_class else data.task.head]
     card = finetuned_card(
         trainer.config,
         data.spec.name,
@@ -612,7 +612,8 @@ def save_finetuned(
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
     save_model(folder, model, trainer.config, huggingface_class, data.encoder, write_card(card))
-    write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(data.spec))
+    pooling = {"pooling": hyperparameters.pooling} if model.first_last else {}
+    write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(data.spec) | pooling)
 
 
 def label_names(spec: TaskSpec) -> dict[str, Any]:

@@ -88,7 +88,9 @@ class BertForTask(nn.Module):
     ) -> None:
         super().__init__()
         self.bert = make_encoder(config) if bert is None else bert
-        self.head, self.towers, self.pooling = head, towers, pooling
+        self.head, self.towers = head, towers
+        plain = head in POOLED and towers is None and not bilstm and frozen is None and not config.reads_texts_apart
+        self.first_last = pooling == "first_last" and plain
         self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
         self.bilstm = BiLSTM(config.hidden_size, config.hidden_size) if bilstm and frozen is None else None
         self.bert.requires_grad_(frozen is None)
@@ -149,7 +151,7 @@ class BertForTask(nn.Module):
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout, lengths)
             return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
-        if self.head in POOLED and self.pooling == "first_last":
+        if self.first_last:
             return self._first_last_means(ids, segments, layout)
         if self.head in POOLED and self.bilstm is None and not self.bert.config.is_decoder:
             rows = QueryRows.first(layout)  # the pooler's only input

@@ -149,14 +149,6 @@ def test_values_that_do_not_fit_together(key: str, value: Any, allowed: str) -> 
             "pair_head (two_towers): goes with no LSTM, frozen encoder or teacher; set bilstm: false",
         ),
         (
-            {"finetune.per_task.cola": {"pooling": "first_last"}, "finetune.bilstm": True},
-            "pooling (first_last): goes with no LSTM, frozen encoder or teacher; set bilstm: false",
-        ),
-        (
-            {"finetune.defaults.pooling": "first_last", "model.architecture": "word_vectors"},
-            "finetune.defaults.pooling (first_last): model.architecture: word_vectors has no last layer to add",
-        ),
-        (
             {"finetune.teacher": "models/teacher", "tasks": ["cola"], "finetune.optimizer": "muon"},
             "optimizer (muon): the layers of a teacher (models/teacher) are learnt by one of the others",
         ),

@@ -19,6 +19,7 @@ from pipeline_src.config.machine import Machine
 from pipeline_src.config.model import ModelParams
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.finetuning import finetune
+from pipeline_src.finetuning.distillation import load_task_teacher
 from pipeline_src.finetuning.finetune import (
     TaskTrainer,
     label_names,
@@ -34,6 +35,7 @@ from pipeline_src.models.bert import BertForMaskedLM, architecture_name, initial
 from pipeline_src.models.hub import load_config, save_model
 from pipeline_src.models.modernbert import ModernBertConfig
 from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.optimizers import OPTIMIZERS
 from pipeline_src.training.stop import catch_stop_requests
 from pipeline_src.training.trainer import Trainer, make_trainer
@@ -146,6 +148,34 @@ def test_a_recipe_has_a_dropout_of_its_own(study, monkeypatch):
         assert {kept[f"{part}_dropout_prob"] for part in ("hidden", "attention_probs")} == {dropout}
         losses.append(read_json("results/predictions/sst2/2/predicted/run.json")["runs"][0]["train_loss"])
     assert losses[0] != losses[1]
+
+
+def test_a_model_that_reads_the_first_last_average_says_so_to_its_students(study, monkeypatch):
+    monkeypatch.chdir(study)
+    run(seed=1, model=MODEL, finetune=params(pooling="first_last"), task="sst2", restart="4")
+    folder = Path("models/finetuned/sst2/4/kept-model")
+    kept = read_json(folder / "config.json", dict)
+    assert (kept["pooling"], kept["architectures"]) == ("first_last", ["BertModel"])
+    teacher = load_task_teacher(
+        folder, "sequence", 2, load_config(folder), load_tokenizer(folder), torch.device("cpu"), layers=False
+    )
+    data = TaskData(load_spec("sst2"), folder, 64)
+    trainer = TaskTrainer(
+        data.spec, params().defaults, params(), load_config(folder), folder, data.training(), 1, Machine()
+    )
+    lines = Path("results/predictions/sst2/4/predicted/pretrained/sst2.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [row["prediction"] for row in trainer.predict(teacher, data.eval_set("sst2"))]
+    assert found == [json.loads(line)["prediction"] for line in lines]
+
+
+def test_an_lstm_reads_the_tokens_whatever_the_pooling(study, monkeypatch):
+    monkeypatch.chdir(study)
+    hashes = []
+    for pooling in ("cls", "first_last"):
+        recipe = params(pooling=pooling, random_baseline=False).model_copy(update={"bilstm": True})
+        run(seed=1, model=MODEL, finetune=recipe, task="sst2", restart="5")
+        hashes.append(hash_file("models/finetuned/sst2/5/kept-model/model.safetensors"))
+    assert hashes[0] == hashes[1]
 
 
 def test_same_bytes_again_and_another_restart_differs(study, monkeypatch):
