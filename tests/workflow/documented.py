@@ -50,6 +50,8 @@ AFTER_A_STUDY = (
     "python -m pipeline_src inspect page.html",
     "python -m pipeline_src import models/pretrained/phase2 models/imported/mine",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --model models/imported/mine',
+    "dvc exp run -S 'finetune.defaults.label_counts=[100,500,2000]'",
+    "dvc exp run -S finetune.model=models/finetuned/mnli/1/kept-model -S 'tasks=[rte,mrpc,stsb]'",
     "dvc repro -f -s download_tasks",
     "dvc repro -f download@books",
     "dvc repro -f download@wikipedia",
@@ -85,7 +87,8 @@ ELSEWHERE = {
         "tests/unit/finetuning/test_finetune.py::test_a_grid_keeps_its_best_run_and_every_score"
     ),
 }
-STANDING = {"/shared/dvc/bert": "../storage"}  # name in the docs -> value in the tests
+# name in the docs -> value in the tests
+STANDING = {"/shared/dvc/bert": "../storage", "finetuned/mnli/": "finetuned/swag/"}
 
 
 @dataclass(frozen=True)
