@@ -44,8 +44,8 @@ class TaskHyperparameters(Section):
         select: the epoch whose weights are kept: the ``last``, or the ``best`` by the main metric on the first
             evaluation set, which then is no longer unseen.
         pooling: what the output layer of a task with one answer per text reads: ``cls``, the first token through the
-            pooler (paper, figure 4), or ``first_last``, the mean over the tokens without [CLS] and [SEP] of embeddings
-            plus last layer (first-last average; Su et al. 2021, Whitening Sentence Representations), without a pooler.
+            pooler (paper, figure 4), or ``first_last``, the mean of embeddings plus last layer over the tokens but the
+            first and the last (first-last average; Su et al. 2021, Whitening Sentence Representations), without pooler.
             It changes nothing where an LSTM reads the tokens, nor for word vectors, which are means of their own.
         reinit_layers: blocks from the top, and with them the pooler, that start from random weights: they are
             specialised in pretraining (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).

@@ -237,9 +237,8 @@ class Study(Section):
     def _tasks_are_learnt_from_the_teacher(self) -> Study:
         if self.finetune.teacher == NO_TEACHER:
             return self
-        recipes = (self.finetune.defaults, *self.finetune.per_task.values())
         reason = architecture_spec(self.model.architecture).refused_objectives.get("tinybert")
-        if reason and any(recipe.layer_epochs for recipe in recipes):
+        if reason and any(recipe.layer_epochs for recipe in self.finetune.recipes):
             raise ValueError(
                 f"finetune.teacher: model.architecture: {self.model.architecture} imitates no layers, since {reason}; "
                 "set layer_epochs: 0 in finetune.defaults and finetune.per_task, or another architecture"

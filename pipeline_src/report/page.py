@@ -21,7 +21,7 @@ from pipeline_src.report import cost, figures
 from pipeline_src.report.going_on import going_on
 from pipeline_src.report.headline import headline, read_paper
 from pipeline_src.report.interpretation import interpretation
-from pipeline_src.report.results import PHASES, SUMMARY, Results, against, from_corpus, further_rows
+from pipeline_src.report.results import PHASES, SUMMARY, Results, against, further_rows, is_synthetic
 from pipeline_src.report.table import further_titles
 from pipeline_src.report.traced import JsonRef, computed, environment, load_yaml, show
 
@@ -200,14 +200,14 @@ BASELINES = {"random_weights": "random weights", "bag_of_words": "counting words
 def _verdicts(scores: JsonRef) -> list[tuple[str, dict[str, list[JsonRef]]]]:
     """For each baseline, the titles of the tasks in which the model is better, worse, or not significantly different.
 
-    Only the main scores of the user's own tasks and those made from the corpus count, or of all tasks without any of
-    these.
+    The main scores count, of synthetic tasks only if there are no others.
     """
-    real = [*further_rows(scores).values(), *from_corpus(scores)]
+    main = [row for row in scores["rows"] if row.value["main"]]
+    real = [row for row in main if not is_synthetic(scores.value, row.value["task"])]
     verdicts = []
     for key, name in BASELINES.items():
         titles: dict[str, list[JsonRef]] = {"better": [], "worse": [], "not_significant": []}
-        for row in real or [row for row in scores["rows"] if row.value["main"]]:
+        for row in real or main:
             if found := against(row.value, key):
                 kind = ("better" if found["difference"] > 0 else "worse") if found["significant"] else "not_significant"
                 titles[kind].append(row["title"])
@@ -221,7 +221,7 @@ def summary_label(name: str, own: Mapping[str, JsonRef]) -> tuple[JsonRef | str,
 
     Args:
         name: name of the figure.
-        own: rows of the user's own tasks, see :func:`pipeline_src.report.results.further_rows`.
+        own: rows of further tasks, see :func:`pipeline_src.report.results.further_rows`.
     """
     if name in own:
         return own[name]["title"], "one", False

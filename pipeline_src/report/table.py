@@ -129,7 +129,7 @@ def _made(scores: dict[str, Any], task: str) -> str:
 
 
 def further_titles(scores: dict[str, Any]) -> list[str]:
-    """Return the titles of the user's own tasks."""
+    """Return the titles of :func:`further_tasks`."""
     own = further_tasks(scores)
     return list(dict.fromkeys(row["title"] for row in scores["rows"] if row["task"] in own))
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import finetuned_model
-from pipeline_src.common.yaml_files import MODELS, TASK_SOURCES, entry_names
+from pipeline_src.common.yaml_files import MODELS, TASK_SOURCES
 from pipeline_src.config.study import Study
-from pipeline_src.finetuning.hyperparameter_grid import grid_points
+from pipeline_src.finetuning.hyperparameter_grid import FEWEST_STEPS, grid_points
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tools.planning.cost import FORWARD, ModelCost, predicted_share, workload
-from pipeline_src.tools.planning.sizes import CorpusSizes, task_size
+from pipeline_src.tools.planning.sizes import FROM_CORPUS, SYNTHETIC, CorpusSizes, task_size
 
 # Tokens per position of a batch, by length. Measured: books 0.93 at 128 and 0.83 at 512; the sample's plays and long
 # articles 0.98 at 64 and 0.92 at 128; Wikipedia 0.86 at 128 and 0.56 at 512, since an example stays within its document
@@ -94,9 +94,9 @@ class Jobs:
         yield Job("start_model", "all", wire, written=written, extra=wire)
 
     def download_tasks(self) -> Iterator[Job]:
-        """One job; only official task sets and published minimal pairs are downloaded."""
-        fetched = entry_names(TASK_SOURCES) if self.study.task_source == "official" else []
-        fetched = [task for task in self.study.tasks if task in fetched] + self.study.interpretation.pair_sets
+        """One job; tasks that are neither synthetic nor of the corpus, and published minimal pairs, are downloaded."""
+        made = {*FROM_CORPUS, *(SYNTHETIC if self.study.task_source == "synthetic" else ())}
+        fetched = [task for task in self.study.tasks if task not in made] + self.study.interpretation.pair_sets
         wire = sum(self.corpus.download(TASK_SOURCES, name) for name in fetched)
         written = self.size("data/tasks") or wire or SYNTHETIC_TASK * len(self.study.tasks)
         yield Job("download_tasks", "all", wire, written=written, extra=wire)
@@ -177,14 +177,17 @@ class Jobs:
             return job
         points = list(grid_points(recipe)) * weights
         mean = size.mean(recipe.max_length)
-        trained = size.rows * mean * sum(point.epochs for point in points)
-        predicted = mean * (size.labelled * len(points) + size.unlabelled)
+        parts = [count for count in recipe.label_counts if count < size.rows] * weights
+        epochs, batch = recipe.epochs[0], recipe.batch_sizes[0]
+        learnt = sum(max(count * epochs, FEWEST_STEPS * batch) for count in parts)
+        trained = mean * (size.rows * sum(point.epochs for point in points) + learnt)
+        predicted = mean * (size.labelled * (len(points) + len(parts)) + size.unlabelled)
         # a frozen encoder only predicts
         counted = (trained if recipe.feature_layers is None else FORWARD * trained) + FORWARD * predicted
         length = min(recipe.max_length, SCATTER * mean / size.sequences)
         reads_first = not params.bilstm and recipe.feature_layers is None and load_spec(task).kind in ONE_VECTOR
         flops = model.flops(workload(counted, length, rows=counted / length if reads_first else None))
-        written = job.written + PREDICTION * (size.labelled * weights + size.unlabelled)
+        written = job.written + PREDICTION * (size.labelled * (weights + len(parts)) + size.unlabelled)
         full = recipe.max_length * size.sequences / mean
         return replace(job, units=flops, written=written, tokens=trained, flops=flops, slot_flops=flops * full)
 

@@ -40,7 +40,7 @@ def test_sentences_are_split_into_train_and_the_last_of_each_label_for_dev(folde
     assert dev[1:] == [f"{label}, no. {number} .\t{label}" for label in "10" for number in range(3, SENTENCES)]
 
 
-@pytest.mark.parametrize("content", [None, "", "text,label\na,1\n"])
+@pytest.mark.parametrize("content", [None, "", "text,label\na,1\n", "label,source\n1,imdb\n", "text,source\na,other\n"])
 def test_another_table_is_refused(tmp_path: Path, content: str | None):
     if content is not None:
         (tmp_path / TABLE).write_text(content)

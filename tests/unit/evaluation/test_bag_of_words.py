@@ -40,3 +40,13 @@ def test_without_words_or_a_second_label_the_answer_is_the_most_frequent_label(t
 
 def test_questions_that_may_have_no_answer_have_none():
     assert applies(load_spec("squad1")) and not applies(load_spec("squad2"))
+
+
+def test_a_word_has_its_most_frequent_tag_and_a_new_one_that_of_words_seen_once():
+    training = [
+        SimpleNamespace(words=("The", "king", "of", "Rome"), tags=("O", "O", "O", "B-LOC")),
+        SimpleNamespace(words=("the", "Paris", "of", "of", "Rome"), tags=("O", "B-LOC", "O", "O", "B-PER")),
+        SimpleNamespace(words=("rome", "Nice"), tags=("B-LOC", "B-LOC")),
+    ]
+    (row,) = predict(load_spec("ner"), training, [SimpleNamespace(id="7", words=("THE", "rome", "king", "Turin"))])
+    assert row == {"id": "7", "prediction": ["O", "B-LOC", "O", "B-LOC"]}

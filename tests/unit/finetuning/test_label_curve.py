@@ -39,6 +39,7 @@ def test_a_curve_has_a_point_for_every_count_below_the_training_file_and_one_for
     folder, spec = finetuned("sst2"), load_spec("sst2")
     parts = {f"{weights}-{count}-labels" for weights in ("pretrained", "random") for count in (40, 400)}
     assert {path.name for path in folder.iterdir()} == {"pretrained", "random", "run.json", *parts}
+    assert {path.name for path in Path("data/baselines/sst2").iterdir()} == {"3", "3-40-labels", "3-400-labels"}
     points = label_curve(spec, (3,), COUNTS)
     assert [point["examples"] for point in points] == [40, 400, 1200]
     assert all(point["systems"].keys() == {"pretrained", "random_weights", "bag_of_words"} for point in points)

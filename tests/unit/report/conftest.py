@@ -74,13 +74,13 @@ def task_details(task: str, synthetic: bool, matrix: bool = True) -> dict:
     }
 
 
-def write_scores(folder: Path, rows: list[dict], rules: list[str], own: Sequence[str] = ()) -> None:
+def write_scores(folder: Path, rows: list[dict], rules: list[str], further: Sequence[str] = ()) -> None:
     """``scores.json`` and a file per task."""
     scores = {
         "synthetic": bool(rules),
         "task_source": "synthetic" if rules else "official",
         "rules": {task: "A <rule>." for task in rules},
-        "further": list(own),
+        "further": list(further),
         "rows": rows,
     }
     write_json(folder / "scores.json", scores)

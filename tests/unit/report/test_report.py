@@ -12,7 +12,7 @@ import pytest
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import cost, report
-from pipeline_src.report.figures import new_axes, svg, validation_curve
+from pipeline_src.report.figures import label_panels, new_axes, svg, validation_curve
 from pipeline_src.report.headline import headline
 from pipeline_src.report.results import GLUE_AVERAGE, glue_average, read_results, summarise
 from pipeline_src.report.table import average_line, text_table
@@ -80,7 +80,7 @@ def test_synthetic_scores_are_called_so_everywhere(results):
 def test_in_a_mixed_study_each_score_is_marked_by_its_own_data(results):
     mine = [score_row("mine", "accuracy", 77.0), score_row("mine", "f1", 66.0, main=False)]
     rules = sorted({row["task"] for row in ROWS if row["task"] != "swag"})
-    write_scores(results, [*ROWS, *mine], rules, own=["mine"])
+    write_scores(results, [*ROWS, *mine], rules, further=["mine"])
     page = page_of(results)
     text = (results / "report.md").read_text(encoding="utf-8")
     assert re.search(r"\| MINE +\| accuracy +\| dev +\| +77.0", text) and re.search(r"\| RTE \(synthetic\)", text)
@@ -101,7 +101,7 @@ def test_a_task_of_ones_own_whose_name_is_a_figures_is_in_the_summary_too(result
     names = ("glue", "squad1", "a", "own_glue")
     rows = [score_row(f"my_{name}", "accuracy", 70.0 + at, eval_set=name) for at, name in enumerate(names)]
     rows += [score_row(f"task{number}", "accuracy", float(number)) for number in range(9)]
-    write_scores(results, [*ROWS, *rows], ["rte", "mrpc", "wnli", "swag"], own=[row["task"] for row in rows])
+    write_scores(results, [*ROWS, *rows], ["rte", "mrpc", "wnli", "swag"], further=[row["task"] for row in rows])
     summary = summarise(read_results())
     assert (summary["own_glue"], summary["own_squad1"], summary["a"]) == (70.0, 71.0, 72.0)
     assert summary["own_own_glue"] == 73.0 and summary["task8"] == 8.0 and summary["synthetic_glue"] == 85.0
@@ -134,7 +134,7 @@ def baseline(against: dict) -> dict:
 def test_strings_of_results_are_text_wherever_they_are_shown(results, pictures):
     evil = '<img src=x onerror=alert(1)>|`a` \\1 & "'
     row = score_row("rte", "accuracy", 40.0) | {"title": evil, "file": evil, "metric": evil, "eval_set": "rte"}
-    write_scores(results, [row], [], own=["rte"])
+    write_scores(results, [row], [], further=["rte"])
     corpus = read_json(results / "corpus.json")
     corpus["parts"] = {evil: corpus["parts"]["wikipedia"]}
     write_json(results / "corpus.json", corpus)
@@ -255,10 +255,12 @@ def test_the_whole_average_stands_beside_the_papers_without_a_difference(results
 
 
 def test_the_summary_is_short_and_flat(results):
-    more = [score_row("squad2", "f1", 1.0), score_row("swag", "accuracy", 2.0)]
-    write_scores(results, [*ROWS, *more], ["rte"])
+    more = [score_row("squad2", "f1", 1.0), score_row("ner", "entity_f1", 2.0)]
+    write_scores(results, [*ROWS, *more], ["rte"], further=["ner"])
     summary = summarise(read_results())
-    assert len(summary) == 8 and all(isinstance(value, float) for value in summary.values()) and summary["swag"] == 2.0
+    losses, glue = ["mlm_loss", "mlm_gap", "nsp_accuracy"], ["synthetic_glue"]
+    assert list(summary) == [*losses, *glue, "squad1", "swag", "squad2", "ner"] and summary["ner"] == 2.0
+    assert all(isinstance(value, float) for value in summary.values())
 
 
 def test_tables_for_plots(results):
@@ -405,3 +407,38 @@ def test_a_dollar_in_a_title_is_a_dollar_and_the_page_runs_no_script(results):
     axes.set(title="Cost in $ and US$ \\frac")
     assert "US$" in svg(axes, "dollar", "a dollar")
     assert "Content-Security-Policy" in page_of(results) and "default-src &#39;none&#39;" not in page_of(results)
+
+
+def test_the_verdict_of_an_official_study_names_further_tasks_and_the_papers(results):
+    against = {"interval": [10.0, 20.0], "p": 0.001, "significant": True, "examples_needed": None}
+    rows = [
+        score_row(task, metric, 70.0, baselines=baseline(against | {"difference": difference}))
+        for task, metric, difference in (
+            ("ner", "entity_f1", 15.0),
+            ("mnli", "accuracy", 9.0),
+            ("sst2", "accuracy", -9.0),
+        )
+    ]
+    write_scores(results, rows, [], further=["ner"])
+    text = re.sub(r"<[^>]*>", "", page_of(results))
+    assert "Better than random weights in NER, MNLI. Worse than random weights in SST2." in text
+
+
+def test_what_a_label_is_worth_is_drawn_for_the_systems_that_there_are(pictures):
+    path = pictures / "tasks/rte.json"
+    scores = {40: (55.0, 52.0), 400: (66.0, 61.0), 1200: (80.0, 71.0)}
+    curve = [
+        {
+            "examples": examples,
+            "systems": {
+                name: {"score": score, "interval": [score - 3, score + 3]}
+                for name, score in zip(("pretrained", "bag_of_words"), found, strict=True)
+            },
+        }
+        for examples, found in scores.items()
+    ]
+    write_json(path, read_json(path) | {"label_curve": curve})
+    (picture,) = label_panels(read_results())
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+    assert {"RTE", "40", "400", "1,200", "pretrained", "bag of words", "labelled examples to train on"} <= set(texts)
+    assert "random weights" not in texts

@@ -46,7 +46,7 @@ def test_counts_and_texts(study: Path, capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     lines = said.split("\n")
     assert [line.split() for line in lines[:2]] == [["books", "duplicate", "100"], ["books", "too_short", "300"]]
-    assert lines[2:4] == ["wikipedia: not made yet", "tokenize: not made yet"]
+    assert lines[2:4] == ["reviews: not made yet", "wikipedia: not made yet"]
     assert "books: duplicate: books:x: a:duplicate-0 (Title 0)\n    The first line.\n    The second line" in said
     assert said.count("too_short = 12, limit 200: a:too_short-") == 1
     assert "to its end" not in said  # the start alone

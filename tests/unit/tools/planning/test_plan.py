@@ -48,7 +48,7 @@ def plan(capsys, *arguments):
 
 @pytest.mark.parametrize("lock", [False, True])
 def test_the_sample_takes_what_it_takes(clone, capsys, lock):
-    """Seven to ten minutes on two quiet cores, as the README says: a factor of two either way."""
+    """About nine minutes on two quiet cores, as the README says: a factor of two either way."""
     if lock:
         (clone / "dvc.lock").write_text(versions("dvc.lock")[0])
     found = plan(capsys, "--cores", "2")
