@@ -235,6 +235,7 @@ def label_panels(results: Results) -> list[str]:
         axes.set_xscale("log")
         axes.set_xticks([point["examples"] for point in points], [f"{point['examples']:,}" for point in points])
         axes.minorticks_off()
+        axes.tick_params(axis="x", labelrotation=30)  # the last counts lie close together
         score = METRICS.get(metric, metric)
         axes.set(title=title, xlabel="labelled examples to train on", ylabel=f"{score} (percent)")
         axes.figure.legend(loc="outside lower center", ncols=3)
