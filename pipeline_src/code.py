@@ -72,11 +72,7 @@ def put_aside_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], s
 
 
 def run(corpus: CorpusParams, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
-    """Write ``code``, and put outputs of no stage aside. As for every stage, params.yaml was checked before.
-
-    Raises:
-        PipelineError: a filter of a source takes a library that is not installed, or a language that it does not know.
-    """
+    """Write ``code``, and put outputs of no stage aside. As for every stage, params.yaml was checked before."""
     for name, source in corpus.sources.items():
         check_language(source.filters, source.language, name)
     if said := untracked_entries():
@@ -97,9 +93,6 @@ class StageCode:
 
     Args:
         names: paths below ``code`` that the stage depends on.
-
-    Raises:
-        PipelineError: a recorded fingerprint differs from that of the present code.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -113,11 +106,7 @@ class StageCode:
                 raise _edited(name)
 
     def import_all(self) -> None:
-        """Import every module now, so that later edits do not reach this process.
-
-        Raises:
-            PipelineError: one was edited before it was imported.
-        """
+        """Import every module now, so that later edits do not reach this process."""
         for file in self._sources:
             if file.suffix == ".py":
                 name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -130,9 +119,6 @@ class StageCode:
 
         Args:
             imported: compare only data files, since all modules were imported before.
-
-        Raises:
-            PipelineError: a file was edited, also if the edit was undone.
         """
         if self._read_recorded() != self._recorded:  # the stage `code` has run after an edit
             raise _edited(f"{CODE}/")

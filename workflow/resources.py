@@ -63,11 +63,7 @@ class Cluster:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Cluster:
-        """Check Snakemake's ``config``.
-
-        Raises:
-            PipelineError: a key is unknown, or its value is not of its kind.
-        """
+        """Check Snakemake's ``config``."""
         names, where = [each.name for each in fields(cls)], "--config or profile"
         for key, value in config.items():
             if key not in names:
@@ -81,11 +77,7 @@ class Cluster:
         return cls(**config)
 
     def check_submit_command(self) -> None:
-        """Check that jobs can be submitted from here; Snakemake's executor would wait for ever.
-
-        Raises:
-            PipelineError: there is no such program.
-        """
+        """Check that jobs can be submitted from here; Snakemake's executor would wait for ever."""
         if self.submit_command and shutil.which(self.submit_command) is None:
             hint = "start Snakemake on the cluster's login node, or without --profile slurm to run on this machine"
             raise PipelineError("no Slurm here: no such program", self.submit_command, where="PATH", hint=hint)
@@ -101,9 +93,6 @@ class StudyResources:
     Attributes:
         small_corpus: whether stages on text take minutes, by the sizes in the catalogue and of the user's own files.
         small_training: the same of pretraining and fine-tuning, by the model's size and the steps.
-
-    Raises:
-        PipelineError: the corpus has no such part, or an entry of the catalogue is wrong.
     """
 
     def __init__(self, study: Study, cluster: Cluster) -> None:

@@ -31,9 +31,6 @@ def declared_dependencies(address: str) -> list[str]:
 
     Args:
         address: DVC's name of the stage, such as ``tokenize``, ``clean@wikipedia`` or ``finetune@rte-1``.
-
-    Raises:
-        PipelineError: dvc.yaml or params.yaml cannot be read, or has a form that is not used here.
     """
     try:
         values: dict[str, Any] = parse_yaml(PARAMS.read_text(encoding="utf-8"))
@@ -85,11 +82,7 @@ def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def check_unchanged_files(before: Signature, paths: Iterable[str | Path]) -> None:
-    """Compare files with their signature when the stage started.
-
-    Raises:
-        PipelineError: one was edited, replaced, added or removed.
-    """
+    """Compare files with their signature when the stage started."""
     after = sign(paths)
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     if changed:

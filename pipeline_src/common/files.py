@@ -136,11 +136,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path, shape: Any = object) -> Any:
-    """Read a JSON file of a ``shape`` (see :func:`misfit`).
-
-    Raises:
-        PipelineError: the file is missing, is not JSON, or is of another shape.
-    """
+    """Read a JSON file of a ``shape`` (see :func:`misfit`)."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
@@ -160,22 +156,14 @@ def read_json(path: str | Path, shape: Any = object) -> Any:
 
 
 def read_json_lines(path: Path, shape: Any, what: str, hint: str) -> Iterator[Any]:
-    """Yield the values of a file that has a JSON value per line, as :func:`parse_json_line` reads them.
-
-    Raises:
-        PipelineError: a line is not JSON or of another shape; its number is named.
-    """
+    """Yield the values of a file that has a JSON value per line, as :func:`parse_json_line` reads them."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             yield parse_json_line(line, shape, what, f"{path}:{number}", hint)
 
 
 def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str) -> Any:
-    """Return the JSON value of a ``shape`` (see :func:`misfit`) that a line holds.
-
-    Raises:
-        PipelineError: with ``what``, ``where`` and ``hint``, if the line is not JSON or of another shape.
-    """
+    """Return the JSON value of a ``shape`` (see :func:`misfit`) that a line holds."""
     try:
         value = json.loads(line)
         wrong = misfit(value, shape)
@@ -187,11 +175,7 @@ def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str
 
 
 def list_folder(folder: str | Path) -> list[str]:
-    """Return the sorted names in a folder.
-
-    Raises:
-        PipelineError: it cannot be read; ``glob`` and ``rglob`` would skip it silently.
-    """
+    """Return the sorted names in a folder."""
     try:
         return sorted(os.listdir(folder))
     except OSError as error:

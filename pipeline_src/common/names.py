@@ -71,11 +71,7 @@ def as_text(text: str) -> str:
 
 
 def number_of(unit: str, name: str, usual: float, least: float = 0, most: float = math.inf) -> float:
-    """Return the number in ``$name``, or the usual one if it is unset.
-
-    Raises:
-        PipelineError: it is not a number between ``least`` and ``most``.
-    """
+    """Return the number in ``$name``, or the usual one if it is unset."""
     wanted = os.environ.get(name, str(usual))
     try:
         number = float(wanted)

@@ -49,9 +49,6 @@ def map_in_order(
         function: a top-level function of a module, or a ``functools.partial`` of one; runs in other processes.
         items: read as workers become free.
         workers: number of processes; None for :func:`count_workers`. With one, everything runs in this process.
-
-    Raises:
-        PipelineError: a worker was killed, usually for lack of memory. Errors of ``function`` are raised unchanged.
     """
     workers = workers or count_workers()
     if workers == 1:
@@ -86,9 +83,6 @@ def place() -> tuple[int, int, int]:
     """Return rank, world size and local rank, from torchrun's variables or else srun's.
 
     ``SLURM_STEP_NUM_TASKS`` is set only by srun, not in a batch script that runs one process of a larger allocation.
-
-    Raises:
-        PipelineError: a variable is missing, is not a number, or contradicts the others.
     """
     environment = os.environ
     if "RANK" in environment:

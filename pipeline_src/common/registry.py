@@ -84,33 +84,21 @@ def member_names(folder: str) -> list[str]:
 
 
 def architecture_spec(name: str) -> ArchitectureSpec:
-    """Return the facts of an architecture, without importing it.
-
-    Raises:
-        PipelineError: there is no such member, or its SPEC cannot be read.
-    """
+    """Return the facts of an architecture, without importing it."""
     spec = _spec("models", name)
     assert isinstance(spec, ArchitectureSpec)
     return spec
 
 
 def objective_spec(name: str) -> ObjectiveSpec:
-    """Return the facts of an objective, without importing it.
-
-    Raises:
-        PipelineError: there is no such member, or its SPEC cannot be read.
-    """
+    """Return the facts of an objective, without importing it."""
     spec = _spec("objectives", name)
     assert isinstance(spec, ObjectiveSpec)
     return spec
 
 
 def load_member(folder: str, name: str) -> Any:
-    """Import a member and return its ``ARCHITECTURE`` or ``OBJECTIVE``.
-
-    Raises:
-        PipelineError: there is no such member, or it lacks this.
-    """
+    """Import a member and return its ``ARCHITECTURE`` or ``OBJECTIVE``."""
     if name not in member_names(folder):
         raise _no_member(folder, name)
     member, export = importlib.import_module(f"pipeline_src.{folder}.{name}"), EXPORTS[folder]

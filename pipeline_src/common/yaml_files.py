@@ -115,11 +115,7 @@ def entry_names(folder: str) -> list[str]:
 
 
 def read_entry(folder: str, name: str) -> dict[str, Any]:
-    """Return the mapping in ``<folder>/<name>.yaml``.
-
-    Raises:
-        PipelineError: there is no such entry, or the file is not YAML or not a mapping.
-    """
+    """Return the mapping in ``<folder>/<name>.yaml``."""
     where = f"{folder}"
     try:
         check_name(name)

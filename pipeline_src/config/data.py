@@ -141,11 +141,7 @@ class CorpusParams(Section):
     decontaminate: Literal["report", "remove"] = "report"
 
     def source(self, name: str) -> AnySource:
-        """Return a source.
-
-        Raises:
-            PipelineError: there is none of that name.
-        """
+        """Return a source."""
         if name not in self.sources:
             known = ", ".join(sorted(self.sources))
             raise PipelineError("no such source", name, where="corpus.sources in params.yaml", hint=f"name {known}")

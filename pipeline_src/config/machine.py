@@ -128,10 +128,5 @@ USUAL = Machine()
 
 
 def load_machine(path: str | Path = MACHINE) -> Machine:
-    """Read and check machine.yaml; a missing file or key takes the default.
-
-    Raises:
-        PipelineError: the file is not YAML, or holds an unknown key, a wrong type or a value out of range; the
-            message names the key, the value and what is allowed.
-    """
+    """Read and check machine.yaml; a missing file or key takes the default."""
     return check_block(Machine, read_yaml(path), path) if Path(path).exists() else USUAL

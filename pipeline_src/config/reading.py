@@ -22,11 +22,7 @@ MERGE_MARKER = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?= |$)", re.MULTILINE)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Return the mapping in a file of parameters.
-
-    Raises:
-        PipelineError: the file is missing, has merge markers, is not YAML, or is not a mapping.
-    """
+    """Return the mapping in a file of parameters."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         if marker := MERGE_MARKER.search(text):
@@ -57,9 +53,6 @@ def check_block(block: type[B], raw: dict[str, Any], path: str | Path, complete:
         raw: the values.
         path: path of their file.
         complete: every key must be written, those with a default too; see :func:`missing_keys`.
-
-    Raises:
-        PipelineError: a key is unknown or missing, or a value is of the wrong type or out of range.
     """
     missing = list(missing_keys(block, raw))
     mistakes: list[ErrorDetails] = []

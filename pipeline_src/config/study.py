@@ -261,12 +261,7 @@ class Study(Section):
 
 
 def load_study(path: str | Path = "params.yaml") -> Study:
-    """Read and check a study.
-
-    Raises:
-        PipelineError: the file is missing, is not YAML, lacks a key, or holds an unknown key, a wrong type or a value
-            out of range; key, value and what is allowed are named.
-    """
+    """Read and check a study."""
     return check_study(read_yaml(path), path)
 
 
@@ -276,9 +271,6 @@ def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
     Args:
         ran: the study read at the start.
         blocks: the sections that the stage depends on.
-
-    Raises:
-        PipelineError: one of them has changed, or params.yaml cannot be read.
     """
     before, now = (study.model_dump(exclude_unset=True) for study in (ran, load_study()))
     changed = [block for block in blocks if before[block] != now[block]]

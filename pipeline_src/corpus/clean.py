@@ -15,10 +15,6 @@ CLEANERS = {
 
 
 def run(corpus: CorpusParams, source: str) -> None:
-    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
-
-    Raises:
-        PipelineError: there is no such source, its files are missing or damaged, or no document is left.
-    """
+    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``."""
     params = corpus.source(source)
     importlib.import_module(CLEANERS[params.kind]).run(source, params)

@@ -46,11 +46,7 @@ OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
 
 
 def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
-    """Read the outputs of the corpus stages and the tasks made from Wikipedia; write ``results/corpus.json``.
-
-    Raises:
-        PipelineError: a manifest, a shard, a sample index or a task file is missing or malformed.
-    """
+    """Read the outputs of the corpus stages and the tasks made from Wikipedia; write ``results/corpus.json``."""
     passages = sample_passages(corpus_folders(TEXT, corpus.sources), seed)
     write_json(CORPUS, corpus_statistics(corpus.sources, tasks) | {"passages": passages})
 
@@ -66,9 +62,6 @@ def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, An
 
     Returns:
         ``part``, ``id``, ``title``, ``text`` and ``words`` of each.
-
-    Raises:
-        PipelineError: a shard is missing or damaged.
     """
     passages: dict[str, dict[str, Any]] = {}
     shards = {name: [part for part in slice_shards(folder) if part.bytes] for name, folder in folders.items()}
@@ -110,9 +103,6 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
     Args:
         sources: names of the sources in params.yaml.
         tasks: tasks of the study, of which those made from Wikipedia are used.
-
-    Raises:
-        PipelineError: a manifest, a sample index or a task file is missing or malformed.
     """
     folders = corpus_folders(TEXT, sources)
     counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}

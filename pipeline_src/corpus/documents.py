@@ -166,11 +166,7 @@ class ShardSlice:
 
 
 def slice_shards(folder: str | Path, size: int = SLICE) -> list[ShardSlice]:
-    """Cut the shards of one corpus folder into slices of ``size`` bytes, in the order of the documents.
-
-    Raises:
-        PipelineError: a shard named by the manifest is missing or has another size.
-    """
+    """Cut the shards of one corpus folder into slices of ``size`` bytes, in the order of the documents."""
     slices = []
     for shard in read_manifest(folder)["shards"]:
         path = Path(folder) / shard["name"]
@@ -184,11 +180,7 @@ def slice_shards(folder: str | Path, size: int = SLICE) -> list[ShardSlice]:
 
 
 def read_slice(part: ShardSlice) -> Iterator[Document]:
-    """Yield the documents of one slice in order.
-
-    Raises:
-        PipelineError: a line is not a document.
-    """
+    """Yield the documents of one slice in order."""
     with open(part.path, "rb") as file:
         position = part.start
         if position:  # a line that began earlier belongs to the previous slice
@@ -201,11 +193,7 @@ def read_slice(part: ShardSlice) -> Iterator[Document]:
 
 
 def read_documents(folder: str | Path) -> Iterator[Document]:
-    """Yield the documents of one corpus folder in order.
-
-    Raises:
-        PipelineError: a shard named by the manifest is missing or has another size, or a line of it is not a document.
-    """
+    """Yield the documents of one corpus folder in order."""
     for part in slice_shards(folder):
         yield from read_slice(part)
 

@@ -64,11 +64,7 @@ class DroppedSample:
 
 
 def read_dropped(folder: Path) -> list[Row]:
-    """Read the file that :meth:`DroppedSample.write` wrote.
-
-    Raises:
-        PipelineError: it is missing or malformed.
-    """
+    """Read the file that :meth:`DroppedSample.write` wrote."""
     path = folder / FILE
     if not path.exists():
         raise PipelineError("no record of dropped documents", path, hint=HINT)

@@ -30,11 +30,7 @@ def write_texts(folder: Path, texts: Iterable[tuple[str, str]]) -> int:
 
 
 def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield pairs of task and text.
-
-    Raises:
-        PipelineError: the file is missing or malformed.
-    """
+    """Yield pairs of task and text."""
     path, hint = folder / FILE, "run the stage download_tasks again"
     if not path.exists():
         raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)

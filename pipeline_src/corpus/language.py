@@ -18,11 +18,7 @@ AS_IN_LIBRARY = {"nb": "no"}  # Bokmål, as the Norwegian Wikipedia's dumps say
 
 @cache
 def load_identifier() -> Identify:
-    """Load the model, in half a second.
-
-    Raises:
-        PipelineError: py3langid is not installed.
-    """
+    """Load the model, in half a second."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
         from threadpoolctl import ThreadpoolController
@@ -56,9 +52,6 @@ def check_language(
         language: see :func:`split_sentences`; None if it is not known before the source's files are.
         source: name of the source.
         load: loads the library.
-
-    Raises:
-        PipelineError: the library is not installed, or does not know the language.
     """
     if filters.language is None:
         return

@@ -34,9 +34,6 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
         members: path below ``folder`` -> member of the archive.
         folder: an existing folder.
         name: the archive's name in an error.
-
-    Raises:
-        PipelineError: it is neither, it is damaged or encrypted, a member is too large, or it lacks one.
     """
     most = RATIO * archive.stat().st_size + FREE
     try:
@@ -117,9 +114,6 @@ def cut_out(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name
             ``book-001.txt``, ``book-002.txt``, ...
         folder: an existing folder.
         name: the file's name in an error.
-
-    Raises:
-        PipelineError: an expression is not found in the file, or not after the one before it.
     """
     content = text_file.read_bytes()
     for path, excerpt in excerpts.items():

@@ -179,11 +179,7 @@ class Source(Section):
 
 
 def load_source(folder: str, name: str) -> Source:
-    """Read one entry of a folder of the catalogue, ``catalogue/task_sources`` or another.
-
-    Raises:
-        PipelineError: no such entry, or it is not valid.
-    """
+    """Read one entry of a folder of the catalogue, ``catalogue/task_sources`` or another."""
     try:
         return Source.model_validate(read_entry(folder, name))
     except ValidationError as error:
@@ -202,9 +198,6 @@ def resolve(
     """Fill ``{date}``, ``{part}``, ``{path}`` and the named groups of the part into every path and address.
 
     The description may have them too, except ``{path}``. ``where`` is the source in params.yaml.
-
-    Raises:
-        PipelineError: the part is not one of this entry's, or a date is needed and there is none.
     """
     values = {} if date is None else {"date": date}
     if source.part is None and part is not None:

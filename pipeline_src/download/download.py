@@ -21,9 +21,6 @@ def run(corpus: CorpusParams, source: str) -> None:
     """Fetch and verify the files of a source into ``data/raw/<source>/fetched-files/``, with a ``source.json``.
 
     If the source has parts, each has a folder of its name there.
-
-    Raises:
-        PipelineError: no such source, part or file, or a file has another checksum.
     """
     params = corpus.source(source)
     obtained = [(part, entry, obtain(params.entry, entry)) for part, entry in resolved(source, params)]
@@ -35,11 +32,7 @@ def run(corpus: CorpusParams, source: str) -> None:
 
 
 def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]:
-    """Yield the folder of each part below that of the source, and its entry of the catalogue with all filled in.
-
-    Raises:
-        PipelineError: no such entry or part, or the entry needs a date or has no parts.
-    """
+    """Yield the folder of each part below that of the source, and its entry of the catalogue with all filled in."""
     entry = load_source(SOURCES, params.entry)
     for part in params.parts or (None,):
         where = f"corpus.sources.{source}"

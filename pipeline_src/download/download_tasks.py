@@ -55,9 +55,6 @@ def run(
         tasks: names of tasks.
         corpus: the validation split, the sources of text, and whether they are decontaminated.
         interpretation: has the sets of minimal pairs, which are fetched too.
-
-    Raises:
-        PipelineError: no such ``task_source``, or a task cannot be fetched or read; ``data/tasks`` is then unchanged.
     """
     obtained = {
         name: (source, obtain(name, source))  # all of them, before anything is written
@@ -93,11 +90,7 @@ def run(
 
 
 def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[str]) -> dict[str, Source]:
-    """Return the sources of all that is fetched: sets of pairs, and tasks neither synthetic nor made from the corpus.
-
-    Raises:
-        PipelineError: there is no such source or ``task_source``.
-    """
+    """Return the sources of what is fetched: minimal pairs, and tasks neither synthetic nor made from the corpus."""
     if task_source not in ("synthetic", "official"):
         raise PipelineError("no such task_source", task_source, where="params.yaml", hint="use synthetic or official")
     made = {*from_corpus.RULES, *(RULES if task_source == "synthetic" else ())}
@@ -111,9 +104,6 @@ def evaluation_texts(task: str, folder: Path) -> Iterator[str]:
     Args:
         task: its name.
         folder: its files.
-
-    Raises:
-        PipelineError: a file is missing or malformed.
     """
     spec = load_spec(task)
     seen: set[str] = set()
@@ -136,9 +126,6 @@ def check_task(task: str, folder: Path, obtained: Sequence[Obtained]) -> None:
         task: its name.
         folder: of all tasks.
         obtained: the files fetched for it, which an error names instead of those below ``folder``.
-
-    Raises:
-        PipelineError: a file is missing or malformed.
     """
     spec = load_spec(task)
     files: list[tuple[str, str | None, bool]] = [(spec.train, None, False)]

@@ -44,11 +44,7 @@ class Obtained:
 
 
 def obtain(name: str, source: Source) -> list[Obtained]:
-    """Fetch and verify every file of a resolved entry (``catalogue.resolve``).
-
-    Raises:
-        PipelineError: a file cannot be fetched, or has another checksum.
-    """
+    """Fetch and verify every file of a resolved entry (``catalogue.resolve``)."""
     if source.terms:
         log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
     obtained = []
@@ -163,11 +159,7 @@ def _wanted(name: str, file: SourceFile) -> Checksum | None:
 
 
 def published_list(address: str, *, again: bool) -> str:
-    """Return the publisher's list of checksums: the one kept of an earlier call, or with ``again`` a new one.
-
-    Raises:
-        PipelineError: it cannot be fetched.
-    """
+    """Return the publisher's list of checksums: the one kept of an earlier call, or with ``again`` a new one."""
     kept = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(kept):
         if again or not kept.exists():

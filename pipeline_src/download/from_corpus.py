@@ -114,11 +114,7 @@ ABOUT = {
 
 
 def write_task(task: str, folder: Path, texts: dict[str, list[Text]], seed: int) -> None:
-    """Write the files of one task into ``folder``, atomically.
-
-    Raises:
-        PipelineError: the documents of a split have no example of it.
-    """
+    """Write the files of one task into ``folder``, atomically."""
     make, write = WRITERS[task]
     with atomic_directory(folder) as partial:
         for split in SPLITS:

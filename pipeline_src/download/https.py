@@ -193,10 +193,6 @@ def download(
         checked: the caller verifies a checksum. Without one, the reply itself must show that the file is complete and
             the right one: status 200, a length or chunks, some bytes, no page of HTML.
         most: largest size, if ``size`` is unknown.
-
-    Raises:
-        PipelineError: no address gave the file (each is listed with its reason), it took longer than
-            ``$PIPELINE_DOWNLOAD_HOURS``, or the disk is full.
     """
     hours = number_of("hours", HOURS, USUAL_HOURS)
     deadline = time.monotonic() + 3600 * hours

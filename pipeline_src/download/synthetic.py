@@ -196,9 +196,6 @@ def write_task(task: str, folder: str | Path, seed: int) -> None:
 
     The bytes depend only on ``task`` and ``seed``. Test files have no labels, as the official ones; neither SQuAD has a
     public test file.
-
-    Raises:
-        PipelineError: there is no rule for this task.
     """
     if task not in RULES:
         hint = f"choose one of {', '.join(RULES)}, or a task_source that has its files"

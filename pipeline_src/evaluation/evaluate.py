@@ -26,11 +26,7 @@ from pipeline_src.tasks.spec import load_spec
 
 
 def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
-    """Read ``results/predictions`` and ``data/tasks``; write scores, a file per task, and submissions.
-
-    Raises:
-        PipelineError: a prediction file is missing, malformed, or does not belong to the task's file.
-    """
+    """Read ``results/predictions`` and ``data/tasks``; write scores, a file per task, and submissions."""
     rules = {task: RULES[task] for task in tasks if task in RULES} if task_source == "synthetic" else {}
     rows: list[dict[str, Any]] = []
     by_task: dict[str, dict[str, Any]] = {}
@@ -75,11 +71,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
 
 
 def task_details(scores: TaskScores) -> dict[str, Any]:
-    """Return every run, its spread, dropped and truncated examples, and the errors of the best restart.
-
-    Raises:
-        PipelineError: a restart's ``run.json`` is missing or malformed.
-    """
+    """Return every run, its spread, dropped and truncated examples, and the errors of the best restart."""
     spec, task = scores.spec, make_task(scores.spec)
     runs, counts, select = read_runs(spec.name, scores.restarts)
     for name, result in scores.results.items():

@@ -20,9 +20,6 @@ def label_curve(spec: TaskSpec, restarts: Sequence[int], label_counts: Sequence[
     A point has ``examples``, and ``systems``: for ``pretrained``, ``random_weights`` and ``bag_of_words``, all learnt
     from the same examples (the bag of words from 20,000 at most), the main score on the first evaluation set with its
     interval.
-
-    Raises:
-        PipelineError: a prediction file is missing, malformed, or does not belong to the task's file.
     """
     if not label_counts:
         return []

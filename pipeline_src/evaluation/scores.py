@@ -36,11 +36,7 @@ def predictions_path(task: str, restart: int, weights: str, eval_set: str, test:
 
 
 def read_predictions(path: Path) -> Rows:
-    """Read the rows of a prediction file (JSON lines).
-
-    Raises:
-        PipelineError: the file is missing, or a line of it is no prediction.
-    """
+    """Read the rows of a prediction file (JSON lines)."""
     try:
         with open(path, encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
@@ -60,9 +56,6 @@ def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]],
     Returns:
         The runs as ``run.json`` lists them, each with its ``restart``; counts by file of the task; and which epoch they
         kept, ``last`` or ``best``.
-
-    Raises:
-        PipelineError: a restart's ``run.json`` is missing or malformed.
     """
     runs: list[dict[str, Any]] = []
     counts: dict[str, dict[str, int]] = {}
@@ -157,9 +150,6 @@ def score_task(spec: TaskSpec, restarts: Sequence[int], bag_of_words: bool = Fal
         spec: the task.
         restarts: restarts whose predictions are read.
         bag_of_words: also train and score the bag-of-words baseline.
-
-    Raises:
-        PipelineError: a prediction file is missing, malformed, or does not belong to the task's file.
     """
     task = make_task(spec)
     best: int | None = None

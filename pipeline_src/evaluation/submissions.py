@@ -24,11 +24,7 @@ MAJORITY = ("wnli",)
 
 
 def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
-    """Return one task's files by name, and the evaluation sets without a test file or predictions for it.
-
-    Raises:
-        PipelineError: predictions are malformed or belong to another file.
-    """
+    """Return one task's files by name, and the evaluation sets without a test file or predictions for it."""
     spec, task = scores.spec, make_task(scores.spec)
     files: dict[str, str] = {}
     missing: list[str] = []

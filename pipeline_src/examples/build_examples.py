@@ -31,11 +31,7 @@ TOKENS_AT_ONCE = 1 << 24  # tokens of the documents processed together; some hun
 
 
 def run(*, seed: int, examples: ExamplesParams) -> None:
-    """Read ``data/tokens``, write ``data/examples/{phase1,phase2}``.
-
-    Raises:
-        PipelineError: a split gives no pairs, or a source has too little text for its share.
-    """
+    """Read ``data/tokens``, write ``data/examples/{phase1,phase2}``."""
     counted = {"parts": {"train": {str: {"documents": int, "tokens": int}}}} if shares_are_set(examples) else {}
     written = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}, **counted})
     of_sources = written["parts"]["train"] if counted else {}

@@ -21,11 +21,7 @@ Segmenter = Callable[[str], Sequence[str]]
 
 
 def load_segmenter(name: str) -> Segmenter:
-    """Import the function ``MODULE:FUNCTION``.
-
-    Raises:
-        PipelineError: there is none.
-    """
+    """Import the function ``MODULE:FUNCTION``."""
     module_name, _, function_name = name.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
@@ -53,9 +49,6 @@ def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.nda
         text: what was encoded.
         segment: cuts it into words.
         ends: index behind the last character of each token, ascending.
-
-    Raises:
-        PipelineError: the words, spaces aside, are not those of the text.
     """
     words = ["".join(word.split()) for word in segment(text)]  # some leave spaces out, others return them as words
     if "".join(words) != "".join(text.split()):

@@ -63,9 +63,6 @@ def wanted_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[s
     Args:
         examples: has ``weights`` or ``temperature``, or neither.
         tokens: source -> its training tokens.
-
-    Raises:
-        PipelineError: a source with a share has no training text.
     """
     if examples.weights is not None:
         sizes = {source: float(examples.weights[source]) for source in tokens}
@@ -88,9 +85,6 @@ def mix(shares: Mapping[str, float], dupe_factor: int, draw: Draw, seed: int, ph
         draw: yields the examples of a source in a number of passes, in blocks.
         seed, phase: key what is left out.
         scratch: folder for the examples until they are thinned.
-
-    Raises:
-        PipelineError: a source would be read more than :data:`MOST_REPEATS` times as often as without shares.
     """
     alone = {source: _count(draw(source, dupe_factor)) for source in shares}
     wanted = _whole_numbers(shares, sum(alone.values()))

@@ -121,9 +121,6 @@ class TokenStore:
         sentences: offset of each sentence's first id, int64 [sentences + 1].
         documents: index of each document's first sentence, int64 [documents + 1].
         continues: which tokens continue a word, bool [tokens]; None if their ids say so.
-
-    Raises:
-        PipelineError: a file is missing, has another size than the manifest says, or has offsets that do not rise.
     """
 
     def __init__(self, folder: str | Path, split: str, checked: bool = False) -> None:
@@ -172,11 +169,7 @@ def _reopen(folder: Path, split: str, documents: slice) -> TokenStore:
 
 
 def check_ids(ids: np.ndarray, vocab_size: int | None, where: object) -> None:
-    """Check that ids are below ``vocab_size``, if that is known.
-
-    Raises:
-        PipelineError: an id is ``vocab_size`` or more.
-    """
+    """Check that ids are below ``vocab_size``, if that is known."""
     if vocab_size is not None and (largest := int(ids.max(initial=0))) >= vocab_size:
         raise PipelineError(
             "an id that the vocabulary does not have", f"{largest:,} of {vocab_size:,}", where=where, hint=HINT
@@ -208,9 +201,6 @@ def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
     Args:
         path: the file.
         tokens: number of tokens in the store; None skips the check that every example is within them.
-
-    Raises:
-        PipelineError: there is no such file, it is damaged, or an example is not within the tokens.
     """
     hint = "run the stage `build_examples` again"
     if not path.exists():

@@ -50,11 +50,7 @@ PASSAGE = 500  # characters of an evaluation text, shown next to a document that
 
 
 def run(*, seed: int, corpus: CorpusParams) -> None:
-    """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``, write ``data/tokens``.
-
-    Raises:
-        PipelineError: a split, or the validation split of a source, ends up without a document.
-    """
+    """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``, write ``data/tokens``."""
     tokenizer = load_tokenizer(VOCABULARY)  # raises before any process starts
     templates = read_templates(tokenizer)
     folders = corpus_folders(TEXT, corpus.sources)

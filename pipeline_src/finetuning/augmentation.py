@@ -153,11 +153,7 @@ class Substitutes:
 
 
 def load_substitutes(study: Path, student: BertConfig, tokenizer: Tokenizer, device: torch.device) -> Substitutes:
-    """Load the models that propose replacements from a study's folder ``models``.
-
-    Raises:
-        PipelineError: one is missing or of another vocabulary, or has no MLM head.
-    """
+    """Load the models that propose replacements from a study's folder ``models``."""
     pretrained, vectors = study / "pretrained/phase2", study / "word_vectors"
     masked = load_teacher(pretrained, BertForMaskedLM, student, tokenizer, device, KEY)
     if not (vectors / "model.safetensors").exists():

@@ -33,11 +33,7 @@ FIT = "fit_dense"  # the projection's name in a folder of TinyBERT's general dis
 
 
 def find_teacher(study: Path, task: str) -> Path:
-    """Return the folder of a task's model, of its first seed, in a study's folder ``models``.
-
-    Raises:
-        PipelineError: there is none.
-    """
+    """Return the folder of a task's model, of its first seed, in a study's folder ``models``."""
     found = [
         folder for folder in (study / "finetuned" / task).glob(f"*/{KEPT_MODEL}") if folder.parent.name.isdecimal()
     ]
@@ -61,10 +57,6 @@ def load_task_teacher(
         tokenizer: the student's.
         device: of the teacher.
         layers: whether its layers are distilled too.
-
-    Raises:
-        PipelineError: as :func:`load_teacher`; or the model is of another task or has an LSTM; or its layers or heads
-            do not match the student's.
     """
 
     def make(config: BertConfig) -> BertForTask:

@@ -60,9 +60,6 @@ class FrozenLayers(nn.Module):
     """A two-layer LSTM over layers of a frozen encoder, combined as ``LAYER_MIXES[name]``.
 
     The encoder is an argument of each call and not a submodule.
-
-    Raises:
-        PipelineError: the encoder has too few layers. Using fewer would be another row of table 7.
     """
 
     def __init__(self, name: str, layers: int, hidden: int) -> None:

@@ -101,8 +101,6 @@ def run(
     stopped resumes.
 
     Raises:
-        PipelineError: an input is missing or malformed, the encoder's architecture is not the study's, or training
-            diverges.
         Interrupted: a signal requested a stop; the training state is saved.
     """
     check_settings()
@@ -165,12 +163,7 @@ def run(
 
 
 def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyperparameters) -> BertConfig:
-    """Load the encoder's config with the position initialisation of the study and the task's own dropout.
-
-    Raises:
-        PipelineError: the config is missing or malformed, its architecture is not the study's, or it has fewer blocks
-            than are to start from random weights.
-    """
+    """Load the encoder's config with the position initialisation of the study and the task's own dropout."""
     config = replace(load_config(encoder), position_init=model.position_init)  # for training from random weights
     check_architecture(config, model.architecture, encoder)
     if hyperparameters.reinit_layers > config.num_hidden_layers:
@@ -188,9 +181,6 @@ def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, in
 
     Returns:
         Checksums of the teacher's files, which determine the result.
-
-    Raises:
-        PipelineError: a model that is needed is missing, or does not fit.
     """
     hyperparameters, study = trainer.hyperparameters, Path(trainer.params.teacher)
     device, config = trainer.distributed.device, trainer.config
@@ -400,9 +390,6 @@ class TaskTrainer:
 
     Attributes:
         teacher: the fine-tuned model that the task is distilled from; None to learn from labels.
-
-    Raises:
-        PipelineError: the GPU cannot train, or does not support the attention of ``machine``.
     """
 
     def __init__(
@@ -512,7 +499,6 @@ class TaskTrainer:
             score_model: scores the model after each epoch, if the best one is kept; needs a checkpointer.
 
         Raises:
-            PipelineError: a loss or gradient is NaN or infinite.
             Interrupted: a stop was requested; the run's state is saved.
         """
         model = WEIGHTS[weights](self)

@@ -100,9 +100,6 @@ class Grid:
             predictions: by score row.
             save_model: saves the model to an empty folder; None to keep no model.
             epoch: whose weights the run keeps, from 1.
-
-        Raises:
-            PipelineError: what the run has read was edited since the stage began.
         """
         CHECKS.before_saving()
         run = {

@@ -64,9 +64,6 @@ def run(
     Args:
         seed: keys the control's weights and all sampling.
         corpus, model, tasks, finetune, interpretation: sections of params.yaml.
-
-    Raises:
-        PipelineError: the model cannot be opened or has another architecture than the study's, or a file is unreadable.
     """
     context = InterpretationContext(
         seed, interpretation, tuple(corpus.sources), corpus.validation, tasks,

@@ -164,9 +164,6 @@ def read_pair_set(folder: Path, seed: int, pairs_per_set: int | None = None) -> 
         folder: of the files.
         seed: keys the sample.
         pairs_per_set: most pairs of a paradigm, sampled without replacement; None takes all.
-
-    Raises:
-        PipelineError: there are no files, or a line lacks a value.
     """
     files = sorted(folder.glob("*.jsonl"))
     if not files:

@@ -48,11 +48,7 @@ class StudiedModel:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Load a model folder.
-
-        Raises:
-            PipelineError: the folder is missing or incomplete.
-        """
+        """Load a model folder."""
         if not folder.is_dir():
             raise PipelineError("no model here", folder, hint="run the study, or give --model FOLDER")
         config, tokenizer = load_config(folder), load_tokenizer(folder)
@@ -166,9 +162,6 @@ class StudiedModel:
         Args:
             texts: token ids without special tokens.
             positions: of the tokens predicted in each text, special tokens not counted.
-
-        Raises:
-            PipelineError: the model has no MLM head, or only sees what precedes a position.
         """
         assert self.head is not None, "check `lacks` first"
         found: dict[int, Tensor] = {}

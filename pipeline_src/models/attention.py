@@ -266,11 +266,7 @@ def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False
 
 
 def choose(wanted: str, device: torch.device, head_size: int) -> str:
-    """Return the back end to run: ``wanted``, or with ``auto`` the fastest that supports the device and head size.
-
-    Raises:
-        PipelineError: the back end is unknown, or does not support this device or head size.
-    """
+    """Return the back end to run: ``wanted``, or with ``auto`` the fastest that supports the device and head size."""
     if wanted == "auto":
         if device.type == "cpu":
             return "length_grouped"

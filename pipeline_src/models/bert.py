@@ -618,11 +618,7 @@ class Architecture:
 
 
 def load_architecture(name: str) -> Architecture:
-    """Import ``models/<name>.py`` and return its architecture.
-
-    Raises:
-        PipelineError: there is no such architecture.
-    """
+    """Import ``models/<name>.py`` and return its architecture."""
     architecture: Architecture = load_member("models", name)
     return architecture
 
@@ -640,9 +636,6 @@ def check_architecture(config: BertConfig, wanted: str, folder: Path, key: str =
         wanted: ``model.architecture``.
         folder: the encoder's folder, for the error.
         key: of params.yaml that names the folder.
-
-    Raises:
-        PipelineError: the architectures differ.
     """
     found = architecture_name(config.names.model_type)
     if found != wanted:

@@ -39,9 +39,6 @@ def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
     Args:
         folder: the model folder.
         names: names of its architecture.
-
-    Raises:
-        PipelineError: there are no weights, a file is missing or damaged, or the decoder is not tied.
     """
     stored, huggingface_class = _read_files(folder), _class_of(folder / "config.json")
     tensors = {
@@ -73,11 +70,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: object) -> Tensor:
-    """Return a stored tensor if it fits a parameter of ``shape``.
-
-    Raises:
-        PipelineError: it is missing, has another shape, or is not floating-point.
-    """
+    """Return a stored tensor if it fits a parameter of ``shape``."""
     has = "missing" if tensor is None else f"shape {tuple(tensor.shape)}"
     if tensor is not None and tensor.shape == shape:
         if tensor.is_floating_point():
@@ -90,11 +83,7 @@ def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: objec
 
 
 def check_finite(name: str, tensor: Tensor, where: object) -> None:
-    """Check that all weights are finite.
-
-    Raises:
-        PipelineError: a weight is NaN or infinite.
-    """
+    """Check that all weights are finite."""
     if not bool(torch.isfinite(tensor).all()):
         raise PipelineError("weights that are NaN or infinite", name, where=where, hint="fetch or train it again")
 
@@ -247,9 +236,6 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     Args:
         folder: the model folder.
         dropout: replaces both dropout rates of the file.
-
-    Raises:
-        PipelineError: the file is missing, or describes an unsupported model.
     """
     raw = read_json(folder / "config.json")
     if not isinstance(raw, dict):
@@ -277,11 +263,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
 
 
 def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: object) -> BertConfig:
-    """Build a config from ``values`` and validate it.
-
-    Raises:
-        PipelineError: a size is missing or out of range.
-    """
+    """Build a config from ``values`` and validate it."""
     for name in (field.name for field in fields(kind) if field.type == "int"):
         least, most = LEAST.get(name, 1), MOST.get(name, LARGEST)
         if name in values and not (type(values[name]) is int and least <= values[name] <= most):
@@ -317,9 +299,6 @@ def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "
         model: a model with heads, or a :class:`bert.Bert`, whose parameters are then named ``bert....``.
         folder: the model folder.
         only: load only parameters whose names start with this.
-
-    Raises:
-        PipelineError: the weights are missing or damaged, or a parameter is missing or has another shape.
     """
     fill(model, read_tensors(folder, load_config(folder).names), folder, only)
 

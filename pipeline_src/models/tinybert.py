@@ -18,11 +18,7 @@ TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}  # loss term -> weig
 
 
 def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
-    """Return the number of teacher layers per student layer.
-
-    Raises:
-        PipelineError: the numbers of layers or heads do not match.
-    """
+    """Return the number of teacher layers per student layer."""
     if teacher.num_hidden_layers % student.num_hidden_layers:
         raise PipelineError(
             "layers that do not match the teacher's",

@@ -63,11 +63,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
                 parameter.requires_grad_(parameter is table)
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Set the teacher.
-
-        Raises:
-            PipelineError: its sizes differ from the student's, and a loss or the initialisation needs equal ones.
-        """
+        """Set the teacher."""
         super().set_teacher(teacher)
         theirs, copies = self.teacher.bert.config, self.objective_params.init == "teacher"
         same = COPIED if copies else ("hidden_size",) if self.objective_params.alpha_cos else ()
@@ -175,11 +171,7 @@ def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
 
 
 def _rows_of(theirs: Tensor, ours: Tensor, name: str) -> Tensor:
-    """Return the first rows of a teacher's tensor; of relative positions those in the middle.
-
-    Raises:
-        PipelineError: its width differs, or it has fewer rows.
-    """
+    """Return the first rows of a teacher's tensor; of relative positions those in the middle."""
     more = len(theirs) - len(ours)
     if more < 0 or theirs.shape[1:] != ours.shape[1:]:
         raise PipelineError(

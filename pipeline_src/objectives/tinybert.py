@@ -66,11 +66,7 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
         self.weights = dict(self.spec.terms)
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Set the teacher, and build a student for it.
-
-        Raises:
-            PipelineError: its layers or heads do not match the student's.
-        """
+        """Set the teacher, and build a student for it."""
         super().set_teacher(teacher)
         imitated_every(self.config, self.teacher.config)
         self.model = Student(self.config, self.teacher.config.hidden_size)

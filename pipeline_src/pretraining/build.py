@@ -35,9 +35,6 @@ def build_objective(
     """Return the phase's objective on the CPU, with uninitialised weights, to be trained on ``device``.
 
     Its teacher, if it has one, is on ``device``.
-
-    Raises:
-        PipelineError: this machine lacks the attention that is set, or the teacher does not fit.
     """
     params, machine = phase.pretrain, phase.machine
     kind, spec = load_objective(params.objective), objective_spec(params.objective)
@@ -100,9 +97,6 @@ def fill_from_start_model(module: nn.Module) -> None:
     """Copy the start model's weights; parts that it lacks keep their random weights.
 
     An added entry of the vocabulary starts with the mean of the subwords that it replaces.
-
-    Raises:
-        PipelineError: a tensor has another shape than the parameter.
     """
     config = load_config(START_MODEL)
     tensors, old = read_tensors(START_MODEL, config.names), config.vocab_size

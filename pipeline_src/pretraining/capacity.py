@@ -94,9 +94,6 @@ class Capacity:
 
         Filler tokens and rows are spread evenly over the filler sequences. Where rows outnumber tokens, which happens
         when all real sequences are full, filler tokens have several rows.
-
-        Raises:
-            PipelineError: the microbatch does not fit.
         """
         self._check(batch)
         tokens, rows, predictions = len(batch.ids), len(batch.rows), len(batch.labels)

@@ -160,9 +160,6 @@ class PretrainingExamples:
     Attributes:
         sources: names of the sources of text, once :meth:`know_sources` was called.
         source_of: index of the source of each example's first segment, int64 [examples].
-
-    Raises:
-        PipelineError: the sample index is missing, damaged, or not of these tokens.
     """
 
     def __init__(
@@ -270,9 +267,6 @@ def open_examples(
         tokenizer: has the vocabulary of their tokens.
         mask_prob, masking, seed: how to mask, if the objective masks.
         objective: ``pretrain.objective``.
-
-    Raises:
-        PipelineError: there is no such index, or it or the tokens are damaged.
     """
     corruption = corruption_of(objective)(tokenizer, mask_prob, masking, seed)
     sample_index = EXAMPLES / phase / f"{split}.npy"

@@ -53,9 +53,6 @@ def load_google(source: Path) -> tuple[BertConfig, dict[str, Tensor]]:
 
     Args:
         source: the folder as Google publishes it, or the prefix of one of its checkpoints (``.../model.ckpt-1000``).
-
-    Raises:
-        PipelineError: tensorflow is not installed, or this is no checkpoint of google-research/bert.
     """
     prefix = find_prefix(source)
     config = google_config(read_json(prefix.parent / CONFIG), prefix.parent / CONFIG)
@@ -63,11 +60,7 @@ def load_google(source: Path) -> tuple[BertConfig, dict[str, Tensor]]:
 
 
 def find_prefix(source: Path) -> Path:
-    """Return the path of a checkpoint without ``.index`` and ``.data-...``.
-
-    Raises:
-        PipelineError: there is none, or several of which none has Google's name.
-    """
+    """Return the path of a checkpoint without ``.index`` and ``.data-...``."""
     if not source.is_dir():
         return source
     prefixes = [path.with_suffix("") for path in sorted(source.glob("*.index"))]
@@ -82,11 +75,7 @@ def find_prefix(source: Path) -> Path:
 
 
 def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConfig:
-    """Return the config of ``bert_config.json``.
-
-    Raises:
-        PipelineError: a size is missing or impossible, or the activation is not gelu.
-    """
+    """Return the config of ``bert_config.json``."""
     activation = raw.get("hidden_act", "gelu")
     if activation not in ACTIVATIONS:
         raise PipelineError(
@@ -97,11 +86,7 @@ def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConf
 
 
 def read_variables(prefix: Path) -> dict[str, np.ndarray]:
-    """Return the model's variables of a checkpoint, with TensorFlow's names.
-
-    Raises:
-        PipelineError: tensorflow is not installed, or there is no readable checkpoint.
-    """
+    """Return the model's variables of a checkpoint, with TensorFlow's names."""
     try:
         import tensorflow
     except ImportError:
@@ -124,11 +109,7 @@ def model_names(variables: Iterable[str]) -> list[str]:
 
 
 def translate(variables: Mapping[str, np.ndarray], where: object) -> dict[str, Tensor]:
-    """Return variables with Google's names as tensors with this project's; kernels are transposed.
-
-    Raises:
-        PipelineError: there are none.
-    """
+    """Return variables with Google's names as tensors with this project's; kernels are transposed."""
     if not variables:
         raise PipelineError(
             "no variable of google-research/bert", "bert/... expected", where=where,
@@ -161,11 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write the model folder, and print what it has.
-
-    Raises:
-        PipelineError: the destination exists, or :func:`import_model` raises it.
-    """
+    """Write the model folder, and print what it has."""
     source, destination = arguments.source, arguments.destination
     if destination.exists():
         raise PipelineError("the destination exists already", destination, hint="remove it, or name another")
@@ -201,9 +178,6 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
         source: a Hugging Face folder, Google's folder, or the prefix of one of its checkpoints.
         output: an existing, empty folder.
         lowercase: whether a WordPiece tokenizer lower-cases text; None detects it.
-
-    Raises:
-        PipelineError: the source is not a BERT model or has no vocabulary, or one that does not fit the weights.
     """
     if is_checkpoint(source):
         config, tensors = load_google(source)
@@ -243,11 +217,7 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
 
 
 def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors of a ``BertForPretraining`` as float32, and its parts besides the encoder.
-
-    Raises:
-        PipelineError: a tensor of the encoder, or of a part that is there, is missing or has another shape.
-    """
+    """Return the tensors of a ``BertForPretraining`` as float32, and its parts besides the encoder."""
     with uninitialised():  # names and shapes without memory
         shapes = {name: parameter.shape for name, parameter in BertForPretraining(config).named_parameters()}
     parts = [part for part, start in PARTS.items() if any(name.startswith(start) for name in tensors)]
@@ -263,11 +233,7 @@ def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -
 
 
 def read_vocabulary(folder: Path) -> list[str]:
-    """Return the entries of ``vocab.txt``, or else of a WordPiece ``tokenizer.json``, in the order of their ids.
-
-    Raises:
-        PipelineError: neither exists, or an entry occurs twice.
-    """
+    """Return the entries of ``vocab.txt``, or else of a WordPiece ``tokenizer.json``, in the order of their ids."""
     path = folder / "vocab.txt"
     if path.exists():
         try:
@@ -295,12 +261,7 @@ def read_vocabulary(folder: Path) -> list[str]:
 
 
 def find_case(folder: Path, vocabulary: list[str]) -> bool:
-    """Return whether text is lower-cased: by ``tokenizer_config.json``, else guessed from the vocabulary and logged.
-
-    Raises:
-        PipelineError: the file says neither yes nor no, or accents or Chinese characters are not treated as in
-            google-research/bert.
-    """
+    """Return whether text is lower-cased: by ``tokenizer_config.json``, else guessed from the vocabulary and logged."""
     path = folder / "tokenizer_config.json"
     said = read_json(path) if path.exists() else {}
     if not isinstance(said, dict):

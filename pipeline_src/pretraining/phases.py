@@ -31,9 +31,6 @@ class Phase:
         seed, mask_prob, model, pretrain: values and sections of params.yaml.
         machine: settings that do not decide the result.
         objectives: the section of params.yaml with the parameters of every objective.
-
-    Raises:
-        PipelineError: there is no phase of that name.
     """
 
     name: str

@@ -70,7 +70,6 @@ def run(
     the model that it starts from. Several processes measure together, and the main one writes.
 
     Raises:
-        PipelineError: an input is missing, the phase is unknown, or training diverges.
         Interrupted: a signal requested a stop; the training state is saved.
     """
     check_settings()
@@ -98,7 +97,6 @@ def fit(
         components: more components of the trainer, called last.
 
     Raises:
-        PipelineError: an input is missing or does not fit, or training diverges.
         Interrupted: see :func:`run`.
     """
     params, last, is_main = phase.pretrain, phase.last, distributed.is_main
@@ -167,10 +165,6 @@ def make_phase_trainer(
         pairs: label of the examples' pairs.
         span: steps to take; None takes all of the phase.
         checkpointer: finds and restores the newest checkpoint; None never continues from one.
-
-    Raises:
-        PipelineError: there are more processes than sequences in a batch, the saved model is missing or took another
-            number of steps, this machine lacks the attention that is set, or a teacher does not fit.
     """
     start, first, last = span or Span(phase.start, phase.first, phase.last)
     if phase.pretrain.train_batch_size < distributed.world_size:
@@ -204,11 +198,7 @@ def make_phase_trainer(
 
 
 def checkpoint_identity(phase: Phase) -> dict[str, Any]:
-    """Return the parameters, data and code of a phase; two trainings with equal ones end in the same bytes.
-
-    Raises:
-        PipelineError: a file that training reads is missing.
-    """
+    """Return the parameters, data and code of a phase; two trainings with equal ones end in the same bytes."""
     files = DATA | ({"first phase": FIRST_PHASE / TRAINING_STATE / "state.json"} if phase.name == "phase2" else {})
     if objective_spec(phase.pretrain.objective).needs_teacher:
         files |= {f"teacher's {path.name}": path for path in model_files(Path(phase.pretrain.teacher))}
@@ -250,9 +240,6 @@ def accelerate(phase: Phase, trainer: Trainer[Any], length: int, has_capacity: b
         trainer: of the phase, at the step that it starts from.
         length: tokens of a full sequence.
         has_capacity: whether microbatches have a fixed capacity.
-
-    Raises:
-        PipelineError: machine.yaml asks for what this machine or this training cannot do.
     """
     assert trainer.compute is not None
     machine, processes, peak = phase.machine.pretrain, trainer.distributed.world_size, trainer.compute.peak.flops
@@ -316,9 +303,6 @@ def phase_capacity(
         phase, tokenizer, distributed: see :func:`fit`.
         examples: of the phase.
         attention: back end of the encoder.
-
-    Raises:
-        PipelineError: machine.yaml asks for a fixed capacity, and the objective or the device does not support it.
     """
     setting, spec = phase.machine.pretrain.fixed_capacity, objective_spec(phase.pretrain.objective)
     if setting is False:

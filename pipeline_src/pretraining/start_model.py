@@ -24,11 +24,7 @@ from pipeline_src.pretraining.import_model import PARTS, import_model
 
 
 def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams) -> None:
-    """Write ``data/start_model``.
-
-    Raises:
-        PipelineError: the model cannot be fetched or read, or does not fit the study.
-    """
+    """Write ``data/start_model``."""
     with atomic_directory(START_MODEL) as output:
         parts = []
         if pretrain.goes_on:
@@ -63,11 +59,7 @@ def fetch_entry(source: Path, folder: Path) -> Path:
 
 
 def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesParams, where: str) -> None:
-    """Check that the study can go on from a model.
-
-    Raises:
-        PipelineError: it is of another architecture, reads from left to right, or takes shorter sequences.
-    """
+    """Check that the study can go on from a model."""
     check_architecture(config, model.architecture, Path(where), "pretrain.init_from")
     longest = examples.max_seq_length.phase2
     if config.is_decoder:

@@ -23,11 +23,7 @@ LONGEST_INPUT = 8192  # tokens; no position is learnt, so this is what params.ya
 
 
 def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
-    """Read ``data/tokens`` and ``data/vocabulary``, write ``models/word_vectors``.
-
-    Raises:
-        PipelineError: the tokens or the tokenizer are damaged.
-    """
+    """Read ``data/tokens`` and ``data/vocabulary``, write ``models/word_vectors``."""
     vocab_size = load_tokenizer(VOCABULARY).get_vocab_size()
     store = TokenStore(TOKENS, "train")
     store.counts(vocab_size)  # refuses an id outside the vocabulary

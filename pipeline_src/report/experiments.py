@@ -66,11 +66,7 @@ class Folders:
         return dvc.api.DVCFileSystem(rev=self.experiment.commit)
 
     def folder(self, path: Path) -> Path:
-        """Return the path of an output.
-
-        Raises:
-            PipelineError: it is neither here nor in the cache.
-        """
+        """Return the path of an output."""
         place = path if self.experiment.commit is None else self._target / path
         if not place.exists() and self.experiment.commit is not None:
             from dvc.exceptions import DvcException
@@ -86,11 +82,7 @@ class Folders:
 
 
 def read_experiment(name: str) -> Experiment:
-    """Read an experiment, given its DVC name, a git revision, or ``workspace``.
-
-    Raises:
-        PipelineError: there is no such experiment, or it has no results here or in DVC's remote.
-    """
+    """Read an experiment, given its DVC name, a git revision, or ``workspace``."""
     commit = None
     if name == WORKSPACE:
         summary, scores = read_result(RESULTS, "summary.json"), read_result(RESULTS, "scores.json")
@@ -112,11 +104,7 @@ def read_experiment(name: str) -> Experiment:
 
 
 def resolve(name: str) -> str:
-    """Return the commit of an experiment or revision.
-
-    Raises:
-        PipelineError: there is none, several experiments have the name, or this is no git repository.
-    """
+    """Return the commit of an experiment or revision."""
     try:
         _git("rev-parse", "--git-dir")
     except (OSError, subprocess.CalledProcessError):
@@ -205,11 +193,7 @@ def rows_of(first: Experiment, other: Experiment) -> list[tuple[str, str, str]]:
 
 
 def _tests(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[str, Any]:
-    """Compare each metric of one evaluation set.
-
-    Raises:
-        PipelineError: predictions or data of one side are missing or damaged.
-    """
+    """Compare each metric of one evaluation set."""
     from pipeline_src.evaluation.scores import uncertainty_of
     from pipeline_src.tasks.kinds import make_task
     from pipeline_src.tasks.spec import load_spec

@@ -136,9 +136,6 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
         price: price of an hour of one process.
         experiments: names of DVC experiments, git revisions, or ``workspace``; if given, only ``comparison.html`` is
             written.
-
-    Raises:
-        PipelineError: a result is missing or malformed, there is no such experiment, or the price is invalid.
     """
     check_price(price, "--price")
     if experiments:

@@ -57,11 +57,7 @@ class _Object(dict[str, Any]):
 
 
 def read_result(folder: Path, name: str) -> Any:
-    """Read a file of a study's results by its name, such as ``tasks/rte.json``.
-
-    Raises:
-        PipelineError: it is missing, not JSON, or malformed; reading a missing key raises it too.
-    """
+    """Read a file of a study's results by its name, such as ``tasks/rte.json``."""
     return of_shape(read_json(folder / name), name, (folder / name).as_posix())
 
 
@@ -102,9 +98,6 @@ def fitting_results(what: str) -> Iterator[None]:
 
     Args:
         what: name of the output.
-
-    Raises:
-        PipelineError: the code failed on the results; the error names the line of code.
     """
     try:
         yield
@@ -211,11 +204,7 @@ class Results:
 
 
 def read_results(folder: Path = RESULTS) -> Results:
-    """Read a study's results.
-
-    Raises:
-        PipelineError: a file is missing or malformed.
-    """
+    """Read a study's results."""
     names = ["scores.json", "corpus.json", *(f"pretrain/{phase}.json" for phase in PHASES)]
     for part in ("tasks", "interpretation"):
         names += [f"{part}/{path.name}" for path in sorted((folder / part).glob("*.json"))]
@@ -226,11 +215,7 @@ def read_results(folder: Path = RESULTS) -> Results:
 
 
 def read_curve(path: Path) -> Curve:
-    """Read columns of numbers from a TSV file; an empty cell is None.
-
-    Raises:
-        PipelineError: the file is missing, or a cell is not a number.
-    """
+    """Read columns of numbers from a TSV file; an empty cell is None."""
     if not path.exists():
         raise PipelineError("no loss curve", path, hint="run the study, or `dvc pull` its results")
     with open(path, encoding="utf-8", newline="") as file:

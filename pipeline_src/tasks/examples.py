@@ -35,9 +35,6 @@ def read_examples(
 
     Returns:
         :class:`TextExample`, :class:`ChoiceExample`, ``Question`` or ``TaggedSentence``, by the task's kind.
-
-    Raises:
-        PipelineError: the file is missing, empty or malformed; file and line are named.
     """
     path = Path(path)
     if spec.kind == "span":

@@ -34,10 +34,6 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
         path: the file; its suffix, one of ``READERS``, determines the format.
         layout: columns, labels and header of the table.
         counts: filled with the number of dropped or doubtful rows, by reason; they are logged too.
-
-    Raises:
-        PipelineError: the file is empty, in no known format or not UTF-8, or a row lacks a column or cannot be read;
-            file and line are named.
     """
     if path.suffix not in READERS:
         hint = f"tables end in {', '.join(READERS)}"
@@ -81,11 +77,7 @@ def tab_separated(path: Path) -> Iterator[Row]:
 
 
 def comma_separated(path: Path) -> Iterator[Row]:
-    """Yield the rows of a quoted CSV file; a row's number is that of the line it starts on.
-
-    Raises:
-        PipelineError: no such file, not UTF-8, or a quote that is never closed.
-    """
+    """Yield the rows of a quoted CSV file; a row's number is that of the line it starts on."""
     with _readable(path), open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         start = 1
@@ -101,11 +93,7 @@ def comma_separated(path: Path) -> Iterator[Row]:
 
 
 def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
-    """Yield the fields of lines that are one JSON object each; numbers are kept as they are written.
-
-    Raises:
-        PipelineError: no such file, not UTF-8, a line is no JSON object, or a required value is not a text.
-    """
+    """Yield the fields of lines that are one JSON object each; numbers are kept as they are written."""
     for number, line in _filled_lines(path):
         where = f"{path}:{number}"
         try:
@@ -126,11 +114,7 @@ def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Count
 
 
 def refuse_surrogates(text: str, where: str) -> None:
-    """Refuse half of a surrogate pair (``\\ud800``), which only JSON can spell and no file can hold.
-
-    Raises:
-        PipelineError: the text has one.
-    """
+    """Refuse half of a surrogate pair (``\\ud800``), which only JSON can spell and no file can hold."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -173,11 +157,7 @@ def _places(header: list[str], wanted: Sequence[Column], path: Path) -> dict[Col
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and text of each line, without its end. A byte order mark is skipped.
-
-    Raises:
-        PipelineError: no such file, or not UTF-8.
-    """
+    """Yield the number, from 1, and text of each line, without its end. A byte order mark is skipped."""
     # newline="\\n": some texts have a lone carriage return, which must not end a row
     with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, start=1):
@@ -268,10 +248,6 @@ def read_sentences(
         path: the file.
         eval_set: an evaluation set whose columns may differ.
         counts: filled with the number of skipped lines and corrected tags, by reason.
-
-    Raises:
-        PipelineError: the file is empty, a line has too few columns or no word, or a tag is unknown; file and line are
-            named.
     """
     path = Path(path)
     columns = (eval_set is not None and spec.eval_set(eval_set).columns) or spec.columns
@@ -390,10 +366,6 @@ def read_questions(
         test: ignore the answers, which a test file lacks.
         counts: filled with the number of questions with an empty question or context, and of answers that are not at
             their start in the context.
-
-    Raises:
-        PipelineError: the file is not JSON, a key is missing or of the wrong type, there are no questions or two with
-            one id, an answerable question has no answer or an unanswerable one has some; file and place are named.
     """
     content = read_json(path)
     questions: list[Question] = []

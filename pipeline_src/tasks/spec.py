@@ -188,11 +188,7 @@ class TaskSpec(Section):
         return self.kind == "classification" and self.columns is not None and len(self.columns.texts) == 2
 
     def eval_set(self, name: str | None) -> EvalSetSpec:
-        """Return the evaluation set called ``name``, by default the first.
-
-        Raises:
-            PipelineError: the task has no such set.
-        """
+        """Return the evaluation set called ``name``, by default the first."""
         if name is None:
             return next(iter(self.scores.values()))
         if name not in self.scores:
@@ -202,11 +198,7 @@ class TaskSpec(Section):
         return self.scores[name]
 
     def layout(self, eval_set: str | None = None, test: bool = False) -> Layout:
-        """Return the layout of the training file (no ``eval_set``), of an evaluation set's file, or of its test file.
-
-        Raises:
-            PipelineError: there is no such set, or it has no test file.
-        """
+        """Return the layout of the training file (no ``eval_set``), of an evaluation set, or of its test file."""
         assert self.columns is not None  # only tables have a layout
         if not test:
             declared_set = self.eval_set(eval_set) if eval_set is not None else None
@@ -229,11 +221,7 @@ def task_names() -> list[str]:
 
 @cache
 def load_spec(name: str) -> TaskSpec:
-    """Load a task's specification.
-
-    Raises:
-        PipelineError: there is no such task, or it has a wrong key or value, which is named.
-    """
+    """Load a task's specification."""
     try:
         return TaskSpec.model_validate({"name": name, **read_entry(TASK_SPECS, name)})
     except ValidationError as error:

@@ -86,12 +86,7 @@ class QuestionAnswering(Task[Question]):
         return rows
 
     def score_answers(self, examples: Sequence[Question], predictions: Rows) -> AnswerScores:
-        """Score prediction rows against the gold answers; the null threshold is searched on these predictions.
-
-        Raises:
-            PipelineError: predictions and examples do not belong together, or a prediction is not a text, or lacks the
-                null score difference that it needs.
-        """
+        """Score prediction rows against the gold answers; the null threshold is searched on these predictions."""
         texts = [row["prediction"] for row in self.align(examples, predictions)]
         for value in texts:
             if not isinstance(value, str):
@@ -245,9 +240,6 @@ def window_features(task: str, examples: Sequence[Question], tokenizer: Tokenize
 
     The label of a window is its first gold answer, or (0, 0), the [CLS] token, if the answer is not entirely inside.
     ``counts`` has the number of questions for each of the reasons above.
-
-    Raises:
-        PipelineError: the tokenizer truncates or pads texts itself, or adds no special tokens.
     """
     if tokenizer.truncation or tokenizer.padding:
         raise PipelineError(

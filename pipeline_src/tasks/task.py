@@ -88,11 +88,7 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def predict(self, examples: Sequence[E], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
-        """Turn model outputs into JSON-serialisable rows, one per example, with at least ``id`` and ``prediction``.
-
-        Raises:
-            PipelineError: an output is NaN or infinite.
-        """
+        """Turn model outputs into JSON-serialisable rows, one per example, with at least ``id`` and ``prediction``."""
 
     @abstractmethod
     def score(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> dict[str, float]:
@@ -133,7 +129,6 @@ class Task(ABC, Generic[E]):
         """Check the shape of a model's outputs, and that they are finite.
 
         Raises:
-            PipelineError: an output is NaN or infinite.
             ValueError: the shape is wrong, which is a programming error.
         """
         if outputs.shape != shape:
@@ -145,11 +140,7 @@ class Task(ABC, Generic[E]):
             raise PipelineError("the model's output is not a number", f"row {row}", where=where, hint=hint)
 
     def align(self, examples: Sequence[E], predictions: Rows) -> list[dict[str, Any]]:
-        """Return the prediction row of each example, in the examples' order.
-
-        Raises:
-            PipelineError: an example has no prediction or more than one, or a prediction has no example.
-        """
+        """Return the prediction row of each example, in the examples' order."""
         where = f"task {self.spec.name}"
         hint = f"run `python -m pipeline_src finetune` again for {self.spec.name}; its predictions belong to other data"
         by_id: dict[str, dict[str, Any]] = {}

@@ -34,9 +34,6 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
         tokenizer: the old vocabulary.
         words: how often each normalised word occurs.
         number: of new entries.
-
-    Raises:
-        PipelineError: the vocabulary is not WordPiece.
     """
     if kind_of(tokenizer) is not wordpiece.KIND:
         raise PipelineError(

@@ -57,11 +57,7 @@ class SentencepieceModel:
 
 
 def read_sentencepiece(path: Path) -> SentencepieceModel:
-    """Read a ``.model`` file.
-
-    Raises:
-        PipelineError: it is not one, or not unigram.
-    """
+    """Read a ``.model`` file."""
     try:
         proto = path.read_bytes()
         kinds = [next(iter(_fields(piece, KIND_OF_PIECE)), NORMAL) for piece in _fields(proto, PIECES)]
@@ -261,11 +257,7 @@ HINT = "give a folder whose tokenizer is a WordPiece, RoBERTa's, DeBERTa's or AL
 
 
 def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
-    """Return the tokenizer of a folder; None if its vocabulary is WordPiece, or if there is none.
-
-    Raises:
-        PipelineError: a file is damaged, or transformers would give ids that this module cannot give.
-    """
+    """Return the tokenizer of a folder; None if its vocabulary is WordPiece, or if there is none."""
     with tokenizer_errors(folder, "fetch the model again"):
         return _read(_source(folder), model_type)
 

@@ -25,11 +25,7 @@ RARE = "𓀀"  # of no vocabulary: fails to be encoded if the model's unknown to
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
-    """Return the kind of a tokenizer's vocabulary.
-
-    Raises:
-        PipelineError: it is none of :data:`KINDS`.
-    """
+    """Return the kind of a tokenizer's vocabulary."""
     name = type(tokenizer.model).__name__
     if name not in KINDS:
         raise PipelineError(
@@ -56,12 +52,7 @@ def tokenizer_errors(where: object, hint: str) -> Iterator[None]:
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """Return the tokenizer of a vocabulary or model folder.
-
-    Raises:
-        PipelineError: there is no ``tokenizer.json``, it cannot be read or is of an unknown kind, it lacks a special
-            token, two entries have one id, or ``vocab.txt`` differs from it.
-    """
+    """Return the tokenizer of a vocabulary or model folder."""
     path, listed = Path(folder) / "tokenizer.json", Path(folder) / "vocab.txt"
     hint = "run the stage that makes this folder again, or `dvc pull` its output"
     if not path.exists():
@@ -97,11 +88,7 @@ def _twice(vocabulary: Mapping[str, int]) -> str:
 
 
 def check_vocab_size(tokenizer: Tokenizer, vocab_size: int, where: object) -> None:
-    """Check that a model has an embedding for each id.
-
-    Raises:
-        PipelineError: an id is ``vocab_size`` or more.
-    """
+    """Check that a model has an embedding for each id."""
     entry, largest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
     if largest >= vocab_size:
         raise PipelineError(

@@ -87,11 +87,7 @@ class Templates:
 
 
 def read_templates(tokenizer: Tokenizer) -> Templates:
-    """Return the templates by which a tokenizer's post-processor adds special tokens.
-
-    Raises:
-        PipelineError: it adds none before, after or between two texts, or the vocabulary lacks one.
-    """
+    """Return the templates by which a tokenizer's post-processor adds special tokens."""
     text = next((piece for piece in tokenizer.get_vocab() if tokenizer.encode(piece, add_special_tokens=False).ids), "")
     return Templates(
         _read_template(tokenizer, tokenizer.encode(text), 1), _read_template(tokenizer, tokenizer.encode(text, text), 2)
@@ -146,11 +142,7 @@ class Kind:
     by_chunk: bool = False
 
     def id_of(self, tokenizer: Tokenizer, token: str) -> int:
-        """Return the id of a special token.
-
-        Raises:
-            PipelineError: the vocabulary lacks it.
-        """
+        """Return the id of a special token."""
         number = tokenizer.token_to_id(token)
         if number is None:
             raise PipelineError(

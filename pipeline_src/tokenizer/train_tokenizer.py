@@ -95,11 +95,7 @@ LEARNERS = {  # vocabulary.kind -> how it is learnt
 
 
 def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams) -> None:
-    """Read ``data/text``, write ``data/vocabulary``.
-
-    Raises:
-        PipelineError: no training document has a word, or ``vocabulary.vocab_size`` has no room for the characters.
-    """
+    """Read ``data/text``, write ``data/vocabulary``."""
     slices = [part for folder in corpus_folders(TEXT, corpus.sources).values() for part in slice_shards(folder)]
     with atomic_directory(VOCABULARY) as folder, TemporaryDirectory(dir=folder) as runs:
         words = WordCounts(Path(runs))

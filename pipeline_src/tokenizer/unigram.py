@@ -83,11 +83,7 @@ def save_tokenizer(folder: Path, pieces: list[tuple[str, float]], lowercase: boo
 
 
 def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
-    """Write the tokenizer's files; return its vocab_size, smaller than ``params.vocab_size`` if ``words`` give no more.
-
-    Raises:
-        PipelineError: the vocabulary has no room for the characters.
-    """
+    """Write the tokenizer's files; return its size, below ``params.vocab_size`` if ``words`` give no more."""
     pieces = pieces_of(learn_model(words, params))
     save_tokenizer(folder, pieces, params.lowercase)
     return len(pieces)
@@ -99,11 +95,7 @@ def pieces_of(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, fl
 
 
 def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.SentencePieceProcessor:
-    """Return sentencepiece's model of normalised words; it needs nothing of a text but their counts.
-
-    Raises:
-        PipelineError: the vocabulary has no room for the characters.
-    """
+    """Return sentencepiece's model of normalised words; it needs nothing of a text but their counts."""
     import sentencepiece  # takes 40 ms, for this stage alone
 
     model = io.BytesIO()

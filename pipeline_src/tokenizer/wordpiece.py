@@ -36,9 +36,6 @@ def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int
     """Return BERT's tokenizer; a piece's id is its position in ``vocabulary``.
 
     A special or reserved token written in the text ("[SEP]") is split as any other text and never gets its id.
-
-    Raises:
-        PipelineError: ``vocabulary`` lacks a special token.
     """
     for token in SPECIAL_TOKENS:
         if token not in vocabulary:

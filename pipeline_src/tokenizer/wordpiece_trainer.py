@@ -109,9 +109,6 @@ def learn_vocabulary(words: Counted, size: int, alphabet: int, min_count: int, u
 
     Returns:
         Special and reserved tokens, characters, their ``##`` forms, then merged pieces in the order they were learnt.
-
-    Raises:
-        PipelineError: ``size`` has no room for the reserved tokens and the characters.
     """
     spelling = spell(words.items(), alphabet, min_count)
     reserved = reserved_tokens(unused)

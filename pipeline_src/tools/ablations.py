@@ -76,12 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print, queue, or run the experiments of one table or of all.
-
-    Raises:
-        PipelineError: no such table or experiment, a study that an experiment makes invalid, DVC refuses, or an
-            experiment failed.
-    """
+    """Print, queue, or run the experiments of one table or of all."""
     if arguments.preset and not arguments.print:
         use_preset(arguments.preset)
     if not (arguments.preset and arguments.print):
@@ -172,11 +167,7 @@ def unfinished() -> set[str]:
 
 
 def chosen(experiments: list[Experiment], only: list[str] | None) -> list[Experiment]:
-    """Return the experiments that are named.
-
-    Raises:
-        PipelineError: a name is unknown.
-    """
+    """Return the experiments that are named."""
     unknown = set(only or ()) - {experiment.name for experiment in experiments}
     if unknown:
         known = ", ".join(experiment.name for experiment in experiments)
@@ -211,9 +202,6 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
         name: of the file, without suffix.
         params: the study, as params.yaml holds it.
         folder: that has the files.
-
-    Raises:
-        PipelineError: no such table, or an experiment that is not a valid study.
     """
     if name not in table_names(folder):
         raise PipelineError("no such table of ablations", name, where=folder, hint=" or ".join(table_names(folder)))
@@ -338,11 +326,7 @@ def _hydra(value: Any) -> str:
 
 
 def dvc(*words: str, quiet: bool = False, check: bool = True) -> str:
-    """Run DVC and return its output, which is printed too unless ``quiet``.
-
-    Raises:
-        PipelineError: it failed, and ``check`` is true.
-    """
+    """Run DVC and return its output, which is printed too unless ``quiet``."""
     with tempfile.TemporaryFile("w+") as said:  # not a pipe: the workers that it starts would keep it open
         status = subprocess.run(["dvc", *words], stdout=said, stderr=subprocess.STDOUT).returncode
         said.seek(0)

@@ -42,11 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print accuracy and 95 % interval in all and by phenomenon.
-
-    Raises:
-        PipelineError: no model that fills masks, or no pairs.
-    """
+    """Print accuracy and 95 % interval in all and by phenomenon."""
     if arguments.pairs is not None and arguments.pairs < 1:
         raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
     _keep_memory()

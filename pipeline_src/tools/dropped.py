@@ -43,11 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the drops of the study in params.yaml.
-
-    Raises:
-        PipelineError: no stage that drops documents has run, a file of one is damaged, or there is no such reason.
-    """
+    """Print the drops of the study in params.yaml."""
     folders = corpus_folders(TEXT, load_study().corpus.sources) | {"tokenize": TOKENS}
     missing = [label for label, folder in folders.items() if not (folder / "manifest.json").exists()]
     found = [read_drops(label, folder) for label, folder in folders.items() if label not in missing]

@@ -37,11 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write one vector per text, in the order of the texts.
-
-    Raises:
-        PipelineError: no model, no readable text, or an output of unknown kind.
-    """
+    """Write one vector per text, in the order of the texts."""
     output = arguments.output
     check_output(output, WRITERS)
     with ExitStack() as stack:

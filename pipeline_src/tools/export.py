@@ -63,11 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write a folder.
-
-    Raises:
-        PipelineError: the folder exists, an option belongs to another format, or as the format's own function says.
-    """
+    """Write a folder."""
     exporter = FORMATS[arguments.format]
     given = {name: value for each in (EXAMPLES, MODEL) for name in each.options if (value := getattr(arguments, name))}
     for name in given.keys() - exporter.options.keys():

@@ -105,9 +105,6 @@ def export_examples(output: Path, kind: str, phase: str, split: str, per_file: i
         kind: a key of :data:`WRITERS`.
         phase, split: which examples.
         per_file: examples in a file.
-
-    Raises:
-        PipelineError: the stages before have not run, masking is dynamic, or nothing is masked.
     """
     study = load_study()
     if study.pretrain.objective not in EXPORTED:

@@ -33,9 +33,6 @@ def export_model(
         pooling, normalise: see the tool ``embed``.
         onnx: ``float32`` or ``int8`` adds files of ONNX to the model itself.
         texts: file of texts, on which the loss of ``int8`` is measured.
-
-    Raises:
-        PipelineError: there is no model, transformers does not have its architecture, or it cannot be written as ONNX.
     """
     if onnx:
         check_packages()
@@ -69,11 +66,7 @@ def revisions(model: Path) -> dict[str, Path]:
 
 
 def write_sentence_transformers(model: Path, folder: Path, pooling: str, normalise: bool) -> None:
-    """Copy a model into ``folder``, with what sentence-transformers reads, and a card that says how to load it.
-
-    Raises:
-        PipelineError: there is no model here, or transformers does not have its architecture.
-    """
+    """Copy a model into ``folder``, with what sentence-transformers reads, and a card that says how to load it."""
     opened = open_model(model, make_encoder, ENCODER, NO_ENCODER)
     config = opened.config
     if "encoder" not in config.names.classes:

@@ -35,11 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write the candidates for each [MASK]: tables for texts of the command line, else JSON lines.
-
-    Raises:
-        PipelineError: as in :func:`fill_mask`, or the folder has no model that predicts masked words.
-    """
+    """Write the candidates for each [MASK]: tables for texts of the command line, else JSON lines."""
     output = arguments.output
     check_output(output, [".jsonl"])
     with ExitStack() as stack:
@@ -63,12 +59,7 @@ def main(arguments: argparse.Namespace) -> None:
 def fill_mask(
     opened: Opened[BertForPretraining], texts: Iterable[str], top: int, where: object = None
 ) -> Iterator[tuple[str, list[Candidates]]]:
-    """Yield each text with the ``top`` likeliest tokens at each [MASK], in order; the other masks stay unfilled.
-
-    Raises:
-        PipelineError: a text has no [MASK] or is too long, or ``top`` is not positive; ``where`` and the text's number
-            are named.
-    """
+    """Yield each text with the ``top`` likeliest tokens at each [MASK], in order; the other masks stay unfilled."""
     if top < 1:
         raise PipelineError("no candidates asked for", top, where="--top", hint="give 1 or more")
     mask = kind_of(opened.tokenizer).mask

@@ -22,11 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the text after the last step of each way.
-
-    Raises:
-        PipelineError: no model that fills masks, or no masks, or more than the model has positions.
-    """
+    """Print the text after the last step of each way."""
     model = open_masked_lm(arguments.model)
     if not 1 <= arguments.masks <= model.max_tokens - 2:
         raise PipelineError(

@@ -35,11 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Measure a model on the text and tasks of the study in params.yaml, and write the page; the study stays unchanged.
-
-    Raises:
-        PipelineError: no model, or no study.
-    """
+    """Measure a model on the text and tasks of the study in params.yaml, and write the page."""
     study = load_study()
     context = InterpretationContext(
         study.seed, study.interpretation, tuple(study.corpus.sources), study.corpus.validation, study.tasks,
@@ -61,11 +57,7 @@ def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def attention(arguments: argparse.Namespace) -> None:
-    """Print for each head the word that each word attends to most, or write the page that shows all probabilities.
-
-    Raises:
-        PipelineError: no model, a text without words, or a model without attention probabilities.
-    """
+    """Print for each head the word that each word attends to most, or write the page that shows all probabilities."""
     model, sentences = StudiedModel.open(arguments.model), _sentences(arguments.texts)
     try:
         shown, roles = shown_sentences(model, sentences), head_roles(model, sentences)["roles"]
@@ -103,11 +95,7 @@ def add_neighbours_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def neighbours(arguments: argparse.Namespace) -> None:
-    """Print each line with the word, and the lines in which it is most similar, with the cosine.
-
-    Raises:
-        PipelineError: no model, no readable file, no such layer, or fewer than two lines have the word.
-    """
+    """Print each line with the word, and the lines in which it is most similar, with the cosine."""
     model = StudiedModel.open(arguments.model)
     lines = list(read_lines(arguments.file))
     if arguments.top < 1:
@@ -144,11 +132,7 @@ def add_score_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def score(arguments: argparse.Namespace) -> None:
-    """Print each text's pseudo-log-likelihood (nats) and that of each of its tokens.
-
-    Raises:
-        PipelineError: no model that fills masks, or a text without words.
-    """
+    """Print each text's pseudo-log-likelihood (nats) and that of each of its tokens."""
     model, sentences = open_masked_lm(arguments.model), _sentences(arguments.texts)
     cut = tokenize_words(model, sentences)
     for sentence, ids, scores in zip(sentences, cut.ids, pseudo_log_likelihoods(model, sentences), strict=True):
@@ -158,11 +142,7 @@ def score(arguments: argparse.Namespace) -> None:
 
 
 def open_masked_lm(folder: Path) -> StudiedModel:
-    """Open a model that fills masks.
-
-    Raises:
-        PipelineError: it does not, or there is none.
-    """
+    """Open a model that fills masks."""
     model = StudiedModel.open(folder)
     if model.lacks:
         hint = "give --model one that was pretrained here with pretrain.objective: mlm"

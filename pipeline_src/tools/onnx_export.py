@@ -60,11 +60,7 @@ class PaddedEncoder(nn.Module):
 
 
 def check_packages(packages: Sequence[str] = PACKAGES) -> None:
-    """Check that packages are installed.
-
-    Raises:
-        PipelineError: a package is missing.
-    """
+    """Check that packages are installed."""
     for package in packages:
         try:
             importlib.import_module(package)
@@ -83,9 +79,6 @@ def write_onnx(model: Path, folder: Path, int8: bool = False, texts: Sequence[st
         folder: an existing folder to write to.
         int8: write ``model_int8.onnx`` too, with weights of 8 bits (dynamic quantization).
         texts: those whose vectors show what 8 bits lose; random tokens if there are none.
-
-    Raises:
-        PipelineError: torch's exporter cannot translate the architecture, or the result differs from the model.
     """
     opened = open_model(model, lambda config: make_encoder(replace(config, attention="padded")), ENCODER, NO_ENCODER)
     opened = replace(opened, model=opened.model.cpu(), device=torch.device("cpu"))

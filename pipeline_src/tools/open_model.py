@@ -61,9 +61,6 @@ def open_model(folder: Path, make: Callable[[BertConfig], Model], only: tuple[st
         make: returns the model of a config; its weights are overwritten.
         only: prefixes of the parameters that are loaded; the others keep their initial values.
         without: error message if a prefix has no parameter.
-
-    Raises:
-        PipelineError: there is no model, or not of this kind, or its tokenizer has more entries than the model.
     """
     if not folder.is_dir():
         raise PipelineError(

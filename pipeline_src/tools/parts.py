@@ -32,11 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Find the parts; print them, or write them into params.yaml.
-
-    Raises:
-        PipelineError: as in :func:`find_parts` and :func:`write_parts`.
-    """
+    """Find the parts; print them, or write them into params.yaml."""
     parts = find_parts(arguments.dump, arguments.date)
     count = f"{len(parts)} part{'s' if len(parts) > 1 else ''} of {arguments.dump} {arguments.date}"
     if arguments.print:
@@ -48,12 +44,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def find_parts(name: str, date: str) -> list[str]:
-    """Return the parts of one dump in natural order (2 before 10), from the publisher's list of checksums.
-
-    Raises:
-        PipelineError: no such entry, one without dates and parts, no network, no dump of that date, or an
-            incomplete one.
-    """
+    """Return the parts of one dump in natural order (2 before 10), from the publisher's list of checksums."""
     if not re.fullmatch(r"\d{8}", date):
         raise PipelineError("not a date of a dump", date, where="--date", hint="write year, month, day: 20260901")
     source = load_source(SOURCES, name)
@@ -111,10 +102,6 @@ def write_parts(name: str, date: str, parts: list[str], source: str | None = Non
         name, date, parts: what is written.
         source: name of the source; None for the study's only Wikipedia.
         params: path of the study.
-
-    Raises:
-        PipelineError: the study is not valid, before or after, or has no such source, or several Wikipedias; it is then
-            unchanged.
     """
     corpus = load_study(params).corpus
     if source is None:

@@ -68,11 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """List the presets, or put one in place.
-
-    Raises:
-        PipelineError: no preset is named or none has that name, or the preset is not a valid study.
-    """
+    """List the presets, or put one in place."""
     if arguments.list:
         for name, title in preset_titles().items():
             print(f"{name:<20} {title}")
@@ -82,11 +78,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def use_preset(name: str | None, folder: Path = PRESETS, params: Path = PARAMS) -> None:
-    """Check a preset, then write it over ``params``.
-
-    Raises:
-        PipelineError: as in :func:`main`; ``params`` is then unchanged.
-    """
+    """Check a preset, then write it over ``params``."""
     text = preset_text(name, folder)
     check_study(yaml.safe_load(text), folder / f"{name}.yaml")
     with atomic_file(params) as file:
@@ -102,11 +94,7 @@ def preset_titles(folder: Path = PRESETS) -> dict[str, str]:
 
 
 def preset_text(name: str | None, folder: Path = PRESETS) -> str:
-    """Return a preset as params.yaml would hold it.
-
-    Raises:
-        PipelineError: no preset is named, or none has that name.
-    """
+    """Return a preset as params.yaml would hold it."""
     titles = preset_titles(folder)
     if name not in titles:
         what = "no such preset" if name else "no preset is named"

@@ -33,11 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print examples of the study in params.yaml, masked as its training sees them.
-
-    Raises:
-        PipelineError: the stages before have not run, or there is no such example.
-    """
+    """Print examples of the study in params.yaml, masked as its training sees them."""
     study = load_study()
     tokenizer = load_tokenizer(VOCABULARY)
     examples = open_examples(

@@ -26,32 +26,20 @@ def add_text_arguments(parser: argparse.ArgumentParser, what: str = "texts") -> 
 
 
 def check_output(output: Path | None, kinds: Iterable[str]) -> None:
-    """Check the ending of an output file.
-
-    Raises:
-        PipelineError: it is none of ``kinds``.
-    """
+    """Check the ending of an output file."""
     if output is not None and output.suffix not in kinds:
         raise PipelineError("unknown kind of output", output, hint=f"name it {' or '.join(f'*{s}' for s in kinds)}")
 
 
 def read_texts(arguments: argparse.Namespace) -> Iterable[str]:
-    """Return the texts of :func:`add_text_arguments`; those of a file are read as they are needed.
-
-    Raises:
-        PipelineError: texts are given twice, or, while they are read, the file is missing or not UTF-8.
-    """
+    """Return the texts of :func:`add_text_arguments`; those of a file are read as they are needed."""
     if arguments.texts and arguments.file:
         raise PipelineError("texts and --file", arguments.file, hint="give one of the two")
     return arguments.texts or read_lines(arguments.file)
 
 
 def read_lines(path: Path | None) -> Iterator[str]:
-    """Yield the lines of a file, or of standard input.
-
-    Raises:
-        PipelineError: the file is missing or not UTF-8.
-    """
+    """Yield the lines of a file, or of standard input."""
     where = path or "standard input"
     try:
         with open(path, "rb") if path else nullcontext(sys.stdin.buffer) as file:

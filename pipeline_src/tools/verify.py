@@ -93,11 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print a line for each model; the exit status is 2 if one is not what it says.
-
-    Raises:
-        PipelineError: a model is not in the ledger, or its steps cannot be taken again under the same conditions.
-    """
+    """Print a line for each model; the exit status is 2 if one is not what it says."""
     ledgers = read_ledgers()
     verdicts = []
     for folder in arguments.models:
@@ -107,11 +103,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def read_ledgers() -> list[Ledger]:
-    """Return the ledgers of the phases that have run, in order.
-
-    Raises:
-        PipelineError: no phase has run, or a ledger is not as its stage writes it.
-    """
+    """Return the ledgers of the phases that have run, in order."""
     paths = [path for phase in PHASES if (path := PRETRAIN_RESULTS / f"{phase}.json").exists()]
     if not paths:
         raise PipelineError("no ledger of a training", PRETRAIN_RESULTS, hint="run the study, or `dvc pull` it")
@@ -140,11 +132,7 @@ def _read_ledger(path: Path) -> Ledger:
 
 
 def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> Verdict:
-    """Judge the model in a folder, which says that it has taken ``step`` steps; None: the path says how many.
-
-    Raises:
-        PipelineError: see :func:`main`.
-    """
+    """Judge the model in a folder, which says that it has taken ``step`` steps; None: the path says how many."""
     step = _step_of(folder, ledgers) if step is None else step
     ledger = next((ledger for ledger in ledgers if step in ledger.files), None)
     if ledger is None:
@@ -191,11 +179,7 @@ def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Verdict
 
 
 def compare_bits(folder: Path, step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> Verdict:
-    """Take the steps before ``step`` again; compare all files that the folder has with those that they write.
-
-    Raises:
-        PipelineError: parameters, data, code or machine are not those of the ledger, or no model before is intact.
-    """
+    """Take the steps before ``step`` again; compare all files that the folder has with those that they write."""
     phase = ledger.phase
     torch.set_num_threads(phase.machine.pretrain.threads)
     distributed = single_process(phase.machine.precision, phase.machine.device)
@@ -226,11 +210,7 @@ def _difference(found: Path, expected: Path) -> str:
 
 
 def check_conditions(ledger: Ledger, distributed: Distributed) -> None:
-    """Check that the steps can be taken again to the bit.
-
-    Raises:
-        PipelineError: parameters, data, code or machine are not those of the ledger.
-    """
+    """Check that the steps can be taken again to the bit."""
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
     here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))  # lists for tuples, as in the file

@@ -71,11 +71,7 @@ ROOT = Path(os.environ.get(FOLDER) or checkpoint_root(Path.cwd()))
 
 
 def check_settings() -> None:
-    """Check the environment's settings of checkpoints before any work.
-
-    Raises:
-        PipelineError: the folder cannot be created or written, or the minutes are not a number.
-    """
+    """Check the environment's settings of checkpoints before any work."""
     minutes()
     reason = None
     try:
@@ -92,11 +88,7 @@ def check_settings() -> None:
 
 
 def minutes() -> float:
-    """Return the minutes between two checkpoints: ``$PIPELINE_CHECKPOINT_MINUTES``, 10 if unset.
-
-    Raises:
-        PipelineError: it is not a number, or below 0.
-    """
+    """Return the minutes between two checkpoints: ``$PIPELINE_CHECKPOINT_MINUTES``, 10 if unset."""
     return number_of("minutes", MINUTES, 10)
 
 
@@ -131,11 +123,7 @@ def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
 def restore_tensors(
     path: Path, parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], step: int, hint: str
 ) -> None:
-    """Load the tensors of :func:`stored_tensors` and set the optimizer's number of steps.
-
-    Raises:
-        PipelineError: the file is missing, damaged, or of another model.
-    """
+    """Load the tensors of :func:`stored_tensors` and set the optimizer's number of steps."""
     try:
         with safe_open(path, "pt") as stored, torch.no_grad():
             names = set(stored.keys())
@@ -182,11 +170,7 @@ def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> int:
-    """Fill the optimizer from ``folder`` and return the number of steps taken.
-
-    Raises:
-        PipelineError: the state or the weights are missing, damaged or of another model.
-    """
+    """Fill the optimizer from ``folder`` and return the number of steps taken."""
     hint = "run the phase before again, or `dvc pull` its output"
     try:
         state = read_json(folder / STATE)
@@ -300,11 +284,7 @@ class Checkpointer(Component):
         return super().due(step) or any(request.is_agreed for request in self.requests)
 
     def after_step(self, trainer: Trainer[Any]) -> None:
-        """Write a checkpoint, and remove those that are neither among the newest nor the best.
-
-        Raises:
-            PipelineError: what the training reads was edited since it began.
-        """
+        """Write a checkpoint, and remove those that are neither among the newest nor the best."""
         CHECKS.before_saving()
         state, step = trainer.state, trainer.state.step
         loss = trainer.figures.get(self.best_by or "", math.nan)
@@ -334,10 +314,6 @@ class Checkpointer(Component):
         """Find the newest intact checkpoint of this identity and return whether there is one.
 
         A damaged one is skipped with a warning. Checkpoints of other identities are logged with their differences.
-
-        Raises:
-            PipelineError: a checkpoint in this training's folder is of another identity, the processes do not all see
-                the same checkpoint, or the same training runs already.
         """
         if self.distributed.is_main and self._in_use is None:
             self._in_use = _lock(self.folder / IN_USE)
@@ -366,11 +342,7 @@ class Checkpointer(Component):
         log.info("going on from the checkpoint of step %d", step)
 
     def restore_best(self, objective: Objective[Any]) -> int:
-        """Load the weights of the best checkpoint into ``objective``, and return its step.
-
-        Raises:
-            PipelineError: it is missing or damaged.
-        """
+        """Load the weights of the best checkpoint into ``objective``, and return its step."""
         step = self._best[0] if self._best else 0
         try:
             self._check(self._path(step))
@@ -387,9 +359,6 @@ class Checkpointer(Component):
     def finish(self, keep_best: bool = True) -> None:
         """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``, if
         it is to be kept.
-
-        Raises:
-            PipelineError: parameters, code or what the training reads were edited since it began.
         """
         CHECKS.before_finishing()
         if keep_best and self._best is not None and self._path(self._best[0]).exists():
@@ -487,11 +456,7 @@ def _steps(folder: Path) -> list[int]:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Return an open file that is locked until it is closed or its process ends.
-
-    Raises:
-        PipelineError: another process holds it.
-    """
+    """Return an open file that is locked until it is closed or its process ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = open(path, "w", encoding="utf-8")  # noqa: SIM115  # held as long as the training
     try:

@@ -129,11 +129,7 @@ class Distributed:
 
 
 def single_process(precision: Precision = "auto", wanted: Device = "auto") -> Distributed:
-    """Return a world of one process, on a GPU if there is one.
-
-    Raises:
-        PipelineError: the wanted device is not there, or does not support the precision.
-    """
+    """Return a world of one process, on a GPU if there is one."""
     device = torch.device("cpu" if wanted == "auto" else wanted)
     if device.type == "mps" and not torch.backends.mps.is_available():
         hint = "set device in machine.yaml to auto or cpu; mps needs a Mac of Apple's own chips and macOS 14 or later"
@@ -146,12 +142,7 @@ def single_process(precision: Precision = "auto", wanted: Device = "auto") -> Di
 
 @contextmanager
 def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> Iterator[Distributed]:
-    """Join the processes that torchrun or ``srun`` has started, and leave them at the end.
-
-    Raises:
-        PipelineError: the processes do not find each other, share a GPU, or a GPU does not support the precision; or,
-            within the context, another process has ended or hangs.
-    """
+    """Join the processes that torchrun or ``srun`` has started, and leave them at the end."""
     rank, world_size, local_rank = place()
     if world_size == 1:
         yield single_process(precision, wanted)
@@ -322,10 +313,6 @@ def choose_precision(
     """Choose the dtype of matrix products on a device; ``auto`` is bfloat16 on CUDA from Ampere on, else float32.
 
     Logs a warning if bfloat16 is wanted on a CPU that multiplies it more slowly than float32.
-
-    Raises:
-        PipelineError: bfloat16 is wanted on a GPU older than Ampere, which has none, or on Apple's, where it was never
-            tried; the GPU is named.
     """
     if wanted == "float32":
         return torch.float32

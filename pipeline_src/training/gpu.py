@@ -45,9 +45,6 @@ def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
         setting: ``compile`` of machine.yaml.
         flops_left: of the phase, by formula.
         peak: FLOP/s of all GPUs together.
-
-    Raises:
-        PipelineError: it is to be compiled, and there is no C compiler.
     """
     has_compiler = bool(os.environ.get("CC") or shutil.which("clang") or shutil.which("gcc"))
     if setting != "auto":
@@ -82,9 +79,6 @@ def choose_capture(
         peak: FLOP/s of the GPU.
         trainer: of the phase.
         has_capacity: whether its microbatches have a fixed capacity.
-
-    Raises:
-        PipelineError: they are to be captured, and cannot be.
     """
     reason = ""
     if trainer.distributed.device.type != "cuda" or not is_capturable(trainer.optimizer):
@@ -110,7 +104,6 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
 
     Raises:
         RuntimeError: ``run`` cannot be captured; training may go on without.
-        PipelineError: it made CUDA give up the capture, after which this process cannot go on.
     """
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     torch.cuda.synchronize()

@@ -96,11 +96,7 @@ class PretrainingObjective(Objective[B]):
         return {f"{name}_loss": Metric(float(term.loss), counts[name]) for name, term in terms.items()}
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Set the teacher, which does not become a submodule: it is not trained, saved or moved.
-
-        Raises:
-            PipelineError: its sizes do not fit.
-        """
+        """Set the teacher, which does not become a submodule: it is not trained, saved or moved."""
         self.__dict__["teacher"] = teacher
 
     def training_flops(self, work: Workload) -> int:
@@ -136,11 +132,7 @@ class PretrainingObjective(Objective[B]):
     def token_logits(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
     ) -> Tensor:
-        """Return the logits at the positions ``predicted``, [P, vocab_size]; arguments as in ``Bert.forward``.
-
-        Raises:
-            PipelineError: the objective predicts no tokens.
-        """
+        """Return the logits at the positions ``predicted``, [P, vocab_size]; arguments as in ``Bert.forward``."""
         if self.predictor is None:
             raise PipelineError(
                 "this objective predicts no words", type(self).__name__, hint="fine-tune the model instead"
@@ -160,10 +152,6 @@ class PretrainingObjective(Objective[B]):
 
 
 def load_objective(name: str) -> type[PretrainingObjective[Any]]:
-    """Return the objective of ``objectives/<name>.py``.
-
-    Raises:
-        PipelineError: there is no such file.
-    """
+    """Return the objective of ``objectives/<name>.py``."""
     objective: type[PretrainingObjective[Any]] = load_member("objectives", name)
     return objective

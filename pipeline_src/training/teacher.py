@@ -37,10 +37,6 @@ def load_teacher(
         tokenizer: of the study.
         device: to load the model to.
         key: of params.yaml that names the folder.
-
-    Raises:
-        PipelineError: the folder has no model, or one of an architecture whose code the stage does not depend on, of
-            another vocabulary, for shorter sequences, or without the wanted head.
     """
     if not (folder / "config.json").exists():
         raise PipelineError(

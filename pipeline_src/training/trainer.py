@@ -239,8 +239,6 @@ class Trainer(Generic[B]):
             batches: of the steps from ``state.step`` to ``last``, as lists of microbatches on the host.
 
         Raises:
-            PipelineError: a loss or gradient is NaN or infinite, or a GPU's memory does not hold a microbatch. Nothing
-                is saved after such a step.
             Interrupted: a stop was requested, and the components have acted.
         """
         aside = self.compute.aside if self.compute else nullcontext
@@ -338,11 +336,7 @@ class Trainer(Generic[B]):
         return norm
 
     def check_losses(self) -> None:
-        """Check that all losses and gradients so far were finite.
-
-        Raises:
-            PipelineError: one was NaN or infinite; the step and its examples are named.
-        """
+        """Check that all losses and gradients so far were finite."""
         if self.distributed.device.type == "cuda":
             self.distributed.all_reduce([0.0])  # times out if a process hangs; below, the GPU would wait for it
         for step, value, examples in self._unchecked:

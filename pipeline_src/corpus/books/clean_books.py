@@ -71,11 +71,7 @@ class Cleaned:
 
 
 def run(source: str, params: FilesParams) -> None:
-    """Clean every book in ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
-
-    Raises:
-        PipelineError: there are no books, one is unreadable, two have the same id, or none is left.
-    """
+    """Clean every book in ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``."""
     check_encoding(params.encoding)
     files = raw_files(source)
     paths = find_books(files)

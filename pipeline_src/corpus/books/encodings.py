@@ -119,11 +119,7 @@ def check_encoding(declared: str | None) -> None:
 
 
 def decode(data: bytes, path: Path, declared: str | None) -> tuple[str, str]:
-    """Return the text of a whole file with ``\\n`` line ends, and the name of its encoding (``utf-8``, ``cp1252``).
-
-    Raises:
-        PipelineError: the encoding cannot be detected, or a byte is invalid in it; names the byte.
-    """
+    """Return the text of a whole file with ``\\n`` line ends, and the name of its encoding (``utf-8``, ``cp1252``)."""
     encoding = find_encoding(data, path, declared)
     try:
         text = data.decode(encoding)
@@ -164,9 +160,6 @@ def find_encoding(data: bytes, path: Path, declared: str | None, whole: bool = T
         path: for errors.
         declared: the source's ``encoding``; None to detect it.
         whole: whether the last character must be complete.
-
-    Raises:
-        PipelineError: the file is binary or its encoding cannot be detected with confidence.
     """
     if declared:
         return "utf-8-sig" if name_of(declared) == "utf-8" else declared

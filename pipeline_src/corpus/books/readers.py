@@ -45,12 +45,7 @@ class Row:
 
 
 def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
-    """Yield the rows of a file in order.
-
-    Raises:
-        PipelineError: the file is damaged, a line is not a JSON object, the column is missing, or a row has no text;
-            names the file and the line or row.
-    """
+    """Yield the rows of a file in order."""
     for number, (where, record) in enumerate(ROW_READERS[suffix](path, text_column)):
         if text_column not in record:
             raise _no_column(where, text_column, record)
@@ -201,11 +196,7 @@ class RawDocument:
 
 
 def find_books(folder: Path) -> list[Path]:
-    """Return every file of a known format below ``folder``, sorted by path.
-
-    Raises:
-        PipelineError: there is none, or two have the same name, so that their documents would share an id.
-    """
+    """Return every file of a known format below ``folder``, sorted by path."""
     paths = sorted(path for path in _files(folder) if suffix_of(path) in SUFFIXES)
     if not paths:
         raise PipelineError(
@@ -267,9 +258,6 @@ def read_books(
         encoding: the source's ``encoding``.
         text_column: the source's ``text_column``.
         encodings: counts the encodings of streamed text files.
-
-    Raises:
-        PipelineError: a file is not in its format; names the file and the byte, line or row.
     """
     for path in paths:
         if suffix_of(path) in ROW_READERS:

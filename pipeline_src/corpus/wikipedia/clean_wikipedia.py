@@ -82,7 +82,6 @@ def run(source: str, params: WikipediaParams) -> None:
     """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
 
     Raises:
-        PipelineError: no dump, not a dump, a truncated or corrupt dump, or one without an article.
         OSError: the disk is full.
     """
     files = raw_files(source)

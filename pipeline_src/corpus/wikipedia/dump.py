@@ -87,9 +87,6 @@ def read_blocks(path: Path, start: int = 0) -> Iterator[DumpBlock]:
 
     The compression is detected by the file's first bytes. A corrupt bz2 stream of up to :data:`LONGEST_HELD` bytes that
     another one follows is one block with its problem.
-
-    Raises:
-        PipelineError: the file is truncated, or corrupt: in its first, its last or a longer stream, or outside bz2.
     """
     with open(path, "rb") as file:
         magic = file.read(4)
@@ -177,11 +174,7 @@ class Page:
 
 
 def find_dump(folder: str | Path) -> Path:
-    """Return the one dump file in ``folder``; ``source.json`` and an index may be next to it.
-
-    Raises:
-        PipelineError: there is none, more than one, or it is empty.
-    """
+    """Return the one dump file in ``folder``; ``source.json`` and an index may be next to it."""
     folder = Path(folder)
     files = sorted(
         path
@@ -201,11 +194,7 @@ def find_dump(folder: str | Path) -> Path:
 
 
 def read_head(path: Path) -> str:
-    """Return the start of the dump, up to ``</siteinfo>``.
-
-    Raises:
-        PipelineError: the file is not a MediaWiki dump.
-    """
+    """Return the start of the dump, up to ``</siteinfo>``."""
     head = b""
     for block in read_blocks(path):
         head += block.data
@@ -240,9 +229,6 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
         start: byte where a stream begins.
         end: byte where another stream begins; None for the end of the file.
         damage: filled with the corrupt streams of the range, whose pages are left out; None raises an error instead.
-
-    Raises:
-        PipelineError: the file is cut off or corrupt, or a page lacks its title, id or text.
     """
     own: int | None = None  # number of pending bytes in the range; None while all are
     pending = bytearray()

@@ -33,11 +33,7 @@ class ModelCost:
 
     @classmethod
     def of(cls, study: Study) -> ModelCost:
-        """Count the study's own model, even if it fine-tunes another.
-
-        Raises:
-            PipelineError: no such member, or a teacher that does not fit.
-        """
+        """Count the study's own model, even if it fine-tunes another."""
         model = study.model
         specs = architecture_spec(model.architecture), objective_spec(study.pretrain.objective)
         by_formula = all(spec.flops_by_formula for spec in specs)
@@ -127,9 +123,6 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
     Args:
         study: what is counted.
         teacher: the study of the teacher, if the folder that ``study`` names does not exist.
-
-    Raises:
-        PipelineError: no such architecture or objective, or a teacher that does not fit.
     """
     from pipeline_src.models.bert import load_architecture, uninitialised
     from pipeline_src.models.hub import load_config

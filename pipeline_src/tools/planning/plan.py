@@ -84,11 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the plan.
-
-    Raises:
-        PipelineError: no such preset, an invalid study or price, no dvc.yaml, or nothing to run on.
-    """
+    """Print the plan."""
     devices = Devices(arguments.cores, arguments.gpus, arguments.teraflops or TERAFLOPS)
     for option, value, least in (("--cores", devices.cores, 1), ("--gpus", devices.gpus, 0)):
         if value < least:
@@ -116,11 +112,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def stages_of(path: Path) -> list[str]:
-    """Return the names of dvc.yaml's stages in order.
-
-    Raises:
-        PipelineError: there is no such file, or it is not YAML.
-    """
+    """Return the names of dvc.yaml's stages in order."""
     try:
         return [name for name in yaml.safe_load(path.read_text(encoding="utf-8"))["stages"] if name != "code"]
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
