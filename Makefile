@@ -3,6 +3,7 @@
 # make lint    style, types, and Snakemake's own checks; make format fixes the style
 # make ablations   the paper's ablations on that study, as queued experiments; one table: make ablations TABLE=table5
 # make bench   measure every claim of speed against its peer; one of them: make bench BENCH=encode
+# make docs    the manual and the docstrings as a site in site/html
 # make lock    write the locks after a change of pyproject.toml; make lock UPGRADE=1 takes the newest versions
 #
 # Each creates .venv first if it is missing, with uv: the one on the PATH, else one that pip installs into .venv/tools,
@@ -29,7 +30,7 @@ ifneq ($(shell mkdir -p "$${XDG_CACHE_HOME:-$$HOME/.cache}" 2> /dev/null && test
 export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
 endif
 
-.PHONY: study test test-slow lint format ablations bench lock identity
+.PHONY: study test test-slow lint format ablations bench docs lock identity
 
 study: identity $(VENV)/study-installed
 	snakemake all --cores $(CORES) --quiet rules
@@ -60,6 +61,17 @@ ablations: study
 
 bench: $(VENV)/bench-installed
 	python -m benchmarks $(BENCH)
+
+# Pages are docs/ and the files in the root that it links to, and one for each folder of the package. A dead link is an error.
+PAGES := site/pages
+docs: $(VENV)/docs-installed
+	rm -rf site && mkdir -p site && cp -r docs $(PAGES) && mkdir $(PAGES)/api
+	cp CONTRIBUTING.md CHANGELOG.md LICENSE $(PAGES) && cp README.md $(PAGES)/index.md && cp catalogue/README.md $(PAGES)/catalogue.md
+	sed -i.bak -E 's#\]\((\.\./)?docs/#](#g; s#\]\(\.\./catalogue/README#](catalogue#g; s#\]\(\.\./#](#g' $(PAGES)/*.md
+	rm $(PAGES)/*.bak
+	for folder in pipeline_src/*/__init__.py; do name=$$(basename $$(dirname $$folder)); \
+	  printf '# pipeline_src.%s\n\n::: pipeline_src.%s\n' $$name $$name > $(PAGES)/api/$$name.md; done
+	zensical build --clean --strict
 
 # DVC needs a git repository, and `dvc exp run`, which keeps experiments as commits, a name; one for this clone is given.
 identity:
@@ -99,7 +111,7 @@ endif
 $(VENV)/%-installed: locks/%.lock | $(VENV)/torch-installed
 	@if [ -s $(VENV)/uv ]; then set -x; "$$(cat $(VENV)/uv)" pip install -q --python $(VENV)/bin/python --no-deps -r $<; \
 	else set -x; $(PIP) install -q --no-deps -r $<; fi
-	@touch $@ $(if $(filter test bench,$*),$(VENV)/study-installed) $(if $(filter bench,$*),$(VENV)/test-installed)
+	@touch $@ $(if $(filter test bench docs,$*),$(VENV)/study-installed) $(if $(filter bench,$*),$(VENV)/test-installed)
 
 # ---- for maintainers ----
 # The override keeps torch and what only torch needs out of the locks; each lock extends the one before it.
@@ -110,5 +122,6 @@ lock: | $(VENV)/test-installed
 	$(COMPILE) -o locks/study.lock
 	$(COMPILE) --group test -c locks/study.lock -o locks/test.lock
 	$(COMPILE) --group test --group bench -c locks/test.lock -o locks/bench.lock
+	$(COMPILE) --group docs -c locks/bench.lock -o locks/docs.lock
 	$(COMPILE) --group test -c locks/test.lock --format pylock.toml -o $(VENV)/pylock.toml
 	python locks/record.py $(VENV)/pylock.toml

@@ -54,7 +54,7 @@ def embed(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each text with its vector, float32 [H], in order.
 
-    Texts that are too long for the model are truncated, and their number is logged. An empty text is [CLS] [SEP].
+    Texts that are too long for the model are truncated, and their number is logged. An empty text is ``[CLS] [SEP]``.
     """
     cut = 0
 
