@@ -86,8 +86,6 @@ def measure_overlap(
     """Measure how much of each set of texts occurs in ``store``.
 
     Args:
-        store: the training documents.
-        words: see :class:`Words`.
         texts: by name, ids and starts; see :meth:`Words.runs`.
 
     Returns:

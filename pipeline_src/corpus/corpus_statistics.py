@@ -56,10 +56,6 @@ def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, An
 
     Only the documents shown are read.
 
-    Args:
-        folders: source -> its corpus folder.
-        seed: the study's.
-
     Returns:
         ``part``, ``id``, ``title``, ``text`` and ``words`` of each.
     """
@@ -98,12 +94,7 @@ def _passage(document: Document) -> dict[str, Any]:
 
 
 def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:
-    """Return the counts of all corpus stages, the templates that cost most sentences, and the overlap.
-
-    Args:
-        sources: names of the sources in params.yaml.
-        tasks: tasks of the study, of which those made from Wikipedia are used.
-    """
+    """Return the counts of all corpus stages, the templates that cost most sentences, and the overlap."""
     folders = corpus_folders(TEXT, sources)
     counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}
     tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
@@ -145,8 +136,6 @@ def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[st
 
     Args:
         sample_index: dtype ``SAMPLE_INDEX``, [examples]; read in blocks.
-        length: longest example that the phase allows.
-        num_special: special tokens of an example.
 
     Returns:
         ``examples``; ``tokens``; ``fill``, mean length / longest length; ``random_next``, the fraction of pairs with

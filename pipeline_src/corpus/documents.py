@@ -36,7 +36,6 @@ class Document:
 
     Attributes:
         id: unique over all corpora and stable from run to run (``enwiki:12``, ``books:hamlet``).
-        title: its title, only for people.
         text: prose; one paragraph per line, no blank lines.
         revision: revision of the article, if the source has revisions.
     """
@@ -80,7 +79,6 @@ def keep_words(folder: Path, shards: list[dict[str, Any]], most: int | None) -> 
     Documents are taken in an order keyed by their ids as long as they fit, so that a few are as varied as all.
 
     Args:
-        folder: the corpus folder.
         shards: rows of its manifest; a shard from which documents are left out is written again.
         most: None for all.
 
@@ -115,12 +113,7 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
 
 
 def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Return name, title, licence, citation and, if known, language of a source's files, as its download wrote them.
-
-    Args:
-        raw: folder of the source's files.
-        parts: its parts, each with its own record.
-    """
+    """Return name, title, licence, citation and, if known, language of a source's files, as its download wrote them."""
     origins = []
     for path in [raw / part / "source.json" for part in parts or ("",)]:
         if not path.exists():

@@ -33,7 +33,6 @@ class DroppedSample:
         """Add a document.
 
         Args:
-            reason: why it was dropped.
             document: the text may be any that explains the reason, such as the source of a page.
             value: what broke the rule, if the reason alone does not say it; something that JSON can hold.
             limit: the threshold that it broke.

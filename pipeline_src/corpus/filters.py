@@ -74,16 +74,7 @@ def refusal(
     sentences: Callable[[str, str], Sequence[str]] = split_sentences,
     probability: Callable[[str, str], float] = probability_of,
 ) -> Refusal | None:
-    """Return the first rule that refuses a document, or None.
-
-    Args:
-        text: its text, a paragraph per line.
-        filters: the groups of rules that are on.
-        language: see :func:`split_sentences`.
-        words: splits the text into words.
-        sentences: splits a line into sentences.
-        probability: of a language, and of a text being in it.
-    """
+    """Return the first rule that refuses a document, or None."""
     split = cache(lambda: words(text))
     measures: Iterable[Measure]
     for group, limits in filters:

@@ -48,10 +48,7 @@ def check_language(
     """Check that the filter ``language`` of a source can be applied, if it is on.
 
     Args:
-        filters: the source's.
         language: see :func:`split_sentences`; None if it is not known before the source's files are.
-        source: name of the source.
-        load: loads the library.
     """
     if filters.language is None:
         return

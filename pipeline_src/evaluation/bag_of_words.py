@@ -27,13 +27,7 @@ Rows = list[dict[str, Any]]
 
 
 def predict(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> Rows:
-    """Return prediction rows for the examples, in the format of a model's.
-
-    Args:
-        spec: a task for which :func:`applies` is true.
-        training: examples of the training file.
-        examples: examples to predict.
-    """
+    """Return prediction rows for the examples, in the format of a model's."""
     return PREDICT[spec.kind](spec, training[:MOST], examples)
 
 

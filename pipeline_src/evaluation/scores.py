@@ -147,8 +147,6 @@ def score_task(spec: TaskSpec, restarts: Sequence[int], bag_of_words: bool = Fal
     """Score one task over the listed restarts; the folder may hold others.
 
     Args:
-        spec: the task.
-        restarts: restarts whose predictions are read.
         bag_of_words: also train and score the bag-of-words baseline.
     """
     task = make_task(spec)
@@ -187,9 +185,6 @@ def uncertainty_of(
     """Return for each metric the score's interval, and each baseline's score, interval and comparison with ours.
 
     Args:
-        spec: the task.
-        eval_set: name of the evaluation set.
-        examples: its examples.
         predicted: prediction rows of every restart.
         baselines: prediction rows of other systems' runs on the same examples, by name.
     """

@@ -164,9 +164,7 @@ def compare(
     """Compare two systems.
 
     Args:
-        units: units of both.
         values: metric of resampled sets, see :func:`resampled_values`.
-        examples: number of examples in the set.
         stream: random stream of the swaps.
         ours, theirs: indices of the systems.
     """

@@ -93,10 +93,6 @@ def draw_samples(
     Random numbers are keyed by (pass, document, example): they are the same for any number of workers and shards.
 
     Args:
-        store: the documents.
-        streams: see :func:`pass_keys`.
-        rules: parameters of the phase.
-        label: shown with the progress.
         workers: processes; None for as many as there are cores.
     """
     starts = store.sentences[store.documents]  # first token of each document, and the end of the last one

@@ -82,9 +82,6 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
     """Return the examples of documents ``first`` .. ``stop - 1``.
 
     Args:
-        store: the documents of one split.
-        first, stop: their range.
-        rules: parameters of the phase.
         streams: key of (seed, phase, pass) for each pass over the corpus.
 
     Returns:

@@ -46,8 +46,6 @@ def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.nda
     A token belongs to the word of its last character: one that begins in the word before starts a new one.
 
     Args:
-        text: what was encoded.
-        segment: cuts it into words.
         ends: index behind the last character of each token, ascending.
     """
     words = ["".join(word.split()) for word in segment(text)]  # some leave spaces out, others return them as words

@@ -58,12 +58,7 @@ def shares_are_set(examples: ExamplesParams) -> bool:
 
 
 def wanted_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[str, float]:
-    """Return the share of each source; empty if none is set.
-
-    Args:
-        examples: has ``weights`` or ``temperature``, or neither.
-        tokens: source -> its training tokens.
-    """
+    """Return the share of each source; empty if none is set."""
     if examples.weights is not None:
         sizes = {source: float(examples.weights[source]) for source in tokens}
     elif examples.temperature is not None:
@@ -80,7 +75,6 @@ def mix(shares: Mapping[str, float], dupe_factor: int, draw: Draw, seed: int, ph
     """Draw the examples of each source, as many as its share of ``dupe_factor`` passes over all.
 
     Args:
-        shares: source -> share, in the order of the sources.
         dupe_factor: passes over a source without shares.
         draw: yields the examples of a source in a number of passes, in blocks.
         seed, phase: key what is left out.

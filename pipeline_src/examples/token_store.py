@@ -67,7 +67,6 @@ class TokenWriter:
     """Appends documents to one split; memory does not grow with it.
 
     Args:
-        folder, split: name the files.
         vocab_size: decides the dtype of the ids.
         segmented: whether ``continues`` is written too, since a source has a segmenter.
     """
@@ -199,7 +198,6 @@ def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
     """Return the examples of a file, :data:`SAMPLE_INDEX` [examples], through a memory map.
 
     Args:
-        path: the file.
         tokens: number of tokens in the store; None skips the check that every example is within them.
     """
     hint = "run the stage `build_examples` again"

@@ -156,11 +156,7 @@ def encode_slice(
 
     Args:
         slice_of_source: the slice, and the language and ``segmenter`` of its source.
-        vocabulary: folder of the tokenizer.
-        sha256: of its ``tokenizer.json``.
         seed, validation: decide the split.
-        runs: passages of evaluation texts.
-        segmented: whether a source of the study has a segmenter.
     """
     part, language, segmenter = slice_of_source
     segment = load_segmenter(segmenter) if segmenter else None

@@ -51,11 +51,7 @@ def load_task_teacher(
     """Load a fine-tuned model as a teacher.
 
     Args:
-        folder: of the model, see :func:`find_teacher`.
         head, outputs: of the task, as in :class:`BertForTask`.
-        student: config of the student's encoder.
-        tokenizer: the student's.
-        device: of the teacher.
         layers: whether its layers are distilled too.
     """
 

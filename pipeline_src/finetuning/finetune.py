@@ -234,12 +234,7 @@ def run_grid(
     """Train every grid point that ``grid`` does not have yet, and predict ``eval_sets`` with each.
 
     Args:
-        grid: the runs so far.
-        trainer: of the task.
-        data: of the task.
         eval_sets: one per score row; the first decides between the points.
-        identity: determines the result; checkpoints are stored under its hash.
-        stop_request: whether a stop was requested.
 
     Raises:
         PipelineError, Interrupted: as :func:`run`.
@@ -355,13 +350,7 @@ class TaskObjective(Objective[TaskBatch]):
 
 
 class EpochScore(Component):
-    """Scores the model after every epoch, by which the checkpointer knows the best one.
-
-    Args:
-        score_model: returns the score of a model, in percent.
-        model: the one that is trained.
-        per_epoch: steps of an epoch.
-    """
+    """Scores the model after every epoch, by which the checkpointer knows the best one."""
 
     ERROR = "development_error"  # a column of the curve: 100 - score
 
@@ -379,14 +368,7 @@ class TaskTrainer:
     """Trains a task's model from pretrained or random weights, and predicts with it.
 
     Args:
-        spec: the task.
-        hyperparameters: of the task.
-        params: of fine-tuning.
-        config: of the encoder.
-        encoder: folder of the encoder's weights.
-        training: features of the training file.
         seed: for the head's weights, the order of the data and dropout.
-        machine: settings of this machine.
 
     Attributes:
         teacher: the fine-tuned model that the task is distilled from; None to learn from labels.
@@ -493,7 +475,6 @@ class TaskTrainer:
 
         Args:
             weights: initial weights of the encoder, a name in WEIGHTS.
-            point: the grid point.
             checkpointer: saves the run when a stop is requested or from time to time, and resumes it.
             start: file with the weights of :meth:`imitate` to start from.
             score_model: scores the model after each epoch, if the best one is kept; needs a checkpointer.

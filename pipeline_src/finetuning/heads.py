@@ -63,7 +63,6 @@ class BertForTask(nn.Module):
     every token for ``span`` and ``token``.
 
     Args:
-        config: of the encoder.
         head: ``sequence``, ``choice``, ``span`` or ``token``.
         outputs: width of the output layer.
         bilstm: add a bidirectional LSTM between them, which lets the tokens of a left-to-right model see the tokens

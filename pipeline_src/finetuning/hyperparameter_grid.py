@@ -47,10 +47,6 @@ class Grid:
     index in the list, has its predictions and, if requested, its model. A run is listed with its point, initial
     weights, last training loss, scores on the first evaluation set, and ``main``, the score that decides. A damaged
     folder is removed with a warning.
-
-    Args:
-        folder: folder for runs with these settings only.
-        weights: name of the initial weights.
     """
 
     def __init__(self, folder: Path, weights: str) -> None:
@@ -93,11 +89,8 @@ class Grid:
         """Record a finished run, and keep its predictions and model if it is the best so far.
 
         Args:
-            point: the run's grid point.
             loss: mean training loss of the kept epoch.
-            scores: on the first evaluation set.
             main: the metric of ``scores`` that decides.
-            predictions: by score row.
             save_model: saves the model to an empty folder; None to keep no model.
             epoch: whose weights the run keeps, from 1.
         """

@@ -45,7 +45,6 @@ class TaskData:
     """The data files of a task, tokenised for an encoder.
 
     Args:
-        spec: the task.
         encoder: folder with the tokenizer.
         max_length: greatest number of tokens of a sequence.
         apart: make two sequences of a pair, one for each text.

@@ -41,9 +41,6 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
     ``loss_on`` restricts the first alone, as the original's ``restrict_ce_to_mask``. Teacher and student see the same
     masked text; the teacher has no dropout and no gradients.
-
-    Attributes:
-        model: the student.
     """
 
     spec, build_teacher = SPEC, BertForMaskedLM

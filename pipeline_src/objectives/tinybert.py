@@ -52,7 +52,6 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
     of real tokens, whereas the original averages over padding too.
 
     Attributes:
-        model: the student; built by :meth:`set_teacher`.
         teacher: an encoder with a multiple of the student's layers, and as many heads.
     """
 

@@ -27,8 +27,6 @@ def read_examples(
     """Read the examples of a data file, in the file's order.
 
     Args:
-        spec: the task.
-        path: the file.
         eval_set: the evaluation set that it belongs to, whose layout may differ; None for the training file.
         test: whether it is the set's file without labels.
         counts: filled with the number of dropped or doubtful rows, by reason.
@@ -72,11 +70,9 @@ class ChoiceExample:
     """A row of a multiple-choice file.
 
     Attributes:
-        id: the row's number, counted from 0.
         context: the first segment.
         endings: the second segment of each choice.
         label: number of the correct choice; None in a test file.
-        group: value of the group column, if the task has one.
     """
 
     id: str

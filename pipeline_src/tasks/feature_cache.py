@@ -36,7 +36,6 @@ def cached(task: str, decides: dict[str, Any], make: Callable[[Counter[str]], Fe
     """Return the features of one file from the cache, or make and cache them.
 
     Args:
-        task: name of the task.
         decides: JSON values that determine the features, such as checksums of the file and of the tokenizer; the code
             of this package is part of the key too.
         make: makes the features; it fills a counter with the rows dropped in reading, which is added to ``counts``.

@@ -133,7 +133,6 @@ def pair_features(
         labels: one per item.
         templates: the tokenizer's templates of special tokens.
         max_length: greatest number of tokens of a sequence, special tokens included.
-        per_item: see :class:`Features`.
     """
     ids: list[int] = []
     segments: list[int] = []

@@ -244,8 +244,6 @@ def read_sentences(
     If the file marks no documents, each sentence is its own document.
 
     Args:
-        spec: format, columns (numbers counted from 1) and labels.
-        path: the file.
         eval_set: an evaluation set whose columns may differ.
         counts: filled with the number of skipped lines and corrected tags, by reason.
     """
@@ -361,8 +359,6 @@ def read_questions(
     No question is dropped: those that cannot be learnt from are still scored, and counted.
 
     Args:
-        spec: the task.
-        path: the file.
         test: ignore the answers, which a test file lacks.
         counts: filled with the number of questions with an empty question or context, and of answers that are not at
             their start in the context.

@@ -181,8 +181,6 @@ class QuestionAnswering(Task[Question]):
 
         Args:
             eval_set: names the files, unless its test file names that of the answers.
-            examples: of the file.
-            predictions: rows for these examples.
             threshold: greatest null score difference that is answered, found on another file; None searches it on this
                 one, which must have answers then.
         """
@@ -305,8 +303,6 @@ def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tupl
     """Return the first and last token that overlap an answer, and a reason.
 
     Args:
-        context: the text.
-        answer: an answer in it.
         offsets: first character of each token and the one after its last, [tokens, 2].
 
     Returns:
@@ -423,7 +419,6 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
     Args:
         features: of the file; items in the order of the questions.
         outputs: start and end logit of every token, [tokens, 2].
-        questions: number of questions.
     """
     edges = np.searchsorted(features.example, np.arange(questions + 1))
     for number in range(0, questions, QUESTIONS):
@@ -489,8 +484,6 @@ def nbest_list(spans: BestSpans, context: str, offsets: np.ndarray, null: bool) 
     Each has ``text``, ``start`` and ``end`` in characters, ``score`` and ``probability``.
 
     Args:
-        spans: of one question.
-        context: the question's context.
         offsets: of every token, [tokens, 2].
         null: include "", no answer, with the null score; it is the last one if it is not among the 20 best.
     """

@@ -34,8 +34,6 @@ class ExampleResult:
     """The prediction for one example in readable form, the same for every kind of task.
 
     Attributes:
-        id: the example's id.
-        text: the input text.
         words: number of words in the text, split at white space.
         gold: the correct answer, as people spell it.
         predicted: the model's answer.

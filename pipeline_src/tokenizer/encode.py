@@ -49,7 +49,6 @@ class Encoder:
     BERT's tokenizer never looks beyond a space, so chunks are cached. The other kinds go through `tokenizers`.
 
     Args:
-        tokenizer: see ``load_tokenizer``.
         id_type: dtype of the ids in bytes, unsigned, in this machine's byte order.
     """
 

@@ -30,10 +30,7 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
     ones.
 
     Args:
-        folder: written to.
-        tokenizer: the old vocabulary.
         words: how often each normalised word occurs.
-        number: of new entries.
     """
     if kind_of(tokenizer) is not wordpiece.KIND:
         raise PipelineError(

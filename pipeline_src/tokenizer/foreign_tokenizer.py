@@ -97,7 +97,6 @@ class Source:
     """Tokenizer files of a folder.
 
     Attributes:
-        folder: the folder.
         settings: ``tokenizer_config.json``, merged with ``special_tokens_map.json`` if transformers reads it too.
         saved: ``tokenizer.json``; empty if there is none.
     """

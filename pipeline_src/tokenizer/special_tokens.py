@@ -165,8 +165,6 @@ def save_fast_tokenizer(folder: Path, tokenizer: Tokenizer, special: Mapping[str
     a written mask as the special token, as people expect of a prompt.
 
     Args:
-        folder: an existing folder.
-        tokenizer: what is saved.
         special: ``cls_token`` and the like -> spelling.
         inputs: transformers' ``model_input_names``.
     """

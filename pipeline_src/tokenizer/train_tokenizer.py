@@ -123,7 +123,6 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
     """Return the fraction of words that the tokenizer encodes without [UNK], and its pieces per word.
 
     Args:
-        folder: the tokenizer's, as a learner writes it.
         words: counts of words that are not too long.
         too_long: number of words longer than ``max_word_length``: each is one [UNK] in WordPiece; the other kinds
             write them in pieces, and they are not measured.

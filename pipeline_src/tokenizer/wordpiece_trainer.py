@@ -51,7 +51,6 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     """Choose an alphabet from all words, then spell those that are frequent enough and have no other characters.
 
     Args:
-        words: each word once, with its count.
         alphabet: most characters kept: the most frequent ones, of equally frequent ones the lower code points.
         min_count: rarer words are not learnt from.
     """

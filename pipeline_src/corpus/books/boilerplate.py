@@ -88,7 +88,6 @@ def section_of(heading: str, place: float) -> str | None:
 
     Args:
         heading: the whole block, on one line.
-        place: position in the book (0 to 1).
     """
     text = heading.strip(" .:*_=~[](){}-—\n")
     for reason, pattern in HEADINGS.items():
@@ -114,7 +113,6 @@ def why_boilerplate(lines: list[str], *, listing: bool, place: float) -> str | N
     Args:
         lines: without blank lines.
         listing: whether the block follows the heading of a table of contents.
-        place: position in the book (0 to 1).
     """
     if 2 * sum(line.lstrip().startswith(_TABLE) for line in lines) >= len(lines):
         return "table"

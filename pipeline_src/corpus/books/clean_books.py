@@ -208,10 +208,6 @@ def cut(book: Document, headings: Sequence[int]) -> Iterator[Document]:
 
     Each ends at the first heading after ``PART`` words, or with the first paragraph after ``LONG_PART``. Less than
     ``PART`` words at the end of the book belong to its last document.
-
-    Args:
-        book: the whole book.
-        headings: number of paragraphs before each heading.
     """
     paragraphs = book.text.split("\n")
     words = list(accumulate((len(paragraph.split()) for paragraph in paragraphs), initial=0))

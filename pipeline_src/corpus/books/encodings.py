@@ -157,7 +157,6 @@ def find_encoding(data: bytes, path: Path, declared: str | None, whole: bool = T
 
     Args:
         data: the file, or its start if ``whole`` is false.
-        path: for errors.
         declared: the source's ``encoding``; None to detect it.
         whole: whether the last character must be complete.
     """

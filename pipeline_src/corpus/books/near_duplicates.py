@@ -86,7 +86,6 @@ class Copies:
     Args:
         threshold: Jaccard similarity of shingles (0 to 1) from which two books are near-duplicates; None finds only
             exact duplicates.
-        folder: for the temporary file; None for the system's default.
     """
 
     def __init__(self, threshold: float | None, folder: Path | None = None) -> None:
@@ -97,13 +96,7 @@ class Copies:
         self._shingles = tempfile.TemporaryFile(dir=folder) if threshold else None
 
     def find(self, name: str, words: bytes, shingles: Shingles | None) -> tuple[str, str] | None:
-        """Return the reason to drop a book and the earlier book it copies, or None after adding a new book.
-
-        Args:
-            name: id of the book.
-            words: see :func:`digest`.
-            shingles: see :func:`shingle`.
-        """
+        """Return the reason to drop a book and the earlier book it copies, or None after adding a new book."""
         if words in self._exact:
             return "duplicate", self._exact[words]
         if self._near is not None and shingles is not None:

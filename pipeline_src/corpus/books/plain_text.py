@@ -36,9 +36,6 @@ class HyphenResolver:
     A scanned book breaks words anywhere (``con-`` / ``cerning``); a transcriber leaves only hyphens that belong to the
     word (``every-`` / ``day``). The form found elsewhere in the book is correct; if there is none, the form that most
     other broken words turned out to have.
-
-    Args:
-        text: the book, with its line breaks.
     """
 
     def __init__(self, text: str) -> None:
@@ -113,8 +110,6 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
     """Return the paragraphs of a book, each on one line.
 
     Args:
-        text: the book.
-        dropped: counts everything removed, by reason.
         headings: for each heading, the number of paragraphs before it is appended.
     """
     text = _inside_frame(text, dropped)

@@ -181,9 +181,6 @@ class RawDocument:
     """A document before cleaning.
 
     Attributes:
-        id: of the document.
-        title: for display.
-        path: its file.
         text: its text; None if it is the whole file.
         sentences: number of lines if each is one sentence, 0 for a book.
     """
@@ -252,11 +249,6 @@ def read_books(
     """Yield the documents of every file, in order.
 
     Args:
-        source: name of the source, with which the documents' ids begin.
-        paths: see :func:`find_books`.
-        sentences_per_document: lines or rows of one document, if each is a sentence.
-        encoding: the source's ``encoding``.
-        text_column: the source's ``text_column``.
         encodings: counts the encodings of streamed text files.
     """
     for path in paths:

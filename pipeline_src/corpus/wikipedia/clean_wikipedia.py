@@ -214,13 +214,7 @@ def clean_range(mine: Range, folder: Path, params: WikipediaParams) -> Row:
 
 
 def drop_repeated(rows: list[Row], folder: Path, sample: DroppedSample) -> None:
-    """Keep the first of several articles of one id (a dump may contain a stream twice), and count the others.
-
-    Args:
-        rows: rows of the manifest, part by part in the dump's order; those with repeated articles are changed.
-        folder: the folder of their shards, which are rewritten.
-        sample: gets the others.
-    """
+    """Keep the first of several articles of one id (a dump may contain a stream twice), and count the others."""
     seen: set[int] = set()
     for row in rows:
         first = []

@@ -57,7 +57,6 @@ def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
     """Return ranges of bytes [start, end) that can be read separately: only one if the file is not multistream.
 
     Args:
-        path: the dump; its streams are found without an index.
         size: smallest number of bytes of a range.
     """
     total = path.stat().st_size
@@ -225,7 +224,6 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
     """Yield the pages that begin in bytes [start, end) of the file.
 
     Args:
-        path: the dump.
         start: byte where a stream begins.
         end: byte where another stream begins; None for the end of the file.
         damage: filled with the corrupt streams of the range, whose pages are left out; None raises an error instead.

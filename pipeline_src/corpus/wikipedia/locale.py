@@ -20,7 +20,6 @@ class Locale:
     """The conventions of one language.
 
     Attributes:
-        language: language code (``en``).
         group: text between thousands.
         decimal: decimal sign.
         grouped_from: fewest digits of a number whose thousands are separated.

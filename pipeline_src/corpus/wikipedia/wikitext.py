@@ -69,11 +69,8 @@ def clean(
     on a line, the sentence is dropped (templates.py, formulas.py). Never raises; takes time linear in ``text``.
 
     Args:
-        text: wikitext, with the XML's escapes undone, without lone surrogates.
-        siteinfo: its wiki.
         dropped: incremented by the number of sections and lines left out, by reason.
         unknown: incremented by the number of sentences and asides left out, by name of the template that costs them.
-        title: the page's, for ``{{PAGENAME}}``.
 
     Returns:
         Paragraphs of prose, one per line, without blank lines; '' if the page has none.
