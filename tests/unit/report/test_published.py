@@ -1,6 +1,7 @@
 """Published figures: carried over rightly, and of names that the catalogue has."""
 
 import pytest
+import yaml
 
 from pipeline_src.report.columns import GLUE_AVERAGE
 from pipeline_src.report.published import model_of, published_scores, read_paper, split_of
@@ -51,3 +52,33 @@ def test_paper_computation_is_the_product_it_says():
     for cost in read_paper()["cost"]:
         product = cost["parameters"] * cost["steps"] * cost["tokens_per_batch"]
         assert product == pytest.approx(cost["normalised_computation"], rel=1e-3)
+
+
+def test_paper_scores_are_those_of_the_reference_file(root):
+    path = root.parent / "shared" / "reference" / "paper_tables.yaml"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    bert = yaml.safe_load(path.read_text(encoding="utf-8"))
+    names = {"mnli accuracy": "mnli_m", "mnli_mm accuracy": "mnli_mm", "glue average": "avg"}
+    for model, key in (("BERT-base", "bert_base"), ("BERT-large", "bert_large")):
+        table = bert["bert"]["table1_glue_test"]["rows"][key]
+        (ours,) = [
+            report["scores"]
+            for report in read_paper()["reports"]
+            if report["model"] == model and report["source"] == "BERT, table 1"
+        ]
+        assert {names.get(name, name.split(" ")[0]): value for name, value in ours.items()} == table
+    small = bert["bert_small_models"]["glue_test"]
+    short = {
+        "mnli accuracy": "mnli_m",
+        "mnli_mm accuracy": "mnli_mm",
+        "qnli accuracy": "qnli_v2",
+        "stsb pearson": "stsb_p",
+    }
+    short |= {"stsb spearman": "stsb_s"} | {f"{task} f1": f"{task}_f1" for task in ("mrpc", "qqp")}
+    short |= {f"{task} accuracy": f"{task}_acc" for task in ("mrpc", "qqp")}
+    for report in read_paper()["reports"]:
+        if "README" in report["source"]:
+            table = small[report["model"].removeprefix("BERT-").lower()]
+            shown = {short.get(name, name.split(" ")[0]): value for name, value in report["scores"].items()}
+            assert shown == {name: value for name, value in table.items() if name != "score"}
