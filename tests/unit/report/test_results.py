@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
-from pipeline_src.report import interpretation, report, table
-from pipeline_src.report.experiments import read_experiment
+from pipeline_src.report import report
 from pipeline_src.report.results import fitting_results, read_results, summarise
-from tests.unit.report.conftest import ROWS, score_row, sketch, write_scores
-from tests.unit.report.test_interpretation import write_interpretation
-
-OTHER = st.sampled_from([None, True, -1, 3, 1.5, "", "text", [], [1], [[]], {}, {"a": 1}, [{"a": []}]])
+from tests.unit.report.conftest import ROWS, score_row, write_scores
 
 
 def test_summarise_is_short_and_flat(results):
@@ -67,76 +58,15 @@ def test_read_results_damaged_curve_is_one_error(results):
         read_results()
 
 
-def paths_of(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every position in a JSON value."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [at, *(path for key, inner in inside for path in paths_of(inner, (*at, key)))]
-
-
-def damaged(value: Any, path: tuple[str | int, ...], other: Any, gone: bool) -> Any:
-    """A copy with another value, or none, at a position."""
-    if not path:
-        return other
-    value = deepcopy(value)
-    inside = value
-    for key in path[:-1]:
-        inside = inside[key]
-    if gone:
-        del inside[path[-1]]
-    else:
-        inside[path[-1]] = other
-    return value
-
-
-@pytest.fixture
-def looked_into(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Results of a study that was looked into; its pictures are sketched."""
-    monkeypatch.setattr(interpretation, "svg", sketch)
-    write_interpretation(results)
-    (results.parent / "params.yaml").write_text("seed: 1\n")
-    for name in ("phase1", "phase2"):
-        cost = {"flops": 5, "seconds": 2.0, "processes": 1}
-        write_json(results.parent / f"logs/pretrain/{name}.cost.json", cost)
-    return results
-
-
-@given(data=st.data())
-@settings(
-    max_examples=40,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a page takes a quarter of a second
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-def test_damaged_file_is_a_report_or_one_error(looked_into: Path, data: st.DataObject) -> None:
-    files = sorted([*looked_into.rglob("*.json"), *looked_into.parent.glob("logs/*/*.json")])
-    files = [file for file in files if file.name not in ("summary.json", "filled_masks.json")]
-    file = data.draw(st.sampled_from(files))
-    whole = file.read_bytes()
-    if data.draw(st.integers(0, 9)) == 0:
-        file.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 3))])
-    else:
-        content = read_json(file)
-        path = data.draw(st.sampled_from(paths_of(content)))
-        write_json(file, damaged(content, path, data.draw(OTHER), data.draw(st.booleans())))
-    try:
-        report.run()
-        table.main(Namespace())
-        read_experiment("workspace")
-    except PipelineError as error:
-        assert error.hint and error.where
-    finally:
-        file.write_bytes(whole)
-
-
 def test_fitting_results_names_the_code_that_failed() -> None:
     with pytest.raises(PipelineError, match=r"(?s)no table can be made.*ZeroDivisionError.*read by results.py, line"):
         with fitting_results("table"):
             1 / 0  # noqa: B018
 
 
-def test_fitting_results_names_the_value_that_a_template_lacks(looked_into: Path) -> None:
-    corpus = read_json(looked_into / "corpus.json")
+def test_fitting_results_names_the_value_that_a_template_lacks(results: Path) -> None:
+    corpus = read_json(results / "corpus.json")
     del corpus["vocabulary"]["entries"]
-    write_json(looked_into / "corpus.json", corpus)
+    write_json(results / "corpus.json", corpus)
     with pytest.raises(PipelineError, match="no attribute 'entries'"):
         report.run()
