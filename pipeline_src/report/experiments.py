@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,49 +15,39 @@ import yaml
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import TASKS, task_predictions
-from pipeline_src.report.results import RESULTS, parse_result, read_result
-from pipeline_src.report.traced import JsonRef
+from pipeline_src.report.columns import Difference, ScoreRow, score_rows
+from pipeline_src.report.results import fitting_results
 
 WORKSPACE = "workspace"
-SUMMARY, SCORES, PARAMS = "results/summary.json", "results/scores.json", "params.yaml"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One study among several.
+    """One study among several, by the name that the user gave.
 
     Attributes:
-        name: name given by the user.
-        summary, scores: its ``results/summary.json`` and ``results/scores.json``.
+        summary: its ``results/summary.json``.
         params: its ``params.yaml``, with dotted keys.
-        commit: its commit; None for the workspace.
+        commit: None for the workspace.
     """
 
     name: str
-    summary: JsonRef
-    scores: JsonRef
+    summary: dict[str, float]
+    rows: list[ScoreRow]
     params: dict[str, Any]
     commit: str | None = None
 
-    def row(self, name: str, metric: str) -> JsonRef | None:
+    def row(self, eval_set: str, metric: str) -> ScoreRow | None:
         """Return a row of its scores, or None if it has none."""
-        for row in self.scores["rows"]:
-            if (row.value["eval_set"], row.value["metric"]) == (name, metric):
-                return row
-        return None
+        return next((row for row in self.rows if (row.eval_set, row.metric_key) == (eval_set, metric)), None)
 
 
 class Folders:
-    """Output folders of an experiment, fetched from DVC's cache if they are not in the workspace.
-
-    Args:
-        experiment: the experiment.
-        target: folder to fetch into.
-    """
+    """Output folders of an experiment, fetched from DVC's cache into ``target`` if not in the workspace."""
 
     def __init__(self, experiment: Experiment, target: Path) -> None:
         self.experiment, self._target = experiment, target
-        self.restarts: list[int] = experiment.params.get("finetune.seeds", [])
+        self.seeds: list[int] = experiment.params.get("finetune.seeds", [])
 
     @cached_property
     def _cache(self) -> Any:
@@ -67,63 +57,54 @@ class Folders:
 
     def folder(self, path: Path) -> Path:
         """Return the path of an output."""
-        place = path if self.experiment.commit is None else self._target / path
-        if not place.exists() and self.experiment.commit is not None:
+        if self.experiment.commit is not None:
             from dvc.exceptions import DvcException
 
+            local = self._target / path
             try:
-                self._cache.get(path.as_posix(), str(place), recursive=True)
+                if not local.exists():
+                    self._cache.get(path.as_posix(), str(local), recursive=True)
             except (DvcException, OSError):
-                shutil.rmtree(place, ignore_errors=True)  # incomplete
-        if not place.is_dir():
+                shutil.rmtree(local, ignore_errors=True)  # incomplete
+            path = local
+        if not path.is_dir():
             hint = f"fetch it: `dvc exp apply {self.experiment.name} && dvc pull`"
             raise PipelineError("not at hand", path, where=self.experiment.name, hint=hint)
-        return place
+        return path
 
 
 def read_experiment(name: str) -> Experiment:
     """Read an experiment, given its DVC name, a git revision, or ``workspace``."""
-    commit = None
-    if name == WORKSPACE:
-        summary, scores = read_result(RESULTS, "summary.json"), read_result(RESULTS, "scores.json")
-        params = Path(PARAMS).read_text(encoding="utf-8")
-    else:
-        commit = resolve(name)
-        summary = _read(name, SUMMARY, lambda: _git("show", f"{commit}:{SUMMARY}"))
-        summary = parse_result(summary, "summary.json", f"{name}:{SUMMARY}")
-        params = _read(name, PARAMS, lambda: _git("show", f"{commit}:{PARAMS}"))
-        scores = _read(name, SCORES, lambda: _from_cache(SCORES, commit))
-        scores = parse_result(scores, "scores.json", f"{name}:{SCORES}")
-    return Experiment(
-        name,
-        JsonRef(summary, f"{name}:{SUMMARY}"),
-        JsonRef(scores, f"{name}:{SCORES}"),
-        dotted(yaml.safe_load(params)),
-        commit,
-    )
+    import dvc.api  # takes a second to import
+    from dvc.exceptions import DvcException
+
+    commit = None if name == WORKSPACE else resolve(name)
+    files = dvc.api.DVCFileSystem(rev=commit) if commit else None
+    try:
+        summary, scores, params = (
+            files.read_text(file) if files else Path(file).read_text(encoding="utf-8")
+            for file in ("results/summary.json", "results/scores.json", "params.yaml")
+        )
+    except (DvcException, OSError) as error:
+        hint = f"run it, or fetch its results: `dvc exp apply {name} && dvc pull`"
+        raise PipelineError("no results of the experiment", name, where=error, hint=hint) from None
+    with fitting_results("comparison"):
+        rows = score_rows(json.loads(scores))
+        return Experiment(name, json.loads(summary), rows, dotted(yaml.safe_load(params)), commit)
 
 
 def resolve(name: str) -> str:
     """Return the commit of an experiment or revision."""
+    from dvc.scm import SCM, RevError, SCMError, resolve_rev
+
     try:
-        _git("rev-parse", "--git-dir")
-    except (OSError, subprocess.CalledProcessError):
+        return resolve_rev(SCM(Path.cwd()), name)
+    except RevError as error:
+        hint = "`dvc exp show` lists the experiments; `dvc exp pull` fetches those of others"
+        raise PipelineError("no such experiment", name, where=error, hint=hint) from None
+    except SCMError:
         hint = "run it in the repository that holds the experiments"
         raise PipelineError("not a git repository", Path.cwd(), hint=hint) from None
-    refs = [
-        line.split(" ") for line in _git("for-each-ref", "--format=%(objectname) %(refname)", "refs/exps/").splitlines()
-    ]
-    commits = {commit for commit, ref in refs if ref.rsplit("/", 1)[1] == name and "/exec/" not in ref}
-    if len(commits) > 1:
-        hint = f"give its commit: {', '.join(sorted(commit[:10] for commit in commits))}"
-        raise PipelineError("several experiments of one name", name, where="--experiments", hint=hint)
-    if commits:
-        return commits.pop()
-    try:
-        return _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
-    except subprocess.CalledProcessError:
-        hint = "`dvc exp show` lists the experiments; `dvc exp pull` fetches those of others"
-        raise PipelineError("no such experiment", name, where="--experiments", hint=hint) from None
 
 
 def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -137,80 +118,40 @@ def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _read(name: str, path: str, read: Callable[[], str]) -> str:
-    try:
-        return read()
-    except (subprocess.CalledProcessError, OSError) as error:
-        hint = f"run it, or fetch its results: `dvc exp apply {name} && dvc pull`"
-        raise PipelineError(f"no {path} of the experiment", name, where=error, hint=hint) from None
-
-
-def _from_cache(path: str, commit: str) -> str:
-    import dvc.api  # takes a second to import
-    from dvc.exceptions import DvcException
-
-    try:
-        return dvc.api.read(path, rev=commit)
-    except DvcException as error:
-        raise OSError(str(error)) from None
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout
-
-
-OURS, FIRST = "ours", "first"
-
-
-def compared_with(first: Experiment, other: Experiment) -> JsonRef:
+def compared_with(first: Experiment, other: Experiment) -> dict[tuple[str, str], Difference]:
     """Compare ``other`` with ``first`` on each evaluation set and metric that both have.
 
     Predictions and data of both are read from the workspace or DVC's cache. A set is left out if one experiment's
     predictions are missing or the examples differ.
-
-    Returns:
-        ``<evaluation set>/<metric>`` -> :class:`pipeline_src.evaluation.significance.Comparison` of ``other`` minus
-        ``first``, as a dictionary.
     """
-    found: dict[str, Any] = {}
+    sets = [{(row.task, row.eval_set, row.file): None for row in experiment.rows} for experiment in (first, other)]
+    found: dict[tuple[str, str], Difference] = {}
     with tempfile.TemporaryDirectory() as folder:
-        sides = [Folders(experiment, Path(folder) / name) for experiment, name in ((other, OURS), (first, FIRST))]
-        for task, eval_set, file in rows_of(first, other):
-            try:
-                found |= _tests(task, eval_set, file, sides)
-            except PipelineError:  # missing: the page shows a dash
-                continue
-    return JsonRef(found, f"{other.name} against {first.name}")
+        sides = [Folders(other, Path(folder) / "other"), Folders(first, Path(folder) / "first")]
+        for task, eval_set, file in sets[0]:
+            if file and (task, eval_set, file) in sets[1]:
+                try:
+                    found |= differences(task, eval_set, file, sides)
+                except PipelineError:  # missing: the page shows a dash
+                    continue
+    return found
 
 
-def rows_of(first: Experiment, other: Experiment) -> list[tuple[str, str, str]]:
-    """Return task, evaluation set and file of the sets that both have scores for."""
-    keys = [
-        dict.fromkeys((row["task"], row["eval_set"], row["file"]) for row in experiment.scores.value["rows"])
-        for experiment in (first, other)
-    ]
-    return [key for key in keys[0] if key in keys[1]]
-
-
-def _tests(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[str, Any]:
-    """Compare each metric of one evaluation set."""
-    from pipeline_src.evaluation.scores import uncertainty_of
+def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[tuple[str, str], Difference]:
+    """Return the difference of the first side from the second in each metric of one evaluation set."""
+    from pipeline_src.evaluation.scores import predictions_path, read_predictions, uncertainty_of
     from pipeline_src.tasks.kinds import make_task
     from pipeline_src.tasks.spec import load_spec
+
+    def predictions(side: Folders, seed: int) -> list[dict[str, Any]]:
+        folder, path = task_predictions(task, seed), predictions_path(task, seed, "pretrained", eval_set)
+        return read_predictions(side.folder(folder) / path.relative_to(folder))
 
     files = [side.folder(TASKS / task) / file for side in sides]
     if files[0].read_bytes() != files[1].read_bytes():
         return {}
     spec = load_spec(task)
     examples = make_task(spec).read(files[0], eval_set)
-    ours, first = ([_predicted(side, task, restart, eval_set) for restart in side.restarts] for side in sides)
-    sure = uncertainty_of(spec, eval_set, examples, ours, {FIRST: first})
-    return {f"{eval_set}/{metric}": of["baselines"][FIRST]["against"] for metric, of in sure.items()}
-
-
-def _predicted(side: Folders, task: str, restart: int, eval_set: str) -> list[dict[str, Any]]:
-    from pipeline_src.evaluation.scores import predictions_path, read_predictions
-
-    kept = task_predictions(task, restart)
-    path = predictions_path(task, restart, "pretrained", eval_set)
-    return read_predictions(side.folder(kept) / path.relative_to(kept))
+    ours, theirs = ([predictions(side, seed) for seed in side.seeds] for side in sides)
+    uncertainty = uncertainty_of(spec, eval_set, examples, ours, {"first": theirs})
+    return {(eval_set, metric): scores["baselines"]["first"]["against"] for metric, scores in uncertainty.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -13,12 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from pipeline_src.report.results import METRICS, PHASES, Curve, Results, is_synthetic
+from pipeline_src.report.columns import ScoreRow
+from pipeline_src.report.results import PHASES, Curve, Results
 
 INK = "#010203"  # replaced by the page's text colour in the SVG
 BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"  # legible on white and on near-black
 WIDTH, HEIGHT = 4.3, 3.0  # inches of a panel, which fills a phone's screen
-TITLE = 30  # characters of a task's title next to its bar
+MAX_TITLE_LENGTH = 30  # characters of a task's title next to its bar
 
 matplotlib.rcParams.update(
     {
@@ -49,13 +51,7 @@ def new_axes(width: float = WIDTH, height: float = HEIGHT) -> Axes:
 
 
 def svg(axes: Axes, name: str, description: str) -> str:
-    """Return the figure as an ``<svg>`` element.
-
-    Args:
-        axes: any axes of the figure.
-        name: unique on the page; ids within begin with it.
-        description: alternative text.
-    """
+    """Return the figure as an ``<svg>`` element, whose ids begin with ``name``; ``description`` is its other text."""
     buffer = io.StringIO()
     figure = axes.figure
     assert isinstance(figure, Figure)
@@ -77,24 +73,19 @@ SYSTEMS = {
     "random_weights": ("random weights", ORANGE),
     "bag_of_words": ("bag of words", GREY),
 }
+EDGES = {"edgecolors": "white", "linewidths": 0.8}  # of markers that lie on bars
 COLOURS = dict(zip(PHASES, (BLUE, ORANGE), strict=True))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot of pretraining by step.
-
-    Attributes:
-        title, label: title of the plot and label of its y axis.
-        factor: factor of the values, 100 for percent.
-        simplest, simplest_label: figure of the simplest predictor on the validation set, if known.
-    """
+    """One plot of pretraining by step; ``baseline`` is a figure of the validation set."""
 
     title: str
     label: str
     factor: int = 1
-    simplest: str | None = None
-    simplest_label: str = ""
+    baseline: str | None = None
+    baseline_label: str = ""
 
 
 PANELS = {  # by column of the curve
@@ -133,29 +124,21 @@ def _panel(results: Results, name: str, element: str | None = None) -> str:
         curve, validation = results.curves[phase], validation_curve(results, phase, name)
         last = phase == PHASES[-1]  # once in the legend
         points = [(step, panel.factor * value) for step, value in _points(curve, name)]
-        label = f"training, {phase}"
-        axes.plot(*_columns(points), color=colour, linewidth=1.4, linestyle="-" if not last else "-.", label=label)
-        values = [panel.factor * value for value in validation.values()]
-        if values:
-            axes.plot(
-                list(validation),
-                values,
-                "o-",
-                color=INK,
-                linewidth=1,
-                markersize=3.5,
-                label="" if last else "validation",
-            )
-        level = results.pretrain[phase]["validation"].get(panel.simplest) if panel.simplest else None
+        style = "-" if not last else "-."
+        axes.plot(*_columns(points), style, color=colour, linewidth=1.4, label=f"training, {phase}")
+        if validation:
+            values = [panel.factor * value for value in validation.values()]
+            label = "" if last else "validation"
+            axes.plot(list(validation), values, "o-", color=INK, linewidth=1, markersize=3.5, label=label)
+        level = results.pretrain[phase]["validation"].get(panel.baseline) if panel.baseline else None
         if level is not None and points:
             ends = points[0][0], points[-1][0]
-            label = "" if last else panel.simplest_label
+            label = "" if last else panel.baseline_label
             axes.hlines(panel.factor * level, *ends, color=GREY, linestyle="--", linewidth=1.3, label=label)
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
     axes.figure.legend(**BELOW)
-    return svg(
-        axes, element or name, f"{panel.title} by training step, in {panel.label}, for both phases of pretraining"
-    )
+    description = f"{panel.title} by training step, in {panel.label}, for both phases of pretraining"
+    return svg(axes, element or name, description)
 
 
 def _points(curve: Curve, name: str) -> list[tuple[float, float]]:
@@ -180,10 +163,10 @@ def validation_curve(results: Results, phase: str, name: str) -> dict[int, float
     return dict(sorted(points.items()))
 
 
-def throughput_panel(curves: dict[str, Curve]) -> str | None:
-    """Plot tokens per second by step, if ``logs/`` has them."""
+def throughput_panel(curves: dict[str, Curve]) -> str:
+    """Plot tokens per second by step; empty without curves."""
     if not curves:
-        return None
+        return ""
     axes = new_axes()
     for phase, curve in curves.items():
         points = _columns(_points(curve, "tokens_per_second"))
@@ -207,82 +190,67 @@ def length_bars(results: Results) -> list[str]:
     return pictures
 
 
-def _reach(row: dict[str, Any]) -> tuple[float, float]:
-    """Distance from the mean to both ends of the interval; the deviation over restarts in studies without intervals."""
-    if ends := row.get("interval"):
-        return max(0.0, row["mean"] - ends[0]), max(0.0, ends[1] - row["mean"])
-    return (row["deviation"] or 0.0,) * 2
-
-
 def label_panels(results: Results) -> list[str]:
     """Plot the score by the number of labelled examples to train on, for each task that was learnt from several."""
     pictures = []
-    for name, ref in results.tasks.items():
-        if not (points := ref.value.get("label_curve")):
+    for task, details in results.tasks.items():
+        if not (points := details.get("label_curve")):
             continue
-        title, metric = next((row["title"], row["metric"]) for row in results.scores["rows"] if row["task"] == name)
+        row = next(row for row in results.rows if row.task == task)
         axes = new_axes()
-        for place, (system, (label, colour)) in enumerate(SYSTEMS.items()):
-            known = [(point["examples"], found) for point in points if (found := point["systems"].get(system))]
+        for number, (system, (label, colour)) in enumerate(SYSTEMS.items()):
+            known = [(point["examples"], score) for point in points if (score := point["systems"].get(system))]
             if not known:
                 continue
-            at = [count * (1 + 0.03 * (place - 1)) for count, _ in known]  # apart, so that intervals do not overlap
-            scores = [found["score"] for _, found in known]
-            ends = [found["interval"] or (found["score"], found["score"]) for _, found in known]
-            below = [max(0.0, score - low) for score, (low, _) in zip(scores, ends, strict=True)]
-            above = [max(0.0, high - score) for score, (_, high) in zip(scores, ends, strict=True)]
-            axes.errorbar(at, scores, [below, above], color=colour, label=label, marker="o", markersize=4)
+            # apart, so that intervals do not overlap
+            at = [count * (1 + 0.03 * (number - 1)) for count, _ in known]
+            errors = _errors([(score["score"], score["interval"]) for _, score in known])
+            scores = [score["score"] for _, score in known]
+            axes.errorbar(at, scores, errors, color=colour, label=label, marker="o", markersize=4)
         axes.set_xscale("log")
         axes.set_xticks([point["examples"] for point in points], [f"{point['examples']:,}" for point in points])
         axes.minorticks_off()
         axes.tick_params(axis="x", labelrotation=30)  # the last counts lie close together
-        score = METRICS.get(metric, metric)
-        axes.set(title=title, xlabel="labelled examples to train on", ylabel=f"{score} (percent)")
+        axes.set(title=row.title, xlabel="labelled examples to train on", ylabel=f"{row.metric} (percent)")
         axes.figure.legend(loc="outside lower center", ncols=3)
-        pictures.append(svg(axes, f"labels-{name}", f"{score} of {title} by the number of labelled examples"))
+        pictures.append(svg(axes, f"labels-{task}", f"{row.metric} of {row.title} by the number of labelled examples"))
     return pictures
 
 
-def score_bars(results: Results, synthetic: bool) -> str:
+def _errors(scores: Sequence[tuple[float, Sequence[float] | None]]) -> list[list[float]]:
+    """Distances from scores to both ends of their intervals; zero without an interval."""
+    ends = [(score, interval or (score, score)) for score, interval in scores]
+    return [[max(0.0, score - low) for score, (low, _) in ends], [max(0.0, high - score) for score, (_, high) in ends]]
+
+
+def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
     """Plot each main score with its interval and its baselines, for synthetic tasks or for the others.
 
     Empty without such scores.
     """
-    rows = [
-        row for row in results.scores["rows"] if row["main"] and is_synthetic(results.scores, row["task"]) == synthetic
-    ]
+    rows = [row for row in rows if row.main and row.synthetic == synthetic]
     if not rows:
         return ""
     axes = new_axes(4.7, 0.27 * len(rows) + 1.1)
-    marker: dict[str, Any] = {"zorder": 3, "edgecolors": "white", "linewidths": 0.8}  # edges: they lie on the bars
-    places = list(range(len(rows)))[::-1]
-    means = [row["mean"] for row in rows]
-    spreads = [_reach(row) for row in rows]
-    errors = list(zip(*spreads, strict=True))
-    axes.barh(places, means, color=BLUE, height=0.6, label="pretrained", xerr=errors, ecolor=INK)
-    majority = [row["majority_baseline"] for row in rows]
-    axes.scatter(majority, places, marker="|", s=150, color=INK, label="majority baseline", zorder=3, linewidths=2)
-    known = [(row["random_weights"], place) for row, place in zip(rows, places, strict=True)]
-    known = [(value, place) for value, place in known if value is not None]
-    if known:
-        values, at = zip(*known, strict=True)
-        axes.scatter(values, at, marker="D", s=28, color=ORANGE, label="random weights", **marker)
-    words = [
-        (found["score"], place)
-        for row, place in zip(rows, places, strict=True)
-        if (found := row.get("baselines", {}).get("bag_of_words"))
+    at = list(range(len(rows)))[::-1]
+    errors = _errors([(row.mean, row.interval) for row in rows])
+    means = [row.mean for row in rows]
+    axes.barh(at, means, color=BLUE, height=0.6, label="pretrained", xerr=errors, ecolor=INK)
+    baselines: list[tuple[str, list[float | None], dict[str, Any]]] = [
+        ("majority baseline", [row.majority for row in rows], {"marker": "|", "s": 150, "color": INK, "linewidths": 2}),
+        ("random weights", [row.random_weights for row in rows], {"marker": "D", "s": 28, "color": ORANGE} | EDGES),
+        ("bag of words", [row.bag_of_words for row in rows], {"marker": "o", "s": 34, "color": GREY} | EDGES),
     ]
-    if words:
-        values, at = zip(*words, strict=True)
-        axes.scatter(values, at, marker="o", s=34, color=GREY, label="bag of words", **marker)
+    for label, values, marker in baselines:
+        if known := [(value, place) for value, place in zip(values, at, strict=True) if value is not None]:
+            axes.scatter(*zip(*known, strict=True), label=label, zorder=3, **marker)
     kind = "synthetic " if synthetic else ""
-    titles = [title if len(title := row["title"]) <= TITLE else f"{title[: TITLE - 1]}…" for row in rows]
-    metrics = [METRICS.get(row["metric"], row["metric"]) for row in rows]
-    axes.set_yticks(places, [f"{title}, {metric}" for title, metric in zip(titles, metrics, strict=True)])
+    axes.set_yticks(at, [f"{_shortened(row.title)}, {row.metric}" for row in rows])
     axes.set(xlabel=f"score on the {kind}tasks (percent)", xlim=(min(0, *means), 102))
     axes.figure.legend(loc="outside upper center", ncols=2, columnspacing=1, handletextpad=0.4)
-    return svg(
-        axes,
-        "scores-synthetic" if synthetic else "scores",
-        f"Main score of every {kind}task next to the majority baseline and the score from random weights",
-    )
+    description = f"Main score of every {kind}task next to the majority baseline and the score from random weights"
+    return svg(axes, "scores-synthetic" if synthetic else "scores", description)
+
+
+def _shortened(title: str) -> str:
+    return title if len(title) <= MAX_TITLE_LENGTH else f"{title[: MAX_TITLE_LENGTH - 1]}…"

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_src.report.figures import BLUE, GREY, INK, ORANGE, new_axes, svg
-from pipeline_src.report.results import Results, is_synthetic
-from pipeline_src.report.traced import JsonRef, Traced, computed, environment
+from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, ORANGE, new_axes, svg
+from pipeline_src.report.rendering import environment
+from pipeline_src.report.results import Results
 
 FILES = ("probes", "senses", "heads", "pairs", "completion", "sentences", "checkpoints", "contents")
-BELOW = {"loc": "outside lower center", "ncols": 2}
 SIDES = {"model": (BLUE, "-", "this model"), "random": (ORANGE, "--", "random weights")}
 TITLES = {"pos": "parts of speech", "ner": "named entities", "capitals": "whether a word was capitalised"}
 SENSES = {  # measure of word senses -> title, and the property shared with the nearest neighbour
@@ -33,184 +32,130 @@ class Verdict:
     ``words`` is the figure of the most frequent label of each word type, if that applies.
     """
 
-    what: str
+    title: str
     synthetic: bool
-    format: str
-    model: Traced
-    random: Traced
-    words: Traced | None
-    gain: JsonRef
-    says: str
-
-
-@dataclass(frozen=True)
-class Code:
-    """Online code length of one set of labels, in the layer where it is shortest.
-
-    Attributes:
-        what: the labels.
-        synthetic: whether they belong to a synthetic task.
-        words: number of labels.
-        code: kilobits with the model's probes.
-        compression: uniform code length / code length, with its interval.
-        frequencies: the same of probes that ignore the vectors.
-        random: the same of random weights, in their best layer.
-        control: the same of the control task in the model's layer; None if there is none.
-        gain: interval of the bits per label saved over random weights.
-    """
-
-    what: str
-    synthetic: bool
-    words: JsonRef
-    code: JsonRef
-    compression: JsonRef
-    between: JsonRef
-    frequencies: JsonRef
-    random: Traced
-    control: JsonRef | None
-    gain: JsonRef
+    model: float
+    random: float
+    words: float | None
+    gain: list[float]
+    verdict: str
 
 
 @dataclass(frozen=True)
 class Interpretation:
-    """Content of ``results/interpretation/`` in the report; ``skipped`` has a reason for each missing measure."""
+    """Content of ``results/interpretation/`` in the report; ``probes`` by title, with whether they are synthetic."""
 
-    parts: dict[str, JsonRef]
+    parts: dict[str, Any]
     panels: list[str]
     verdicts: list[Verdict]
-    codes: list[Code]
-    skipped: dict[str, str]
+    probes: list[tuple[str, bool, dict[str, Any]]]
 
 
-def read_interpretation(results: Results) -> dict[str, Any]:
-    """Return the files of ``results/interpretation/`` by name, or nothing if one is missing."""
-    found = {name: results.documents.get(f"results/interpretation/{name}.json") for name in FILES}
-    return {} if None in found.values() else found
+def is_complete(parts: Mapping[str, Any]) -> bool:
+    """Return whether all files of ``results/interpretation/`` are among ``parts``, by name."""
+    return parts.keys() >= set(FILES)
 
 
 def interpretation(results: Results) -> Interpretation | None:
     """Return the section's content; None without the stage's files."""
-    if not read_interpretation(results):
+    parts = results.interpretation
+    if not is_complete(parts):
         return None
-    parts = {name: results.ref(f"interpretation/{name}.json") for name in FILES}
+    probes = [
+        (TITLES.get(name, name), name in results.scores["rules"], probe)
+        for name, probe in parts["probes"].items()
+        if "gain" in probe
+    ]
     return Interpretation(
         parts=parts,
-        panels=[*_probe_panels(results, parts["probes"]), *_other_panels(parts)],
-        verdicts=[*_probe_verdicts(results, parts["probes"]), *_other_verdicts(parts)],
-        codes=[_code(results, *labels) for labels in _tasks(parts["probes"])],
-        skipped=parts["contents"].value["skipped"],
+        panels=[*(_probe_panel(*probe) for probe in probes), *_other_panels(parts)],
+        verdicts=[*(_probe_verdict(*probe) for probe in probes), *_other_verdicts(parts)],
+        probes=probes,
     )
 
 
-def _tasks(probes: JsonRef) -> list[tuple[str, JsonRef]]:
-    return [(name, found) for name, found in probes.items() if "gain" in found]
-
-
-def _probe_verdicts(results: Results, probes: JsonRef) -> list[Verdict]:
-    rows = []
-    for name, found in _tasks(probes):
-        key = found["score"].value
-        ours, theirs = (computed("largest", *found[side][key]) for side in SIDES)
-        words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
-        beats = found["gain"].value[0] > 0
-        beyond = found["gain_over_types"].value[0] > 0
-        says = ONLY_TYPES if beats and not beyond else _says(found)
-        what = f"{TITLES.get(name, name)}, best layer"
-        rows.append(
-            Verdict(what, is_synthetic(results.scores, name), "percent", ours, theirs, words, found["gain"], says)
-        )
-    return rows
-
-
-def _code(results: Results, name: str, found: JsonRef) -> Code:
-    online = found["online"]
-    layer = online["best_layer"].value
-    ours = online["model"]
-    return Code(
-        what=TITLES.get(name, name),
-        synthetic=is_synthetic(results.scores, name),
-        words=found["model"]["trained_on"],
-        frequencies=ours["frequencies_compression"][0],
-        code=ours["code"][layer],
-        compression=ours["compression"][layer],
-        between=ours["between"][layer],
-        random=computed("largest", *online["random"]["compression"]),
-        control=ours["control_compression"][layer] if "control_compression" in ours else None,
-        gain=online["gain"],
+def _probe_verdict(title: str, synthetic: bool, probe: dict[str, Any]) -> Verdict:
+    key = probe["score"]
+    beats, beyond = probe["gain"][0] > 0, probe["gain_over_types"][0] > 0
+    return Verdict(
+        title=f"{title}, best layer",
+        synthetic=synthetic,
+        model=max(probe["model"][key]),
+        random=max(probe["random"][key]),
+        words=_words(probe),
+        gain=probe["gain"],
+        verdict=ONLY_TYPES if beats and not beyond else _verdict(probe["gain"]),
     )
 
 
-def _other_verdicts(parts: dict[str, JsonRef]) -> list[Verdict]:
-    rows = []
-    for key, (title, _) in SENSES.items():
-        if key in parts["senses"]:
-            found = parts["senses"][key]
-            last = len(found["accuracy"]) - 1
-            rows.append(_verdict(f"{title.lower()}, last layer", found["accuracy"][last], found["random"][last], found))
-    for _, found in parts["pairs"].items():
-        rows.append(_verdict(found["title"].value, found["balanced"], found["random"], found))
-    return rows
+def _words(probe: dict[str, Any]) -> float:
+    """Score of a table of words, which gives each its most frequent label."""
+    return probe["model"]["type_majority" if probe["score"] == "accuracy" else "type_majority_balanced"]
 
 
-def _verdict(what: str, ours: JsonRef, theirs: JsonRef, found: JsonRef) -> Verdict:
-    return Verdict(what, False, "percent", ours, theirs, None, found["gain"], _says(found))
+def _other_verdicts(parts: dict[str, Any]) -> list[Verdict]:
+    measures = [
+        (f"{title.lower()}, last layer", senses["accuracy"][-1], senses["random"][-1], senses["gain"])
+        for key, (title, _) in SENSES.items()
+        if (senses := parts["senses"].get(key))
+    ]
+    pairs = [(pair["title"], pair["balanced"], pair["random"], pair["gain"]) for pair in parts["pairs"].values()]
+    return [
+        Verdict(title, False, model, random, None, gain, _verdict(gain))
+        for title, model, random, gain in [*measures, *pairs]
+    ]
 
 
-def _says(found: JsonRef) -> str:
-    low, high = found["gain"].value
+def _verdict(gain: Sequence[float]) -> str:
+    low, high = gain
     return BETTER if low > 0 else WORSE if high < 0 else NO_BETTER
 
 
-def _probe_panels(results: Results, probes: JsonRef) -> list[str]:
-    panels = []
-    for name, ref in _tasks(probes):
-        found, key = ref.value, ref.value["score"]
-        axes = new_axes()
-        for side, (colour, line, label) in SIDES.items():
-            _curve(axes, found[side][key], colour, line, label, found[side]["between"])
-        words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
-        axes.axhline(100 * words, color=GREY, linewidth=1.2, label="a table of words")
-        if key == "accuracy" and "control" in found["model"]:
-            _curve(axes, found["model"]["control"], INK, ":", "control task", found["model"]["control_between"])
-        mark = " (synthetic)" if is_synthetic(results.scores, name) else ""
-        kind = "accuracy (percent)" if key == "accuracy" else "balanced accuracy (percent)"
-        axes.set(title=f"{TITLES.get(name, name).capitalize()}{mark}", xlabel="layer", ylabel=kind)
-        panels.append(_ended(axes, f"probe-{name}", f"What a probe reads off each layer: {TITLES.get(name, name)}"))
-    return panels
+def _probe_panel(title: str, synthetic: bool, probe: dict[str, Any]) -> str:
+    axes, key = new_axes(), probe["score"]
+    for side, style in SIDES.items():
+        _curve(axes, probe[side][key], *style, probe[side]["between"])
+    axes.axhline(100 * _words(probe), color=GREY, linewidth=1.2, label="a table of words")
+    if key == "accuracy" and "control" in probe["model"]:
+        _curve(axes, probe["model"]["control"], INK, ":", "control task", probe["model"]["control_between"])
+    mark = " (synthetic)" if synthetic else ""
+    kind = "accuracy (percent)" if key == "accuracy" else "balanced accuracy (percent)"
+    axes.set(title=f"{title.capitalize()}{mark}", xlabel="layer", ylabel=kind)
+    return _with_layers(axes, f"probe-{title}", f"What a probe reads off each layer: {title}")
 
 
-def _other_panels(parts: dict[str, JsonRef]) -> list[str]:
+def _other_panels(parts: dict[str, Any]) -> list[str]:
     panels = []
     for name, (title, shared) in SENSES.items():
         if name not in parts["senses"]:
             continue
-        found = parts["senses"][name].value
+        senses = parts["senses"][name]
         axes = new_axes()
         for key, between, side in (("accuracy", "between", "model"), ("random", "random_between", "random")):
-            _curve(axes, found[key], *SIDES[side], found[between])
+            _curve(axes, senses[key], *SIDES[side], senses[between])
         axes.axhline(50, color=GREY, linewidth=1.2, label="chance")
         axes.set(title=title, xlabel="layer", ylabel=f"neighbour of the same {shared} (%)")
         described = f"Share of words whose nearest neighbour is of the same {shared}"
-        panels.append(_ended(axes, name.replace(" ", "-"), described))
+        panels.append(_with_layers(axes, name.replace(" ", "-"), described))
     if "self-similarity" in parts["probes"]:
-        found = parts["probes"]["self-similarity"].value
+        cosines = parts["probes"]["self-similarity"]
         axes = new_axes()
-        for side, (colour, line, label) in SIDES.items():
-            _curve(axes, found[side]["adjusted"], colour, line, label, found[side]["between"], factor=1)
+        for side, style in SIDES.items():
+            _curve(axes, cosines[side]["adjusted"], *style, cosines[side]["between"], factor=1)
         axes.set(title="A word from sentence to sentence", xlabel="layer", ylabel="adjusted cosine")
-        panels.append(_ended(axes, "self-similarity", "Similarity of a word's vectors from sentence to sentence"))
+        panels.append(_with_layers(axes, "self-similarity", "Similarity of a word's vectors from sentence to sentence"))
     if "structure" in parts["heads"]:
-        found = parts["heads"]["structure"].value
+        found = parts["heads"]["structure"]
         axes = new_axes()
         for side, style in SIDES.items():
             _curve(axes, found[side], *style, found[f"{side}_between"])
         axes.axhline(100 * found["neighbours"], color=GREY, linewidth=1.2, label="neighbours")
         axes.set(title="Edges of dependency trees", xlabel="layer", ylabel="found by a linear map (percent)")
         panels.append(
-            _ended(axes, "structure", "Share of the edges of dependency trees that a linear map finds, by layer")
+            _with_layers(axes, "structure", "Share of the edges of dependency trees that a linear map finds, by layer")
         )
     if "loss by masks" in parts["completion"]:
-        found = parts["completion"]["loss by masks"].value
+        found = parts["completion"]["loss by masks"]
         axes = new_axes()
         for key, colour, label in (("kept", BLUE, "later text kept"), ("cut", ORANGE, "text ends there")):
             axes.plot(found["masks"], found[key], "o-", color=colour, linewidth=1.4, markersize=3.5, label=label)
@@ -219,7 +164,7 @@ def _other_panels(parts: dict[str, JsonRef]) -> list[str]:
         axes.set_xticks(found["masks"])
         axes.figure.legend(**BELOW)
         panels.append(svg(axes, "masks", "Loss of a masked token as more of the tokens after it are masked"))
-    rows = parts["checkpoints"]["checkpoints"].value if "checkpoints" in parts["checkpoints"] else []
+    rows = parts["checkpoints"].get("checkpoints", [])
     if rows and "two contexts" in rows[0]:
         axes = new_axes()
         for number, layer in enumerate(zip(*(row["two contexts"] for row in rows), strict=True)):
@@ -246,12 +191,12 @@ def _curve(
 ) -> None:
     """Values by layer, with the band of their intervals."""
     points = [factor * value for value in values]
-    layers, ends = range(len(points)), [[factor * each[end] for each in between] for end in (0, 1)]
+    layers, ends = range(len(points)), [[factor * interval[end] for interval in between] for end in (0, 1)]
     axes.fill_between(layers, *ends, color=colour, alpha=0.15, linewidth=0)
     axes.plot(layers, points, line, color=colour, linewidth=1.5, marker="o", markersize=3.5, label=label)
 
 
-def _ended(axes: Any, name: str, description: str) -> str:
+def _with_layers(axes: Any, name: str, description: str) -> str:
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.figure.legend(**BELOW)
     return svg(axes, name, description)
@@ -274,11 +219,7 @@ TIMES = {"factor": 1, "digits": 2, "unit": "×", "axis": "compression"}  # forma
 
 
 def render_interpretation(parts: Mapping[str, Any]) -> str:
-    """Render the page.
-
-    Args:
-        parts: the files of ``results/interpretation/`` by name without ``.json``; all but ``contents`` are optional.
-    """
+    """Render the page of the files of ``results/interpretation/``, by name; all but ``contents`` are optional."""
     model = parts["contents"]["model"]
     sentences = parts.get("sentences", {}).get("attention", [])
     senses = parts.get("senses", {})
@@ -341,7 +282,7 @@ def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             for label, (side, other, between) in CURVES.items()
             if (other or key) in found[side] and not (other and key != "accuracy")
         ]
-        words = found["model"]["type_majority" if key == "accuracy" else "type_majority_balanced"]
+        words = _words(found)
         every = len(curves[0]["values"])
         types = {"values": [words] * every, "between": [found["model"]["types_between"]] * every}
         curves.append({"name": "a table of words", **types})

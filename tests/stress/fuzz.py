@@ -56,9 +56,9 @@ from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.models.bert import BertConfig, BertForPretraining
 from pipeline_src.models.hub import load_config, read_tensors, save_model
 from pipeline_src.pretraining import import_model
-from pipeline_src.report.report import render_markdown
+from pipeline_src.report.columns import TERMINAL, text_table
 from pipeline_src.report.results import fitting_results, read_results, summarise
-from pipeline_src.report.table import HEADER, average_line, heading, score_cells, text_table
+from pipeline_src.report.table import render_markdown
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.readers import READERS, read_columns, read_questions, read_sentences
 from pipeline_src.tasks.spec import Columns, Layout, TaskSpec, load_spec
@@ -390,10 +390,9 @@ def _scores(draw: Draw, folder: Path) -> None:
     path.write_text(json.dumps(tree), encoding="utf-8")
     with fitting_results("report"):
         read = read_results(results)
-        page = render_markdown(read).encode()
-        printed = f"{heading(read.scores)}{text_table(HEADER, score_cells(read.scores))}{average_line(read.scores)}"
+        page, printed = render_markdown(read), text_table(TERMINAL, read.rows)
         write_json(folder / "summary.json", summarise(read))
-    assert b"<xss" not in page + printed.encode()
+    assert "<xss" not in page + printed
 
 
 def _with_text(draw: Draw, tree: Any) -> Any:

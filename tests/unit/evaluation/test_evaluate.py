@@ -10,7 +10,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.evaluation.scores import read_predictions, score_task
-from pipeline_src.report.table import mark_of
+from pipeline_src.report.columns import score_rows
 from pipeline_src.tasks.classification import Classification
 from pipeline_src.tasks.examples import TextExample
 from pipeline_src.tasks.kinds import KINDS, make_task
@@ -127,9 +127,7 @@ def test_a_score_of_the_best_epoch_is_marked_in_every_table(study):
     scores = read_json("results/scores.json")
     assert scores["best_epoch"] == ["rte"]
     assert read_json("results/tasks/rte.json")["select"] == "best"
-    assert mark_of(scores, "rte") == " (synthetic, best epoch)"
-    assert mark_of(scores | {"synthetic": False, "rules": {}}, "rte") == " (best epoch)"
-    assert mark_of(scores | {"best_epoch": []}, "rte") == " (synthetic)"
+    assert score_rows(scores)[0].marks == " (synthetic, best epoch)"
 
 
 def test_the_same_files_give_the_same_bytes(study):

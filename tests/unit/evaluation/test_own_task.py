@@ -15,7 +15,7 @@ from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.corpus.evaluation_texts import read_texts
 from pipeline_src.download import download_tasks
 from pipeline_src.evaluation.evaluate import run
-from pipeline_src.report.table import HEADER, average_line, score_cells, text_table
+from pipeline_src.report.columns import TERMINAL, score_rows, text_table
 from pipeline_src.tasks import spec as specs
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
@@ -111,10 +111,9 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
     submitted = (project / "results/submissions/Reviews.tsv").read_text().splitlines()
     assert submitted[:4] == ["index\tprediction", "0\tgood", "1\tbad", "2\tbad"]
 
-    table = text_table(HEADER, score_cells(scores))
+    table = text_table(TERMINAL, score_rows(scores))
     assert "| Reviews " in table and "Reviews (synthetic)" not in table
     assert ("RTE (synthetic)" in table) == (task_source == "synthetic")
-    assert average_line(scores)
 
 
 @pytest.mark.parametrize("tasks", [("rte", "reviews"), ("rte",)])

@@ -75,7 +75,7 @@ def task_details(task: str, synthetic: bool, matrix: bool = True) -> dict:
 
 
 def write_scores(folder: Path, rows: list[dict], rules: list[str], further: Sequence[str] = ()) -> None:
-    """``scores.json`` and a file per task."""
+    """Write ``scores.json`` and a file for each task."""
     scores = {
         "synthetic": bool(rules),
         "task_source": "synthetic" if rules else "official",
@@ -175,22 +175,20 @@ def write_results(folder: Path) -> Path:
 
 
 class Page(HTMLParser):
-    """What a browser would fetch, whether elements close, and every text with the elements around it.
-
-    Attributes:
-        fetched: addresses.
-        open: elements that never close.
-        texts: each text with the (tag, attributes) around it, outermost first.
-    """
+    """What a browser would fetch, the elements that never close, and every text."""
 
     VOID = ("meta", "br", "link", "img")
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.fetched: list[str] = []
-        self.open: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, list[tuple[str, dict[str, str | None]]]]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
         self.feed(text)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.texts).replace("\xa0", " ").split())
 
     def handle_starttag(self, tag: str, attrs: Attributes) -> None:
         self.fetched += [
@@ -198,8 +196,10 @@ class Page(HTMLParser):
             for name, value in attrs
             if name in ("src", "href", "xlink:href") and tag != "a" and value and not value.startswith("#")
         ]
+        if tag in ("td", "th", "tr", "br", "dd", "li"):
+            self.texts.append(" ")
         if tag not in self.VOID:
-            self.open.append((tag, dict(attrs)))
+            self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: Attributes) -> None:
         self.handle_starttag(tag, attrs)
@@ -207,7 +207,7 @@ class Page(HTMLParser):
             self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop()[0] == tag
+        assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.texts.append((data, list(self.open)))
+        self.texts.append(data)

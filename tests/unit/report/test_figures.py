@@ -1,11 +1,13 @@
-"""Contrast of the page's colours, in light and dark (WCAG 2.2: 4.5 for text, 3 for graphics)."""
+"""Plots, and contrast of the page's colours, in light and dark (WCAG 2.2: 4.5 for text, 3 for graphics)."""
 
 import re
 
 import pytest
 
-from pipeline_src.report.figures import BLUE, GREY, ORANGE
-from pipeline_src.report.traced import TEMPLATES
+from pipeline_src.common.files import read_json, write_json
+from pipeline_src.report.figures import BLUE, GREY, ORANGE, label_panels, validation_curve
+from pipeline_src.report.rendering import TEMPLATES
+from pipeline_src.report.results import read_results
 
 
 def luminance(colour: str) -> float:
@@ -20,7 +22,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_everything_is_legible_in_both_themes(theme):
+def test_colours_are_legible_in_both_themes(theme):
     css = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     colours = dict(re.findall(r"--(\w+): (#\w{6})", re.findall(r":root \{(.*?)\}", css)[theme]))
     for ink in ("ink", "soft", "link"):
@@ -29,3 +31,33 @@ def test_everything_is_legible_in_both_themes(theme):
     for drawn in (BLUE, ORANGE, GREY):
         assert contrast(drawn, colours["paper"]) >= 3, drawn
     assert contrast("#000000", "#ffffff") == 21
+
+
+def test_validation_curve_ends_with_the_phases_own_figure(results):
+    assert validation_curve(read_results(), "phase2", "mlm_loss") == {20: 6.1}
+    path = results / "pretrain" / "phase2.tsv"
+    lines = ["step\tmlm_loss\tnsp_accuracy\tvalidation_mlm_loss", "11\t7\t0.5\t", "12\t7\t0.5\t6.9", "20\t7\t0.5\t6.2"]
+    path.write_text("\n".join(lines) + "\n")
+    found = read_results()
+    assert validation_curve(found, "phase2", "mlm_loss") == {12: 6.9, 20: 6.1}  # the phase's own is the exact one
+    assert validation_curve(found, "phase2", "nsp_accuracy") == {20: 0.61}
+
+
+def test_label_panels_show_the_systems_that_there_are(pictures):
+    path = pictures / "tasks/rte.json"
+    scores = {40: (55.0, 52.0), 400: (66.0, 61.0), 1200: (80.0, 71.0)}
+    curve = [
+        {
+            "examples": examples,
+            "systems": {
+                name: {"score": score, "interval": [score - 3, score + 3]}
+                for name, score in zip(("pretrained", "bag_of_words"), found, strict=True)
+            },
+        }
+        for examples, found in scores.items()
+    ]
+    write_json(path, read_json(path) | {"label_curve": curve})
+    (picture,) = label_panels(read_results())
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+    assert {"RTE", "40", "400", "1,200", "pretrained", "bag of words", "labelled examples to train on"} <= set(texts)
+    assert "random weights" not in texts

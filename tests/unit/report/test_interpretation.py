@@ -10,7 +10,6 @@ from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import interpretation, report
 from pipeline_src.report.figures import svg
 from tests.unit.report.conftest import Page, sketch
-from tests.unit.report.test_traced import RATE, audit, documents
 
 FILLED = [{"text": "a [MASK]", "answer": "dog", "rank": 2, "likeliest": [["cat", 0.5]]}]
 
@@ -116,18 +115,17 @@ def looked_into(results, monkeypatch):
     return results
 
 
-def test_every_number_of_the_section_is_found(looked_into, pictures, root, monkeypatch):
+def test_section_has_a_panel_for_each_measure(looked_into, pictures, monkeypatch):
     monkeypatch.setattr(interpretation, "svg", svg)
-    report.run(price=RATE)
+    report.run()
     page = (looked_into / "report.html").read_text(encoding="utf-8")
-    assert audit(page, documents(looked_into, root)) > 100
     assert page.count('<svg role="img"') == 7 + 9 and "<script" not in page
     assert not Page(page).open
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
 
 
-def test_the_section_says_when_a_model_is_no_better_than_its_controls(looked_into):
+def test_section_says_when_a_model_is_no_better_than_its_controls(looked_into):
     report.run()
     page = (looked_into / "report.html").read_text(encoding="utf-8")
     rows = dict(
@@ -148,16 +146,16 @@ def test_the_section_says_when_a_model_is_no_better_than_its_controls(looked_int
     assert re.search(r'rte, best layer <span class="tag">synthetic', page) and "treebank: no trees" in page
 
 
-def test_the_section_says_how_short_the_labels_become(looked_into):
+def test_section_shows_online_codes(looked_into):
     report.run()
     page = (looked_into / "report.html").read_text(encoding="utf-8")
     (table,) = re.findall(r'aria-label="Online codes">(.*?)</table>', page, re.DOTALL)
     row = next(row for row in table.split("</tr>") if "parts of speech" in row)
-    cells = [re.sub("<.*?>", "", cell) for cell in re.findall(r'<td class="number ">(.*?)</td>', row)]
+    cells = [re.sub("<.*?>", "", cell) for cell in re.findall(r'<td class="number">(.*?)</td>', row)]
     assert cells == ["20,000", "13.1", "6.25", "6.23 to 6.28", "1.60", "1.30", "1.10", "1.500 to 1.750"]
 
 
-def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
+def test_interpretation_page_data_cannot_end_its_script(looked_into):
     report.run()
     assert read_json(looked_into / "filled_masks.json") == FILLED
     opening = (looked_into / "report.html").read_text(encoding="utf-8").partition("<section")[0]
@@ -186,7 +184,7 @@ def test_the_page_is_one_file_whose_data_cannot_end_its_script(looked_into):
     assert "control task" not in curves["Whether a word was capitalised"]  # an accuracy, beside balanced ones
 
 
-def test_a_study_that_was_not_looked_into_has_its_report(results):
+def test_section_without_results_says_so(results):
     report.run()
     assert "has not looked into this model" in (results / "report.html").read_text(encoding="utf-8")
     assert not (results / "interpretation.html").exists()

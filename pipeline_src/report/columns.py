@@ -1,0 +1,276 @@
+"""The results table: its rows, and the one list of columns.
+
+The page, report.md, the terminal's table and scores.tsv iterate over COLUMNS, so a new column is one line here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from statistics import fmean, stdev
+from typing import Any
+
+from pipeline_src.common.names import as_text
+from pipeline_src.report.published import TEST_SERVER, Published, PublishedScores, split_of
+from pipeline_src.report.rendering import show
+
+# scores in the average of the paper's table 1: MNLI-m and -mm separately, without WNLI; F1 for QQP and MRPC, Spearman
+# for STS-B (section 4.1)
+GLUE_AVERAGE = dict.fromkeys(("mnli", "mnli_mm", "qnli", "sst2", "rte"), "accuracy")
+GLUE_AVERAGE |= {"qqp": "f1", "cola": "matthews", "stsb": "spearman", "mrpc": "f1"}
+METRICS = {
+    "em": "EM",
+    "f1": "F1",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "entity_f1": "entity F1",
+}
+SYNTHETIC, FROM_CORPUS = "synthetic", "from this corpus"
+Difference = dict[str, Any]  # evaluation/significance.py, Comparison
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One row of ``results/scores.json``, next to the published scores, or the GLUE average.
+
+    Attributes:
+        kind: SYNTHETIC, FROM_CORPUS, or empty for real labelled data.
+        further: whether the task has no synthetic form and is none of the paper's.
+        best_epoch: whether the scores are those of the best epoch on the development set.
+        values: scores by seed, in percent; ``mean``, ``deviation`` and ``best`` are over them.
+        vs_random, vs_words: difference from a baseline, with its significance.
+    """
+
+    task: str
+    eval_set: str
+    title: str
+    file: str | None
+    metric_key: str
+    values: Sequence[float]
+    mean: float
+    deviation: float | None
+    best: float
+    main: bool = False
+    kind: str = ""
+    further: bool = False
+    best_epoch: bool = False
+    examples: int | None = None
+    interval: Sequence[float] | None = None
+    majority: float | None = None
+    bag_of_words: float | None = None
+    random_weights: float | None = None
+    vs_random: Difference | None = None
+    vs_words: Difference | None = None
+    published: Published | None = None
+    test_server: Published | None = None
+    averaged: Sequence[ScoreRow] = field(default=(), repr=False)
+
+    @property
+    def synthetic(self) -> bool:
+        return self.kind == SYNTHETIC
+
+    @property
+    def metric(self) -> str:
+        return METRICS.get(self.metric_key, self.metric_key)
+
+    @property
+    def split(self) -> str:
+        return split_of(self.file or "dev")
+
+    @property
+    def marks(self) -> str:
+        """Kind of data and choice of epoch, in parentheses; empty for real data and the last epoch."""
+        marks = [self.kind, "best epoch" if self.best_epoch else ""]
+        return f" ({', '.join(filter(None, marks))})" if any(marks) else ""
+
+    @property
+    def metric_and_split(self) -> str:
+        notes = [self.split if self.split != "dev" else "", "best epoch" if self.best_epoch else ""]
+        return self.metric + (f" ({', '.join(filter(None, notes))})" if any(notes) else "")
+
+    @property
+    def mean_and_deviation(self) -> str:
+        return show(self.mean, "one") + ("" if self.deviation is None else f" {show(self.deviation, 'spread')}")
+
+    @property
+    def difference(self) -> float | None:
+        """Difference from the published score of the same evaluation set, metric and split; None for synthetic data."""
+        return None if self.published is None or self.synthetic else self.mean - self.published.value
+
+
+def score_rows(scores: Mapping[str, Any], published: PublishedScores | None = None) -> list[ScoreRow]:
+    """Return the rows of ``results/scores.json``, those of synthetic tasks last."""
+    return sorted((_row(row, scores, published or {}) for row in scores["rows"]), key=lambda row: row.synthetic)
+
+
+def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: PublishedScores) -> ScoreRow:
+    task, key, metric = row["task"], row["eval_set"], row["metric"]
+    synthetic, of_corpus = task in scores["rules"], task in scores.get("from_corpus", ())
+    baselines = row.get("baselines", {})
+    words, random = (baselines.get(name, {}) for name in ("bag_of_words", "random_weights"))
+    same = ("title", "file", "values", "mean", "deviation", "best", "main", "examples", "random_weights")
+    return ScoreRow(
+        **{name: row[name] for name in same},
+        task=task,
+        eval_set=key,
+        metric_key=metric,
+        kind=SYNTHETIC if synthetic else FROM_CORPUS if of_corpus else "",
+        further=task in scores.get("further", ()),
+        best_epoch=task in scores.get("best_epoch", ()),
+        interval=row.get("interval"),
+        majority=row["majority_baseline"],
+        bag_of_words=words.get("score"),
+        vs_random=random.get("against"),
+        vs_words=words.get("against"),
+        published=published.get((key, metric, split_of(row["file"]))),
+        test_server=published.get((key, metric, TEST_SERVER)),
+    )
+
+
+def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = None) -> ScoreRow | None:
+    """Return the paper's average over those of its scores that the study has, for each seed; None without any."""
+    averaged = [row for row in rows if GLUE_AVERAGE.get(row.eval_set) == row.metric_key]
+    if not averaged:
+        return None
+    values = [fmean(of_seed) for of_seed in zip(*(row.values for row in averaged), strict=True)]
+    server = (published or {}).get(("glue", "average", TEST_SERVER))
+    return ScoreRow(
+        task="glue",
+        eval_set="glue",
+        title="GLUE average",
+        file=None,
+        metric_key="mean",
+        values=values,
+        mean=fmean(values),
+        deviation=stdev(values) if len(values) > 1 else None,
+        best=max(values),
+        kind=SYNTHETIC if any(row.synthetic for row in averaged) else "",
+        test_server=server if len(averaged) == len(GLUE_AVERAGE) else None,
+        averaged=averaged,
+    )
+
+
+def error_of_average(rows: Sequence[ScoreRow]) -> float | None:
+    """Return half the 95 % interval of an average of scores with independent errors; None without the intervals."""
+    intervals = [row.interval for row in rows if row.interval]
+    if len(intervals) < len(rows):
+        return None
+    return math.hypot(*((high - low) / 2 for low, high in intervals)) / len(intervals)
+
+
+def verdict(difference: Difference | None, better: str = "yes") -> str | None:
+    """Return a difference as a word: better, worse, same, or not significant with the number of examples needed."""
+    if difference is None:
+        return None
+    if difference["significant"]:
+        return better if difference["difference"] > 0 else "worse"
+    needed = difference["examples_needed"]
+    return "same" if needed is None else f"not significant ({needed:,} examples needed)"
+
+
+def doubt(row: ScoreRow) -> str | None:
+    """Return the verdict on a score that is not significantly better than that of random weights."""
+    return verdict(row.vs_random, better="") or None
+
+
+class Table(Flag):
+    """The tables that show a column."""
+
+    PAGE = auto()
+    MARKDOWN = auto()
+    TERMINAL = auto()
+    TSV = auto()
+
+
+PAGE, MARKDOWN, TERMINAL, TSV = Table
+TEXT = MARKDOWN | TERMINAL
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the tables in ``where``; ``format`` is one of FORMATS.
+
+    On the page, ``style`` is ``text`` or ``number`` for a cell; ``soft``, ``doubt`` and ``tag`` are parts of the cell
+    to their left.
+    """
+
+    header: str
+    value: Callable[[ScoreRow], Any]
+    format: str
+    where: Table
+    style: str = "number"
+
+    def text(self, row: ScoreRow) -> str:
+        return show(self.value(row), self.format)
+
+
+COLUMNS = (
+    Column("score", lambda row: f"{row.title}, {row.metric}{row.marks}", "text", TSV),
+    Column("split", lambda row: row.file, "text", TSV),
+    Column("task", lambda row: row.title, "text", PAGE, "text"),
+    Column("task", lambda row: row.title + row.marks, "text", TEXT),
+    Column("metric", lambda row: row.metric_and_split, "text", PAGE, "soft"),
+    Column("", lambda row: row.kind or None, "text", PAGE, "tag"),
+    Column("metric", lambda row: row.metric, "text", TEXT | TSV),
+    Column("split", lambda row: row.split, "text", MARKDOWN),
+    Column("score", lambda row: row.mean_and_deviation, "text", PAGE | TEXT, "number main"),
+    Column("value", lambda row: row.mean, "four", TSV),
+    Column("95 % interval", lambda row: row.interval, "interval", PAGE | TEXT, "soft"),
+    Column("best", lambda row: row.best if len(row.values) > 1 else None, "one", PAGE | MARKDOWN, "soft"),
+    Column("majority", lambda row: row.majority, "one", PAGE | TEXT),
+    Column("majority_baseline", lambda row: row.majority, "four", TSV),
+    Column("bag of words", lambda row: row.bag_of_words, "one", PAGE | TEXT),
+    Column("random weights", lambda row: row.random_weights, "one", PAGE | TEXT),
+    Column("difference from random weights", lambda row: row.vs_random, "difference", PAGE, "text"),
+    Column("", doubt, "text", PAGE, "doubt"),
+    Column("better than random?", lambda row: verdict(row.vs_random), "text", TEXT),
+    Column("published, same split", lambda row: row.published, "text", PAGE | MARKDOWN),
+    Column("difference", lambda row: row.difference, "signed", PAGE | MARKDOWN, "soft"),
+    Column("published, test server", lambda row: row.test_server, "text", PAGE | MARKDOWN),
+    Column("examples", lambda row: row.examples, "integer", PAGE),
+    Column("file", lambda row: row.file and f"{row.task}/{row.file}", "text", PAGE, "soft"),
+)
+
+
+def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
+    """Return the columns of a table, without those for which no row has a value."""
+    columns = [column for column in COLUMNS if table in column.where]
+    return [column for column in columns if any(column.value(row) is not None for row in rows)]
+
+
+def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
+    """Return the columns of the page, grouped by cell."""
+    cells: list[list[Column]] = []
+    for column in columns_of(PAGE, rows):
+        if column.style in ("soft", "doubt", "tag"):
+            cells[-1].append(column)
+        else:
+            cells.append([column])
+    return cells
+
+
+def text_table(table: Table, rows: Sequence[ScoreRow]) -> str:
+    """Return a Markdown table whose columns line up in a terminal, with numbers aligned right."""
+    columns = columns_of(table, rows)
+    lines = [[as_text(column.text(row)) for column in columns] for row in rows]
+    return aligned([column.header for column in columns], lines)
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return the Markdown of a table of texts; a column of numbers is aligned right."""
+    by_column = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in by_column]
+    numeric = [all(cell[:1].isdigit() or cell[:1] in "-+–" for cell in column[1:]) for column in by_column]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, numeric, strict=True)
+        )
+        return f"| {' | '.join(padded)} |"
+
+    rule = [f" {'-' * (width - 1)}{':' if right else '-'} " for width, right in zip(widths, numeric, strict=True)]
+    return "\n".join([line(header), f"|{'|'.join(rule)}|", *map(line, rows)])

@@ -1,0 +1,64 @@
+"""Published scores and costs of BERT's models, from ``paper.yaml``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+from pipeline_src.report.rendering import load_yaml
+
+PAPER = Path(__file__).with_name("paper.yaml")
+TEST_SERVER = "test server"
+SPLITS = dict.fromkeys(("dev", "val", "valid", "dev_matched", "dev_mismatched"), "dev")
+SPLITS |= {"test": "test", "diagnostic": "diagnostic"}
+SIZES = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published score, its source, and the source's letter below the tables."""
+
+    value: float
+    source: str
+    letter: str
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} ({self.letter})"
+
+
+PublishedScores = dict[tuple[str, str, str], Published]  # by evaluation set, metric and split
+
+
+def read_paper() -> dict[str, Any]:
+    """Return the committed file of published figures."""
+    return load_yaml(PAPER)
+
+
+def split_of(file: str) -> str:
+    """Return the split that a file's name indicates, or the name itself."""
+    words = re.findall(r"[a-z_]+", file.lower().rsplit(".", 1)[0])
+    return next((SPLITS[word] for word in words if word in SPLITS), file)
+
+
+def model_of(config: dict[str, Any]) -> str | None:
+    """Return the name of the published model of these sizes."""
+    for model in read_paper()["models"]:
+        if all(model[name] == config.get(key, model[name]) for name, key in SIZES.items()):
+            return model["name"]
+    return None
+
+
+def published_scores(model: str | None) -> PublishedScores:
+    """Return a model's published scores; of several reports of one score, the first counts."""
+    reports = [report for report in read_paper()["reports"] if report["model"] == model]
+    letters = dict(zip(dict.fromkeys(report["source"] for report in reports), ascii_lowercase, strict=False))
+    scores: PublishedScores = {}
+    for report in reports:
+        for name, value in report["scores"].items():
+            eval_set, metric = name.split(" ")
+            score = Published(value, report["source"], letters[report["source"]])
+            scores.setdefault((eval_set, metric, report["split"]), score)
+    return scores

@@ -1,0 +1,109 @@
+"""Formats of the values in every report, and the environment of the page's templates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from markupsafe import Markup, escape
+
+from pipeline_src.common.progress import duration
+
+TEMPLATES = Path(__file__).with_name("templates")
+DASH = "–"
+MAX_TEXT_LENGTH = 420  # characters of an example's text
+
+
+def load_yaml(path: Path) -> Any:
+    """Read a YAML file, by libyaml if it is installed."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def scientific(value: float) -> str:
+    """Format as ``1.408e19``."""
+    mantissa, exponent = f"{value:.3e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def energy(joules: float) -> str:
+    """Format in kJ, or in kWh if it is large."""
+    return f"{joules / 1e3:,.1f} kJ" if joules < 3.6e5 else f"{joules / 3.6e6:,.2f} kWh"
+
+
+def fold_repeats(text: str) -> str:
+    """Shorten repetitions in a model's text: ``be , , , , ,`` becomes ``be [, ×5]``."""
+
+    def folded(match: re.Match[str]) -> str:
+        once = match[1].lstrip()
+        return f"{match[1].removesuffix(once)}[{once} ×{len(match[0]) // len(match[1])}]"
+
+    return re.sub(r"(\s?\S+?)\1{3,}", folded, text)
+
+
+def clip(text: str) -> str:
+    """Cut a long text at a space."""
+    return text if len(text) <= MAX_TEXT_LENGTH else text[:MAX_TEXT_LENGTH].rsplit(" ", 1)[0] + " …"
+
+
+def difference(test: Mapping[str, Any]) -> str:
+    """Format a difference of evaluation/significance.py with its interval."""
+    ends = test["interval"]
+    return f"{test['difference']:+.1f}" + (f" ({ends[0]:.1f} to {ends[1]:.1f})" if ends else "")
+
+
+# the space before a percent sign does not break
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "text": str,
+    "integer": "{:,.0f}".format,
+    "one": "{:,.1f}".format,
+    "two": "{:.2f}".format,
+    "three": "{:.3f}".format,
+    "four": "{:.4f}".format,
+    "signed": "{:+.1f}".format,
+    "signed_three": "{:+.3f}".format,
+    "spread": "± {:.1f}".format,
+    "spread_three": "± {:.3f}".format,
+    "percent": lambda share: f"{100 * share:.1f}\u00a0%",
+    "percent_exact": lambda share: f"{100 * share:g}\u00a0%",
+    "percent_three": lambda share: f"{100 * share:.3f}\u00a0%",
+    "interval": lambda ends: f"{ends[0]:.1f} to {ends[1]:.1f}",
+    "interval_two": lambda ends: f"{ends[0]:.2f} to {ends[1]:.2f}",
+    "interval_three": lambda ends: f"{ends[0]:.3f} to {ends[1]:.3f}",
+    "interval_percent": lambda ends: f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}\u00a0%",
+    "difference": difference,
+    "p": lambda value: "p < 0.001" if value < 0.001 else f"p = {value:.3f}",
+    "price": lambda value: f"{value:,.2f}" if value >= 1 else f"{value:.2g}",
+    "scientific": scientific,
+    "duration": duration,
+    "megabytes": lambda count: f"{count / 1e6:,.0f}",
+    "tera": lambda value: f"{value / 1e12:,.4g}",
+    "energy": energy,
+    "folded": fold_repeats,
+    "clipped": clip,
+}
+
+
+def show(value: Any, format: str = "text") -> str:
+    """Return a value in one of FORMATS; a dash for None."""
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises an error that names the value
+    return DASH if value is None else FORMATS[format](value)
+
+
+def with_code(text: str) -> Markup:
+    """Render a text whose parts between backticks are code."""
+    parts = enumerate(text.split("`"))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts)
+
+
+def environment() -> jinja2.Environment:
+    """Return the templates' environment, with ``show`` and ``with_code`` as filters."""
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    templates.filters |= {"show": show, "with_code": with_code}
+    return templates

@@ -1,0 +1,139 @@
+"""Page run.html: what differs between two runs with equal results: time, cost, versions, machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
+from pipeline_src.common.parallel import usable_cores
+from pipeline_src.common.paths import CORPUS, LOGS, SCORES
+from pipeline_src.report.figures import throughput_panel
+from pipeline_src.report.rendering import environment, load_yaml
+from pipeline_src.report.results import PHASES, Results, read_curve
+
+PRICE = 1.0  # default price of an hour of one device
+# schemas of the logs of a pretraining phase and of one run of a stage
+COST = {"flops": float, "seconds": float, "processes": int}
+RUN = {"seconds": float, "cpu_seconds": float, "max_rss_mb": float, "started": str}
+PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
+LOCK = Path("dvc.lock")
+SHOWN_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_posix())
+
+
+def check_price(price: float, option: str) -> None:
+    """Raise a PipelineError if ``price``, from a command line option, is not a price."""
+    if not 0 <= price < float("inf"):  # nor NaN
+        raise PipelineError("not a price", price, where=option, hint="give a number of 0 or more")
+
+
+def render_run(results: Results, price: float) -> str:
+    """Render the page; ``price`` is that of an hour of one process."""
+    phases = measured_phases(results)
+    curves = {phase: LOGS / f"dvclive/{phase}/plots/metrics/tokens_per_second.tsv" for phase in phases}
+    hours = sum(phase["seconds"] * phase["processes"] for phase in phases.values()) / 3600
+    return (
+        environment()
+        .get_template("run.html.j2")
+        .render(
+            title=f"{results.title}: this run",
+            sections=[("cost", "Cost"), ("provenance", "Where this comes from")],
+            measured=phases,
+            throughput=throughput_panel({name: read_curve(path) for name, path in curves.items() if path.exists()}),
+            rate=price,
+            price=price * hours,
+            stages=stage_costs(),
+            provenance=provenance(),
+            hashes=data_hashes(),
+        )
+    )
+
+
+def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
+    """Return ``logs/pretrain/<phase>.cost.json`` of each phase, if they belong to the results shown."""
+    paths = {phase: LOGS / "pretrain" / f"{phase}.cost.json" for phase in PHASES}
+    logs = {phase: read_json(path, COST) for phase, path in paths.items() if path.exists()}
+    for log in logs.values():
+        if str(log.get("peak_source", "this machine")).endswith("this machine"):
+            log["mfu"] = None  # a CPU's measured peak varies with the load
+    costs = {phase: results.pretrain[phase].get("cost", {}) for phase in logs}
+    return {phase: log for phase, log in logs.items() if log["flops"] == costs[phase].get("flops")}
+
+
+def stage_costs() -> list[dict[str, Any]]:
+    """Sum up ``logs/<stage>/*.run.json``, in the order in which the stages began."""
+    costs = []
+    for folder in sorted(LOGS.glob("*")):
+        if runs := [read_json(path, RUN) for path in sorted(folder.glob("*.run.json"))]:
+            cost = {
+                "name": folder.name,
+                "started": min(run["started"] for run in runs),
+                "runs": len(runs),
+                "seconds": sum(run["seconds"] for run in runs),
+                "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
+                "memory": max(run["max_rss_mb"] for run in runs),
+            }
+            costs.append(cost)
+    return sorted(costs, key=lambda cost: cost["started"])
+
+
+def provenance() -> dict[str, str]:
+    """Return commit, command to reproduce, versions and machine."""
+    commit, changed = _commit()
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:  # a package of another stage
+            continue
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return {
+        "Commit": (f"{commit} with uncommitted changes" if changed else commit) or "not in a git repository",
+        "To reproduce": f"git checkout {commit} && make study" if commit else "make study",
+        "Versions": ", ".join([f"Python {platform.python_version()}", *versions]),
+        "Made on": f"{platform.system()} {platform.machine()}, {_processor()}, {usable_cores()} cores, "
+        f"{memory:.0f} GB of memory",
+    }
+
+
+def data_hashes() -> list[dict[str, Any]] | None:
+    """Return the hashes in dvc.lock of data, pretrained models, scores and corpus counts.
+
+    None if the lock does not belong to these results, as the hashes of scores and counts show.
+    """
+    if not LOCK.exists():
+        return None
+    outputs = [output for stage in load_yaml(LOCK)["stages"].values() for output in stage.get("outs", ())]
+    hashes = {output["path"]: output.get("md5") for output in outputs}
+    if any(hashes.get(path.as_posix()) != _md5(path) for path in (SCORES, CORPUS)):
+        return None
+    return [output for output in outputs if output["path"].startswith(SHOWN_OUTPUTS) and "md5" in output]
+
+
+def _md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown processor"
+
+
+def _commit() -> tuple[str, bool]:
+    """The commit, and whether tracked files differ from it."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        status = subprocess.run(["git", "status", "--porcelain", "-uno"], capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "", False
+    return head.stdout.strip(), bool(status.stdout.strip())

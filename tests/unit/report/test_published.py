@@ -1,0 +1,84 @@
+"""Published figures: carried over rightly, and of names that the catalogue has."""
+
+import pytest
+import yaml
+
+from pipeline_src.report.columns import GLUE_AVERAGE
+from pipeline_src.report.published import model_of, published_scores, read_paper, split_of
+from pipeline_src.tasks.spec import load_spec, task_names
+
+
+def test_split_of_the_catalogues_files_is_known():
+    splits = {row.file: split_of(row.file) for task in task_names() for row in load_spec(task).scores.values()}
+    assert splits.pop("test.txt") == "test" and splits.pop("diagnostic-full.tsv") == "diagnostic"
+    assert set(splits.values()) == {"dev"}
+    assert split_of("reviews.tsv") == "reviews.tsv" and split_of("latest.txt") != "test"
+
+
+def test_model_of_sizes_has_its_name():
+    sizes = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12}
+    assert model_of(sizes) == "BERT-base" and model_of(sizes | {"hidden_size": 64}) is None
+    assert str(model_of(sizes | {"num_hidden_layers": 6, "num_attention_heads": 3})).endswith("three heads")
+
+
+def test_published_scores_of_several_reports_are_the_firsts():
+    scores = published_scores("BERT-base")
+    assert str(scores["mnli", "accuracy", "dev"]) == "84.4 (a)"
+    assert scores["squad1", "f1", "dev"].source == "BERT, table 5" and scores["squad1", "em", "dev"].letter == "b"
+    assert scores["rte", "accuracy", "dev"].source.startswith("DistilBERT") and not published_scores(None)
+
+
+def test_paper_scores_are_of_the_catalogues_sets_and_metrics():
+    known = {
+        (name, metric)
+        for task in task_names()
+        for name, row in load_spec(task).scores.items()
+        for metric in row.metrics
+    }
+    paper = read_paper()
+    names = {tuple(name.split(" ")) for report in paper["reports"] for name in report["scores"]}
+    assert names - known == {("glue", "average")}
+    assert {report["model"] for report in paper["reports"]} <= {model["name"] for model in paper["models"]}
+
+
+def test_paper_average_is_the_mean_of_its_nine_scores():
+    for model in ("BERT-base", "BERT-large"):
+        published = published_scores(model)
+        scores = [published[name, metric, "test server"].value for name, metric in GLUE_AVERAGE.items()]
+        assert abs(sum(scores) / 9 - published["glue", "average", "test server"].value) <= 0.051
+
+
+def test_paper_computation_is_the_product_it_says():
+    for cost in read_paper()["cost"]:
+        product = cost["parameters"] * cost["steps"] * cost["tokens_per_batch"]
+        assert product == pytest.approx(cost["normalised_computation"], rel=1e-3)
+
+
+def test_paper_scores_are_those_of_the_reference_file(root):
+    path = root.parent / "shared" / "reference" / "paper_tables.yaml"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    bert = yaml.safe_load(path.read_text(encoding="utf-8"))
+    names = {"mnli accuracy": "mnli_m", "mnli_mm accuracy": "mnli_mm", "glue average": "avg"}
+    for model, key in (("BERT-base", "bert_base"), ("BERT-large", "bert_large")):
+        table = bert["bert"]["table1_glue_test"]["rows"][key]
+        (ours,) = [
+            report["scores"]
+            for report in read_paper()["reports"]
+            if report["model"] == model and report["source"] == "BERT, table 1"
+        ]
+        assert {names.get(name, name.split(" ")[0]): value for name, value in ours.items()} == table
+    small = bert["bert_small_models"]["glue_test"]
+    short = {
+        "mnli accuracy": "mnli_m",
+        "mnli_mm accuracy": "mnli_mm",
+        "qnli accuracy": "qnli_v2",
+        "stsb pearson": "stsb_p",
+    }
+    short |= {"stsb spearman": "stsb_s"} | {f"{task} f1": f"{task}_f1" for task in ("mrpc", "qqp")}
+    short |= {f"{task} accuracy": f"{task}_acc" for task in ("mrpc", "qqp")}
+    for report in read_paper()["reports"]:
+        if "README" in report["source"]:
+            table = small[report["model"].removeprefix("BERT-").lower()]
+            shown = {short.get(name, name.split(" ")[0]): value for name, value in report["scores"].items()}
+            assert shown == {name: value for name, value in table.items() if name != "score"}
