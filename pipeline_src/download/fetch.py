@@ -31,7 +31,7 @@ from pipeline_src.download.checksums import (
     recorded,
 )
 
-LONGEST_LIST = 64 << 20  # bytes of a publisher's list of checksums
+MAX_LIST_BYTES = 64 << 20  # bytes of a publisher's list of checksums
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def published_list(address: str, *, again: bool) -> str:
     kept = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(kept):
         if again or not kept.exists():
-            https.download([address], kept, checked=False, most=LONGEST_LIST)
+            https.download([address], kept, checked=False, max_bytes=MAX_LIST_BYTES)
         return kept.read_text(encoding="utf-8", errors="replace")
 
 
