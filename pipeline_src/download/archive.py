@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import tarfile
 import zipfile
@@ -47,7 +48,7 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
             hint="fix `unpack` of this file in the catalogue",
         ) from None  # fmt: skip
     except Exception as error:  # the standard library raises a dozen kinds for damaged archives
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the disk
             raise
         reason = shown_text(error) or type(error).__name__
         raise PipelineError("not a complete zip or tar archive", name, where=reason, hint="fetch it again") from None
