@@ -51,7 +51,6 @@ WHEELS = (
     *("annotated-types", "charset-normalizer", "google-crc32c", "pydantic", "pydantic-core", "ruamel-yaml"),
     *("ruamel-yaml-clib", "sentencex", "typing-extensions", "typing-inspection"),
 )
-BUILT_WHEELS = ("seqeval",)  # published as source alone
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 17, 5)] + ["manylinux2014_x86_64", "manylinux1_x86_64"]
 
 
@@ -229,10 +228,10 @@ def pack(folder: Path, study: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pack_study(study, folder / "study.tar.xz")
     (folder / COMMIT).write_text(f"{commit(None)}\n")
-    for command in wheels_commands(folder / "wheels"):
-        print(" ".join(command), flush=True)
-        if subprocess.run(command).returncode:
-            print("error: not all wheels were fetched; run this command where there is a network", file=sys.stderr)
+    command = wheels_command(folder / "wheels")
+    print(" ".join(command), flush=True)
+    if subprocess.run(command).returncode:
+        print("error: not all wheels were fetched; run this command where there is a network", file=sys.stderr)
     ours = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout.split("\0")
     project = sum((ROOT / name).stat().st_size for name in listed if (ROOT / name).is_file())
@@ -249,18 +248,15 @@ def pack_study(study: Path, archive: Path) -> None:
                 tar.add(study / name, name)
 
 
-def wheels_commands(folder: Path) -> list[list[str]]:
-    """Return the commands that fetch the wheels for Python 3.12 on Linux, in the versions of the lock."""
+def wheels_command(folder: Path) -> list[str]:
+    """Return the command that fetches the wheels for Python 3.12 on Linux, in the versions of the lock."""
     lock = (ROOT / "locks/study.lock").read_text()
     versions = dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", lock, re.MULTILINE))
-    fetched, built = ([f"{name}=={versions[name]}" for name in names] for names in (WHEELS, BUILT_WHEELS))
+    requirements = [f"{name}=={versions[name]}" for name in WHEELS]
     pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else [shutil.which("pip3") or "pip3"]
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     of_python = ["--only-binary=:all:", "--python-version", "3.12", "--implementation", "cp", *platforms]
-    return [
-        [*pip, "download", "-q", "--no-deps", *of_python, "-d", str(folder), *fetched],
-        [*pip, "wheel", "-q", "--no-deps", "-w", str(folder), *built],
-    ]
+    return [*pip, "download", "-q", "--no-deps", *of_python, "-d", str(folder), *requirements]
 
 
 def make_tiny_study(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from pipeline_src.config.pretrain import Optimizer
 from pipeline_src.config.schema import NO_TEACHER, ListedOnce, Name, Number, Section
@@ -119,44 +119,3 @@ class FinetuneParams(Section):
     def recipes(self) -> tuple[TaskHyperparameters, ...]:
         """``defaults``, and those of every task that is listed."""
         return (self.defaults, *map(self.recipe, self.per_task))
-
-    @model_validator(mode="after")
-    def _a_student_learns_from_its_teacher(self) -> FinetuneParams:
-        if self.teacher == NO_TEACHER:
-            return self
-        if any(recipe.feature_layers for recipe in self.recipes):
-            raise ValueError(
-                f"teacher ({self.teacher}): a frozen encoder learns nothing from it; set feature_layers: null, or "
-                f"teacher to {NO_TEACHER}"
-            )
-        if self.optimizer == "muon":
-            raise ValueError(
-                f"optimizer (muon): the layers of a teacher ({self.teacher}) are learnt by one of the others; set "
-                f"optimizer: adamw, or teacher: {NO_TEACHER}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _frozen_encoder_is_left_alone(self) -> FinetuneParams:
-        for recipe in self.recipes:
-            if recipe.feature_layers and recipe.reinit_layers:
-                raise ValueError(
-                    f"feature_layers ({recipe.feature_layers}): a frozen encoder takes no random blocks; set "
-                    "reinit_layers: 0, or feature_layers: null"
-                )
-            if recipe.feature_layers and self.optimizer == "muon":
-                raise ValueError(
-                    f"feature_layers ({recipe.feature_layers}): muon has no matrices to update in a frozen encoder; "
-                    "set optimizer: adamw, or feature_layers: null"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _two_towers_stand_alone(self) -> FinetuneParams:
-        frozen = any(recipe.feature_layers for recipe in self.recipes)
-        if self.pair_head == "two_towers" and (self.bilstm or frozen or self.teacher != NO_TEACHER):
-            raise ValueError(
-                f"pair_head ({self.pair_head}): goes with no LSTM, frozen encoder or teacher; set bilstm: false, "
-                f"feature_layers: null and teacher: {NO_TEACHER}, or pair_head: joint"
-            )
-        return self

@@ -140,15 +140,6 @@ class PretrainParams(Section):
 class ObjectiveParams(Section):
     """The parameters of an objective; by default none."""
 
-    def refusal(self, architecture: str, embeddings: bool) -> str:
-        """Return why the objective cannot be learnt with these parameters, or nothing.
-
-        Args:
-            architecture: name in ``pipeline_src/models``.
-            embeddings: the architecture factorises its embeddings.
-        """
-        return ""
-
 
 class ElectraParams(ObjectiveParams):
     """ELECTRA (Clark et al. 2020): a generator replaces masked tokens, a discriminator detects the replaced ones.
@@ -181,16 +172,6 @@ class ElectraParams(ObjectiveParams):
                 "set embeddings to shared or separate"
             )
         return self
-
-    def refusal(self, architecture: str, embeddings: bool) -> str:
-        if embeddings or self.embeddings == "separate" or self.generator_width == 1:
-            return ""
-        return (
-            "objectives.electra.embeddings: a narrower generator cannot share those of model.architecture: "
-            f"{architecture}, which are as wide as the encoder; set it to separate, "
-            "objectives.electra.generator_width to 1, or model.architecture to one with embeddings of their own width, "
-            "such as electra"
-        )
 
 
 class DistilBertParams(ObjectiveParams):

@@ -17,9 +17,6 @@ NO_MODEL = "catalogue/no-model"
 class Section(BaseModel):
     """A section of params.yaml: frozen, without unknown keys.
 
-    Numbers may be text: ``dvc exp run -S finetune.lr=1e-5`` writes ``1e-05``,
-    which YAML 1.1 reads as a string.
-
     Attributes:
         partial: params.yaml may leave keys of the section out, since their defaults are published figures.
     """

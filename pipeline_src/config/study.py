@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
+from pipeline_src.common.names import shown
 from pipeline_src.common.registry import architecture_spec, member_names, objective_spec
 from pipeline_src.common.yaml_files import MODELS, SOURCES, TASK_SPECS, entry_names
 from pipeline_src.config.data import (
@@ -19,7 +20,7 @@ from pipeline_src.config.data import (
     VocabularyParams,
     WordVectorsParams,
 )
-from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
@@ -33,7 +34,7 @@ TAUGHT = ("classification",)  # kinds of tasks with a teacher's logits; a regres
 
 
 class Study(Section):
-    """One study: every parameter that decides a byte of its results.
+    """One study: every parameter that decides a byte of its results; see also :func:`cross_checks`.
 
     ``mask_prob`` (fraction of tokens chosen for prediction, 0.15 in the paper, section 3.1) and ``seed`` are at the top
     because people type ``dvc exp run -S mask_prob=0.2``.
@@ -53,211 +54,146 @@ class Study(Section):
     finetune: FinetuneParams
     interpretation: InterpretationParams
 
-    @field_validator("tasks")
-    @classmethod
-    def _known_tasks(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = [task for task in tasks if task not in task_names()]
-        if unknown:
-            raise ValueError(f"no task is called {unknown[0]!r}; there are {', '.join(task_names())}. {OWN_ENTRIES}")
-        of_task: dict[str, str] = {}
-        for task in tasks:
-            for name in load_spec(task).scores:  # an entry of one's own may be anything
-                if of_task.setdefault(name, task) != task:
-                    raise ValueError(
-                        f"{of_task[name]} and {task} both call a row of their `scores` {name!r}, by which results are "
-                        f"known; rename one in {TASK_SPECS}"
-                    )
-        return tasks
 
-    @model_validator(mode="after")
-    def _sources_are_there(self) -> Study:
-        for name, source in self.corpus.sources.items():
-            if source.entry not in (known := entry_names(SOURCES)):
-                raise ValueError(
-                    f"corpus.sources.{name}.from names no file of {SOURCES}: {source.entry!r}; there are "
-                    f"{', '.join(known)}. {OWN_ENTRIES}"
-                )
-        return self
+Check = tuple[object, str, str]  # a condition that must not hold, a dotted key, and what to do about its value
 
-    @model_validator(mode="after")
-    def _every_source_has_a_weight(self) -> Study:
-        weights, sources = self.examples.weights, self.corpus.sources
-        if weights is not None and weights.keys() != sources.keys():
-            odd = ", ".join(sorted(weights.keys() ^ sources.keys()))
-            raise ValueError(
-                f"examples.weights ({', '.join(weights)}): give each source of corpus.sources a weight "
-                f"({', '.join(sources)}), 0 to leave it out, or none at all; not in both: {odd}"
-            )
-        return self
 
-    @model_validator(mode="after")
-    def _blocks_fit_together(self) -> Study:
-        lengths = self.examples.max_seq_length
-        if lengths.phase1 > lengths.phase2:
-            raise ValueError(
-                f"examples.max_seq_length.phase1 ({lengths.phase1}) must not exceed phase2 ({lengths.phase2})"
-            )
-        for name, length in [("examples.max_seq_length.phase2", lengths.phase2), *self._finetune_lengths()]:
-            if length > self.model.max_position_embeddings:
-                raise ValueError(
-                    f"{name} ({length}) exceeds model.max_position_embeddings ({self.model.max_position_embeddings})"
-                )
-        name, objective = self.model.architecture, self.pretrain.objective
-        against_pairs = objective_spec(objective).refused_pairs
-        if against_pairs and self.examples.pair_objective != "none":
-            raise ValueError(
-                f"pretrain.objective: {objective} goes without sentence pairs, since {against_pairs}; "
-                "set examples.pair_objective: none"
-            )
-        fitting = objective_spec(objective).only_architectures
-        if fitting and name not in fitting:
-            raise ValueError(
-                f"model.architecture: {name} does not learn pretrain.objective: {objective}; "
-                f"set model.architecture to {' or '.join(fitting)}, or another objective"
-            )
-        refused = architecture_spec(name).refused_objectives
-        if self.examples.pair_objective != "none" and (reason := architecture_spec(name).refused_pairs):
-            raise ValueError(
-                f"model.architecture: {name} goes without sentence pairs, since {reason}; set "
-                f"examples.pair_objective: none"
-            )
-        if objective in refused:
-            raise ValueError(
-                f"model.architecture: {name} does not learn pretrain.objective: {objective}, "
-                f"since {refused[objective]}; set one of the two otherwise"
-            )
-        if objective_spec(objective).needs_teacher != (self.pretrain.teacher != NO_TEACHER):
-            raise ValueError(
-                f"pretrain.teacher ({self.pretrain.teacher}): "
-                + (
-                    f"pretrain.objective: {objective} needs the folder of a pretrained model"
-                    if self.pretrain.teacher == NO_TEACHER
-                    else f"pretrain.objective: {objective} has no teacher; set it to {NO_TEACHER}"
-                )
-            )
-        if not architecture_spec(name).factorized_embeddings:
-            if self.model.embedding_size not in (None, self.model.hidden_size):
-                raise ValueError(
-                    f"model.embedding_size ({self.model.embedding_size}): the embeddings of model.architecture: "
-                    f"{name} are as wide as the encoder ({self.model.hidden_size}); set it to null, or "
-                    "take another architecture"
-                )
-        if refusal := self.objectives.of(objective).refusal(name, architecture_spec(name).factorized_embeddings):
-            raise ValueError(refusal)
-        cap = self.pretrain.masking.max_predictions
-        if cap is not None and cap < self.mask_prob * lengths.phase2:
-            raise ValueError(
-                f"pretrain.masking.max_predictions ({cap}) would cut the masking rate below mask_prob "
-                f"({self.mask_prob:g}) at length {lengths.phase2}; allowed: null, or at least "
-                f"{math.ceil(self.mask_prob * lengths.phase2)}"
-            )
-        return self
+def cross_checks(study: Study) -> Iterator[Check]:
+    """Yield the conditions under which values do not fit together, each with the key that the error names.
 
-    @model_validator(mode="after")
-    def _there_is_a_model_to_go_on_from(self) -> Study:
-        """Check what needs no torch; the stage ``start_model`` checks the rest."""
-        source, given = self.pretrain.init_from, self.vocabulary.kind == "given"
-        if given and not self.pretrain.goes_on:
-            raise ValueError("vocabulary.kind: given is the vocabulary of pretrain.init_from; name a model there")
-        if not given and self.pretrain.goes_on:
-            raise ValueError(
-                f"pretrain.init_from ({source}): a model goes on with its own vocabulary; set vocabulary.kind: given"
-            )
-        if not given:
-            return self
-        if not objective_spec(self.pretrain.objective).goes_on:
-            raise ValueError(
-                f"pretrain.init_from ({source}): pretrain.objective: {self.pretrain.objective} starts from random "
-                "weights; set it to mlm"
-            )
-        folder, entries = Path(source), [f"{MODELS}/{entry}.yaml" for entry in entry_names(MODELS)]
-        if source in entries:
-            return self
-        if folder.parts[:2] in MADE_HERE:
-            raise ValueError(
-                f"pretrain.init_from: {source} is made by the study itself; copy it: cp -r {source} models/start"
-            )
-        if not folder.is_absolute() and folder.parts[:1] not in (("models",), ("..",)):
-            raise ValueError(
-                f"pretrain.init_from: DVC reads no model in {source}; put it below models/, or outside of the project"
-            )
-        if not any((folder / name).is_file() for name in ("config.json", "bert_config.json")):
-            raise ValueError(
-                f"pretrain.init_from: no model here: {source}; give a folder with config.json or bert_config.json, or "
-                f"an entry of the catalogue: {', '.join(entries)}"
-            )
-        if (folder / "config.json").is_file():
-            found = str(read_json(folder / "config.json", dict).get("model_type", "bert")).replace("-", "_")
-            if found in member_names("models") and found != self.model.architecture:
-                raise ValueError(
-                    f"pretrain.init_from: the model in {source} is of another architecture than the study's; set "
-                    f"model.architecture: {found}"
-                )
-        return self
+    Only the first that holds counts: those after it may rely on it.
+    """
+    yield from _entry_checks(study)
+    yield from _model_checks(study)
+    yield from _start_model_checks(study)
+    yield from _finetune_checks(study)
 
-    @model_validator(mode="after")
-    def _every_task_has_a_line_of_its_own(self) -> Study:
-        """A stage depends on its own task's parameter, so that another task's does not make it stale."""
-        for task in self.tasks:
-            if task not in self.finetune.per_task:
-                raise ValueError(
-                    f"finetune.per_task: no recipe for {task}; add `{task}: {{}}` for that of finetune.defaults, or "
-                    "say what differs"
-                )
-        return self
 
-    @model_validator(mode="after")
-    def _encoder_has_the_blocks_that_finetuning_changes(self) -> Study:
-        architecture, finetune = self.model.architecture, self.finetune
-        blocks = architecture_spec(architecture).blocks
-        if finetune.optimizer == "muon" and blocks == "none":
-            raise ValueError(
-                f"finetune.optimizer: muon updates the matrices of blocks, and model.architecture: {architecture} has "
-                "none; set it to adamw"
+def _entry_checks(study: Study) -> Iterator[Check]:
+    sources, weights, known = study.corpus.sources, study.examples.weights, entry_names(SOURCES)
+    for name, source in sources.items():
+        message = f"no file of {SOURCES} has this name; there are {', '.join(known)}. {OWN_ENTRIES}"
+        yield source.entry not in known, f"corpus.sources.{name}.from", message
+    odd = ", ".join(sorted(weights.keys() ^ sources.keys())) if weights is not None else ""
+    message = f"give each source of corpus.sources a weight, 0 to leave it out, or null for none; not in both: {odd}"
+    yield odd, "examples.weights", message
+    of_task: dict[str, str] = {}
+    for task in study.tasks:
+        message = f"no task is called {task!r}; there are {', '.join(task_names())}. {OWN_ENTRIES}"
+        yield task not in task_names(), "tasks", message
+        for name in load_spec(task).scores:  # an entry of one's own may be anything
+            message = (
+                f"{of_task.get(name)} and {task} both call a row of their `scores` {name!r}; rename one in {TASK_SPECS}"
             )
-        named = [
-            ("defaults", finetune.defaults),
-            *((f"per_task.{task}", own) for task, own in finetune.per_task.items()),
-        ]
-        for name, recipe in named:
-            if recipe.reinit_layers and blocks != "own":
-                raise ValueError(
-                    f"finetune.{name}.reinit_layers ({recipe.reinit_layers}): model.architecture: {architecture} has "
-                    "no blocks of their own from the top; set it to 0"
-                )
-            made_here = finetune.model.startswith("models/pretrained/") and not self.pretrain.goes_on
-            if made_here and recipe.reinit_layers > self.model.num_hidden_layers:
-                raise ValueError(
-                    f"finetune.{name}.reinit_layers ({recipe.reinit_layers}) exceeds model.num_hidden_layers "
-                    f"({self.model.num_hidden_layers})"
-                )
-        return self
+            yield of_task.setdefault(name, task) != task, "tasks", message
+        message = f"no recipe for {task}; add `{task}: {{}}` for that of finetune.defaults, or say what differs"
+        yield task not in study.finetune.per_task, "finetune.per_task", message
 
-    @model_validator(mode="after")
-    def _tasks_are_learnt_from_the_teacher(self) -> Study:
-        if self.finetune.teacher == NO_TEACHER:
-            return self
-        reason = architecture_spec(self.model.architecture).refused_objectives.get("tinybert")
-        if reason and any(recipe.layer_epochs for recipe in self.finetune.recipes):
-            raise ValueError(
-                f"finetune.teacher: model.architecture: {self.model.architecture} imitates no layers, since {reason}; "
-                "set layer_epochs: 0 in finetune.defaults and finetune.per_task, or another architecture"
-            )
-        for task in self.tasks:
-            if (kind := load_spec(task).kind) not in TAUGHT:
-                raise ValueError(
-                    f"finetune.teacher: {task} is a task of kind {kind}, which is not learnt from a teacher; leave it "
-                    f"out of tasks, or set finetune.teacher to {NO_TEACHER}"
-                )
-        return self
 
-    def _finetune_lengths(self) -> list[tuple[str, int]]:
-        named = [
-            (f"finetune.per_task.{task}.max_length", recipe.max_length)
-            for task, recipe in self.finetune.per_task.items()
-            if "max_length" in recipe.model_fields_set
-        ]
-        return [("finetune.defaults.max_length", self.finetune.defaults.max_length), *named]
+def _model_checks(study: Study) -> Iterator[Check]:
+    model, pretrain, lengths = study.model, study.pretrain, study.examples.max_seq_length
+    name, objective = model.architecture, pretrain.objective
+    architecture, rules = architecture_spec(name), objective_spec(objective)
+    yield lengths.phase1 > lengths.phase2, "examples.max_seq_length.phase1", f"at most phase2 ({lengths.phase2})"
+    most = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
+    yield lengths.phase2 > model.max_position_embeddings, "examples.max_seq_length.phase2", most
+    for key, recipe in _recipes(study.finetune):
+        yield recipe.max_length > model.max_position_embeddings, f"{key}.max_length", most
+
+    pairs = study.examples.pair_objective != "none"
+    for subject, against in ((objective, rules.refused_pairs), (name, architecture.refused_pairs)):
+        message = f"{subject} goes without sentence pairs, since {against}; set it to none"
+        yield pairs and against, "examples.pair_objective", message
+    fitting, reason = rules.only_architectures, architecture.refused_objectives.get(objective)
+    message = f"{name} does not learn {objective}; set it to {' or '.join(fitting)}, or take another objective"
+    yield fitting and name not in fitting, "model.architecture", message
+    yield reason, "pretrain.objective", f"{name} does not learn {objective}, since {reason}; change one of the two"
+    taught = pretrain.teacher != NO_TEACHER
+    message = f"objective: {objective} needs the folder of a pretrained model"
+    yield rules.needs_teacher and not taught, "pretrain.teacher", message
+    message = f"objective: {objective} has no teacher; set it to {NO_TEACHER}"
+    yield taught and not rules.needs_teacher, "pretrain.teacher", message
+    narrow = not architecture.factorized_embeddings
+    message = f"the embeddings of {name} are as wide as the encoder ({model.hidden_size}); set it to null"
+    yield narrow and model.embedding_size not in (None, model.hidden_size), "model.embedding_size", message
+    electra = study.objectives.electra
+    shared = objective == "electra" and electra.embeddings != "separate" and electra.generator_width != 1
+    message = (
+        f"a narrower generator cannot share those of {name}, which are as wide as the encoder; set it to separate, "
+        "objectives.electra.generator_width to 1, or model.architecture to one with embeddings of their own width, "
+        "such as electra"
+    )
+    yield narrow and shared, "objectives.electra.embeddings", message
+    cap, least = pretrain.masking.max_predictions, math.ceil(study.mask_prob * lengths.phase2)
+    message = f"masks less than mask_prob at length {lengths.phase2}; set it to null, or at least {least}"
+    yield cap is not None and cap < study.mask_prob * lengths.phase2, "pretrain.masking.max_predictions", message
+
+
+def _start_model_checks(study: Study) -> Iterator[Check]:
+    """What needs no torch; the stage ``start_model`` checks the rest."""
+    source, key, given = study.pretrain.init_from, "pretrain.init_from", study.vocabulary.kind == "given"
+    message = "given is the vocabulary of pretrain.init_from; name a model there"
+    yield given and not study.pretrain.goes_on, "vocabulary.kind", message
+    message = "a model goes on with its own vocabulary; set vocabulary.kind: given"
+    yield study.pretrain.goes_on and not given, key, message
+    folder, entries = Path(source), [f"{MODELS}/{entry}.yaml" for entry in entry_names(MODELS)]
+    objective = study.pretrain.objective
+    if not given:
+        return
+    message = f"pretrain.objective: {objective} starts from random weights; set it to mlm"
+    yield not objective_spec(objective).goes_on, key, message
+    if source in entries:
+        return
+    yield folder.parts[:2] in MADE_HERE, key, f"the study itself makes it; copy it: cp -r {source} models/start"
+    outside = folder.is_absolute() or folder.parts[:1] in (("models",), ("..",))
+    yield not outside, key, "DVC reads no model there; put it below models/, or outside of the project"
+    there = any((folder / name).is_file() for name in ("config.json", "bert_config.json"))
+    message = f"no model is there; give a folder with config.json or bert_config.json, or one of {', '.join(entries)}"
+    yield not there, key, message
+    if (folder / "config.json").is_file():
+        kind = str(read_json(folder / "config.json", dict).get("model_type", "bert")).replace("-", "_")
+        message = f"the model is of another architecture than the study's; set model.architecture: {kind}"
+        yield kind in member_names("models") and kind != study.model.architecture, key, message
+
+
+def _finetune_checks(study: Study) -> Iterator[Check]:
+    finetune, name = study.finetune, study.model.architecture
+    architecture, muon = architecture_spec(name), study.finetune.optimizer == "muon"
+    frozen = any(recipe.feature_layers for recipe in finetune.recipes)
+    message = f"muon updates the matrices of blocks, and {name} has none; set it to adamw"
+    yield muon and architecture.blocks == "none", "finetune.optimizer", message
+    message = "muon has no matrices to update in an encoder frozen by feature_layers; set it to adamw"
+    yield muon and frozen, "finetune.optimizer", message
+    made_here = finetune.model.startswith("models/pretrained/") and not study.pretrain.goes_on
+    for key, recipe in _recipes(finetune):
+        message = f"{name} has no blocks of their own from the top; set it to 0"
+        yield recipe.reinit_layers and architecture.blocks != "own", f"{key}.reinit_layers", message
+        message = f"at most model.num_hidden_layers ({study.model.num_hidden_layers})"
+        too_many = made_here and recipe.reinit_layers > study.model.num_hidden_layers
+        yield too_many, f"{key}.reinit_layers", message
+        message = "an encoder frozen by feature_layers takes no random blocks; set one of the two to 0 or null"
+        yield recipe.reinit_layers and recipe.feature_layers, f"{key}.reinit_layers", message
+
+    taught = finetune.teacher != NO_TEACHER
+    message = f"goes with no LSTM, feature_layers or teacher; set it to joint, or these to false, null, {NO_TEACHER}"
+    alone = not (finetune.bilstm or frozen or taught)
+    yield finetune.pair_head == "two_towers" and not alone, "finetune.pair_head", message
+    if not taught:
+        return
+    yield frozen, "finetune.teacher", "a frozen encoder learns nothing from it; set feature_layers: null"
+    yield muon, "finetune.optimizer", "the layers of a teacher are learnt by one of the others; set it to adamw"
+    reason = architecture.refused_objectives.get("tinybert")
+    message = f"{name} imitates no layers, since {reason}; set layer_epochs: 0"
+    yield reason and any(recipe.layer_epochs for recipe in finetune.recipes), "finetune.teacher", message
+    for task in study.tasks:
+        message = f"{task} is of kind {load_spec(task).kind}, which has no teacher; leave it out of tasks"
+        yield load_spec(task).kind not in TAUGHT, "finetune.teacher", message
+
+
+def _recipes(finetune: FinetuneParams) -> list[tuple[str, TaskHyperparameters]]:
+    """Return the key of each recipe, and the recipe completed by the defaults."""
+    per_task = [(f"finetune.per_task.{task}", finetune.recipe(task)) for task in finetune.per_task]
+    return [("finetune.defaults", finetune.defaults), *per_task]
 
 
 def load_study(path: str | Path = "params.yaml") -> Study:
@@ -283,4 +219,12 @@ def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
     """Turn plain values into a :class:`Study`; errors as in :func:`load_study`."""
-    return check_block(Study, raw, path, complete=True)
+    study = check_block(Study, raw, path, complete=True)
+    for broken, key, hint in cross_checks(study):
+        if broken:
+            value: Any = raw
+            for step in key.split("."):
+                value = value.get(step)
+            given = "" if value is None else f" = {shown(value)}"  # a recipe may leave a key to the defaults
+            raise PipelineError("value does not fit the others", f"{key}{given}", where=path, hint=hint)
+    return study

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import lzma
+import errno
 import re
-import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -16,35 +14,31 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import shown_text
 from pipeline_src.download.catalogue import Excerpt
 
-BLOCK = 1 << 20
-HINT = "fix `excerpts` of this file in the catalogue"
-RATIO, FREE = 1000, 64 << 20  # a member may have RATIO x its archive's size + FREE bytes; more is a bomb
-# raised by the standard library for archives that are damaged, encrypted or of an unknown method
-_DAMAGED = (
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, struct.error),
-    *(RuntimeError, NotImplementedError, ValueError, OverflowError, MemoryError, RecursionError, TypeError),
-)
+BLOCK_BYTES = 1 << 20
+MAX_RATIO, FREE_BYTES = 1000, 64 << 20  # a member larger than its archive x MAX_RATIO + FREE_BYTES is a bomb
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -> None:
-    """Copy members out of ``archive``.
+    """Copy members out of a zip file, or a tar file of any compression.
+
+    Only the paths of the catalogue decide where they go, so that an archive cannot write outside of ``folder``.
 
     Args:
-        archive: a zip file or a tar file of any compression.
+        archive: its path.
         members: path below ``folder`` -> member of the archive.
         folder: an existing folder.
         name: the archive's name in an error.
     """
-    most = RATIO * archive.stat().st_size + FREE
+    max_bytes = MAX_RATIO * archive.stat().st_size + FREE_BYTES
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
-                _copy(zipped.open, members, folder, most, name)
+                _copy(zipped.open, members, folder, max_bytes, name)
         else:
             with tarfile.open(archive) as tar:
-                _copy(lambda member: _open_in_tar(tar, member), members, folder, most, name)
+                _copy(tar.extractfile, members, folder, max_bytes, name)
                 assert tar.fileobj is not None
-                while tar.fileobj.read(BLOCK):  # gzip's checksum is at the end
+                while tar.fileobj.read(BLOCK_BYTES):  # gzip's checksum is at the end
                     pass
     except PipelineError:
         raise
@@ -53,56 +47,31 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
             "not in the archive", shown_text(error.args[0]), where=name,
             hint="fix `unpack` of this file in the catalogue",
         ) from None  # fmt: skip
-    except _Disk as error:
-        raise error.cause from None
-    except _DAMAGED as error:
+    except Exception as error:  # the standard library raises a dozen kinds for damaged archives
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the disk
+            raise
         reason = shown_text(error) or type(error).__name__
         raise PipelineError("not a complete zip or tar archive", name, where=reason, hint="fetch it again") from None
 
 
-class _Disk(Exception):
-    """A member could not be written: the archive is not damaged."""
-
-    def __init__(self, cause: OSError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
-def _open_in_tar(tar: tarfile.TarFile, member: str) -> IO[bytes] | None:
-    about = tar.getmember(member)
-    if about.size < 0:
-        raise ValueError(f"{member} has {about.size} bytes")
-    return tar.extractfile(about)
-
-
 def _copy(
-    open_member: Callable[[str], IO[bytes] | None], members: Mapping[str, str], folder: Path, most: int, name: str
+    open_member: Callable[[str], IO[bytes] | None], members: Mapping[str, str], folder: Path, max_bytes: int, name: str
 ) -> None:
     for path, member in members.items():
         source = None if member.endswith("/") else open_member(member)
         if source is None:
             raise KeyError(f"{member} (a folder, not a file)")
         target = folder / path
-        with source:
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                file = open(target, "wb")
-            except OSError as error:
-                raise _Disk(error) from None
-            with file:
-                size = 0
-                while block := source.read(BLOCK):
-                    size += len(block)
-                    if size > most:
-                        raise PipelineError(
-                            "a member is far larger than its archive", shown_text(member), where=name,
-                            hint=f"at most {most:,} bytes are unpacked of it: look into the archive, then name a "
-                            "smaller one in the catalogue",
-                        )  # fmt: skip
-                    try:
-                        file.write(block)
-                    except OSError as error:
-                        raise _Disk(error) from None
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source, open(target, "wb") as file:
+            while block := source.read(BLOCK_BYTES):
+                file.write(block)
+                if file.tell() > max_bytes:
+                    raise PipelineError(
+                        "a member is far larger than its archive", shown_text(member), where=name,
+                        hint=f"at most {max_bytes:,} bytes are unpacked of it: look into the archive, then name a "
+                        "smaller one in the catalogue",
+                    )  # fmt: skip
 
 
 def cut_out(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name: str) -> None:
@@ -140,5 +109,7 @@ def _parts(path: str, text: bytes, chapters: str | None, name: str) -> list[tupl
 def _find(expression: str, text: bytes, position: int, name: str) -> re.Match[bytes]:
     found = re.compile(expression.encode(), re.M).search(text, position)
     if found is None:
-        raise PipelineError("not in the file", expression, where=name, hint=HINT)
+        raise PipelineError(
+            "not in the file", expression, where=name, hint="fix `excerpts` of this file in the catalogue"
+        )
     return found

@@ -10,11 +10,8 @@ from pipeline_src.common.paths import raw_files
 from pipeline_src.common.progress import log
 from pipeline_src.common.yaml_files import SOURCES
 from pipeline_src.config.data import CorpusParams, SourceParams
-from pipeline_src.download import movie_reviews
 from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.fetch import obtain, place
-
-ARRANGE = {"imdb": movie_reviews.arrange_imdb}  # entries whose published files are not text
 
 
 def run(corpus: CorpusParams, source: str) -> None:
@@ -26,7 +23,7 @@ def run(corpus: CorpusParams, source: str) -> None:
     obtained = [(part, entry, obtain(params.entry, entry)) for part, entry in resolved(source, params)]
     with atomic_directory(raw_files(source)) as folder:
         for part, entry, files in obtained:
-            place(params.entry, entry, files, folder / part, ARRANGE.get(params.entry))
+            place(params.entry, entry, files, folder / part)
     count = sum(len(files) for _, _, files in obtained)
     log.info("%s, of %d files fetched, is in %s", params.entry, count, raw_files(source))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
@@ -14,7 +15,7 @@ from pipeline_src.common.yaml_files import TASK_SOURCES, TASK_SPECS
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.corpus.evaluation_texts import write_texts
-from pipeline_src.download import from_corpus, movie_reviews, mrpc
+from pipeline_src.download import from_corpus
 from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.fetch import Obtained, describe, obtain, place
 from pipeline_src.download.from_corpus import read_texts
@@ -22,8 +23,6 @@ from pipeline_src.download.synthetic import RULES, write_task
 from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.spec import load_spec
 
-# tasks whose published files are not in GLUE's layout
-ARRANGE = {"mrpc": mrpc.arrange, "rotten_tomatoes": movie_reviews.arrange_rotten_tomatoes}
 # kind of task -> the texts of an example
 TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
     "classification": lambda example: example.texts,
@@ -60,21 +59,22 @@ def run(
         name: (source, obtain(name, source))  # all of them, before anything is written
         for name, source in fetched_sources(task_source, tasks, interpretation.pair_sets).items()
     }
-    made = [task for task in tasks if task in from_corpus.RULES]
-    texts = read_texts(TEXT, corpus.sources, seed, corpus.validation) if made else {}
+    origins = {task: origin(task, task_source) for task in tasks}
+    texts = read_texts(TEXT, corpus.sources, seed, corpus.validation) if "from the corpus" in origins.values() else {}
     with atomic_directory(TASKS) as folder:
         for name, (source, files) in obtained.items():
-            place(name, source, files, folder / name, ARRANGE.get(name))
+            place(name, source, files, folder / name)
         for task in tasks:
-            if task in made:
+            if origins[task] == "from the corpus":
                 from_corpus.write_task(task, folder / task, texts, seed)
                 describe(f"{task}-from-this-corpus", from_corpus.ABOUT, folder / task)
-            elif task not in obtained:
+            elif origins[task] == "synthetic":
                 (folder / task).mkdir()
                 write_task(task, folder / task, seed)
                 describe(f"synthetic-{task}", ABOUT_SYNTHETIC, folder / task)
             check_task(task, folder, obtained[task][1] if task in obtained else [])
-    removed_for = [task for task in tasks if task in obtained] if corpus.decontaminate == "remove" else []
+    fetched = [task for task in tasks if origins[task] == "fetched"]
+    removed_for = fetched if corpus.decontaminate == "remove" else []
     with atomic_directory(EVALUATION_TEXTS) as folder:
         count = write_texts(
             folder, ((task, text) for task in removed_for for text in evaluation_texts(task, TASKS / task))
@@ -82,19 +82,20 @@ def run(
     if corpus.decontaminate == "remove":
         names = ", ".join(removed_for) or "none, since no task is fetched"
         log.info("%d texts of evaluation sets to keep out of the training documents: %s", count, names)
-    fetched = [task for task in tasks if task in obtained]
-    synthetic = len(tasks) - len(made) - len(fetched)
-    counts = {"fetched": len(fetched), "from the corpus": len(made), "synthetic": synthetic}
-    kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    log.info("%d tasks in %s: %s", len(tasks), TASKS, kinds)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(origins.values()).items()))
+    log.info("%d tasks in %s: %s", len(tasks), TASKS, counts)
+
+
+def origin(task: str, task_source: str) -> Literal["from the corpus", "synthetic", "fetched"]:
+    """Return where the files of a task come from."""
+    if task in from_corpus.RULES:
+        return "from the corpus"
+    return "synthetic" if task_source == "synthetic" and task in RULES else "fetched"
 
 
 def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[str]) -> dict[str, Source]:
-    """Return the sources of what is fetched: minimal pairs, and tasks neither synthetic nor made from the corpus."""
-    if task_source not in ("synthetic", "official"):
-        raise PipelineError("no such task_source", task_source, where="params.yaml", hint="use synthetic or official")
-    made = {*from_corpus.RULES, *(RULES if task_source == "synthetic" else ())}
-    names = [*(task for task in tasks if task not in made), *pair_sets]
+    """Return the catalogue's entries of what is fetched: tasks, and sets of minimal pairs."""
+    names = [*(task for task in tasks if origin(task, task_source) == "fetched"), *pair_sets]
     return {name: resolve(name, load_source(TASK_SOURCES, name)) for name in names}
 
 

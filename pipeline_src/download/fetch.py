@@ -30,8 +30,9 @@ from pipeline_src.download.checksums import (
     record,
     recorded,
 )
+from pipeline_src.download.layouts import LAYOUTS
 
-LONGEST_LIST = 64 << 20  # bytes of a publisher's list of checksums
+MAX_LIST_BYTES = 64 << 20  # bytes of a publisher's list of checksums
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,8 @@ def obtain(name: str, source: Source) -> list[Obtained]:
     return obtained
 
 
-def place(
-    name: str, source: Source, obtained: list[Obtained], folder: Path, arrange: Callable[[Path], None] | None = None
-) -> None:
-    """Fill ``folder`` (made atomic by the caller) with obtained files and their ``source.json``.
-
-    ``arrange`` may change the files' layout before.
-    """
+def place(name: str, source: Source, obtained: list[Obtained], folder: Path) -> None:
+    """Fill ``folder``, made atomic by the caller, with obtained files and ``source.json``; see :data:`LAYOUTS`."""
     folder.mkdir(parents=True, exist_ok=True)
     for one in obtained:
         if one.file.unpack:
@@ -74,8 +70,8 @@ def place(
             _link(one.local, target)
         else:
             shutil.copyfile(one.local, target)
-    if arrange is not None:
-        arrange(folder)
+    if name in LAYOUTS:
+        LAYOUTS[name](folder)
     about = {"description": source.description, "licence": source.licence, "citation": source.citation}
     more = {"terms": source.terms, "language": source.language}
     describe(name, about | {key: text for key, text in more.items() if text}, folder)
@@ -163,7 +159,7 @@ def published_list(address: str, *, again: bool) -> str:
     kept = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(kept):
         if again or not kept.exists():
-            https.download([address], kept, checked=False, most=LONGEST_LIST)
+            https.download([address], kept, checked=False, max_bytes=MAX_LIST_BYTES)
         return kept.read_text(encoding="utf-8", errors="replace")
 
 

@@ -244,7 +244,7 @@ def _write_swag(task: str, folder: Path, rng: Generator) -> None:
 def _write_pos(task: str, folder: Path, rng: Generator) -> None:
     taken: set[str] = set()
     for split, sentences in (("dev", DEV), ("train", TAGGED_SENTENCES)):
-        found = enumerate(rules.documents(rng, rules.parts_of_speech, sentences, taken))
+        found = enumerate(rules.tagged_documents(rng, sentences, taken))
         text = [line for number, document in found for line in rules.conllu(f"en_ewt-ud-{split}", number, document)]
         _write(folder / f"en_ewt-ud-{split}.conllu", "\n".join(text) + "\n")
 

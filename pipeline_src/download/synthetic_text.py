@@ -7,8 +7,7 @@ In a pair of sentences neither tells the label alone, though some words are a li
 very small model from random weights finds an agreement of two segments only if it is conspicuous: few words are
 compared, the sentences are short, two or three words agree at once, and the favoured words are those it learns first.
 
-In the tagging tasks some words depend on their neighbours: a name is a person or a part of an organisation's name;
-``play`` and ``work`` are verbs or nouns.
+In the task of parts of speech, ``play`` and ``work`` are verbs or nouns by their neighbours.
 """
 
 from __future__ import annotations
@@ -326,14 +325,12 @@ def text_of(sentence: TaggedWords) -> str:
     return " ".join(word for word, tag in sentence if tag)
 
 
-def documents(
-    rng: Generator, rule: Callable[[Generator], TaggedWords], sentences: int, taken: set[str]
-) -> Iterator[list[TaggedWords]]:
-    """Yield documents of one or two sentences, ``sentences`` in all, none of them ``taken`` before."""
+def tagged_documents(rng: Generator, sentences: int, taken: set[str]) -> Iterator[list[TaggedWords]]:
+    """Yield documents of one or two tagged sentences, ``sentences`` in all, none of them ``taken`` before."""
     while sentences:
         document: list[TaggedWords] = []
         for _ in range(min(sentences, int(rng.integers(1, 3)))):
-            while text_of(sentence := rule(rng)) in taken:
+            while text_of(sentence := parts_of_speech(rng)) in taken:
                 pass
             taken.add(text_of(sentence))
             document.append(sentence)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.tasks.examples import ChoiceExample, TextExample
 from pipeline_src.tasks.features import Features, encode, pair_features
-from pipeline_src.tasks.metrics import STATISTICS, BootstrapStatistics, compute_metrics, majority_score
+from pipeline_src.tasks.metrics import METRICS, BootstrapStatistics, majority_score
 from pipeline_src.tasks.task import ExampleResult, HasId, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
@@ -47,15 +47,11 @@ class LabelledTask(Task[L]):
     def label_numbers(self, examples: Sequence[L], predictions: Rows) -> Sequence[float]:
         """Return the predicted class numbers or values, in the examples' order."""
 
-    def score(self, eval_set: str, examples: Sequence[L], predictions: Rows) -> dict[str, float]:
-        predicted = self.label_numbers(examples, predictions)
-        return compute_metrics(self.spec.eval_set(eval_set).metrics, gold_labels(examples), predicted)
-
     def statistics(
         self, eval_set: str, examples: Sequence[L], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
         gold, predicted = gold_labels(examples), [self.label_numbers(examples, rows) for rows in systems]
-        return {metric: STATISTICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
+        return {metric: METRICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
 
     def majority_baseline(self, eval_set: str, examples: Sequence[L]) -> dict[str, float]:
         gold = gold_labels(examples)

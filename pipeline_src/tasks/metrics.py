@@ -1,11 +1,10 @@
-"""Metrics in percent (0 to 100), their majority baselines, and their statistics for the bootstrap.
+"""Metrics in percent (0 to 100), their majority baselines, and the sums that the bootstrap resamples.
 
 A metric of a set depends on its examples through a few sums: of correct answers, of a confusion matrix's cells, of
 powers. :class:`BootstrapStatistics` holds the contribution of each example, for several systems on the same examples,
-and the function from sums to percent, so that thousands of resampled sets cost one matrix product. A rank correlation
-depends on how often each pair of values occurs, which is a sum too, of sparse rows.
-
-scipy, scikit-learn and seqeval are imported where they are used: together they take a second, and few tasks need any.
+and the function from sums to percent: so a score is computed, and so are those of thousands of resampled sets, at the
+cost of one matrix product. A rank correlation depends on how often each pair of values occurs, which is a sum too, of
+sparse rows. Tests compare with scikit-learn, scipy and seqeval, which take seconds to import.
 """
 
 from __future__ import annotations
@@ -20,81 +19,13 @@ import numpy as np
 Array = Any  # np.ndarray, or a sparse array of scipy if rows are long and nearly empty
 
 
-def accuracy(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    """Return the percentage of equal labels."""
-    return 100.0 * float(np.mean(np.asarray(gold) == np.asarray(predicted)))
-
-
-def f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    """Return the F1 of class 1 against class 0; 0 if neither side has a 1."""
-    from sklearn.metrics import f1_score
-
-    return 100.0 * float(f1_score(gold, predicted, zero_division=0.0))
-
-
-def matthews(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    """Return the Matthews correlation, in Gorodkin's form for several classes; 0 for a constant prediction."""
-    if len(set(predicted)) == 1:
-        return 0.0
-    from sklearn.metrics import matthews_corrcoef
-
-    return 100.0 * float(matthews_corrcoef(gold, predicted))
-
-
-def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Return the Pearson correlation; 0 for a constant side, where it is not defined."""
-    from scipy.stats import pearsonr
-
-    return _correlation(pearsonr, gold, predicted)
-
-
-def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Return the Spearman rank correlation; 0 for a constant side, where it is not defined."""
-    from scipy.stats import spearmanr
-
-    return _correlation(spearmanr, gold, predicted)
-
-
-def _correlation(
-    function: Callable[[Sequence[float], Sequence[float]], object], gold: Sequence[float], predicted: Sequence[float]
-) -> float:
-    if len(gold) < 2 or len(set(gold)) == 1 or len(set(predicted)) == 1:
-        return 0.0
-    return 100.0 * float(function(gold, predicted).statistic)  # type: ignore[attr-defined]
-
-
-def entity_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    """Return the micro-averaged F1 over entities, as conlleval counts them: the same words and the same type.
-
-    Args:
-        gold: IOB tags of each sentence; an I- that continues nothing begins an entity.
-        predicted: the same number of tags for each sentence.
-    """
-    from seqeval.metrics import f1_score
-
-    return 100.0 * float(f1_score(list(map(list, gold)), list(map(list, predicted)), zero_division=0))
-
-
-METRICS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
-    "accuracy": accuracy,  # type: ignore[dict-item]
-    "f1": f1,  # type: ignore[dict-item]
-    "matthews": matthews,  # type: ignore[dict-item]
-    "pearson": pearson,
-    "spearman": spearman,
-}
-
-
-def compute_metrics(names: Sequence[str], gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
-    """Compute each named metric, in percent."""
-    return {name: METRICS[name](gold, predicted) for name in names}
-
-
 def majority_score(metric: str, gold: Sequence[float]) -> float:
     """Return the score of the best constant prediction: majority class, the better one's F1, or 0 for correlations."""
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
-    if metric == "f1":
-        return f1([int(label) for label in gold], [1] * len(gold))  # always 0 gets 0
+    if metric == "f1":  # of 1 throughout; 0 throughout gets 0
+        positives = sum(label == 1 for label in gold)
+        return 100.0 * 2 * positives / (len(gold) + positives)
     return 0.0
 
 
@@ -117,6 +48,10 @@ class BootstrapStatistics:
     share: bool = False
     mistakes: np.ndarray | None = None
 
+    def score(self, system: int = 0) -> float:
+        """Return a system's metric on the whole set."""
+        return float(self.value(self.rows[system].sum(0)[None])[0])
+
 
 def ratio_statistics(
     parts: Sequence[np.ndarray], wholes: np.ndarray | None = None, yes_no: bool = False
@@ -138,7 +73,10 @@ def _accuracy_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def overlap_f1_statistics(rows: list[np.ndarray]) -> BootstrapStatistics:
-    """Return the statistics of F1 from each system's counts of true positives, predictions and gold, [examples, 3]."""
+    """Return the statistics of F1 from each system's counts of true positives, predictions and gold, [examples, 3].
+
+    It is 0 if there are neither predictions nor gold.
+    """
     return BootstrapStatistics(rows, lambda sums: 100.0 * 2 * sums[:, 0] / np.maximum(sums[:, 1] + sums[:, 2], 1e-9))
 
 
@@ -151,7 +89,10 @@ def _f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) ->
 
 
 def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    """Statistics of the Matthews correlation in Gorodkin's form (2004, equation 8): the confusion matrix's cells."""
+    """Statistics of the Matthews correlation in Gorodkin's form (2004, equation 8): the confusion matrix's cells.
+
+    It is 0 for a constant side, where it is not defined.
+    """
     classes = 1 + int(max(*gold, *(max(predicted) for predicted in systems)))
     cells = [np.asarray(gold, int) * classes + np.asarray(predicted, int) for predicted in systems]
 
@@ -173,18 +114,25 @@ def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _correlation_of_moments(moments: np.ndarray) -> np.ndarray:
-    """Pearson correlation in percent from sums of 1, x, y, xx, yy and xy, [6, sets]; 0 for a constant side."""
+    """Pearson correlation in percent from sums of 1, x, y, xx, yy and xy, [6, sets]; 0 for a constant side.
+
+    x and y have a range of about 1.
+    """
     total, x, y, xx, yy, xy = moments
     spread = (xx / total - (x / total) ** 2) * (yy / total - (y / total) ** 2)
-    known = spread > 1e-18
+    known = spread > 1e-14
     return 100.0 * np.where(known, (xy / total - x * y / total**2) / np.sqrt(np.where(known, spread, 1)), 0.0)
 
 
 def _pearson_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    x = np.asarray(gold, float) - np.mean(gold)  # centred, so that no digits are lost
-    shifted = [np.asarray(predicted, float) - np.mean(predicted) for predicted in systems]
-    rows = [np.column_stack([np.ones(len(x)), x, y, x * x, y * y, x * y]) for y in shifted]
+    x, *scaled = (_scaled(np.asarray(side, float)) for side in (gold, *systems))
+    rows = [np.column_stack([np.ones(len(x)), x, y, x * x, y * y, x * y]) for y in scaled]
     return BootstrapStatistics(rows, lambda sums: _correlation_of_moments(sums.T))
+
+
+def _scaled(values: np.ndarray) -> np.ndarray:
+    """Shift values to mean 0 and scale them to range 1, which changes no correlation but loses fewer digits."""
+    return (values - values.mean()) / np.ptp(values) if np.ptp(values) else np.zeros(len(values))
 
 
 MAX_DENSE_PAIRS = 256  # distinct pairs up to which rows are dense
@@ -228,7 +176,7 @@ def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
     return (ranks / weights.sum(1, keepdims=True) - 0.5)[:, order]
 
 
-STATISTICS: dict[str, Callable[[Sequence[float], Sequence[Sequence[float]]], BootstrapStatistics]] = {
+METRICS: dict[str, Callable[[Sequence[float], Sequence[Sequence[float]]], BootstrapStatistics]] = {
     "accuracy": _accuracy_statistics,
     "f1": _f1_statistics,
     "matthews": _matthews_statistics,

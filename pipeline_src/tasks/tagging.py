@@ -15,8 +15,6 @@ from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import NO_TAG, Features, TokenFeatures, encode
 from pipeline_src.tasks.metrics import (
     BootstrapStatistics,
-    accuracy,
-    entity_f1,
     majority_score,
     overlap_f1_statistics,
     ratio_statistics,
@@ -31,11 +29,20 @@ CONTEXT = 4  # a document's later windows begin with up to a fourth of earlier s
 Tags = Sequence[Sequence[str]]  # of each sentence
 
 
-def _word_accuracy(gold: Tags, predicted: Tags) -> float:
-    return accuracy(list(chain(*gold)), list(chain(*predicted)))  # type: ignore[arg-type]
+def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Return type, first and last word of each entity, as conlleval reads IOB and IOBES tags.
 
-
-METRICS: dict[str, Callable[[Tags, Tags], float]] = {"entity_f1": entity_f1, "accuracy": _word_accuracy}
+    An I- or E- that continues no entity of its type begins one.
+    """
+    spans: list[tuple[str, int, int]] = []
+    previous = "O"
+    for position, tag in enumerate(tags):
+        if tag[0] in "IE" and previous[0] in "BI" and tag[2:] == previous[2:]:
+            spans[-1] = (*spans[-1][:2], position)
+        elif tag != "O":
+            spans.append((tag[2:], position, position))
+        previous = tag
+    return set(spans)
 
 
 def _word_accuracy_statistics(gold: Tags, systems: Sequence[Tags]) -> BootstrapStatistics:
@@ -44,16 +51,14 @@ def _word_accuracy_statistics(gold: Tags, systems: Sequence[Tags]) -> BootstrapS
 
 
 def _entity_statistics(gold: Tags, systems: Sequence[Tags]) -> BootstrapStatistics:
-    from seqeval.metrics.sequence_labeling import get_entities
-
-    true = [set(get_entities(list(tags))) for tags in gold]
-    predicted = [[set(get_entities(list(tags))) for tags in sentences] for sentences in systems]
+    true = [entities(tags) for tags in gold]
+    predicted = [[entities(tags) for tags in sentences] for sentences in systems]
     return overlap_f1_statistics(
         [np.array([(len(a & b), len(b), len(a)) for a, b in zip(true, each, strict=True)], float) for each in predicted]
     )
 
 
-STATISTICS: dict[str, Callable[[Tags, Sequence[Tags]], BootstrapStatistics]] = {
+METRICS: dict[str, Callable[[Tags, Sequence[Tags]], BootstrapStatistics]] = {
     "entity_f1": _entity_statistics,
     "accuracy": _word_accuracy_statistics,
 }
@@ -92,11 +97,6 @@ class Tagging(Task[TaggedSentence]):
             for example, tags, sure in zip(examples, np.split(best, ends), np.split(probability, ends), strict=True)
         ]
 
-    def score(self, eval_set: str, examples: Sequence[TaggedSentence], predictions: Rows) -> dict[str, float]:
-        predicted = self._tags(examples, predictions)
-        gold = [example.tags for example in examples]
-        return {metric: METRICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
-
     def _tags(self, examples: Sequence[TaggedSentence], predictions: Rows) -> list[list[str]]:
         values = [row["prediction"] for row in self.align(examples, predictions)]
         for example, value in zip(examples, values, strict=True):
@@ -112,7 +112,7 @@ class Tagging(Task[TaggedSentence]):
         self, eval_set: str, examples: Sequence[TaggedSentence], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
         gold, predicted = [example.tags for example in examples], [self._tags(examples, rows) for rows in systems]
-        return {metric: STATISTICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
+        return {metric: METRICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
 
     def group(self, example: TaggedSentence) -> int:
         """Return the number of the sentence's document."""

@@ -88,9 +88,9 @@ class Task(ABC, Generic[E]):
     def predict(self, examples: Sequence[E], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
         """Turn model outputs into JSON-serialisable rows, one per example, with at least ``id`` and ``prediction``."""
 
-    @abstractmethod
     def score(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> dict[str, float]:
         """Compute the metrics of an evaluation set in percent; the result may hold further figures."""
+        return {metric: each.score() for metric, each in self.statistics(eval_set, examples, [predictions]).items()}
 
     @abstractmethod
     def statistics(

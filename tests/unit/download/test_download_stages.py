@@ -12,7 +12,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import TASK_SOURCES
 from pipeline_src.config.data import BooksParams, CorpusParams, WikipediaParams
 from pipeline_src.config.interpretation import InterpretationParams
-from pipeline_src.download import download, download_tasks, fetch, mrpc
+from pipeline_src.download import download, download_tasks, fetch, layouts
 from pipeline_src.download.catalogue import load_source
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.tasks.kinds import KINDS, make_task
@@ -79,11 +79,6 @@ def test_synthetic_tasks_are_called_so(project: Path) -> None:
     about = json.loads((project / "data/tasks/cola/source.json").read_text())
     assert about["name"] == "synthetic-cola"
     assert [file["path"] for file in about["files"]] == ["dev.tsv", "test.tsv", "train.tsv"]
-
-
-def test_a_task_source_that_does_not_exist(project: Path) -> None:
-    with pytest.raises(PipelineError, match=r"(?s)no such task_source: web.*synthetic or official"):
-        run_tasks(seed=1, task_source="web", tasks=["cola"])
 
 
 OWN = """
@@ -191,9 +186,9 @@ def test_a_set_of_minimal_pairs_is_fetched_where_the_study_names_it(project: Pat
 
 def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = {
-        mrpc.TRAIN: "\r\n".join([HEADER, *ROWS]) + "\r\n",
-        mrpc.TEST: "\n".join([HEADER, *ROWS[:2]]) + "\n",
-        mrpc.DEV_IDS: "4\t104\n1\t101\n",
+        layouts.TRAIN: "\r\n".join([HEADER, *ROWS]) + "\r\n",
+        layouts.TEST: "\n".join([HEADER, *ROWS[:2]]) + "\n",
+        layouts.DEV_IDS: "4\t104\n1\t101\n",
     }
 
     def obtain(name: str, source: object) -> list[fetch.Obtained]:
@@ -209,30 +204,10 @@ def test_official_tasks_and_mrpc_cut_as_glue_does(project: Path, monkeypatch: py
     assert (folder / "dev.tsv").read_text().split("\n") == [HEADER, ROWS[1], ROWS[4], ""]
     assert (folder / "test.tsv").read_text().split("\n")[1] == "0\t0\t100\tSaid 0.\tIt \u2028said 0."
     before = names(folder)
-    content[mrpc.DEV_IDS] = "4\t104\n77\t177\n"
+    content[layouts.DEV_IDS] = "4\t104\n77\t177\n"
     with pytest.raises(PipelineError, match="dev pairs are missing: 1"):
         run_tasks(seed=1, task_source="official", tasks=["mrpc"])
     assert names(folder) == before and names(project / "data") == ["evaluation_texts", "tasks"]
-
-
-def test_mrpc_that_glue_has_cut_already_is_left_as_it_is_and_half_of_the_raw_files_is_an_error(tmp_path) -> None:
-    (tmp_path / "train.tsv").write_text("cut\n")
-    mrpc.arrange(tmp_path)
-    assert names(tmp_path) == ["train.tsv"]
-    (tmp_path / mrpc.TEST).write_text(HEADER)
-    with pytest.raises(PipelineError, match=f"a file of MRPC is missing: {mrpc.TRAIN}"):
-        mrpc.arrange(tmp_path)
-
-
-def test_mrpc_against_the_real_cut() -> None:
-    folder = Path(__file__).resolve().parents[3].parent / "shared/data/glue/MRPC"
-    if not folder.exists():
-        pytest.skip("the real MRPC files are not here")
-    real = [line.split("\t") for line in (folder / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]]
-    ids = "".join(f"{row[1]}\t{row[2]}\n" for row in real)
-    train, dev = mrpc.split_train((folder / mrpc.TRAIN).read_text(encoding="utf-8"), ids)
-    assert train.replace("\r", "") == (folder / "train.tsv").read_text(encoding="utf-8").replace("\r", "")
-    assert dev.count("\n") == 1 + 408
 
 
 @pytest.mark.parametrize(

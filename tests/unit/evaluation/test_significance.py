@@ -1,19 +1,25 @@
 """Intervals hold the truth as often as they say and are scipy's; tests of differences are exact or scipy's."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap, permutation_test
 
 from pipeline_src.evaluation import significance
 from pipeline_src.evaluation.significance import compare, interval, make_units, resampled_values, score_interval
-from pipeline_src.tasks import metrics, tagging
-from pipeline_src.tasks.metrics import STATISTICS, ratio_statistics
+from pipeline_src.tasks import tagging
+from pipeline_src.tasks.metrics import METRICS, ratio_statistics
 
 SETS = 2000
 
 
+def score(metric, gold, predicted):
+    return METRICS[metric](gold, [predicted]).score()
+
+
 def units_of(metric, gold, *systems, groups=None):
-    return make_units(STATISTICS[metric](gold, systems), [1] * len(systems), groups or [None] * len(gold))
+    return make_units(METRICS[metric](gold, systems), [1] * len(systems), groups or [None] * len(gold))
 
 
 CELLS = {  # metric -> the population's shares of (gold, predicted) cells, and how many examples a set has
@@ -39,7 +45,7 @@ def test_intervals_hold_the_truth_in_93_to_97_of_100_simulated_sets(metric, monk
     cells = of_a_scale() if cells is None else cells
     gold, predicted = (values.ravel() for values in np.indices(cells.shape))
     population = np.repeat(np.arange(cells.size), np.round(1e5 * cells.ravel()).astype(int))
-    truth = metrics.METRICS[metric](gold[population], predicted[population])
+    truth = score(metric, gold[population], predicted[population])
     rng, held = np.random.default_rng(5), 0
     for number in range(SETS):
         drawn = np.repeat(np.arange(cells.size), rng.multinomial(size, cells.ravel()))
@@ -73,7 +79,7 @@ def test_an_interval_is_scipys():
         units = units_of(metric, gold, predicted)
         found = interval(np.concatenate([resampled_values(units, seed)[0] for seed in range(5)]), units.count)
         theirs = bootstrap(
-            (gold, predicted), metrics.METRICS[metric], paired=True, vectorized=False, n_resamples=400,
+            (gold, predicted), partial(score, metric), paired=True, vectorized=False, n_resamples=400,
             method="percentile", rng=rng,
         ).confidence_interval  # fmt: skip
         assert found == pytest.approx(tuple(theirs), abs=0.8)
@@ -93,24 +99,13 @@ class _Drawn:
         self.bootstrap_distribution = values
 
 
-@pytest.mark.parametrize("metric", metrics.METRICS)
-def test_metrics_from_sums_are_the_metrics(metric):
-    rng = np.random.default_rng(0)
-    gold, ours, theirs = rng.integers(0, 2, (3, 90))
-    constant = np.zeros(90, int)
-    for first, second in ((ours, theirs), (gold, constant)):
-        units = units_of(metric, gold, first, second)
-        for place, predicted in enumerate((first, second)):
-            assert units.score(place) == pytest.approx(metrics.METRICS[metric](gold, predicted), abs=1e-9)
-
-
-def test_entities_and_words_of_sentences_add_up_to_their_metrics():
+@pytest.mark.parametrize(("metric", "expected"), [("entity_f1", 40.0), ("accuracy", 100 * 4 / 6)])
+def test_make_units_sentences_of_a_document_are_one_unit(metric, expected):
     gold = [["O", "B-PER", "I-PER"], ["B-LOC"], ["O", "O"]]
     given = [["O", "B-PER", "O"], ["B-LOC"], ["B-LOC", "O"]]
-    for metric, function in tagging.METRICS.items():
-        units = make_units(tagging.STATISTICS[metric](gold, [given, gold]), [1, 1], [0, 0, 1])
-        assert units.score(0) == pytest.approx(function(gold, given)) and units.score(1) == pytest.approx(100)
-        assert units.count == 2
+    units = make_units(tagging.METRICS[metric](gold, [given, gold]), [1, 1], [0, 0, 1])
+    assert units.score(0) == pytest.approx(expected) and units.score(1) == pytest.approx(100)
+    assert units.count == 2
 
 
 def test_a_score_without_an_error_has_an_interval_still():
@@ -124,7 +119,7 @@ def test_one_unit_tells_nothing():
 
 
 def judged(metric, gold, ours, theirs, groups=None, runs=(1, 1)):
-    units = make_units(STATISTICS[metric](gold, [*ours, *theirs]), runs, groups or [None] * len(gold))
+    units = make_units(METRICS[metric](gold, [*ours, *theirs]), runs, groups or [None] * len(gold))
     return compare(units, resampled_values(units, 1), len(gold), 2)
 
 
@@ -145,7 +140,7 @@ def test_other_metrics_are_compared_by_swaps_as_scipy_does():
     ours, theirs = (np.where(rng.random(120) < right, gold, 1 - gold) for right in (0.8, 0.71))
 
     def difference(first, second):
-        return metrics.f1(gold, first) - metrics.f1(gold, second)
+        return score("f1", gold, first) - score("f1", gold, second)
 
     scipys = permutation_test(
         (ours, theirs), difference, permutation_type="samples", n_resamples=600, vectorized=False, rng=rng
@@ -207,7 +202,7 @@ def test_the_score_is_the_mean_over_restarts_and_so_is_the_other():
 
 def test_systems_with_other_numbers_of_runs_are_compared_by_their_means():
     runs = [[1] * right + [0] * (100 - right) for right in (60, 60, 60, 50, 70)]
-    units = make_units(STATISTICS["accuracy"]([1] * 100, runs), [3, 2], [None] * 100)
+    units = make_units(METRICS["accuracy"]([1] * 100, runs), [3, 2], [None] * 100)
     found = compare(units, resampled_values(units, 1), 100, 2)
     assert found.difference == 0.0 and found.p == 1.0 and not found.significant
 
@@ -228,7 +223,7 @@ def test_without_a_mistake_counts_have_an_interval_to_what_more_would_make_of_th
     wrong = int(count * (1 - binomtest(count, count).proportion_ci(0.95).low))
     ones = [place for place, label in enumerate(gold) if label]
     missed = [label if place not in ones[:wrong] else 0 for place, label in enumerate(gold)]
-    assert high == 100.0 and low < metrics.METRICS[metric](gold, missed) < low + 2
+    assert high == 100.0 and low < score(metric, gold, missed) < low + 2
 
 
 def test_an_interval_without_a_mistake_holds_the_truth():

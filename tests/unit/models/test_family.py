@@ -119,7 +119,7 @@ def test_an_objective_that_does_not_fit_is_refused_with_the_reason(root, name):
         raw["examples"]["pair_objective"] = "none"
     for objective, reason in architecture_spec(name).refused_objectives.items():
         raw["pretrain"]["objective"] = objective
-        said = f"{name} does not learn pretrain.objective: {objective}, since {reason}"
+        said = f"{name} does not learn {objective}, since {reason}"
         with pytest.raises(PipelineError, match=said):
             check_study(raw)
 

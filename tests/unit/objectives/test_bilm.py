@@ -127,10 +127,10 @@ def test_its_layers_are_mixed_under_a_task_and_stay_as_they_are():
     [
         (
             {"architecture": "bert"},
-            "does not learn pretrain.objective: bilm; set model.architecture to bilstm",
+            "bert does not learn bilm; set it to bilstm",
         ),
         ({"architecture": "bilstm", "pairs": "nsp"}, "bilm goes without sentence pairs"),
-        ({"architecture": "bilstm", "objective": "clm"}, "does not learn pretrain.objective: clm"),
+        ({"architecture": "bilstm", "objective": "clm"}, "bilstm does not learn clm"),
     ],
 )
 def test_what_does_not_go_together_is_one_clear_error(root, changes, message):

@@ -7,22 +7,26 @@ from hypothesis import strategies as st
 from pipeline_src.tasks.metrics import METRICS, majority_score
 
 
-def test_percent_by_hand():
+def score(metric, gold, predicted):
+    return METRICS[metric](gold, [predicted]).score()
+
+
+def test_metrics_equal_results_by_hand():
     gold, predicted = [1, 1, 1, 0, 0], [1, 1, 0, 1, 0]  # tp 2, fn 1, fp 1, tn 1
-    assert METRICS["accuracy"](gold, predicted) == pytest.approx(60.0)
-    assert METRICS["f1"](gold, predicted) == pytest.approx(100 * 4 / 6)
-    assert METRICS["matthews"](gold, predicted) == pytest.approx(100 * (2 * 1 - 1 * 1) / (3 * 3 * 2 * 2) ** 0.5)
-    assert METRICS["pearson"]([1, 2, 3], [2, 4, 7]) == pytest.approx(100 * 5 / (2 * 38 / 3) ** 0.5)
-    assert METRICS["spearman"]([1, 2, 3], [10, 20, 15]) == pytest.approx(50.0)
+    assert score("accuracy", gold, predicted) == pytest.approx(60.0)
+    assert score("f1", gold, predicted) == pytest.approx(100 * 4 / 6)
+    assert score("matthews", gold, predicted) == pytest.approx(100 * (2 * 1 - 1 * 1) / (3 * 3 * 2 * 2) ** 0.5)
+    assert score("pearson", [1, 2, 3], [2, 4, 7]) == pytest.approx(100 * 5 / (2 * 38 / 3) ** 0.5)
+    assert score("spearman", [1, 2, 3], [10, 20, 15]) == pytest.approx(50.0)
 
 
 @pytest.mark.parametrize("metric", ["matthews", "pearson", "spearman"])
-def test_a_constant_prediction_has_no_correlation(metric: str):
-    assert METRICS[metric]([0, 1, 1, 0], [1, 1, 1, 1]) == 0.0
+def test_metrics_correlation_of_a_constant_prediction_is_0(metric: str):
+    assert score(metric, [0, 1, 1, 0], [1, 1, 1, 1]) == 0.0
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=30))
-def test_no_constant_prediction_beats_the_majority_score(gold: list[int]):
+def test_majority_score_is_the_best_constant_prediction(gold: list[int]):
     for metric in ("accuracy", "f1", "matthews"):
         for constant in (0, 1):
-            assert METRICS[metric](gold, [constant] * len(gold)) <= majority_score(metric, gold) + 1e-9
+            assert score(metric, gold, [constant] * len(gold)) <= majority_score(metric, gold) + 1e-9

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.download import mrpc
+from pipeline_src.download import layouts
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import load_spec
 
@@ -133,18 +133,18 @@ def test_layout_samples(tmp_path: Path, archive: str, inside: str, task: str, fi
 
 def test_mrpc_is_cut_from_the_sample_of_microsofts_files(tmp_path: Path):
     with zipfile.ZipFile(DATA / "layout_samples/glue_mrpc_1.0.0_dummy_data.zip") as samples:
-        for member, name in (("train", mrpc.TRAIN), ("test", mrpc.TEST), ("dev_ids", mrpc.DEV_IDS)):
+        for member, name in (("train", layouts.TRAIN), ("test", layouts.TEST), ("dev_ids", layouts.DEV_IDS)):
             content = samples.read(f"dummy_data/MRPC/{member}")
             (tmp_path / name).write_bytes(content.replace(b"BOM", b"\xef\xbb\xbf"))  # spelt out in the sample
-    originals = {name: fields_of(tmp_path / name) for name in (mrpc.TRAIN, mrpc.TEST, mrpc.DEV_IDS)}
-    mrpc.arrange(tmp_path)
+    originals = {name: fields_of(tmp_path / name) for name in (layouts.TRAIN, layouts.TEST, layouts.DEV_IDS)}
+    layouts.arrange_mrpc(tmp_path)
     read = make_task(load_spec("mrpc")).read
     train, dev = read(tmp_path / "train.tsv"), read(tmp_path / "dev.tsv")
-    assert len(dev) == len(originals[mrpc.DEV_IDS])
-    assert len(train) + len(dev) == len(originals[mrpc.TRAIN]) - 1
+    assert len(dev) == len(originals[layouts.DEV_IDS])
+    assert len(train) + len(dev) == len(originals[layouts.TRAIN]) - 1
     test = read(tmp_path / "test.tsv", test=True)
-    assert [example.texts for example in test] == [tuple(row[3:]) for row in originals[mrpc.TEST][1:]]
-    assert (tmp_path / "test.tsv").read_text(encoding="utf-8").split("\n")[0] == mrpc.TEST_HEADER
+    assert [example.texts for example in test] == [tuple(row[3:]) for row in originals[layouts.TEST][1:]]
+    assert (tmp_path / "test.tsv").read_text(encoding="utf-8").split("\n")[0] == layouts.TEST_HEADER
 
 
 def test_swag_samples(tmp_path: Path):

@@ -7,14 +7,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from seqeval.metrics import f1_score
+from seqeval.metrics.sequence_labeling import get_entities
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.heads import LOSSES
 from pipeline_src.finetuning.task_data import make_batch, training_batches
+from pipeline_src.tasks import tagging
 from pipeline_src.tasks.features import NO_TAG, TokenFeatures
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.metrics import entity_f1
 from pipeline_src.tasks.readers import TaggedSentence
 from pipeline_src.tasks.spec import load_spec
 
@@ -187,8 +189,20 @@ def _begins(before: tuple[str, ...], now: tuple[str, ...]) -> bool:
     return now[0] == "B" or (now[0] == "I" and (before[0] == "O" or before[1] != now[1]))
 
 
+def entity_f1(gold: list[list[str]], guess: list[list[str]]) -> float:
+    return tagging.METRICS["entity_f1"](gold, [guess]).score()
+
+
 @pytest.mark.parametrize("seed", range(20))
-def test_entity_f1_is_conllevals(seed: int):
+def test_entities_random_iobes_tags_equal_seqevals(seed: int):
+    rng = random.Random(seed)
+    labels = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "LOC-X"))]
+    tags = [rng.choice(labels) for _ in range(60)]
+    assert tagging.entities(tags) == set(get_entities(tags))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_entity_f1_equals_conllevals_and_seqevals(seed: int):
     rng = random.Random(seed)
     sentences = []
     for _ in range(rng.choice([1, 10, 300])):
@@ -198,11 +212,12 @@ def test_entity_f1_is_conllevals(seed: int):
     gold, guess = ([list(side) for side in sides] for sides in zip(*sentences, strict=True))
     expected = conlleval(sentences)
     assert entity_f1(gold, guess) == pytest.approx(expected, abs=1e-12)
+    assert entity_f1(gold, guess) == pytest.approx(100 * f1_score(gold, guess, zero_division=0), abs=1e-9)
     assert seed or 0 < expected < 100
 
 
 @pytest.mark.filterwarnings("error")
-def test_no_entity_is_found_where_none_is():
+def test_entity_f1_without_entities_is_0():
     assert entity_f1([["O", "O"]], [["O", "O"]]) == 0.0
     assert entity_f1([["B-PER"]], [["O"]]) == 0.0
     assert entity_f1([["B-PER", "I-PER"]], [["I-PER", "I-PER"]]) == 100.0  # as conlleval: an I- may begin one
