@@ -10,7 +10,7 @@ from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.models.adapter import ENCODER
 from pipeline_src.models.bert import make_encoder
 from pipeline_src.models.hub import CARD
-from pipeline_src.models.model_card import imported_card, sentence_card, write_card
+from pipeline_src.models.model_card import imported_card, sentence_card
 from pipeline_src.tools.embed import NO_ENCODER
 from pipeline_src.tools.onnx_export import check_packages, write_onnx
 from pipeline_src.tools.open_model import open_model
@@ -93,5 +93,5 @@ def write_sentence_transformers(model: Path, folder: Path, pooling: str, normali
     card = folder / CARD
     if not card.exists():
         count = sum(parameter.numel() for parameter in opened.model.parameters())
-        card.write_text(write_card(imported_card(config, count, config.names.classes["encoder"])), encoding="utf-8")
+        card.write_text(imported_card(config, count, config.names.classes["encoder"]), encoding="utf-8")
     card.write_text(sentence_card(card.read_text(encoding="utf-8"), pooling, normalise), encoding="utf-8")
