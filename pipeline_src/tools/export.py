@@ -64,7 +64,7 @@ def main(arguments: argparse.Namespace) -> None:
     WRITERS[kind](output, **{**OPTIONS[kind], **given})
 
 
-def export_examples(output: Path, phase: str, split: str) -> None:
+def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EXAMPLES_PER_FILE) -> None:
     """Write every example of a phase and split as Parquet, masked as the study in params.yaml masks them.
 
     Columns have the names of transformers: ``input_ids`` and ``token_type_ids`` without padding, ``labels`` with
@@ -80,15 +80,15 @@ def export_examples(output: Path, phase: str, split: str) -> None:
     tokenizer = load_tokenizer(VOCABULARY)
     examples = open_examples(phase, split, tokenizer, study.mask_prob, pretrain.masking, study.seed, pretrain.objective)
     with atomic_directory(output) as folder, Progress("exporting", len(examples), "example") as progress:
-        for start in range(0, len(examples), MAX_EXAMPLES_PER_FILE):
-            batch = examples.batch(np.arange(start, min(start + MAX_EXAMPLES_PER_FILE, len(examples))))
+        for start in range(0, len(examples), per_file):
+            batch = examples.batch(np.arange(start, min(start + per_file, len(examples))))
             labels = np.full_like(batch.ids, IGNORED)
             labels[batch.predicted + examples.corruption.label_shift] = batch.labels
             flat = {"input_ids": batch.ids, "token_type_ids": batch.segments, "labels": labels}
             table = pd.DataFrame({name: np.split(values, batch.cu_seqlens[1:-1]) for name, values in flat.items()})
             if examples.has_pairs:
                 table["next_sentence_label"] = batch.pair_label
-            table.to_parquet(folder / f"examples-{start // MAX_EXAMPLES_PER_FILE:05d}.parquet", index=False)
+            table.to_parquet(folder / f"examples-{start // per_file:05d}.parquet", index=False)
             progress.advance(len(table))
     print(f"{len(examples):,} examples in {output}")
 

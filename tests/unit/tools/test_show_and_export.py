@@ -130,9 +130,8 @@ def test_show_without_such_an_example_is_one_clear_error(study):
 
 
 @pytest.mark.parametrize("per_file", [1 << 16, 50])
-def test_export_parquet_has_the_examples_that_training_reads(study, monkeypatch, per_file):
-    monkeypatch.setattr(export, "MAX_EXAMPLES_PER_FILE", per_file)
-    export.main(arguments(export, "pq", "--format", "parquet"))
+def test_export_parquet_has_the_examples_that_training_reads(study, per_file):
+    export.export_examples(study / "pq", "phase1", "train", per_file)
     examples = opened()
     batch = examples.batch(np.arange(len(examples)))
     files = sorted((study / "pq").iterdir())
