@@ -21,6 +21,7 @@ EXAMPLES = Path("data/examples")
 
 # training
 PRETRAINED = Path("models/pretrained")
+DEFAULT_MODEL = PRETRAINED / "phase2"  # of the tools
 WORD_VECTORS = Path("models/word_vectors")
 FINETUNED = Path("models/finetuned")
 CHECKPOINTS = Path("checkpoints")

@@ -62,7 +62,7 @@ from pipeline_src.models.bert import (
 )
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import fill, load_config, load_weights, read_tensors, save_model
-from pipeline_src.models.model_card import Source, finetuned_card, write_card
+from pipeline_src.models.model_card import Source, finetuned_card
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec, load_spec
@@ -582,7 +582,7 @@ def save_finetuned(
         {**about, "max_length": hyperparameters.max_length, "frozen": hyperparameters.feature_layers},
         [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
     )
-    save_model(folder, model, trainer.config, huggingface_class, data.encoder, write_card(card))
+    save_model(folder, model, trainer.config, huggingface_class, data.encoder, card)
     pooling = {"pooling": hyperparameters.pooling} if model.first_last else {}
     write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(data.spec) | pooling)
 

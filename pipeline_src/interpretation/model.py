@@ -1,4 +1,4 @@
-"""The model under study: its encoder, MLM head if any, tokenizer, word vectors and pseudo-log-likelihoods."""
+"""The model under study: its encoder, MLM head if any, tokenizer, and word vectors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from pipeline_src.tokenizer.load import check_vocab_size, kind_of, load_tokenize
 from pipeline_src.tokenizer.special_tokens import Kind, Template, read_templates
 
 TRANSFORM = f"{MLM_HEAD}transform."  # missing from a head that only predicts the next word
-SENTENCES_AT_ONCE = 64  # each of their tokens has logits over the whole vocabulary
 
 
 @dataclass(frozen=True)
@@ -278,25 +277,3 @@ def word_vectors(model: StudiedModel, sentences: Sequence[Sentence]) -> WordVect
         vectors = torch.zeros(1, 0, model.config.hidden_size)
     vectors /= counts.clamp(min=1)[None, :, None]
     return WordVectors(vectors, np.array(sentence, np.int64), np.array(position, np.int64), subwords.left_out)
-
-
-def pseudo_log_likelihoods(model: StudiedModel, sentences: Sequence[Sentence]) -> list[list[float]]:
-    """Return the log-probability (nats) of each token of each sentence while it is masked (Salazar et al. 2020).
-
-    Later subwords of the same word are masked too, since they would give the earlier ones away (Kauf and Ivanova 2023).
-    """
-    subwords = tokenize_words(model, sentences)
-    scores = []
-    for first in range(0, len(sentences), SENTENCES_AT_ONCE):
-        part = slice(first, first + SENTENCES_AT_ONCE)
-        texts, positions, tokens = [], [], []
-        for ids, words in zip(subwords.ids[part], subwords.words[part], strict=True):
-            for position, (token, word) in enumerate(zip(ids, words, strict=True)):
-                texts.append([model.mask if other == word and at >= position else each
-                              for at, (each, other) in enumerate(zip(ids, words, strict=True))])  # fmt: skip
-                positions.append([position])
-                tokens.append(token)
-        found = model.log_probabilities(texts, positions)
-        flat = iter([float(log_probs[0, token]) for log_probs, token in zip(found, tokens, strict=True)])
-        scores += [[next(flat) for _ in ids] for ids in subwords.ids[part]]
-    return scores

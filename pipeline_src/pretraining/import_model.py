@@ -32,7 +32,7 @@ from pipeline_src.models.hub import (
     read_tensors,
     save_tensors,
 )
-from pipeline_src.models.model_card import imported_card, write_card
+from pipeline_src.models.model_card import imported_card
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
 
@@ -212,7 +212,7 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
     else:
         count = sum(tensor.numel() for tensor in kept.values())
         with atomic_file(output / CARD) as file:
-            file.write(write_card(imported_card(config, count, huggingface_class)))
+            file.write(imported_card(config, count, huggingface_class))
     return Imported(config, parts, len(vocabulary), how)
 
 

@@ -14,7 +14,7 @@ from pipeline_src.common.files import atomic_directory, atomic_file, read_json, 
 from pipeline_src.common.paths import EXAMPLES, PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import save_model
-from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources, write_card
+from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources
 from pipeline_src.pretraining.data import PretrainingExamples, shown_examples
 from pipeline_src.pretraining.diagnosis import Diagnosis
 from pipeline_src.pretraining.phases import Phase
@@ -98,7 +98,7 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
     objective, costs = trainer.objective, trainer.compute.deterministic()
     manifest = read_json(TOKENS / "manifest.json", dict)
     shares = read_json(EXAMPLES / "manifest.json", dict).get(phase.name, {}).get("sources")
-    card = pretrained_card(
+    return pretrained_card(
         config,
         parameters,
         objective.learns,
@@ -114,7 +114,6 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
         read_mix(manifest, shares),
         phase.pretrain.goes_on,
     )
-    return write_card(card)
 
 
 def last_losses(trainer: Trainer[Any]) -> dict[str, float]:

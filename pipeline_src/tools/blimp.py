@@ -12,14 +12,13 @@ import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
-from pipeline_src.common.paths import TASKS
+from pipeline_src.common.paths import DEFAULT_MODEL, TASKS
 from pipeline_src.common.yaml_files import TASK_SOURCES
 from pipeline_src.config.machine import Precision
 from pipeline_src.download.catalogue import load_source, resolve
 from pipeline_src.download.fetch import obtain, place
 from pipeline_src.interpretation.minimal_pairs import judge_pair_set, read_pair_set
 from pipeline_src.tools.inspect import open_masked_lm
-from pipeline_src.tools.open_model import DEFAULT
 from pipeline_src.training.distributed import choose_precision
 
 NAME = "blimp"
@@ -29,7 +28,7 @@ FETCHED = Path("data") / NAME  # if the study has not downloaded it
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
-    parser.add_argument("--model", type=Path, default=DEFAULT, help=f"folder of the model (default {DEFAULT})")
+    parser.add_argument("--model", type=Path, default=DEFAULT_MODEL, help=f"folder (default {DEFAULT_MODEL})")
     parser.add_argument("--folder", type=Path, help="JSON Lines in BLiMP's format (default: BLiMP, fetched if missing)")
     parser.add_argument("--pairs", type=int, help="pairs of each of the 67 sets (default: all, as published figures)")
     parser.add_argument("--seed", type=int, default=1, help="of the pairs chosen (default 1)")

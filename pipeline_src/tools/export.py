@@ -1,77 +1,162 @@
-"""Tool ``export``: pretraining examples for other trainers, or a model for other libraries."""
+"""Tool ``export``: a model for sentence-transformers, transformers and a hub, or pretraining examples as Parquet."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_directory, read_json, write_json
+from pipeline_src.common.paths import DEFAULT_MODEL, VOCABULARY
+from pipeline_src.common.progress import Progress
+from pipeline_src.config.study import load_study
 from pipeline_src.examples.token_store import SPLITS
-from pipeline_src.tools.embed import POOLINGS
-from pipeline_src.tools.open_model import DEFAULT
+from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.models.hub import CARD
+from pipeline_src.models.model_card import POOLED, imported_card, sentence_card
+from pipeline_src.pretraining.data import open_examples
+from pipeline_src.pretraining.phases import PHASES
+from pipeline_src.tokenizer.load import load_tokenizer
 
-PER_FILE = 1 << 16  # examples; 128 MB of TFRecord at 128 tokens
-
-
-class Exporter(NamedTuple):
-    """The function that writes a format, ``MODULE:FUNCTION``, imported when needed, and its options' defaults."""
-
-    function: str
-    options: dict[str, Any]
-
-
-EXAMPLES = Exporter(
-    "pipeline_src.tools.export_examples:export_examples",
-    {"phase": "phase1", "split": "train", "per_file": PER_FILE},
-)
-MODEL = Exporter(
-    "pipeline_src.tools.export_model:export_model",
-    {"model": DEFAULT, "pooling": "mean", "normalise": False, "onnx": None, "texts": None},
-)
-FORMATS = {"tfrecord": EXAMPLES, "parquet": EXAMPLES, "sentence-transformers": MODEL, "hub": MODEL}
-
-
-def positive(text: str) -> int:
-    """Parse a whole number of 1 or more."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"not a whole number of 1 or more: {text!r}")
-    return int(text)
+MAIN = "main"  # branch of the model itself in a repository of a hub
+STATE = "training_state/state.json"
+MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours -> sentence-transformers'
+MODEL_OPTIONS: dict[str, Any] = {"model": DEFAULT_MODEL, "pooling": "mean", "normalise": False}  # with their defaults
+EXAMPLE_OPTIONS: dict[str, Any] = {"phase": "phase1", "split": "train"}
+OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "hub": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}  # of each format
+MAX_EXAMPLES_PER_FILE = 1 << 16
+IGNORED = -100  # label of positions at which nothing is predicted, as in transformers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments. Those of one kind of format have no default, to see which are given."""
     parser.add_argument("output", type=Path, help="folder to write; must not exist")
     parser.add_argument(
-        "--format", choices=FORMATS, default="tfrecord",
-        help="tfrecord, parquet: the examples of a phase; sentence-transformers: a model's folder for that library and "
-        "transformers; hub: such a folder for the model (main) and for each model kept on the way (step-N)",
+        "--format", choices=OPTIONS, required=True,
+        help="sentence-transformers: a model's folder for that library and transformers; hub: such a folder for the "
+        "model (main) and for each model kept on the way (step-N); parquet: the examples of a phase",
     )  # fmt: skip
-    examples = parser.add_argument_group("examples")
-    examples.add_argument("--phase", choices=("phase1", "phase2"), help="default: phase1")
-    examples.add_argument("--split", choices=SPLITS, help="default: train")
-    examples.add_argument("--per-file", type=positive, help=f"examples in a file (default: {PER_FILE:,})")
     model = parser.add_argument_group("model")
-    model.add_argument("--model", type=Path, help=f"folder of the model (default: {DEFAULT})")
-    model.add_argument("--pooling", choices=POOLINGS, help="how token vectors become a text's (default: mean)")
+    model.add_argument("--model", type=Path, help=f"folder of the model (default: {DEFAULT_MODEL})")
+    model.add_argument("--pooling", choices=POOLED, help="how token vectors become a text's (default: mean)")
     model.add_argument("--normalise", action="store_true", default=None, help="divide each vector by its length")
-    model.add_argument(
-        "--onnx", choices=("float32", "int8"), help="add ONNX files; int8: one with weights of 8 bits too"
-    )
-    model.add_argument("--texts", type=Path, help="a text a line: show what 8 bits lose on these")
+    examples = parser.add_argument_group("examples")
+    examples.add_argument("--phase", choices=PHASES, help="default: phase1")
+    examples.add_argument("--split", choices=SPLITS, help="default: train")
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Write a folder."""
-    exporter = FORMATS[arguments.format]
-    given = {name: value for each in (EXAMPLES, MODEL) for name in each.options if (value := getattr(arguments, name))}
-    for name in given.keys() - exporter.options.keys():
-        option = f"--{name.replace('_', '-')}"
+    output, kind = arguments.output, arguments.format
+    given = {
+        name: value for name in (*MODEL_OPTIONS, *EXAMPLE_OPTIONS) if (value := getattr(arguments, name)) is not None
+    }
+    for name in given.keys() - OPTIONS[kind].keys():
+        raise PipelineError("an option of another format", f"--{name}", where=f"--format {kind}", hint="leave it out")
+    if output.exists():
+        raise PipelineError("the folder exists already", output, hint="name another, or remove it")
+    WRITERS[kind](output, **{**OPTIONS[kind], **given})
+
+
+def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EXAMPLES_PER_FILE) -> None:
+    """Write every example of a phase and split as Parquet, masked as the study in params.yaml masks them.
+
+    Columns have the names of transformers: ``input_ids`` and ``token_type_ids`` without padding, ``labels`` with
+    :data:`IGNORED` where nothing is predicted, and ``next_sentence_label`` if examples are pairs.
+    """
+    study = load_study()
+    pretrain = study.pretrain
+    if pretrain.masking.dynamic:
         raise PipelineError(
-            "an option of another format", option, where=f"--format {arguments.format}", hint="leave it out"
-        )
-    if arguments.output.exists():
-        raise PipelineError("the folder exists already", arguments.output, hint="name another, or remove it")
-    module, _, function = exporter.function.partition(":")
-    getattr(importlib.import_module(module), function)(arguments.output, arguments.format, **exporter.options | given)
+            "dynamic masks cannot be written to files", "pretrain.masking.dynamic: true", where="params.yaml",
+            hint="set it to false; examples.dupe_factor gives several masks of each text",
+        )  # fmt: skip
+    tokenizer = load_tokenizer(VOCABULARY)
+    examples = open_examples(phase, split, tokenizer, study.mask_prob, pretrain.masking, study.seed, pretrain.objective)
+    with atomic_directory(output) as folder, Progress("exporting", len(examples), "example") as progress:
+        for start in range(0, len(examples), per_file):
+            batch = examples.batch(np.arange(start, min(start + per_file, len(examples))))
+            labels = np.full_like(batch.ids, IGNORED)
+            labels[batch.predicted + examples.corruption.label_shift] = batch.labels
+            flat = {"input_ids": batch.ids, "token_type_ids": batch.segments, "labels": labels}
+            table = pd.DataFrame({name: np.split(values, batch.cu_seqlens[1:-1]) for name, values in flat.items()})
+            if examples.has_pairs:
+                table["next_sentence_label"] = batch.pair_label
+            table.to_parquet(folder / f"examples-{start // per_file:05d}.parquet", index=False)
+            progress.advance(len(table))
+    print(f"{len(examples):,} examples in {output}")
+
+
+def export_model(output: Path, model: Path, pooling: str, normalise: bool) -> None:
+    """Write a copy of a model folder that sentence-transformers loads too."""
+    with atomic_directory(output) as folder:
+        write_sentence_transformers(model, folder, pooling, normalise)
+
+
+def export_revisions(output: Path, model: Path, pooling: str, normalise: bool) -> None:
+    """Write a folder for each of the model's :func:`revisions`, and print the commands that upload them."""
+    folders = revisions(model)
+    with atomic_directory(output) as unfinished:
+        for name, path in folders.items():
+            write_sentence_transformers(path, unfinished / name, pooling, normalise)
+    print(f"{len(folders)} revisions in {output}; to upload them, after `hf auth login`:")
+    for name in folders:
+        if name != MAIN:
+            print(f"hf repo branch create USER/NAME {name}")
+        print(f"hf upload USER/NAME {output / name} . --revision {name}")
+
+
+def revisions(model: Path) -> dict[str, Path]:
+    """Return the folders of a model and of those kept on the way to it, by revision: ``main``, ``step-N`` ..."""
+    kept = [path.parent.parent for path in model.glob(f"steps/*/{STATE}")]
+    if (first := model.parent / "phase1") != model:
+        kept += [path.parent.parent for path in (first / STATE, *first.glob(f"steps/*/{STATE}")) if path.exists()]
+    steps = {read_json(path / STATE, {"step": int})["step"]: path for path in kept}
+    return {MAIN: model, **{f"step-{step}": steps[step] for step in sorted(steps)}}
+
+
+def write_sentence_transformers(model: Path, folder: Path, pooling: str, normalise: bool) -> None:
+    """Copy a model into ``folder``, with what sentence-transformers reads, and a card that says how to load it."""
+    opened = StudiedModel.open(model)
+    config = opened.config
+    if "encoder" not in config.names.classes:
+        raise PipelineError(
+            "transformers has no such architecture", config.names.model_type, where=model,
+            hint="`python -m pipeline_src fill-mask`, `attention` and `inspect` take it",
+        )  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    for file in model.iterdir():
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    steps = ["Transformer", "Pooling", *(["Normalize"] if normalise else [])]
+    paths = ["", *(f"{number}_{step}" for number, step in enumerate(steps[1:], 1))]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{step}"}
+        for number, (step, path) in enumerate(zip(steps, paths, strict=True))
+    ]
+    write_json(folder / "modules.json", modules)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": config.longest_input, "do_lower_case": False})
+    for path in paths[1:]:
+        (folder / path).mkdir()
+    modes = {f"pooling_mode_{theirs}": ours == pooling for ours, theirs in MODES.items()}
+    write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
+    card = folder / CARD
+    if card.exists():
+        text = card.read_text(encoding="utf-8")
+    else:
+        count = sum(parameter.numel() for parameter in opened.encoder.parameters())
+        text = imported_card(config, count, config.names.classes["encoder"])
+    card.write_text(sentence_card(text, pooling, normalise), encoding="utf-8")
+
+
+WRITERS: dict[str, Callable[..., None]] = {
+    "sentence-transformers": export_model,
+    "hub": export_revisions,
+    "parquet": export_examples,
+}

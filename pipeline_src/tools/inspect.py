@@ -1,31 +1,21 @@
-"""Tools on a trained model: ``inspect``, ``attention``, ``neighbours`` and ``score``."""
+"""Tools ``inspect`` and ``attention``: a trained model's measures as a page, and what its heads attend to."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
-
-import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json
+from pipeline_src.common.paths import DEFAULT_MODEL
 from pipeline_src.config.study import load_study
 from pipeline_src.interpretation.attention_maps import shown_sentences
 from pipeline_src.interpretation.data import InterpretationContext, Skipped, words_of
 from pipeline_src.interpretation.heads import head_roles
 from pipeline_src.interpretation.interpret import write_measures
-from pipeline_src.interpretation.model import (
-    Sentence,
-    StudiedModel,
-    pseudo_log_likelihoods,
-    tokenize_words,
-    word_vectors,
-)
+from pipeline_src.interpretation.model import Sentence, StudiedModel
 from pipeline_src.report.interpretation import FILES, most_attended, render_interpretation
-from pipeline_src.tools.open_model import DEFAULT
-from pipeline_src.tools.texts import read_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +48,10 @@ def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 def attention(arguments: argparse.Namespace) -> None:
     """Print for each head the word that each word attends to most, or write the page that shows all probabilities."""
-    model, sentences = StudiedModel.open(arguments.model), _sentences(arguments.texts)
+    model, sentences = StudiedModel.open(arguments.model), [Sentence(words_of(text), text) for text in arguments.texts]
+    for sentence in sentences:
+        if not sentence.words:
+            raise PipelineError("a text without words", repr(sentence.document), hint="give a sentence")
     try:
         shown, roles = shown_sentences(model, sentences), head_roles(model, sentences)["roles"]
     except Skipped as skipped:
@@ -85,62 +78,6 @@ def attention(arguments: argparse.Namespace) -> None:
         print()
 
 
-def add_neighbours_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``neighbours``."""
-    parser.add_argument("word", help="as it is in the texts; case is ignored")
-    parser.add_argument("--file", type=Path, required=True, help="a text a line, UTF-8")
-    parser.add_argument("--layer", type=int, help="0 for the embeddings; the last unless given")
-    parser.add_argument("--top", type=int, default=5, help="neighbours of each use (default 5)")
-    _add_model(parser)
-
-
-def neighbours(arguments: argparse.Namespace) -> None:
-    """Print each line with the word, and the lines in which it is most similar, with the cosine."""
-    model = StudiedModel.open(arguments.model)
-    lines = list(read_lines(arguments.file))
-    if arguments.top < 1:
-        raise PipelineError("no neighbours asked for", arguments.top, where="--top", hint="give 1 or more")
-    sentences, word = [Sentence(words_of(line), line) for line in lines], arguments.word.lower()
-    kept = [each for each in sentences if word in map(str.lower, each.words)]
-    if len(kept) < 2:
-        raise PipelineError(
-            "fewer than two lines have the word", arguments.word, where=arguments.file, hint="give more text"
-        )
-    words = word_vectors(model, kept)
-    layers = len(words.vectors) - 1
-    layer = layers if arguments.layer is None else arguments.layer
-    if not 0 <= layer <= layers:
-        raise PipelineError("no such layer", layer, where="--layer", hint=f"give 0 to {layers}")
-    rows: dict[int, int] = {}
-    for row, (number, place) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
-        if kept[number].words[place].lower() == word:
-            rows.setdefault(number, row)
-    unit = torch.nn.functional.normalize(words.vectors[layer, list(rows.values())], dim=-1)
-    cosines = (unit @ unit.T).fill_diagonal_(-2.0)
-    nearest = cosines.topk(min(arguments.top, len(rows) - 1))
-    numbers = list(rows)
-    for own, values, places in zip(numbers, nearest.values.tolist(), nearest.indices.tolist(), strict=True):
-        print(kept[own].document)
-        for value, place in zip(values, places, strict=True):
-            print(f"  {value:.3f}  {kept[numbers[place]].document}")
-
-
-def add_score_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``score``."""
-    parser.add_argument("texts", nargs="+", metavar="TEXT", help='such as "The man is here." "The man are here."')
-    _add_model(parser)
-
-
-def score(arguments: argparse.Namespace) -> None:
-    """Print each text's pseudo-log-likelihood (nats) and that of each of its tokens."""
-    model, sentences = open_masked_lm(arguments.model), _sentences(arguments.texts)
-    cut = tokenize_words(model, sentences)
-    for sentence, ids, scores in zip(sentences, cut.ids, pseudo_log_likelihoods(model, sentences), strict=True):
-        print(f"{sum(scores):9.2f}  {sentence.document}")
-        tokens = [str(model.tokenizer.id_to_token(number)) for number in ids]
-        print("           " + "  ".join(f"{token} {score:.2f}" for token, score in zip(tokens, scores, strict=True)))
-
-
 def open_masked_lm(folder: Path) -> StudiedModel:
     """Open a model that fills masks."""
     model = StudiedModel.open(folder)
@@ -150,13 +87,5 @@ def open_masked_lm(folder: Path) -> StudiedModel:
     return model
 
 
-def _sentences(texts: Iterable[str]) -> list[Sentence]:
-    sentences = [Sentence(words_of(text), text) for text in texts]
-    for sentence in sentences:
-        if not sentence.words:
-            raise PipelineError("a text without words", repr(sentence.document), hint="give a sentence")
-    return sentences
-
-
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, default=DEFAULT, help=f"folder of the model (default {DEFAULT})")
+    parser.add_argument("--model", type=Path, default=DEFAULT_MODEL, help=f"folder (default {DEFAULT_MODEL})")

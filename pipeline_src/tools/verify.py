@@ -15,15 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
-from pipeline_src.common.paths import EXAMPLES, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
+from pipeline_src.common.paths import DEFAULT_MODEL, EXAMPLES, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
 from pipeline_src.common.progress import log
 from pipeline_src.config.machine import Machine, load_machine
 from pipeline_src.config.model import ModelParams
@@ -40,21 +38,19 @@ from pipeline_src.pretraining.pretrain import (
     phase_capacity,
 )
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tools.open_model import DEFAULT
 from pipeline_src.training.checkpoint import KEPT, difference, environment, saved_files
 from pipeline_src.training.distributed import Distributed, single_process
 
-HONEST, SWAPPED, CUT, ALTERED = "honest", "swapped", "cut", "altered"
+OK, MISMATCH, TRUNCATED, MODIFIED = "ok", "mismatch", "truncated", "modified"
 STEP = re.compile(r"(?:steps/|step-)(\d+)$")  # at the end of a folder's path
-FILE = {"bytes": int, "sha256": str}
+FILES = {str: {str: {"bytes": int, "sha256": str}}}
 IDENTITY = {"seed": int, "mask_prob": float, "model": dict, "pretrain": {"objective": str}, "objective": dict}
-LEDGER = {"ledger": {"identity": IDENTITY, "machine": dict, "files": {str: {str: FILE}}}}
+LEDGER = {"ledger": {"identity": IDENTITY, "machine": dict, "files": FILES}}
 NOT_MACHINE = ("torch", "processes", "device", "mixed")  # of an environment: no settings of machine.yaml
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """``kind`` is HONEST, SWAPPED, CUT or ALTERED."""
+class Result(NamedTuple):
+    """``kind`` is OK, MISMATCH (another model), TRUNCATED or MODIFIED."""
 
     kind: str
     why: str
@@ -65,8 +61,7 @@ class Ledger:
     """The ledger of one phase.
 
     Attributes:
-        phase: its parameters.
-        identity, machine: see :class:`pipeline_src.training.checkpoint.Checkpoints`; ``mixed`` is in ``machine``.
+        identity, machine: see :class:`pipeline_src.training.checkpoint.Checkpointer`; ``mixed`` is in ``machine``.
         files: size and sha256 of each file of each saved model, by step and path.
     """
 
@@ -84,22 +79,20 @@ class Ledger:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
     parser.add_argument(
-        "models", nargs="*", type=Path, default=[DEFAULT], metavar="MODEL",
-        help=f"folders of models that this study saved, or copies of them (default {DEFAULT})",
+        "models", nargs="*", type=Path, default=[DEFAULT_MODEL], metavar="MODEL",
+        help=f"folders of models that this study saved, or copies of them (default {DEFAULT_MODEL})",
     )  # fmt: skip
-    parser.add_argument(
-        "--step", type=int, help="steps that a copy says it has taken, if its path does not end in them"
-    )
+    parser.add_argument("--step", type=int, help="steps that a copy has taken, if its path does not end in them")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Print a line for each model; the exit status is 2 if one is not what it says."""
-    ledgers = read_ledgers()
-    verdicts = []
+    ledgers, status = read_ledgers(), 0
     for folder in arguments.models:
-        verdicts.append(verify(folder, ledgers, arguments.step))
-        print(f"{folder}: {verdicts[-1].kind}: {verdicts[-1].why}", flush=True)
-    return 0 if all(verdict.kind == HONEST for verdict in verdicts) else 2
+        kind, why = verify(folder, ledgers, arguments.step)
+        print(f"{folder}: {kind}: {why}", flush=True)
+        status = status if kind == OK else 2
+    return status
 
 
 def read_ledgers() -> list[Ledger]:
@@ -131,133 +124,93 @@ def _read_ledger(path: Path) -> Ledger:
     return Ledger(phase, identity, machine, {int(step): files for step, files in read["files"].items()})
 
 
-def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> Verdict:
+def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> Result:
     """Judge the model in a folder, which says that it has taken ``step`` steps; None: the path says how many."""
-    step = _step_of(folder, ledgers) if step is None else step
-    ledger = next((ledger for ledger in ledgers if step in ledger.files), None)
-    if ledger is None:
-        steps = sorted({step for ledger in ledgers for step in ledger.files})
-        raise PipelineError(
-            "the ledger has no model of that step", step, where=PRETRAIN_RESULTS,
-            hint=f"it has those of {', '.join(map(str, steps))}",
-        )  # fmt: skip
-    wrong = compare_files(folder, step, ledgers)
-    return wrong or compare_bits(folder, step, ledger, ledgers)
-
-
-def _step_of(folder: Path, ledgers: Sequence[Ledger]) -> int:
     if not folder.is_dir():
         raise PipelineError("no model here", folder, hint="give the folder of a model that this study saved")
-    if found := STEP.search(folder.resolve().as_posix()):
-        return int(found[1])
-    for ledger in ledgers:
-        if folder.name == ledger.phase.name:
-            return ledger.phase.last
-    raise PipelineError("the path does not say after which step it was saved", folder, hint="give --step N")
+    if step is None and (match := STEP.search(folder.resolve().as_posix())):
+        step = int(match[1])
+    if step is None:
+        step = next((ledger.phase.last for ledger in ledgers if folder.name == ledger.phase.name), None)
+    if step is None:
+        raise PipelineError("the path does not say after which step it was saved", folder, hint="give --step N")
+    ledger = next((ledger for ledger in ledgers if step in ledger.files), None)
+    if ledger is None:
+        steps = ", ".join(str(step) for ledger in ledgers for step in sorted(ledger.files))
+        what = "the ledger has no model of that step"
+        raise PipelineError(what, step, where=PRETRAIN_RESULTS, hint=f"it has those of {steps}")
+    return compare_files(folder, step, ledgers) or _compare_with_replay(folder, step, ledger, ledgers)
 
 
-def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Verdict | None:
+def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result | None:
     """Return what is wrong with the files of a model by the ledger, or None.
 
     A copy may lack the training state, which only training needs.
     """
     by_step = {step: files for ledger in ledgers for step, files in ledger.files.items()}
-    found = saved_files(folder)
-    for name, wanted in by_step[step].items():
-        if name not in found:
+    files = saved_files(folder)
+    for name, recorded in by_step[step].items():
+        if name not in files:
             if name.startswith(f"{TRAINING_STATE}/") and not (folder / TRAINING_STATE).exists():
                 continue
-            return Verdict(CUT, f"{name} is missing")
-        others = [at for at, files in by_step.items() if at != step and files.get(name) == found[name]]
+            return Result(TRUNCATED, f"{name} is missing")
+        others = [other for other in by_step if other != step and by_step[other].get(name) == files[name]]
         if name.endswith(".safetensors") and others:  # checked first: the ledger may have been changed with the file
-            return Verdict(SWAPPED, f"{name} is that of step {others[0]:,}, not {step:,}")
-        if found[name]["bytes"] < wanted["bytes"]:
-            return Verdict(CUT, f"{name} has {found[name]['bytes']:,} of {wanted['bytes']:,} bytes")
-        if found[name] != wanted:
-            return Verdict(ALTERED, f"{name} is not as it was written after step {step:,}")
+            return Result(MISMATCH, f"{name} is that of step {others[0]:,}, not {step:,}")
+        if files[name]["bytes"] < recorded["bytes"]:
+            return Result(TRUNCATED, f"{name} has {files[name]['bytes']:,} of {recorded['bytes']:,} bytes")
+        if files[name] != recorded:
+            return Result(MODIFIED, f"{name} is not as it was written after step {step:,}")
     return None
 
 
-def compare_bits(folder: Path, step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> Verdict:
+def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> Result:
     """Take the steps before ``step`` again; compare all files that the folder has with those that they write."""
     phase = ledger.phase
     torch.set_num_threads(phase.machine.pretrain.threads)
     distributed = single_process(phase.machine.precision, phase.machine.device)
-    check_conditions(ledger, distributed)
-    start, first = _start(step, ledger, ledgers)
-    with TemporaryDirectory() as again:
-        model = Path(again, "model")
-        replay(model, phase, start, first, step, distributed)
-        found, expected = saved_files(folder), saved_files(model)
-        others = [name for name in expected if name in found and found[name] != expected[name]]
-        replayed = f"{step - first:,} steps from step {first:,} taken again"
-        if others:
-            differences = [f"{name}{_difference(folder / name, model / name)}" for name in others]
-            return Verdict(ALTERED, f"{replayed} write another {', '.join(differences)}")
-        return Verdict(HONEST, f"{replayed} write the same bytes")
+    _check_conditions(ledger, distributed)
+    start, first = _nearest_start(step, ledger, ledgers)
+    tokenizer = load_tokenizer(VOCABULARY)
+    examples = open_training_examples(phase, tokenizer)
+    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, span=Span(start, first, step))
+    capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)
+    trainer.run(phase_batches(phase, examples, first, step, distributed, capacity))
+    with TemporaryDirectory() as scratch:
+        save_models(Path(scratch, "model"), phase, trainer)
+        files, expected = saved_files(folder), saved_files(Path(scratch, "model"))
+    others = [name for name in expected if name in files and files[name] != expected[name]]
+    replayed = f"{step - first:,} steps from step {first:,} taken again write"
+    return Result(MODIFIED, f"{replayed} another {', '.join(others)}") if others else Result(OK, f"{replayed} the same")
 
 
-def _difference(found: Path, expected: Path) -> str:
-    """Return how many tensors of two files differ, and by how much; empty if that cannot be said."""
-    if expected.suffix != ".safetensors":
-        return ""
-    try:
-        one, other = load_file(found), load_file(expected)
-        amounts = [float((one[name] - tensor).abs().max()) for name, tensor in other.items()]
-    except (SafetensorError, KeyError, RuntimeError):  # unreadable, or of another model
-        return ""
-    return f" ({sum(amount > 0 for amount in amounts)} of {len(amounts)} tensors, by up to {max(amounts):.2g})"
-
-
-def check_conditions(ledger: Ledger, distributed: Distributed) -> None:
+def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     """Check that the steps can be taken again to the bit."""
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
     here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))  # lists for tuples, as in the file
-    others = difference({**ledger.identity, **ledger.machine}, here)
-    if others:
+    if others := difference({**ledger.identity, **ledger.machine}, here):
         raise PipelineError(
             "the steps cannot be taken again under the same conditions", others, where=PRETRAIN_RESULTS,
             hint="verify in the checkout, and on the kind of machine, where it was trained",
         )  # fmt: skip
-    ids = read_json(TOKENS / "manifest.json", {"splits": {"train": {"sha256": str}}})["splits"]["train"]["sha256"]
+    tokens = read_json(TOKENS / "manifest.json", {"splits": {"train": {"sha256": str}}})["splits"]["train"]["sha256"]
     index = read_json(EXAMPLES / "manifest.json")[phase.name]["sha256"]["train"]
-    rows = read_sample_index(EXAMPLES / phase.name / "train.npy")
-    for path, found, wanted in (
-        (TOKENS / "train.ids", hash_file(TOKENS / "train.ids"), ids),
-        (EXAMPLES / phase.name / "train.npy", hashlib.sha256(rows.tobytes()).hexdigest(), index),
-    ):
-        if found != wanted:
-            raise PipelineError("training data is not as it was written", path, hint="`dvc checkout` it")
+    rows = read_sample_index(EXAMPLES / phase.name / "train.npy").tobytes()
+    if hash_file(TOKENS / "train.ids") != tokens or hashlib.sha256(rows).hexdigest() != index:
+        raise PipelineError("training data is not as it was written", f"{TOKENS}, {EXAMPLES}", hint="`dvc checkout` it")
 
 
-def _start(step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> tuple[Path | None, int]:
+def _nearest_start(step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> tuple[Path | None, int]:
     """Return folder and step of the nearest intact model before ``step``; no folder for the initial weights."""
     phase = ledger.phase
     # these embeddings are saved as a sum, which rounds; the second phase starts from such sums itself
     rounded = ledger.identity["objective"].get("embeddings") == "disentangled"
-    for before in sorted((kept for kept in ledger.files if kept < step and not rounded), reverse=True):
-        if _is_intact(folder := ledger.folder(before), before, ledgers):
+    earlier = sorted((kept for kept in ledger.files if kept < step and not rounded), reverse=True)
+    for folder, before in [*((ledger.folder(kept), kept) for kept in earlier), (phase.start, phase.first)]:
+        if folder is None:
+            return None, before
+        if (folder / TRAINING_STATE).exists() and compare_files(folder, before, ledgers) is None:
             return folder, before
-        log.warning("%s is not as the ledger says: going back to the model before it", folder)
-    if phase.name == PHASES[0]:
-        return None, 0
-    folder = ledgers[0].folder(phase.first)
-    if not _is_intact(folder, phase.first, ledgers):
-        raise PipelineError("no intact model to start from", folder, hint="`dvc checkout` it, and verify it first")
-    return folder, phase.first
-
-
-def _is_intact(folder: Path, step: int, ledgers: Sequence[Ledger]) -> bool:
-    return (folder / TRAINING_STATE).exists() and compare_files(folder, step, ledgers) is None
-
-
-def replay(folder: Path, phase: Phase, start: Path | None, first: int, last: int, distributed: Distributed) -> None:
-    """Train from a saved model, or the initial weights, to step ``last``, as ``fit`` did, and save the model."""
-    tokenizer = load_tokenizer(VOCABULARY)
-    examples = open_training_examples(phase, tokenizer)
-    span = Span(start, first, last)
-    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, span=span)
-    capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)
-    trainer.run(phase_batches(phase, examples, first, last, distributed, capacity))
-    save_models(folder, phase, trainer)
+        log.warning("%s is not as the ledger says: no start for `verify`", folder)
+    raise PipelineError("no intact model to start from", phase.start, hint="`dvc checkout` it, and verify it first")

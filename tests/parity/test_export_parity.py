@@ -7,22 +7,27 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.models.bert import initialise, load_architecture, make_encoder
+from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.models.bert import BertConfig, initialise, make_encoder
 from pipeline_src.models.hub import save_model
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
-from pipeline_src.tools import embed, export
-from pipeline_src.tools.onnx_export import PACKAGES, own_hidden
-from pipeline_src.tools.open_model import open_model
+from pipeline_src.tools import export
 
 LETTERS = "abcdefgh éÉß.,!?'-\t\u00a0\u200b\u0301中日ぁ한अ🙂0123"
 ENTRIES = [*SPECIAL_TOKENS, *"abcdefgh.,!?", *(f"##{a}" for a in "abcdefgh"), "ab", "##cd", "é", "中", "0", "##1", "🙂"]
 
 
+POOLED = {
+    "mean": lambda hidden: hidden.mean(0),
+    "max": lambda hidden: hidden.max(0).values,
+    "cls": lambda hidden: hidden[0],
+}
+
+
 @pytest.fixture
-def folder(tmp_path, request):
-    """A model of the architecture that the test asks for, BERT by default, with weights large enough to differ."""
-    made = load_architecture(getattr(request, "param", "bert"))
-    config = made.config(len(ENTRIES), 32, 2, 2, 64, 40)
+def folder(tmp_path):
+    """A BERT with weights large enough to differ."""
+    config = BertConfig(len(ENTRIES), 32, 2, 2, 64, 40)
     encoder = make_encoder(config).eval()
     initialise(encoder, torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -51,32 +56,12 @@ def odd_texts(count):
 
 
 @pytest.mark.parametrize("given", [(), ("--pooling", "cls", "--normalise"), ("--pooling", "max")])
-def test_vectors_are_those_of_sentence_transformers(folder, given):
+def test_export_vectors_of_sentence_transformers_are_pooled_hidden_states(folder, given):
     peer = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     made, texts = write(folder, *given), odd_texts(1000)
     expected = peer.SentenceTransformer(str(made), device="cpu").encode(texts)
-    opened = open_model(made, make_encoder, embed.ENCODER, "")
-    pooling = given[1] if given else "mean"
-    found = np.stack([vector for _, vector in embed.embed(opened, texts, pooling, "--normalise" in given)])
-    assert found.shape == (1000, 32) and np.abs(found - expected).max() < 1e-5
-
-
-@pytest.mark.parametrize("folder", ["bert", "modernbert"], indirect=True)
-def test_hidden_states_of_onnx_are_the_models(folder, capsys):
-    for package in PACKAGES:
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    import onnxruntime
-
-    made = write(folder, "--onnx", "int8")
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("model.onnx: hidden states as the model's to ")
-    assert said[1].startswith("model_int8.onnx: ") and "of random tokens: mean " in said[1]
-    opened = open_model(made, make_encoder, embed.ENCODER, "")
-    session = onnxruntime.InferenceSession(made / "onnx/model.onnx")
-    for sequences, length in ((1, 2), (3, 11), (7, 39), (13, 5)):
-        ids = np.random.default_rng(length).integers(len(ENTRIES), size=(sequences, length))
-        inputs = {one.name: np.ones_like(ids) if one.name == "attention_mask" else ids for one in session.get_inputs()}
-        if "token_type_ids" in inputs:
-            inputs["token_type_ids"] = np.zeros_like(ids)
-        found = session.run(None, inputs)[0].reshape(sequences * length, -1)
-        assert np.abs(found - own_hidden(opened, ids.tolist())).max() < 1e-4
+    model = StudiedModel.open(made)
+    pool = POOLED[given[1] if given else "mean"]
+    vectors = torch.stack([pool(model.hidden_states([model.ids(text)])[0][-1]) for text in texts])
+    vectors = torch.nn.functional.normalize(vectors) if "--normalise" in given else vectors
+    assert vectors.shape == (1000, 32) and np.abs(vectors.numpy() - expected).max() < 1e-5

@@ -26,15 +26,12 @@ from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.model import ModelParams
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.finetuning.finetune import run as finetune
-from pipeline_src.models.adapter import ENCODER
-from pipeline_src.models.bert import BertForPretraining, make_encoder
+from pipeline_src.interpretation.model import StudiedModel
 from pipeline_src.pretraining.import_model import main
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates
-from pipeline_src.tools.embed import embed
-from pipeline_src.tools.fill_mask import USED, fill_mask, reading_masks
-from pipeline_src.tools.open_model import open_model
+from pipeline_src.tools.fill_mask import fill_mask, reading_masks
 
 transformers = pytest.importorskip("transformers")
 TRICKY = [
@@ -209,7 +206,7 @@ def test_a_tokenizer_json_as_it_is_with_tokens_beside_its_vocabulary(bpe, lines,
 
 
 @pytest.mark.parametrize("model_type", ["roberta", "deberta", "albert", "deberta-v2"])
-def test_an_imported_model_fills_masks_embeds_and_is_fine_tuned(bare, tmp_path, monkeypatch, model_type):
+def test_imported_model_fills_masks_has_their_states_and_is_fine_tuned(bare, tmp_path, monkeypatch, model_type):
     folder = shutil.copytree(bare(model_type), tmp_path / "theirs")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -227,14 +224,15 @@ def test_an_imported_model_fills_masks_embeds_and_is_fine_tuned(bare, tmp_path, 
         scores = theirs(**inputs).logits[0]
         states = theirs.base_model(**inputs).last_hidden_state[0]
     likely = scores[inputs["input_ids"][0] == tokenizer.mask_token_id][0].softmax(-1).topk(5)
-    found = next(fill_mask(open_model(Path("ours"), BertForPretraining, USED, ""), ["The [MASK] sat."], 5))[1][0]
+    ours = StudiedModel.open(Path("ours"))
+    (found,) = fill_mask(ours, "The [MASK] sat.", 5)
     assert [token for token, _ in found] == tokenizer.convert_ids_to_tokens(likely.indices.tolist())
     assert [share for _, share in found] == pytest.approx(likely.values.tolist(), rel=1e-4)
     plain = tokenizer("The cat sat.", return_tensors="pt")
     with torch.inference_mode():
-        states = theirs.base_model(**plain).last_hidden_state[0].mean(0)
-    ((_, vector),) = embed(open_model(Path("ours"), make_encoder, ENCODER, ""), ["The cat sat."])
-    assert vector.tolist() == pytest.approx(states.tolist(), abs=1e-4)
+        states = theirs.base_model(**plain).last_hidden_state[0]
+    layers, _ = ours.hidden_states([ours.ids("The cat sat.")])
+    torch.testing.assert_close(layers[-1], states, rtol=0, atol=1e-4)
     write_task("sst2", Path("data/tasks/sst2"), seed=1)
     recipe = TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=512, max_length=16)
     architecture = ModelParams(

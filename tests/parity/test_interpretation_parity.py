@@ -1,4 +1,4 @@
-"""Attention weights and pseudo-log-likelihoods match transformers, integrated gradients match captum."""
+"""Attention weights and scores of sentences match transformers, integrated gradients match captum."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from transformers import BertForMaskedLM, BertModel
 from pipeline_src.interpretation.attention_maps import attention_maps
 from pipeline_src.interpretation.attribution import NODES, integrated_gradients
 from pipeline_src.interpretation.minimal_pairs import SentencePair, judge_pair_set
-from pipeline_src.interpretation.model import Sentence, StudiedModel, pseudo_log_likelihoods
+from pipeline_src.interpretation.model import StudiedModel
 from pipeline_src.models.hub import save_tensors
 from tests.unit.interpretation.conftest import make_model
 
@@ -38,20 +38,6 @@ def masked_lms(folder: Path) -> tuple[StudiedModel, BertForMaskedLM]:
     tensors |= {f"cls.predictions.{name}": value for name, value in model.head.state_dict().items()}
     save_tensors(folder, tensors, model.config, "BertForMaskedLM")
     return model, BertForMaskedLM.from_pretrained(folder).eval()
-
-
-def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(tmp_path):
-    model, peer = masked_lms(tmp_path)
-    words = ("c", "d", "e", ".")  # a token each
-    (found,) = pseudo_log_likelihoods(model, [Sentence(words, "")])
-    ids = model.pack([model.ids(" ".join(words))])[0]
-    theirs = []
-    for place in range(1, len(ids) - 1):
-        hidden = ids.clone()
-        hidden[place] = model.mask
-        with torch.no_grad():
-            theirs.append(float(peer(hidden[None]).logits[0, place].log_softmax(-1)[ids[place]]))
-    np.testing.assert_allclose(found, theirs, atol=1e-4)
 
 
 def test_minimal_pairs_are_judged_as_by_a_loop_over_transformers(tmp_path):

@@ -9,7 +9,6 @@ import argparse
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,8 +17,6 @@ from pipeline_src.models.bert import Bert
 from pipeline_src.models.hub import load_config, load_weights
 from pipeline_src.pretraining import import_model
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tools import embed
-from pipeline_src.tools.open_model import open_model
 
 SENTENCES = [
     "A cat sits on the mat.",
@@ -76,15 +73,6 @@ def test_the_imported_tokenizer_gives_the_same_ids(imported, theirs):
     batch, _ = theirs
     for sentence, ids, keep in zip(SENTENCES, batch["input_ids"], batch["attention_mask"].bool(), strict=True):
         assert tokenizer.encode(sentence).ids == ids[keep].tolist()
-
-
-def test_embeddings_are_the_mean_of_transformers_hidden_states(imported, theirs):
-    batch, outputs = theirs
-    keep = batch["attention_mask"][:, :, None]
-    mean = (outputs.last_hidden_state * keep).sum(1) / keep.sum(1)
-    opened = open_model(imported, Bert, embed.ENCODER, "no encoder")
-    found = np.stack([vector for _, vector in embed.embed(opened, SENTENCES)])
-    np.testing.assert_allclose(found, mean.numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_transformers_loads_the_imported_folder(imported, theirs):

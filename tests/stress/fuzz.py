@@ -53,6 +53,7 @@ from pipeline_src.download.archive import unpack
 from pipeline_src.download.catalogue import Source, resolve
 from pipeline_src.evaluation.scores import break_down, read_predictions, uncertainty_of
 from pipeline_src.examples.build_examples import run as plan_examples
+from pipeline_src.interpretation.model import StudiedModel
 from pipeline_src.models.bert import BertConfig, BertForPretraining
 from pipeline_src.models.hub import load_config, read_tensors, save_model
 from pipeline_src.pretraining import import_model
@@ -65,8 +66,7 @@ from pipeline_src.tasks.spec import Columns, Layout, TaskSpec, load_spec
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
-from pipeline_src.tools.fill_mask import USED, fill_mask, reading_masks
-from pipeline_src.tools.open_model import open_model
+from pipeline_src.tools.fill_mask import fill_mask, reading_masks
 from pipeline_src.tools.preset import preset_text
 from tests.replies import reply, replying
 from tests.unit.pretraining.small import EXAMPLES, make_study
@@ -340,7 +340,7 @@ def _model_folders(draw: Draw, folder: Path) -> None:
         source = folder / "imported"
         with contextlib.redirect_stdout(io.StringIO()):
             import_model.main(argparse.Namespace(source=folder / "model", destination=source, lowercase=None))
-    fill_mask(open_model(source, BertForPretraining, USED, "no head"), "the [MASK] sat.", 3)
+    fill_mask(StudiedModel.open(source), "the [MASK] sat.", 3)
 
 
 EXTREME = ["1e999", "-1e999", "1e308", "-1e308", "5e-324", "NaN", "-0", "9" * 400, "true", "null", '"1"', "[1]"]

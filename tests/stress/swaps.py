@@ -1,4 +1,4 @@
-"""Swap, cut and alter saved models, and have `verify` tell them apart: ``python -m tests.stress.swaps [--cases 40]``.
+"""Exchange, truncate and modify saved models, and have `verify` say which: ``python -m tests.stress.swaps``.
 
 One short training keeps five models. Each case takes a fresh copy of all of them, leaves one as it is or spoils it in a
 random way, with or without putting its new hashes into the ledger, and asks what it is.
@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
-from pipeline_src.tools.verify import ALTERED, CUT, HONEST, SWAPPED, read_ledgers, verify
+from pipeline_src.tools.verify import MISMATCH, MODIFIED, OK, TRUNCATED, read_ledgers, verify
 from pipeline_src.training.checkpoint import OPTIMIZER_TENSORS, WEIGHTS, saved_files
 from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 
@@ -61,7 +61,12 @@ def alter(folder: Path, chance: random.Random) -> None:
     save_file(tensors, path, {"format": "pt"} if path.name == WEIGHTS else None)
 
 
-WAYS: dict[str, Callable[[Path, random.Random], None] | None] = {HONEST: None, SWAPPED: swap, CUT: cut, ALTERED: alter}
+WAYS: dict[str, Callable[[Path, random.Random], None] | None] = {
+    OK: None,
+    MISMATCH: swap,
+    TRUNCATED: cut,
+    MODIFIED: alter,
+}
 
 
 def forge(folder: Path, name: str) -> None:
@@ -81,7 +86,7 @@ def run_case(number: int, seed: int) -> str | None:
     forged = ""
     if spoil := WAYS[truth]:
         spoil(folder, chance)
-        if truth in (SWAPPED, ALTERED) and chance.random() < 0.5:
+        if truth in (MISMATCH, MODIFIED) and chance.random() < 0.5:
             forge(folder, name)
             forged = ", with its ledger"
     verdict = verify(folder, read_ledgers())
@@ -106,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
                 shutil.copytree(kept, copy, dirs_exist_ok=True)
                 if found := run_case(number, arguments.seed):
                     wrong.append(found)
-    print(f"{arguments.cases - len(wrong)} of {arguments.cases} told apart")
+    print(f"{arguments.cases - len(wrong)} of {arguments.cases} named correctly")
     return 1 if wrong else 0
 
 

@@ -38,15 +38,12 @@ AFTER_A_STUDY = (
     "python -m pipeline_src statistics",
     "python -m pipeline_src dropped",
     "python -m pipeline_src dropped --reason disambiguation --limit 5",
-    "python -m pipeline_src export tfrecords --format tfrecord",
+    "python -m pipeline_src export my-examples --format parquet",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --top 5',
-    "python -m pipeline_src embed --file texts.txt --pooling mean --normalise --output vectors.npy",
     "python -m pipeline_src export my-encoder --format sentence-transformers",
     "python -m pipeline_src export my-hub --format hub",
     "python -m pipeline_src verify models/pretrained/phase1 models/pretrained/phase2",
     'python -m pipeline_src attention "He is running a company." --output attention.html',
-    'python -m pipeline_src score "The man is here." "The man are here."',
-    'python -m pipeline_src generate "Today, I went to" --masks 8',
     "python -m pipeline_src inspect page.html",
     "python -m pipeline_src import models/pretrained/phase2 models/imported/mine",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --model models/imported/mine',
@@ -90,6 +87,8 @@ ELSEWHERE = {
 }
 # name in the docs -> value in the tests
 STANDING = {"/shared/dvc/bert": "../storage", "finetuned/mnli/": "finetuned/swag/"}
+# Pages whose Python blocks test_documented_commands.py runs in the same folder.
+RECIPES = ("docs/adapt.md", "docs/interpretation.md")
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,12 @@ class Command:
 def commands(root: Path) -> list[Command]:
     """Return the commands of README.md and docs/, in order."""
     return [command for file in pages(root) for command in _of(file, str(file.relative_to(root)))]
+
+
+def recipes(root: Path) -> list[str]:
+    """Return the programs in the Python blocks of RECIPES."""
+    texts = [(root / page).read_text(encoding="utf-8") for page in RECIPES]
+    return [block for text in texts for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
 
 
 def pages(root: Path) -> list[Path]:

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.children import MAINS
-from tests.workflow.documented import AFTER_A_STUDY, STANDING
+from tests.workflow.documented import AFTER_A_STUDY, STANDING, recipes
 
 if TYPE_CHECKING:
     from conftest import Project
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
 def test_documented_commands(finished_study: Project, tmp_path: Path) -> None:
     project = finished_study.copy(tmp_path / "study")
     project.run("make", "identity")
-    (project.path / "texts.txt").write_text("A text.\nAnother.\n")
+    (project.path / "texts.txt").write_text("A text.\nAnother text.\n")
     for own, raw in {
         "wikipedia/mine.xml.bz2": "wikipedia/fetched-files/excerpt/*.bz2",
         "books/play.md": "books/fetched-files/hamlet.md",
@@ -37,7 +40,9 @@ def test_documented_commands(finished_study: Project, tmp_path: Path) -> None:
         words = shlex.split(command)  # a program whose imports wait in a fork server starts a second sooner
         said = project.run(*(words if words[0] in MAINS else ("bash", "-c", command))).stdout
         assert "Traceback" not in said, f"{command}:\n{said}"
-    assert (project.path / "vectors.npy").exists() and list((project.path / "tfrecords").iterdir())
+    for program in recipes(ROOT):
+        project.run("python", "-c", program)
+    assert list((project.path / "my-examples").iterdir())
     fetched = project.path / "data/raw/wikipedia/fetched-files/mine"
     assert [path.name for path in fetched.glob("*.bz2")] == ["mine.xml.bz2"]
     assert (project.path / "data/raw/books/fetched-files/play.md").exists()

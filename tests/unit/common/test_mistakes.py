@@ -21,27 +21,27 @@ NOTHING_DONE = [  # in a folder where no stage has run
     "corpus_statistics", "train_word_vectors", "pretrain --phase phase1",
     "pretrain --phase phase2", "pretrain --phase medium", "finetune --task rte --restart 1",
     "finetune --task nope --restart 1", "finetune --task rte --restart x", "evaluate", "report", "statistics", "table",
-    "show", "show --example 7", "show --count -3", "export new", "fill-mask text", "fill-mask [MASK]", "embed text",
-    "interpret", "attention text", "score text", "generate text", "neighbours word --file nope", "inspect page.html",
+    "show", "show --example 7", "show --count -3", "export new --format parquet",
+    "export new --format hub", "fill-mask text", "fill-mask [MASK]",
+    "interpret", "attention text", "inspect page.html",
 ]  # fmt: skip
 NO_SUCH_THING = [
     "download --source nope", "download --source ../x", "clean --source ../x",
     "clean --source a/b",
     "plan --preset nope", "plan --gpus -1", "plan --cores 0",
-    "preset", "preset nope", "preset ../x", "export folder", "export empty", "parts --date x", "import nope new",
+    "preset", "preset nope", "preset ../x", "export folder --format parquet",
+    "export empty --format hub", "parts --date x", "import nope new",
     "parts --date 20260901 --dump nope", "parts --date 20260901 --dump own-wikipedia", "import folder folder",
     "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
-    *(f"{tool} --model {model}" for tool in ("fill-mask [MASK]", "embed text")
+    *(f"{tool} --model {model}" for tool in ("fill-mask [MASK]", "export new --format sentence-transformers")
       for model in ("nope", "empty", "bytes", "folder", "wrong")),
-    "embed --file nope", "embed --file folder", "embed --file bytes", "embed text --output vectors.txt",
-    "embed text --file empty",
 ]  # fmt: skip
 NO_SUCH_OPTION = [
     "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",
     "finetune --task rte",
     "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
     "plan --teraflops x", "plan --gpus x", "parts", "import", "import folder", "fill-mask [MASK] --top x",
-    "embed text --pooling x", "table x", "doctor --x", "doctor x",
+    "export new --format hub --pooling x", "table x", "doctor --x", "doctor x",
 ]  # fmt: skip
 VALUES = [None, "x", "", -1, 0, 1e300, float("nan"), float("inf"), True, [], [[]], {}, ["x", "x"], 10**30, "1e-5"]
 BROKEN = [
@@ -89,7 +89,7 @@ def test_a_mistake_is_one_error_with_a_remedy(place, capsys, words):
 
 
 def test_words_that_are_not_utf_8(capsys):
-    assert command.main(["embed", os.fsdecode(b"caf\xe9")]) == 2
+    assert command.main(["fill-mask", os.fsdecode(b"caf\xe9")]) == 2
     assert r"error: not text in UTF-8: 'caf\udce9'" in capsys.readouterr().err
 
 
@@ -166,7 +166,7 @@ def test_a_task_of_ones_own_written_wrongly(place, catalogue, capsys, text):
 
 
 def test_the_systems_errors(place, capsys, monkeypatch):
-    assert said("embed text --output empty/vectors.npy --model nope", capsys)[0] == 2
+    assert said("attention text --output empty/page.html --model nope", capsys)[0] == 2
 
     def fail(error):
         def main(_):

@@ -15,10 +15,10 @@ from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.interpretation.attention_maps import attention_maps
 from pipeline_src.interpretation.data import InterpretationContext
 from pipeline_src.interpretation.interpret import write_measures
-from pipeline_src.interpretation.model import StudiedModel, pseudo_log_likelihoods
-from pipeline_src.tools.generate import main as generate
-from pipeline_src.tools.inspect import attention, neighbours, score
-from tests.unit.interpretation.conftest import SENTENCES, make_model, save, write_texts
+from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.tools.fill_mask import fill_mask
+from pipeline_src.tools.inspect import attention
+from tests.unit.interpretation.conftest import make_model, save, write_texts
 
 WITHOUT_ATTENTION = ("bilstm", "word_vectors")
 PARAMS = InterpretationParams(words=400, sentences=4, prompts=(), shown=("a bab c.",))
@@ -29,7 +29,6 @@ def folder(tmp_path_factory) -> Path:
     """A folder with text to look into models with."""
     place = tmp_path_factory.mktemp("family")
     write_texts(place)
-    (place / "lines.txt").write_text("a bab c\nd bab e\n", encoding="utf-8")
     return place
 
 
@@ -38,7 +37,8 @@ def test_a_member_is_looked_into_with_what_it_has(name, folder, monkeypatch, cap
     monkeypatch.chdir(folder)
     made = make_model(name)
     model = StudiedModel.open(save(folder / name, made))
-    torch.testing.assert_close(pseudo_log_likelihoods(model, SENTENCES)[1], pseudo_log_likelihoods(made, SENTENCES)[1])
+    for ours, theirs in zip(*(each.log_probabilities([[5, 6, 7]], [[0, 1, 2]]) for each in (model, made)), strict=True):
+        torch.testing.assert_close(ours, theirs)
     write_measures(
         InterpretationContext(1, PARAMS, ("books", "wikipedia"), 0.3, ("rte",), Path(name), "learned"),
         folder / "found" / name,
@@ -50,13 +50,7 @@ def test_a_member_is_looked_into_with_what_it_has(name, folder, monkeypatch, cap
         and len(found["senses"]["two sources"]["accuracy"]) == about["layers"] + 1
     )
     assert not {"agreement", "loss by masks", "self-similarity", "capitals"} & skipped.keys()
-    asked = {
-        neighbours: {"word": "bab", "file": Path("lines.txt"), "layer": None, "top": 1},
-        score: {"texts": ["a is b"]},
-        generate: {"text": "a b", "masks": 2, "how": "gibbs", "seed": 1},
-    }
-    for tool, given in asked.items():
-        tool(Namespace(model=Path(name), **given))
+    assert [len(candidates) for candidates in fill_mask(model, "a [MASK] c [MASK]", 3)] == [3, 3]
     told = Namespace(model=Path(name), texts=["a bab c"], output=folder / f"{name}.html")
     if name in WITHOUT_ATTENTION:
         assert skipped["roles"] == skipped["attention"] == "the model has no attention" and about["heads"] == 0

@@ -1,4 +1,4 @@
-"""Masked places: pseudo-log-likelihoods, minimal pairs, completions."""
+"""Masked positions: ranks, minimal pairs, completions."""
 
 from dataclasses import replace
 

@@ -2,23 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
-import pytest
 import torch
 
-from pipeline_src.interpretation.model import Sentence, pseudo_log_likelihoods, tokenize_words, word_vectors
+from pipeline_src.interpretation.model import Sentence, tokenize_words, word_vectors
 from tests.unit.interpretation.conftest import SENTENCES
-
-
-def test_each_token_is_hidden_with_the_rest_of_its_word(model):
-    found = pseudo_log_likelihoods(model, SENTENCES)
-    ids = tokenize_words(model, SENTENCES).ids[0]  # a b ##a ##b c .
-    hidden = [ids[0], ids[1], model.mask, model.mask, ids[4], ids[5]]
-    (scores,) = model.log_probabilities([hidden], [[2]])
-    assert found[0][2] == pytest.approx(float(scores[0, ids[2]]), abs=1e-5)
-    backwards = pseudo_log_likelihoods(replace(model, batch_tokens=1), SENTENCES[::-1])[::-1]
-    for ours, theirs in zip(found, backwards, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 def test_a_words_vector_is_the_mean_of_its_subwords_in_every_layer(model):

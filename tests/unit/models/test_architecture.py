@@ -21,7 +21,7 @@ from pipeline_src.download.synthetic import write_task
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.finetuning.heads import BertForTask
-from pipeline_src.models.adapter import ENCODER
+from pipeline_src.interpretation.model import StudiedModel
 from pipeline_src.models.bert import (
     Bert,
     BertConfig,
@@ -30,11 +30,9 @@ from pipeline_src.models.bert import (
     check_architecture,
     initialise,
     load_architecture,
-    make_encoder,
 )
 from pipeline_src.models.hub import load_config, load_weights
-from pipeline_src.tools.embed import embed
-from pipeline_src.tools.open_model import open_model
+from pipeline_src.tools.fill_mask import fill_mask
 from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 
 PUBLISHED = {(2, 128): 4_385_920, (12, 768): 109_482_240, (24, 1024): 335_141_888}  # of 30,522 entries
@@ -90,9 +88,8 @@ def test_what_was_saved_is_loaded_as_the_same_member(pretrained):
     ids, starts = torch.tensor([2, 9, 3]), torch.tensor([0, 3])
     one, other = (model.bert.eval()(ids, segments, starts)[0] for segments in (ids * 0, ids * 0 + 1))
     assert torch.equal(one, other), "it has no segments"
-    opened = open_model(pretrained, make_encoder, ENCODER, "no encoder")
-    ((_, vector),) = embed(opened, ["bal dem"])
-    assert vector.shape == (64,) and np.isfinite(vector).all()
+    (candidates,) = fill_mask(StudiedModel.open(pretrained), "bal [MASK]", 3)
+    assert len(candidates) == 3
 
 
 def test_the_member_is_fine_tuned_and_a_study_of_another_one_refuses_it(pretrained, shifted):

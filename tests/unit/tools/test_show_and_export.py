@@ -3,9 +3,8 @@
 import argparse
 
 import numpy as np
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
-from apache_beam.io.tfrecordio import _TFRecordUtil
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
@@ -15,9 +14,8 @@ from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.pretraining.data import open_examples, shown_examples
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
-from pipeline_src.tools import export, export_examples
+from pipeline_src.tools import export
 from pipeline_src.tools import show_examples as show
-from pipeline_src.tools.export_examples import _example_class, serialise_example
 from pipeline_src.tools.preset import preset_text
 
 WORDS = ["the", "river", "ran", "##s", "##ning", "through", "town", "old", "."]
@@ -131,63 +129,38 @@ def test_show_without_such_an_example_is_one_clear_error(study):
         show.main(arguments(show, "--example", "100000"))
 
 
-def parse(data: bytes) -> dict[str, list]:
-    message = _example_class().FromString(data)
-    features = message.features.feature
-    return {name: list(getattr(features[name], features[name].WhichOneof("kind")).value) for name in features}
-
-
 @pytest.mark.parametrize("per_file", [1 << 16, 50])
-def test_both_formats_hold_what_training_sees(study, monkeypatch, per_file):
-    monkeypatch.setattr(export_examples, "AT_ONCE", 16)
-    monkeypatch.setenv("PIPELINE_WORKERS", "2")
-    export.main(arguments(export, "tf", "--format", "tfrecord", "--per-file", str(per_file)))
-    export.main(arguments(export, "pq", "--format", "parquet", "--per-file", str(per_file)))
+def test_export_parquet_has_the_examples_that_training_reads(study, per_file):
+    export.export_examples(study / "pq", "phase1", "train", per_file)
     examples = opened()
     batch = examples.batch(np.arange(len(examples)))
-    tables = [pq.read_table(path) for path in sorted((study / "pq").iterdir())]
-    rows = [row for table in tables for row in table.to_pylist()]
-    records = []
-    for path in sorted((study / "tf").iterdir()):
-        with open(path, "rb") as file:
-            while (record := _TFRecordUtil.read_record(file)) is not None:  # checks both checksums
-                records.append(parse(record))
-    assert len(rows) == len(records) == len(examples)
-    assert len(tables) == -(-len(examples) // per_file)
-    for number, (row, record) in enumerate(zip(rows, records, strict=True)):
-        assert row == record
-        start, stop = batch.cu_seqlens[number : number + 2]
-        size = stop - start
-        assert row["input_ids"] == batch.ids[start:stop].tolist() + [0] * (64 - size)
-        assert row["input_mask"] == [1] * size + [0] * (64 - size)
-        own = (batch.predicted >= start) & (batch.predicted < stop)
-        count = int(own.sum())
-        assert row["masked_lm_positions"] == (batch.predicted[own] - start).tolist() + [0] * (10 - count)
-        assert row["masked_lm_ids"] == batch.labels[own].tolist() + [0] * (10 - count)
-        assert row["masked_lm_weights"] == [1.0] * count + [0.0] * (10 - count)
-        assert row["next_sentence_labels"] == [batch.pair_label[number]]
+    files = sorted((study / "pq").iterdir())
+    assert len(files) == -(-len(examples) // per_file)
+    table = pd.concat(map(pd.read_parquet, files))
+    assert np.array_equal(np.concatenate(table["input_ids"].tolist()), batch.ids)
+    assert np.array_equal(np.concatenate(table["token_type_ids"].tolist()), batch.segments)
+    assert table["input_ids"].map(len).tolist() == np.diff(batch.cu_seqlens).tolist()
+    assert table["next_sentence_label"].tolist() == batch.pair_label.tolist()
+    labels = np.concatenate(table["labels"].tolist())
+    assert np.flatnonzero(labels != -100).tolist() == batch.predicted.tolist()
+    assert np.array_equal(labels[batch.predicted], batch.labels)
 
 
-def test_a_record_is_what_tensorflow_writes():
-    """Bytes of ``tf.train.Example`` with one int64 feature, as the wire format's specification lays them out."""
-    feature = b"\x1a\x05\x0a\x03\x01\x02\x03"  # field 3: Int64List, packed values 1 2 3
-    entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature  # a map's entry: key, value
-    expected = b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry
-    assert serialise_example({"a": [1, 2, 3]}) == expected
+def test_export_parquet_left_to_right_labels_are_the_tokens_themselves(left_to_right):
+    export.main(arguments(export, "pq", "--format", "parquet"))
+    row = pd.read_parquet("pq/examples-00000.parquet").iloc[3]
+    assert row["labels"][0] == -100 and row["labels"][1:].tolist() == row["input_ids"][1:].tolist()
+    assert "next_sentence_label" not in row
 
 
-def test_export_refuses_what_it_cannot_do(study):
+def test_export_parquet_bad_option_is_rejected_and_writes_nothing(study):
     (study / "there").mkdir()
     with pytest.raises(PipelineError, match="exists already"):
-        export.main(arguments(export, "there"))
+        export.main(arguments(export, "there", "--format", "parquet"))
     with pytest.raises(PipelineError, match="an option of another format: --pooling\n  where:  --format parquet"):
         export.main(arguments(export, "new", "--format", "parquet", "--pooling", "max"))
     params = (study / "params.yaml").read_text()
     (study / "params.yaml").write_text(params.replace("dynamic: false", "dynamic: true"))
     with pytest.raises(PipelineError, match="dynamic masks"):
-        export.main(arguments(export, "new"))
-    params = params.replace("objective: mlm", "objective: clm").replace("pair_objective: nsp", "pair_objective: none")
-    (study / "params.yaml").write_text(params)
-    with pytest.raises(PipelineError, match="for masked words: pretrain.objective: clm"):
-        export.main(arguments(export, "new"))
+        export.main(arguments(export, "new", "--format", "parquet"))
     assert not (study / "new").exists()

@@ -1,4 +1,4 @@
-"""Saved models that are honest, swapped, cut and altered are told apart, for every objective."""
+"""Tool ``verify``: intact, exchanged, truncated and modified models are distinguished, for every objective."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ IN_CI = [way if way in ("mlm", "disentangled") else pytest.param(way, marks=pyte
 
 
 @pytest.mark.parametrize("way", IN_CI)
-def test_what_every_objective_saved_is_honest(study, way, capsys):
+def test_verify_intact_models_of_each_objective_are_ok(study, way, capsys):
     if "teacher" in WAYS[way]:
         build_teacher(study)
     if way in PAIRS:
@@ -28,13 +28,13 @@ def test_what_every_objective_saved_is_honest(study, way, capsys):
         run(phase, **{"phase1": 6, "keep_checkpoint_steps": (2, 4, 9), **WAYS[way]})
     ledgers = tool.read_ledgers()
     for folder in (PHASE1 / "steps/2", PHASE1 / "steps/4", PHASE1, Path("models/pretrained/phase2")):
-        assert tool.verify(folder, ledgers).kind == tool.HONEST
+        assert tool.verify(folder, ledgers).kind == tool.OK
     copy = shutil.copytree(PHASE1 / "steps/4", study / "copy", ignore=shutil.ignore_patterns("training_state"))
-    assert tool.verify(copy, ledgers, 4).kind == tool.HONEST  # weights alone
-    assert tool.verify(copy, ledgers, 2).kind == tool.SWAPPED
+    assert tool.verify(copy, ledgers, 4).kind == tool.OK  # weights alone
+    assert tool.verify(copy, ledgers, 2).kind == tool.MISMATCH
 
 
-def test_spoilt_models_are_told_apart(capsys):
+def test_verify_random_damage_is_named(capsys):
     assert swaps.main(["--cases", "12", "--seed", "3"]) == 0, capsys.readouterr().out
 
 
@@ -44,17 +44,17 @@ def trained(study):
     return study
 
 
-def test_a_spoilt_model_is_no_start_and_the_exit_status_tells(trained, call, capsys):
+def test_verify_starts_from_an_intact_model_and_exits_with_2_for_others(trained, call, capsys):
     (PHASE1 / "steps/2/model.safetensors").write_bytes(b"")
     assert call(tool, PHASE1, PHASE1 / "steps/2") == 2
     one, two = capsys.readouterr().out.splitlines()
-    assert one.endswith("phase1: honest: 4 steps from step 0 taken again write the same bytes")
-    assert "steps/2: cut: model.safetensors has 0 of" in two
+    assert one.endswith("phase1: ok: 4 steps from step 0 taken again write the same")
+    assert "steps/2: truncated: model.safetensors has 0 of" in two
     assert call(tool, PHASE1) == 0
 
 
 @pytest.mark.parametrize(
-    ("spoil", "given", "said"),
+    ("spoil", "given", "message"),
     [
         (lambda: None, ["models/nowhere"], "no model here: models/nowhere"),
         (lambda: None, ["data"], "the path does not say after which step it was saved: data"),
@@ -63,12 +63,12 @@ def test_a_spoilt_model_is_no_start_and_the_exit_status_tells(trained, call, cap
         (lambda: edit("results/pretrain/phase1.json", ledger=3), [PHASE1], "ledger is 3, not an object"),
         (lambda: edit("data/tokens/manifest.json", more=1), [PHASE1], "the same conditions: data.tokens \\w+ there"),
         (lambda: mix(), [PHASE1], "the same conditions: mixed True there, False here"),
-        (lambda: flip("data/tokens/train.ids"), [PHASE1], "not as it was written: data/tokens/train.ids"),
+        (lambda: flip("data/tokens/train.ids"), [PHASE1], "training data is not as it was written"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_verified_is_one_clear_error(trained, call, spoil, given, said):
+def test_verify_other_conditions_are_rejected(trained, call, spoil, given, message):
     spoil()
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=message):
         call(tool, *given)
 
 

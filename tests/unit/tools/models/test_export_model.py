@@ -8,10 +8,8 @@ import yaml
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
-from pipeline_src.models.bert import Bert
-from pipeline_src.tools import embed, export
-from pipeline_src.tools.onnx_export import check_packages
-from pipeline_src.tools.open_model import open_model
+from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.tools import export
 
 LAYOUT = {"modules.json", "sentence_bert_config.json", "1_Pooling", "README.md"}
 
@@ -20,7 +18,7 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_the_layout_of_sentence_transformers(folder, call, tmp_path):
+def test_export_sentence_transformers_writes_its_layout_and_card(folder, call, tmp_path):
     (folder / "training_state").mkdir()
     for given, parts in (((), 2), (("--pooling", "cls", "--normalise"), 3)):
         made = tmp_path / f"made{parts}"
@@ -38,10 +36,10 @@ def test_the_layout_of_sentence_transformers(folder, call, tmp_path):
         _, front, body = (made / "README.md").read_text(encoding="utf-8").split("---\n", 2)
         assert yaml.safe_load(front)["library_name"] == "sentence-transformers"
         assert ("the first of its tokens' vectors, divided by its length" in body) == (parts == 3)
-    open_model(made, Bert, embed.ENCODER, "")  # the folder is still one of this project
+    StudiedModel.open(made)  # the folder is still one of this project
 
 
-def test_a_hubs_revisions_are_the_models_kept_on_the_way(folder, call, tmp_path, capsys):
+def test_export_hub_writes_a_folder_for_each_kept_model(folder, call, tmp_path, capsys):
     root = tmp_path / "pretrained"
     for place, step in {"phase1": 30, "phase1/steps/10": 10, "phase2": 40, "phase2/steps/35": 35}.items():
         shutil.copytree(folder, root / place)
@@ -60,19 +58,13 @@ def test_a_hubs_revisions_are_the_models_kept_on_the_way(folder, call, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (("--model", "nowhere"), "no model here: nowhere"),
         (("--phase", "phase2"), "an option of another format: --phase\n  where:  --format sentence-transformers"),
-        (("--texts", "nowhere.txt"), "texts cannot be read"),
     ],
 )
-def test_what_cannot_be_written_is_one_clear_error(folder, call, tmp_path, given, said):
-    with pytest.raises(PipelineError, match=said):
+def test_export_model_bad_option_is_rejected_and_writes_nothing(folder, call, tmp_path, given, message):
+    with pytest.raises(PipelineError, match=message):
         call(export, tmp_path / "made", "--format", "sentence-transformers", "--model", folder, *given)
     assert not (tmp_path / "made").exists()
-
-
-def test_a_missing_package_is_one_clear_error():
-    with pytest.raises(PipelineError, match="not installed: no_such\n  hint: pip --python .* install onnx"):
-        check_packages(("no_such",))

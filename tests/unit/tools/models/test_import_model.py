@@ -10,13 +10,13 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.heads import BertForTask
+from pipeline_src.interpretation.model import StudiedModel
 from pipeline_src.models.bert import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights
 from pipeline_src.pretraining import import_model
 from pipeline_src.pretraining.import_model import CONFIG
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.tools import fill_mask
-from pipeline_src.tools.open_model import open_model
+from pipeline_src.tools.fill_mask import fill_mask
 
 
 def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys):
@@ -36,8 +36,7 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
     assert load_tokenizer(tmp_path / "made").encode("The CATS").tokens == ["[CLS]", "the", "cat", "##s", "[SEP]"]
     assert json.loads((tmp_path / "made/config.json").read_text())["architectures"] == ["BertForPreTraining"]
     assert "license: other" in (tmp_path / "made/README.md").read_text()
-    opened = open_model(tmp_path / "made", BertForPretraining, fill_mask.USED, "")
-    assert len(next(fill_mask.fill_mask(opened, ["the [MASK]"], 3))[1][0]) == 3
+    assert len(fill_mask(StudiedModel.open(tmp_path / "made"), "the [MASK]", 3)[0]) == 3
 
 
 @pytest.mark.parametrize(
