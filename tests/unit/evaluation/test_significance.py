@@ -1,4 +1,6 @@
-"""Intervals hold the truth as often as they say and are scipy's; tests of differences are exact or scipy's."""
+"""Confidence intervals and tests of differences, compared with scipy and by simulation."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,95 +18,81 @@ def units_of(metric, gold, *systems, groups=None):
     return make_units(STATISTICS[metric](gold, systems), [1] * len(systems), groups or [None] * len(gold))
 
 
+GRADES = np.exp(-0.7 * np.abs(np.subtract.outer(np.arange(5), np.arange(5))))  # five, and predictions near them
 CELLS = {  # metric -> the population's shares of (gold, predicted) cells, and how many examples a set has
     "accuracy": (np.array([[0.4, 0.1], [0.1, 0.4]]), 300),
     "f1": (np.array([[0.5, 0.1], [0.12, 0.28]]), 300),
     "matthews": (np.array([[0.3, 0.05, 0.05], [0.06, 0.2, 0.04], [0.1, 0.05, 0.15]]), 300),
-    "pearson": (None, 200),
-    "spearman": (None, 200),
+    "pearson": (GRADES / GRADES.sum(), 200),
+    "spearman": (GRADES / GRADES.sum(), 200),
 }
 
 
-def of_a_scale():
-    """Five grades, and guesses that follow them."""
-    far = np.abs(np.subtract.outer(np.arange(5), np.arange(5)))
-    cells = np.exp(-0.7 * far)
-    return cells / cells.sum()
-
-
 @pytest.mark.parametrize("metric", CELLS)
-def test_intervals_hold_the_truth_in_93_to_97_of_100_simulated_sets(metric, monkeypatch):
+def test_score_interval_coverage_is_93_to_97_percent(metric, monkeypatch):
     monkeypatch.setattr(significance, "RESAMPLED", 400)
     cells, size = CELLS[metric]
-    cells = of_a_scale() if cells is None else cells
     gold, predicted = (values.ravel() for values in np.indices(cells.shape))
     population = np.repeat(np.arange(cells.size), np.round(1e5 * cells.ravel()).astype(int))
     truth = metrics.METRICS[metric](gold[population], predicted[population])
-    rng, held = np.random.default_rng(5), 0
+    rng, num_covered = np.random.default_rng(5), 0
     for number in range(SETS):
-        drawn = np.repeat(np.arange(cells.size), rng.multinomial(size, cells.ravel()))
-        units = units_of(metric, gold[drawn], predicted[drawn])
+        sampled = np.repeat(np.arange(cells.size), rng.multinomial(size, cells.ravel()))
+        units = units_of(metric, gold[sampled], predicted[sampled])
         low, high = score_interval(units, 0, resampled_values(units, number)[0])
-        held += low <= truth <= high
-    assert 0.93 <= held / SETS <= 0.97
+        num_covered += low <= truth <= high
+    assert 0.93 <= num_covered / SETS <= 0.97
 
 
-def test_so_they_do_where_examples_share_a_document(monkeypatch):
-    """Documents are easy or hard: as if examples were each for itself, intervals would be far too short."""
+def test_score_interval_grouped_examples_coverage_is_93_to_97_percent(monkeypatch):
+    """Documents are easy or hard, so intervals over single examples would be far too short."""
     monkeypatch.setattr(significance, "RESAMPLED", 400)
-    rng, held, held_alone = np.random.default_rng(5), 0, 0
+    rng, num_covered = np.random.default_rng(5), {"grouped": 0, "alone": 0}
     documents = np.repeat(np.arange(40), 10)
     for number in range(SETS):
         right = rng.random(400) < rng.beta(4, 2, 40)[documents]
-        for groups in (list(documents), [None] * 400):
+        for name, groups in (("grouped", list(documents)), ("alone", [None] * 400)):
             units = make_units(ratio_statistics([right], yes_no=True), [1], groups)
             low, high = score_interval(units, 0, resampled_values(units, number)[0])
-            inside = low <= 100 * 4 / 6 <= high
-            held, held_alone = held + inside * (groups[0] is not None), held_alone + inside * (groups[0] is None)
-    assert 0.93 <= held / SETS <= 0.97
-    assert held_alone / SETS < 0.9
+            num_covered[name] += low <= 100 * 4 / 6 <= high
+    assert 0.93 <= num_covered["grouped"] / SETS <= 0.97
+    assert num_covered["alone"] / SETS < 0.9
 
 
-def test_an_interval_is_scipys():
+def test_interval_equals_scipy_bootstrap():
     rng = np.random.default_rng(3)
     gold = rng.integers(0, 2, 800)
     predicted = np.where(rng.random(800) < 0.8, gold, 1 - gold)
     for metric in ("accuracy", "f1", "matthews"):
         units = units_of(metric, gold, predicted)
-        found = interval(np.concatenate([resampled_values(units, seed)[0] for seed in range(5)]), units.count)
+        result = interval(np.concatenate([resampled_values(units, seed)[0] for seed in range(5)]), units.count)
         theirs = bootstrap(
             (gold, predicted), metrics.METRICS[metric], paired=True, vectorized=False, n_resamples=400,
             method="percentile", rng=rng,
         ).confidence_interval  # fmt: skip
-        assert found == pytest.approx(tuple(theirs), abs=0.8)
+        assert result == pytest.approx(tuple(theirs), abs=0.8)
 
 
-def test_on_the_same_resampled_values_the_quantiles_are_scipys():
+def test_interval_quantiles_equal_scipy_on_same_samples():
     values = np.random.default_rng(1).normal(80, 2, 4000)
     data = (np.zeros(10**6),)  # so many units that tails are not widened
-    theirs = bootstrap(data, np.mean, n_resamples=0, bootstrap_result=_Drawn(values), method="percentile")
+    resampled = SimpleNamespace(bootstrap_distribution=values)
+    theirs = bootstrap(data, np.mean, n_resamples=0, bootstrap_result=resampled, method="percentile")
     assert interval(values, 10**6) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-4)
 
 
-class _Drawn:
-    """What scipy's bootstrap takes as drawn already."""
-
-    def __init__(self, values):
-        self.bootstrap_distribution = values
-
-
 @pytest.mark.parametrize("metric", metrics.METRICS)
-def test_metrics_from_sums_are_the_metrics(metric):
+def test_make_units_score_equals_metric(metric):
     rng = np.random.default_rng(0)
     gold, ours, theirs = rng.integers(0, 2, (3, 90))
     constant = np.zeros(90, int)
     for first, second in ((ours, theirs), (gold, constant)):
         units = units_of(metric, gold, first, second)
-        for place, predicted in enumerate((first, second)):
-            assert units.score(place) == pytest.approx(metrics.METRICS[metric](gold, predicted), abs=1e-9)
+        for index, predicted in enumerate((first, second)):
+            assert units.score(index) == pytest.approx(metrics.METRICS[metric](gold, predicted), abs=1e-9)
 
 
-def test_entities_and_words_of_sentences_add_up_to_their_metrics():
+def test_make_units_tagging_score_equals_metric():
     gold = [["O", "B-PER", "I-PER"], ["B-LOC"], ["O", "O"]]
     given = [["O", "B-PER", "O"], ["B-LOC"], ["B-LOC", "O"]]
     for metric, function in tagging.METRICS.items():
@@ -113,33 +101,33 @@ def test_entities_and_words_of_sentences_add_up_to_their_metrics():
         assert units.count == 2
 
 
-def test_a_score_without_an_error_has_an_interval_still():
+def test_score_interval_without_error_is_exact_binomial():
     units = units_of("accuracy", [1, 0] * 250, [1, 0] * 250)
     low, high = score_interval(units, 0, resampled_values(units, 1)[0])
     assert (low, high) == (pytest.approx(100 * 0.025 ** (1 / 500)), 100.0)
 
 
-def test_one_unit_tells_nothing():
+def test_interval_of_one_unit_is_none():
     assert interval(np.array([50.0, 60.0]), 1) is None
 
 
-def judged(metric, gold, ours, theirs, groups=None, runs=(1, 1)):
-    units = make_units(STATISTICS[metric](gold, [*ours, *theirs]), runs, groups or [None] * len(gold))
+def compare_systems(metric, gold, ours, theirs, runs=(1, 1)):
+    units = make_units(STATISTICS[metric](gold, [*ours, *theirs]), runs, [None] * len(gold))
     return compare(units, resampled_values(units, 1), len(gold), 2)
 
 
-def test_right_and_wrong_answers_are_compared_exactly():
+def test_compare_accuracy_equals_binomial_test():
     gold = np.ones(100, int)
     ours, theirs = gold.copy(), gold.copy()
     ours[:5], theirs[5:25] = 0, 0  # 5 right for them alone, 20 for us alone
-    found = judged("accuracy", gold, [ours], [theirs])
-    assert found.difference == pytest.approx(15) and found.significant
-    assert found.p == pytest.approx(binomtest(20, 25).pvalue)
-    low, high = found.interval
+    result = compare_systems("accuracy", gold, [ours], [theirs])
+    assert result.difference == pytest.approx(15) and result.significant
+    assert result.p == pytest.approx(binomtest(20, 25).pvalue)
+    low, high = result.interval
     assert 4 < low < 15 < high < 26
 
 
-def test_other_metrics_are_compared_by_swaps_as_scipy_does():
+def test_compare_f1_equals_scipy_permutation_test():
     rng = np.random.default_rng(8)
     gold = rng.integers(0, 2, 120)
     ours, theirs = (np.where(rng.random(120) < right, gold, 1 - gold) for right in (0.8, 0.71))
@@ -150,89 +138,72 @@ def test_other_metrics_are_compared_by_swaps_as_scipy_does():
     scipys = permutation_test(
         (ours, theirs), difference, permutation_type="samples", n_resamples=600, vectorized=False, rng=rng
     ).pvalue
-    assert judged("f1", gold, [ours], [theirs]).p == pytest.approx(scipys, abs=0.06)
+    assert compare_systems("f1", gold, [ours], [theirs]).p == pytest.approx(scipys, abs=0.06)
 
 
-def test_alike_systems_differ_significantly_as_rarely_as_is_said(monkeypatch):
+def test_compare_equal_systems_false_positive_rate_is_5_percent(monkeypatch):
     monkeypatch.setattr(significance, "SWAPPED", 199)
     monkeypatch.setattr(significance, "RESAMPLED", 10)
     rng, significant = np.random.default_rng(4), 0
     for _ in range(600):
         gold = rng.integers(0, 2, 150)
         ours, theirs = (np.where(rng.random(150) < 0.75, gold, 1 - gold) for _ in range(2))
-        significant += judged("matthews", gold, [ours], [theirs]).significant
+        significant += compare_systems("matthews", gold, [ours], [theirs]).significant
     assert 0.03 < significant / 600 < 0.07
 
 
-def test_without_significance_it_says_how_many_examples_are_needed():
+def test_compare_examples_needed_give_80_percent_power():
     rng = np.random.default_rng(0)
     gold = rng.integers(0, 2, 200)
-
-    def guesses(count, right):
-        return np.where(rng.random(count) < right, gold_of(count), 1 - gold_of(count))
-
-    def gold_of(count):
-        return np.resize(gold, count)
-
-    found = judged("accuracy", gold, [gold_with_errors(gold, 40)], [gold_with_errors(gold, 50, shift=77)])
-    assert not found.significant and found.difference == pytest.approx(5)
-    needed = found.examples_needed
-    # so many examples tell it in about 80 of 100 sets
-    significant = 0
+    ours, theirs = gold.copy(), gold.copy()
+    ours[3 * np.arange(40)] ^= 1
+    theirs[(77 + 3 * np.arange(50)) % 200] ^= 1
+    result = compare_systems("accuracy", gold, [ours], [theirs])
+    assert not result.significant and result.difference == pytest.approx(5)
+    significant, gold = 0, np.resize(gold, result.examples_needed)
     for _ in range(200):
-        ours, theirs = guesses(needed, 0.8), guesses(needed, 0.75)
-        significant += judged("accuracy", gold_of(needed), [ours], [theirs]).significant
+        ours, theirs = (np.where(rng.random(len(gold)) < right, gold, 1 - gold) for right in (0.8, 0.75))
+        significant += compare_systems("accuracy", gold, [ours], [theirs]).significant
     assert 0.7 < significant / 200 < 0.9
 
 
-def gold_with_errors(gold, count, shift=0):
-    wrong = gold.copy()
-    places = (shift + 3 * np.arange(count)) % len(gold)
-    wrong[places] = 1 - wrong[places]
-    return wrong
-
-
-def test_equal_systems_need_no_number_of_examples():
+def test_compare_identical_systems_need_no_examples():
     gold = np.array([0, 1] * 30)
-    found = judged("accuracy", gold, [gold], [gold])
-    assert (found.difference, found.p, found.significant, found.examples_needed) == (0.0, 1.0, False, None)
+    result = compare_systems("accuracy", gold, [gold], [gold])
+    assert (result.difference, result.p, result.significant, result.examples_needed) == (0.0, 1.0, False, None)
 
 
-def test_the_score_is_the_mean_over_restarts_and_so_is_the_other():
+def test_compare_scores_are_means_over_seeds():
     gold = np.array([0, 1] * 50)
     half = np.where(np.arange(100) < 50, gold, 1 - gold)
-    found = judged("accuracy", gold, [gold, half], [half], runs=(2, 1))
-    assert found.difference == pytest.approx(25) and found.significant
-
-
-def test_systems_with_other_numbers_of_runs_are_compared_by_their_means():
+    result = compare_systems("accuracy", gold, [gold, half], [half], runs=(2, 1))
+    assert result.difference == pytest.approx(25) and result.significant
     runs = [[1] * right + [0] * (100 - right) for right in (60, 60, 60, 50, 70)]
-    units = make_units(STATISTICS["accuracy"]([1] * 100, runs), [3, 2], [None] * 100)
-    found = compare(units, resampled_values(units, 1), 100, 2)
-    assert found.difference == 0.0 and found.p == 1.0 and not found.significant
+    result = compare_systems("accuracy", [1] * 100, runs[:3], runs[3:], runs=(3, 2))
+    assert result.difference == 0.0 and result.p == 1.0 and not result.significant
 
 
 @pytest.mark.parametrize("metric", ["matthews", "f1", "pearson", "spearman"])
-def test_of_what_is_no_share_of_examples_nothing_is_known_where_no_set_differs(metric):
+def test_score_interval_constant_resamples_give_none(metric):
     units = units_of(metric, [0, 1] * 150, [0] * 300)
     assert units.score(0) == 0.0 and score_interval(units, 0, resampled_values(units, 1)[0]) is None
 
 
 @pytest.mark.parametrize("metric", ["matthews", "f1"])
 @pytest.mark.parametrize("often", [2, 5])
-def test_without_a_mistake_counts_have_an_interval_to_what_more_would_make_of_them(metric, often):
+def test_score_interval_without_error_reaches_score_with_few_errors(metric, often):
     count = 300
     gold = [int(number % often == 0) for number in range(count)]
     units = units_of(metric, gold, gold)
     low, high = score_interval(units, 0, resampled_values(units, 1)[0])
     wrong = int(count * (1 - binomtest(count, count).proportion_ci(0.95).low))
-    ones = [place for place, label in enumerate(gold) if label]
-    missed = [label if place not in ones[:wrong] else 0 for place, label in enumerate(gold)]
+    ones = [index for index, label in enumerate(gold) if label]
+    missed = [label if index not in ones[:wrong] else 0 for index, label in enumerate(gold)]
     assert high == 100.0 and low < metrics.METRICS[metric](gold, missed) < low + 2
 
 
-def test_an_interval_without_a_mistake_holds_the_truth():
-    rng, held, perfect = np.random.default_rng(0), 0, 0
+def test_score_interval_without_error_holds_the_truth():
+    rng, num_covered, perfect = np.random.default_rng(0), 0, 0
     truth = 100 * (1 - 2 * 0.005)  # Matthews of two classes of one size, of which half a percent is taken for the other
     for number in range(SETS):
         gold = rng.integers(0, 2, 300)
@@ -240,5 +211,5 @@ def test_an_interval_without_a_mistake_holds_the_truth():
         if np.array_equal(gold, predicted):
             units = units_of("matthews", gold, predicted)
             low, high = score_interval(units, 0, resampled_values(units, number)[0])
-            held, perfect = held + (low <= truth <= high), perfect + 1
-    assert held == perfect > 300
+            num_covered, perfect = num_covered + (low <= truth <= high), perfect + 1
+    assert num_covered == perfect > 300
