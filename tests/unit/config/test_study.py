@@ -92,7 +92,7 @@ def test_check_study_value_out_of_bounds_is_rejected_with_bounds(key: str, value
     assert key in text and repr(value).strip("[]'") in text and bounds in text
 
 
-TEACHER = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
+TAUGHT = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
 GIVEN = {"vocabulary.kind": "given"}
 
 
@@ -115,9 +115,9 @@ GIVEN = {"vocabulary.kind": "given"}
         ({"pretrain.objective": "distilbert"}, "needs the folder of a pretrained model"),
         ({"pretrain.teacher": "models/x"}, "has no teacher"),
         ({"finetune.teacher": "models/teacher"}, "ner is a task of kind tagging"),
-        ({**TEACHER, "model.architecture": "modernbert"}, "modernbert imitates no layers"),
-        ({**TEACHER, "finetune.defaults.feature_layers": "last"}, "a frozen encoder learns nothing"),
-        ({**TEACHER, "finetune.optimizer": "muon"}, "optimizer (muon)"),
+        ({**TAUGHT, "model.architecture": "modernbert"}, "modernbert imitates no layers"),
+        ({**TAUGHT, "finetune.defaults.feature_layers": "last"}, "a frozen encoder learns nothing"),
+        ({**TAUGHT, "finetune.optimizer": "muon"}, "optimizer (muon)"),
         ({"finetune.pair_head": "two_towers", "finetune.bilstm": True}, "pair_head (two_towers)"),
         ({"finetune.defaults.reinit_layers": 3}, "finetune.defaults.reinit_layers (3)"),
         (
@@ -158,7 +158,7 @@ GIVEN = {"vocabulary.kind": "given"}
         ({"tasks": ["cola", "squad1"], "finetune.per_task": {"cola": {}, "rte": {}}}, "no recipe for squad1"),
     ],
 )
-def test_check_study_values_that_contradict_each_other_are_rejected(changes: dict[str, Any], rule: str) -> None:
+def test_cross_checks_values_that_do_not_fit_are_rejected(changes: dict[str, Any], rule: str) -> None:
     with pytest.raises(PipelineError, match=re.escape(rule)) as caught:
         check_study(changed(changes))
     assert caught.value.what == "value not allowed"
@@ -170,13 +170,13 @@ def test_check_study_values_that_contradict_each_other_are_rejected(changes: dic
         {"pretrain.objective": "electra", "objectives.electra.embeddings": "separate"},
         {"pretrain.objective": "electra", "objectives.electra.generator_width": 1},
         {"pretrain.objective": "distilbert", "pretrain.teacher": "models/teacher"},
-        {**TEACHER, "tasks": ["cola", "stsb", "mnli"], "interpretation.tags": []},
+        {**TAUGHT, "tasks": ["cola", "stsb", "mnli"], "interpretation.tags": []},
         {"pretrain.objective": "electra", "model.architecture": "electra", "model.embedding_size": 64},
         {**GIVEN, "pretrain.init_from": MINILM, "vocabulary.extend": 9},
         {"tasks": ["cola"], "finetune.per_task": {"cola": {}, "rte": {}}},
     ],
 )
-def test_check_study_values_that_fit_together_are_accepted(changes: dict[str, Any]) -> None:
+def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> None:
     check_study(changed(changes))
 
 

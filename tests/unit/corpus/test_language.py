@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +10,12 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_limits
 
+from pipeline_src import code
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import clean_text
-from pipeline_src.config.data import TextParams, known_languages
+from pipeline_src.config.data import CorpusParams, TextParams, known_languages
 from pipeline_src.config.filters import FiltersParams
+from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.reading import check_block
 from pipeline_src.corpus.books import clean_books
 from pipeline_src.corpus.documents import read_documents, read_manifest
@@ -104,23 +105,15 @@ def test_filters_params_min_probability_outside_0_to_1_is_rejected(value: object
         check_block(TextParams, {"from": "x", "filters": {"language": {"min_probability": value}}}, "params.yaml")
 
 
-def test_code_stage_missing_py3langid_is_rejected_and_writes_nothing(tmp_path: Path, root: Path) -> None:
-    code = """
-import sys
-sys.modules["py3langid"] = None
-from pipeline_src.code import run
-from pipeline_src.config.data import CorpusParams
-from pipeline_src.config.finetune import FinetuneParams
-source = {"kind": "text", "from": "own-text", "filters": {"language": {}}}
-try:
-    run(CorpusParams(sources={"one": source}), (), FinetuneParams())
-except Exception as error:
-    print(repr(error))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, text=True
-    )
-    assert done.stdout.startswith("PipelineError") and "pip install py3langid" in done.stdout, done.stderr
+def test_code_stage_missing_py3langid_is_rejected_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    load_identifier.cache_clear()
+    source = {"kind": "text", "from": "own-text", "filters": {"language": {}}}
+    with pytest.raises(PipelineError, match="py3langid"):
+        code.run(CorpusParams(sources={"one": source}), (), FinetuneParams())
     assert not list(tmp_path.iterdir())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,6 @@ from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWri
 
 SIZES = {"books": 30, "news": 6, "wiki": 300}  # documents
 WEIGHTS = {"books": 0.3, "news": 0.2, "wiki": 0.5}
-CODE = """
-from pipeline_src.config.data import ExamplesParams
-from pipeline_src.examples import build_examples
-build_examples.TOKENS_AT_ONCE = 3000
-build_examples.run(seed=1, examples=ExamplesParams.model_validate_json({params!r}))
-"""
 
 
 def params(**more: Any) -> ExamplesParams:
@@ -88,20 +80,21 @@ def test_build_examples_weights_pairs_stay_within_a_source(tokens: dict[str, Tok
     assert len(np.unique(news)) > 0.8 * len(news)  # a repeated text has other pairs
 
 
-def test_build_examples_weights_same_bytes_for_any_workers(tokens: dict[str, TokenStore], root: Path) -> None:
-    def output_hashes() -> dict[str, str]:
+def test_build_examples_weights_same_bytes_for_any_workers(
+    tokens: dict[str, TokenStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def output_hashes(seed: int = 1) -> dict[str, str]:
+        stage.run(seed=seed, examples=params(weights=WEIGHTS))
+        assert not [path for path in Path("data/examples").rglob(".*")]
         return {path.name: hash_file(path) for path in sorted(Path("data/examples").rglob("*.*"))}
 
+    monkeypatch.setattr(stage, "TOKENS_AT_ONCE", 3000)
     hashes = []
     for workers in ("1", "2", "5"):
-        code = CODE.format(params=params(weights=WEIGHTS).model_dump_json())
-        environment = {"PIPELINE_WORKERS": workers, "PYTHONPATH": str(root), "PATH": ""}
-        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+        monkeypatch.setenv("PIPELINE_WORKERS", workers)
         hashes.append(output_hashes())
-        assert not [path for path in Path("data/examples").rglob(".*")]
     assert hashes[0] == hashes[1] == hashes[2] and len(hashes[0]) == 3
-    stage.run(seed=2, examples=params(weights=WEIGHTS))
-    assert output_hashes() != hashes[0]
+    assert output_hashes(seed=2) != hashes[0]
 
 
 def test_build_examples_weight_zero_leaves_source_out(tokens: dict[str, TokenStore]) -> None:

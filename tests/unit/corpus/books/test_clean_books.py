@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import zipfile
 from pathlib import Path
 
 import pyarrow
@@ -297,19 +296,6 @@ def test_clean_books_same_bytes_for_any_workers(books: Path, monkeypatch: pytest
         written.append({path.name: path.read_bytes() for path in TEXT.iterdir()})
     assert written[0] == written[1]
     assert read_manifest(TEXT)["dropped"] == {"duplicate": 12, "near_duplicate": 3}
-
-
-def test_clean_books_bookcorpus_layout_is_split_by_count(books: Path, root: Path) -> None:
-    sample = root / "../shared/data/layout_samples/bookcorpus_plain_text_1.0.0_dummy_data.zip"
-    if not sample.exists():
-        pytest.skip("shared/data/layout_samples is not here")
-    with zipfile.ZipFile(sample) as archive:
-        for name in ("books_large_p1.txt", "books_large_p2.txt"):
-            lines = archive.read(f"dummy_data/{name}").decode().splitlines()
-            (books / name).write_text("".join(f"{line} .\n" for line in lines * 20))
-    manifest = run(sentences_per_document=50)
-    assert set(manifest["pseudo_documents"]) == {"books_large_p1", "books_large_p2"}
-    assert all("\n" in document.text for document in read_documents(TEXT))
 
 
 def test_clean_books_unreadable_folder_is_rejected(books: Path, monkeypatch: pytest.MonkeyPatch) -> None:
