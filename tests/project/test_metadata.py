@@ -60,6 +60,7 @@ def test_not_installed_gensim_on_python_3_14_hints_at_an_older_python() -> None:
         ([".venv/torch-installed", "UV=no", "TORCH=cu130"], "needs uv"),
         (["study"], "is no git repository, which DVC needs; use git clone, or here: git init"),
     ],
+    ids=["Python", "uv", "git"],
 )
 def test_make_unsupported_setup_is_rejected(tmp_path: Path, arguments: list[str], message: str) -> None:
     for name in ("Makefile", "torch.lock"):

@@ -92,6 +92,10 @@ def test_check_study_value_out_of_bounds_is_rejected_with_bounds(key: str, value
     assert key in text and repr(value).strip("[]'") in text and bounds in text
 
 
+def name_case(value: object) -> str:
+    return " ".join(f"{key}={new}" for key, new in value.items()) if isinstance(value, dict) else str(value)
+
+
 TAUGHT = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
 GIVEN = {"vocabulary.kind": "given"}
 
@@ -157,6 +161,7 @@ GIVEN = {"vocabulary.kind": "given"}
         ({"examples.temperature": 1.5}, "less than or equal to 1"),
         ({"tasks": ["cola", "squad1"], "finetune.per_task": {"cola": {}, "rte": {}}}, "no recipe for squad1"),
     ],
+    ids=name_case,
 )
 def test_cross_checks_values_that_do_not_fit_are_rejected(changes: dict[str, Any], rule: str) -> None:
     with pytest.raises(PipelineError, match=re.escape(rule)) as caught:
@@ -175,6 +180,7 @@ def test_cross_checks_values_that_do_not_fit_are_rejected(changes: dict[str, Any
         {**GIVEN, "pretrain.init_from": MINILM, "vocabulary.extend": 9},
         {"tasks": ["cola"], "finetune.per_task": {"cola": {}, "rte": {}}},
     ],
+    ids=name_case,
 )
 def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> None:
     check_study(changed(changes))

@@ -63,7 +63,7 @@ def test_refusal_probability_at_the_limit_is_kept() -> None:
         assert (refusal("en text", filters, "en", probability=fake_probability) is None) == kept
 
 
-def test_refusal_other_rule_applies_does_not_identify_language() -> None:
+def test_refusal_other_rule_refuses_without_identifying_language() -> None:
     filters = FiltersParams.model_validate({"language": {}, "gopher_quality": {}})
     refused = refusal("de text", filters, "en", probability=lambda *text: pytest.fail(f"identified {text}"))
     assert refused is not None and refused.rule == "gopher_quality.min_words"

@@ -32,6 +32,7 @@ PARTS = "Mr. Dale|me.|He went.|\"Why?|she said.|’|'|(Yes.)|…|no. 5|é|I.|!| 
         ["The king fell.", "(His brother had fallen earlier.)", "A republic (the first in Asia) followed."],
         ["He was born c. 1900 (or 1901?) in Leeds.", "He left."],
     ],
+    ids=lambda sentences: sentences[0],
 )
 def test_split_sentences_english_rules(sentences: list[str]) -> None:
     assert split_sentences(" ".join(sentences), "en") == sentences

@@ -30,7 +30,9 @@ def test_predict_similarity_is_cosine_of_rare_words(trained):
 
 
 @pytest.mark.parametrize(
-    ("texts", "labels"), [(["a b", "c"], [1, 1]), (["?", "!"], [1, 1]), (["?", "!", "."], [1, 1, 0])]
+    ("texts", "labels"),
+    [(["a b", "c"], [1, 1]), (["?", "!"], [1, 1]), (["?", "!", "."], [1, 1, 0])],
+    ids=["one label", "no words", "no words, two labels"],
 )
 def test_predict_without_words_or_second_label_is_most_frequent_label(texts, labels):
     training = [example(n, label, text) for n, (text, label) in enumerate(zip(texts, labels, strict=True))]

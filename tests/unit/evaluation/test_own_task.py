@@ -123,7 +123,7 @@ def test_custom_task_from_catalogue_entry_to_score_table(
     assert average_line(scores)
 
 
-@pytest.mark.parametrize("tasks", [("rte", "reviews"), ("rte",)])
+@pytest.mark.parametrize("tasks", [("rte", "reviews"), ("rte",)], ids="-".join)
 def test_download_tasks_decontaminate_writes_texts_of_fetched_tasks(
     project: Path, catalogue: Path, tasks: tuple[str, ...]
 ):

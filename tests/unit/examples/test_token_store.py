@@ -29,7 +29,9 @@ def test_token_store_damaged_offsets_are_rejected(tmp_path, store, kind, how):
 
 
 @pytest.mark.parametrize(
-    "change", [{"tokens": -1}, {"tokens": "x"}, {"id_type": "float64"}, {"id_type": "x"}, {"documents": None}]
+    "change",
+    [{"tokens": -1}, {"tokens": "x"}, {"id_type": "float64"}, {"id_type": "x"}, {"documents": None}],
+    ids=str,
 )
 def test_token_store_damaged_manifest_is_rejected(tmp_path, store, change):
     manifest = read_json(tmp_path / "manifest.json")

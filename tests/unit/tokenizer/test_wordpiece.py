@@ -49,7 +49,11 @@ PANICS = [  # of tokenizers, which are no Exception
 ]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", *map(json.dumps, PANICS)])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", *map(json.dumps, PANICS)],
+    ids=["empty", "cut", "list", "object", "normalizer panics", "merges panic"],
+)
 def test_load_tokenizer_missing_or_damaged_file_is_rejected(tmp_path, content):
     with pytest.raises(PipelineError, match="no tokenizer here"):
         load_tokenizer(tmp_path)

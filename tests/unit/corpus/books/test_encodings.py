@@ -79,6 +79,10 @@ def test_decode_line_ends_become_newlines() -> None:
         (b"caf\xe9 noir", "utf-8", r"not utf-8[\s\S]*byte 3 "),
         (b"a \x81", "cp1252", r"not cp1252[\s\S]*byte 2 "),
     ],
+    ids=[
+        *("broken UTF-8", "cut UTF-8", "no encoding", "cp437", "short cp1251", "all bytes"),
+        *("NUL", "UTF-16 without mark", "PNG", "not declared UTF-8", "not declared cp1252"),
+    ],
 )
 def test_decode_undecodable_bytes_are_rejected_with_offset(data: bytes, declared: str | None, message: str) -> None:
     with pytest.raises(PipelineError, match=message):

@@ -20,7 +20,7 @@ def test_markdown_paragraphs_comments_and_links_are_removed() -> None:
 
 
 @pytest.mark.parametrize("piece", ["<!--", "_", "[", "[](", "*", "![", "`", "[a", "a\n", "# "])
-def test_markdown_mark_that_never_ends_takes_linear_time(piece: str) -> None:
+def test_markdown_paragraphs_unclosed_mark_takes_linear_time(piece: str) -> None:
     """The text behind it is not searched again from each of its marks."""
 
     def read(count: int) -> None:

@@ -29,7 +29,7 @@ def test_plain_paragraphs_hyphenated_words_at_line_ends_stay() -> None:
 
 
 @pytest.mark.parametrize("letters", ["a", "a-", "a'"])
-def test_hyphens_line_without_end_takes_linear_time(letters: str) -> None:
+def test_hyphen_resolver_long_line_takes_linear_time(letters: str) -> None:
     """It is read once, not from each of its letters to its end."""
 
     def resolve(line: str) -> None:

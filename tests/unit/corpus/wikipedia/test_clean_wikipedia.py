@@ -189,6 +189,7 @@ def test_clean_wikipedia_same_bytes_for_any_workers_ranges_and_runner(
         ((HEAD + TAIL).encode(), "the dump holds no pages"),
         ((HEAD + page(1, namespace=4) + TAIL).encode(), "no article of the dump is left"),
     ],
+    ids=["empty", "text", "cut bz2", "cut XML", "no pages", "no article"],
 )
 def test_clean_wikipedia_bad_dump_is_rejected_and_earlier_output_stays(
     project: Path, data: bytes, message: str

@@ -42,10 +42,12 @@ def compress_multistream(xml: bytes) -> bytes:
     return b"".join(bz2.compress(piece) for piece in pieces)
 
 
-COMPRESSIONS = [bytes, bz2.compress, compress_multistream, gzip.compress, zstandard.compress]
+SINGLE_STREAM = {"bz2": bz2.compress, "gzip": gzip.compress, "zstd": zstandard.compress}
+CHECKED_ZSTD = zstandard.ZstdCompressor(write_checksum=True)
+COMPRESSIONS = {"none": bytes, "multistream": compress_multistream, **SINGLE_STREAM}
 
 
-@pytest.mark.parametrize("pack", COMPRESSIONS)
+@pytest.mark.parametrize("pack", COMPRESSIONS.values(), ids=COMPRESSIONS)
 def test_read_pages_every_compression(tmp_path: Path, pack) -> None:
     path = tmp_path / "dump"
     path.write_bytes(pack((HEAD + page(1) + page(2) + TAIL).encode()))
@@ -58,7 +60,7 @@ def test_read_pages_every_compression(tmp_path: Path, pack) -> None:
     assert {"categoria", "file", "immagine", "category"} <= site.hidden
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("pack", SINGLE_STREAM.values(), ids=SINGLE_STREAM)
 def test_read_pages_concatenated_frames_are_one_dump(tmp_path: Path, pack) -> None:
     path = tmp_path / "dump"
     xml = (HEAD + page(1) + page(2) + TAIL).encode()
@@ -82,7 +84,7 @@ def test_read_pages_xml_references_are_decoded_once(tmp_path: Path) -> None:
     assert read.text == "'''' \nЖ &#39; &nbsp; &nbsp;"
 
 
-@pytest.mark.parametrize("pack", COMPRESSIONS)
+@pytest.mark.parametrize("pack", COMPRESSIONS.values(), ids=COMPRESSIONS)
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
 def test_read_pages_truncated_dump_is_rejected(tmp_path: Path, pack, share: float) -> None:
     path = tmp_path / "dump"
@@ -92,7 +94,7 @@ def test_read_pages_truncated_dump_is_rejected(tmp_path: Path, pack, share: floa
         list(read_pages(path))
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, zstandard.ZstdCompressor(write_checksum=True).compress])
+@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, CHECKED_ZSTD.compress], ids=SINGLE_STREAM)
 def test_read_pages_corrupt_single_stream_is_rejected(tmp_path: Path, pack) -> None:
     path = tmp_path / "dump"
     data = bytearray(pack((HEAD + "".join(page(n) for n in range(500)) + TAIL).encode()))
@@ -102,7 +104,11 @@ def test_read_pages_corrupt_single_stream_is_rejected(tmp_path: Path, pack) -> N
         list(read_pages(path))
 
 
-@pytest.mark.parametrize("content", [b"just some text\n", b"<html></html>", bz2.compress(b"no xml"), b"\0" * 100])
+@pytest.mark.parametrize(
+    "content",
+    [b"just some text\n", b"<html></html>", bz2.compress(b"no xml"), b"\0" * 100],
+    ids=["text", "HTML", "bz2", "zeros"],
+)
 def test_read_head_other_file_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "dump"
     path.write_bytes(content)
@@ -110,7 +116,11 @@ def test_read_head_other_file_is_rejected(tmp_path: Path, content: bytes) -> Non
         read_head(path)
 
 
-@pytest.mark.parametrize("broken", ["", "<id>x1</id>", "<id>²</id>", "<id>1</id><ns>a</ns>", f"<id>{'9' * 5_000}</id>"])
+@pytest.mark.parametrize(
+    "broken",
+    ["", "<id>x1</id>", "<id>²</id>", "<id>1</id><ns>a</ns>", f"<id>{'9' * 5_000}</id>"],
+    ids=["missing", "letter", "superscript", "namespace", "too long"],
+)
 def test_read_pages_page_without_id_is_rejected(tmp_path: Path, broken: str) -> None:
     path = tmp_path / "dump.xml"
     path.write_text(HEAD + page(1).replace("<ns>0</ns><id>1</id>", broken) + TAIL)
@@ -118,8 +128,12 @@ def test_read_pages_page_without_id_is_rejected(tmp_path: Path, broken: str) -> 
         list(read_pages(path))
 
 
-@pytest.mark.parametrize("more", ["x", " \n garbage of some length, no page at all", "<mediawiki>" + page(2) + TAIL])
-@pytest.mark.parametrize("pack", [bytes, bz2.compress])
+@pytest.mark.parametrize(
+    "more",
+    ["x", " \n garbage of some length, no page at all", "<mediawiki>" + page(2) + TAIL],
+    ids=["letter", "garbage", "second dump"],
+)
+@pytest.mark.parametrize("pack", [bytes, bz2.compress], ids=["none", "bz2"])
 def test_read_pages_data_after_the_end_is_rejected(tmp_path: Path, more: str, pack) -> None:
     path = tmp_path / "dump"
     path.write_bytes(pack((HEAD + page(1) + TAIL + more).encode()))

@@ -182,8 +182,8 @@ def test_clean_template_without_text_is_removed(name: str) -> None:
         ("it", "vero{{citazione necessaria}}, {{citazione necessaria|certo}}", "vero, certo"),
         (
             "it",
-            "detti {{nihongo|''dōga''|動画||film}} e {{nihongo|''utsushie''|写し絵}}",
-            "detti dōga (動画 film) e utsushie (写し絵)",
+            "{{nihongo|''dōga''|動画||film}} e {{nihongo|''utsushie''|写し絵}}",
+            "dōga (動画 film) e utsushie (写し絵)",
         ),
         ("it", "{{Exp|1,9|19}} anni a {{M|61.000||km/h}}", "1,9×10¹⁹ anni a 61.000 km/h"),
         ("it", "{{M|1|k|m}}, {{m|1,12|e=-3|-|Pa}} e {{M|5|u=MHz}}", "1 km, 1,12×10⁻³ Pa e 5 MHz"),
