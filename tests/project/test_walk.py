@@ -9,6 +9,6 @@ import pytest
 
 
 @pytest.mark.slow
-def test_a_step_stays_within_its_number_of_functions_and_files(root):
+def test_walk_pretraining_step_stays_within_its_limits(root):
     done = subprocess.run([sys.executable, "-m", "tests.stress.walk"], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -34,34 +34,22 @@ Lock = dict[str, dict[str, Any]]
 
 @dataclass
 class Attempt:
-    """One start of an engine.
-
-    Attributes:
-        engine: its name.
-        killed: whether it was killed; otherwise it ended by itself.
-        ran: stages that it began.
-        kept: stages that were recorded when it began, which it must not run.
-        said: its messages.
-        mended: whether DVC found one of its files damaged, and it had to be put right by hand.
-    """
+    """One start of an engine, which was killed or ended by itself."""
 
     engine: str
     killed: bool
     ran: list[str]
-    kept: set[str]
-    said: str
-    mended: bool = False
+    recorded: set[str]  # when it began, so that it must not run them
+    repaired: bool = False  # DVC found one of its own files damaged
 
     @property
     def lost(self) -> set[str]:
         """Stages that ran again though they were finished."""
-        return self.kept & set(self.ran) - {"code"}  # which looks at the code at every start
+        return self.recorded & set(self.ran) - {"code"}  # which looks at the code at every start
 
 
 @dataclass
 class Outcome:
-    """What came of one run."""
-
     seed: str
     attempts: list[Attempt] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
@@ -69,60 +57,50 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost, all is fresh for DVC, and every output is as without a kill."""
+        """Return whether no stage ran twice, DVC calls all up to date, and all outputs are as without a kill."""
         return self.fresh and not self.different and not any(attempt.lost for attempt in self.attempts)
 
     def __str__(self) -> str:
         kills = sum(attempt.killed for attempt in self.attempts)
-        mended = sum(attempt.mended for attempt in self.attempts)
+        repaired = sum(attempt.repaired for attempt in self.attempts)
         lost = sorted({stage for attempt in self.attempts for stage in attempt.lost})
         text = f"run {self.seed}: {kills} kills, {' '.join(attempt.engine for attempt in self.attempts)}"
-        text += f"; DVC's files mended {mended}x" if mended else ""
+        text += f"; DVC's files repaired {repaired}x" if repaired else ""
         text += f"; lost {', '.join(lost)}" if lost else ""
         text += f"; differs: {', '.join(self.different)}" if self.different else ""
         return text + ("" if self.fresh else "; DVC calls it stale") + ("" if self.good else "; NOT GOOD")
 
 
 def disturb(
-    path: Path,
-    undisturbed: Lock,
-    environment: Mapping[str, str],
-    seed: str,
-    wait: tuple[float, float],
-    kills: int,
+    path: Path, undisturbed: Lock, environment: Mapping[str, str], seed: str, wait: tuple[float, float], kills: int
 ) -> Outcome:
-    """Run the study in ``path`` to its end through random kills, and compare.
+    """Run the study in ``path`` to its end through random kills, and compare its lock with an undisturbed one.
 
-    Args:
-        path: where the study stands, before its first start.
-        undisturbed: dvc.lock's stages after a run without kills.
-        environment: of the engines.
-        seed: decides moments and engines.
-        wait: the shortest and the longest time between a start and its kill, in seconds.
-        kills: the most there are; the start after the last is left alone.
+    ``wait`` is the shortest and the longest time between a start and its kill, in seconds. The start after the last
+    kill is left alone.
     """
     draw = random.Random(seed)
     outcome = Outcome(seed)
-    while not outcome.attempts or outcome.attempts[-1].killed or outcome.attempts[-1].mended:
+    while not outcome.attempts or outcome.attempts[-1].killed or outcome.attempts[-1].repaired:
         pause = draw.uniform(*wait) if len(outcome.attempts) < kills else None
         outcome.attempts.append(_start(path, draw.choice(sorted(ENGINES)), pause, environment, undisturbed))
     # dvc.lock may hold more: stages of another study that stood in this checkout before
     lock = {name: stage for name, stage in read_lock(path).items() if name in undisturbed}
     wanted, ended = hashes(undisturbed), hashes(lock)
     outcome.different = sorted(name for name in {*wanted, *ended} if wanted.get(name) != ended.get(name))
-    said = subprocess.run(["dvc", "status"], cwd=path, env=dict(environment), text=True, capture_output=True).stdout
-    outcome.fresh = "up to date" in said
+    status = subprocess.run(["dvc", "status"], cwd=path, env=dict(environment), text=True, capture_output=True).stdout
+    outcome.fresh = "up to date" in status
     return outcome
 
 
 def read_lock(path: Path) -> Lock:
-    """The stages of dvc.lock; none where there is no such file."""
+    """Return the stages of dvc.lock."""
     lock = path / "dvc.lock"
     return (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {}) if lock.exists() else {}
 
 
 def hashes(lock: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Path of every output in dvc.lock -> its hash."""
+    """Return the hash of every output in dvc.lock by its path."""
     outputs = [out for stage in lock.values() for out in stage.get("outs", [])]
     return {out["path"]: out["md5"] for out in outputs}
 
@@ -145,9 +123,9 @@ def _start(path: Path, engine: str, pause: float | None, environment: Mapping[st
         lock = read_lock(path)
     except (yaml.YAMLError, AttributeError):
         lock = {}  # damaged
-    kept = {name for name, stage in lock.items() if _same(stage, undisturbed.get(name, {}))}
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(ENGINES[engine], cwd=path, env=dict(environment), stdout=said, stderr=said)
+    recorded = {name for name, stage in lock.items() if _same(stage, undisturbed.get(name, {}))}
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(ENGINES[engine], cwd=path, env=dict(environment), stdout=output, stderr=output)
         try:
             process.wait(pause)
             killed = False
@@ -155,19 +133,20 @@ def _start(path: Path, engine: str, pause: float | None, environment: Mapping[st
             killed = True
         finally:
             _kill(process)
-        said.seek(0)
-        text = said.read()
-    if not killed and process.returncode and ("dvc.lock" in text or "RWLock-file" in text):
-        hint = "git checkout dvc.lock" if "dvc.lock" in text else "rm .dvc/tmp/rwlock"  # as docs/two-engines.md says
-        subprocess.run(hint.split(), cwd=path, env=dict(environment), check=True, stdout=subprocess.DEVNULL)
-        return Attempt(engine, killed, _ran(text), kept, text, mended=True)
+        output.seek(0)
+        text = output.read()
+    attempt = Attempt(engine, killed, re.findall(r"^Running stage '([^']+)'", text, re.MULTILINE), recorded)
     if not killed and process.returncode:
-        raise RuntimeError(f"{engine} failed after a kill:\n{text[-4000:]}")
-    return Attempt(engine, killed, _ran(text), kept, text)
+        if "dvc.lock" not in text and "RWLock-file" not in text:
+            raise RuntimeError(f"{engine} failed after a kill:\n{text[-4000:]}")
+        command = "git checkout dvc.lock" if "dvc.lock" in text else "rm .dvc/tmp/rwlock"  # see docs/two-engines.md
+        subprocess.run(command.split(), cwd=path, env=dict(environment), check=True, stdout=subprocess.DEVNULL)
+        attempt.repaired = True
+    return attempt
 
 
 def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two records of a stage are of the same run, but for outputs that are not compared."""
+    """Return whether two records of a stage agree in command, dependencies, parameters and hashes of outputs."""
     parts = ("cmd", "deps", "params")
     return all(record.get(part) == other.get(part) for part in parts) and hashes({"": record}) == hashes({"": other})
 
@@ -179,16 +158,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         killed = [engine, *engine.children(recursive=True)]
     except psutil.NoSuchProcess:
         return
-    for each in killed:
+    for child in killed:
         with contextlib.suppress(psutil.NoSuchProcess):
-            each.kill()
+            child.kill()
     process.wait()
     psutil.wait_procs(killed, timeout=60)
-
-
-def _ran(said: str) -> list[str]:
-    """Names of the stages whose command DVC says it ran."""
-    return re.findall(r"^Running stage '([^']+)'", said, re.MULTILINE)
 
 
 def main() -> None:

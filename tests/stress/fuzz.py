@@ -1,4 +1,4 @@
-"""Give damaged and hostile input to every border where data enters.
+"""Give damaged and hostile input to every border where data of others enters.
 
 ``python -m tests.stress.fuzz --minutes N --seed S``. A border is a function of a random generator and an empty folder,
 which it may write to: files and replies by the grammar of their format, then damaged. Each case must be taken or
@@ -39,30 +39,21 @@ import yaml
 
 from pipeline_src.__main__ import explain
 from pipeline_src.__main__ import main as command
-from pipeline_src.common.files import hash_file, write_json
+from pipeline_src.common.files import hash_file
 from pipeline_src.common.progress import PLAIN, log
-from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.data import BooksParams
-from pipeline_src.config.machine import load_machine
-from pipeline_src.config.study import load_study
 from pipeline_src.corpus.books.clean_books import clean_document
 from pipeline_src.corpus.books.encodings import check_encoding
 from pipeline_src.corpus.books.readers import ROW_READERS, find_books, read_books, suffix_of
 from pipeline_src.download import https
 from pipeline_src.download.archive import unpack
-from pipeline_src.download.catalogue import Source, resolve
-from pipeline_src.evaluation.scores import break_down, read_predictions, uncertainty_of
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.interpretation.model import StudiedModel
 from pipeline_src.models.bert import BertConfig, BertForPretraining
 from pipeline_src.models.hub import load_config, read_tensors, save_model
 from pipeline_src.pretraining import import_model
-from pipeline_src.report.columns import TERMINAL, text_table
-from pipeline_src.report.results import fitting_results, read_results, summarise
-from pipeline_src.report.table import render_markdown
-from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.readers import READERS, read_columns, read_questions, read_sentences
-from pipeline_src.tasks.spec import Columns, Layout, TaskSpec, load_spec
+from pipeline_src.tasks.spec import Columns, Layout, load_spec
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
@@ -70,17 +61,16 @@ from pipeline_src.tools.fill_mask import fill_mask, reading_masks
 from pipeline_src.tools.preset import preset_text
 from tests.replies import reply, replying
 from tests.unit.pretraining.small import EXAMPLES, make_study
-from tests.unit.report.conftest import write_results
 
-ODD = [
+HOSTILE = [
     *("", " ", "..", "../x", "/etc/x", "a/b", "-rf", "$(touch x)", "a; touch x", "\0", "\ud800", "ü", "\x1b[31m", "²"),
     *("nan", "inf", "-1", "010", "1e999", "9" * 400, "yes", "~", "{", "{0}", "<xss>", "|", "a\nb", "\r\n", "\ufeff"),
 ]  # fmt: skip
 WORDS = "The old man went to the café and said “no” — £5 for a well-\nknown [1] house.\n\nHe left.\n\n| a |\n".split(
     " "
 )
-LONGEST = 10  # seconds of one case
-SHOWN = 20  # defects that are printed whole
+MAX_SECONDS = 10  # seconds of one case
+MAX_SHOWN = 20  # defects that are printed whole
 Draw = random.Random
 Border = Callable[[Draw, Path], None]
 
@@ -93,7 +83,7 @@ def damaged(draw: Draw, data: bytes) -> bytes:
         part = data[start:end]
         kinds: list[bytes] = [
             b"", part * 2, bytes(byte ^ 1 << draw.randrange(8) for byte in part), draw.randbytes(len(part)),
-            draw.choice(ODD).encode("utf-8", "surrogatepass"), b"[" * draw.choice([3, 3000]),
+            draw.choice(HOSTILE).encode("utf-8", "surrogatepass"), b"[" * draw.choice([3, 3000]),
         ]  # fmt: skip
         data = data[:start] + draw.choice(kinds) + data[end:]
     return data
@@ -106,9 +96,9 @@ def value(draw: Draw, depth: int = 0) -> Any:
         count = draw.randrange(4)
         if kind == 6:
             return [value(draw, depth + 1) for _ in range(count)]
-        return {draw.choice([*ODD, "text", "label", "id"]): value(draw, depth + 1) for _ in range(count)}
+        return {draw.choice([*HOSTILE, "text", "label", "id"]): value(draw, depth + 1) for _ in range(count)}
     plain = [None, True, draw.randint(-3, 99), 10 ** draw.randint(9, 40), draw.uniform(-2, 2), float("inf")]
-    return draw.choice([draw.choice(ODD), draw.choice(plain)])
+    return draw.choice([draw.choice(HOSTILE), draw.choice(plain)])
 
 
 def mutated(draw: Draw, tree: Any) -> Any:
@@ -120,7 +110,7 @@ def mutated(draw: Draw, tree: Any) -> Any:
     if draw.random() < 0.1:
         del copy[key]
     elif isinstance(copy, dict) and draw.random() < 0.1:
-        copy[draw.choice(ODD)] = copy[key]
+        copy[draw.choice(HOSTILE)] = copy[key]
     else:
         copy[key] = mutated(draw, copy[key])
     return copy
@@ -128,7 +118,7 @@ def mutated(draw: Draw, tree: Any) -> Any:
 
 def _archives(draw: Draw, folder: Path) -> None:
     file = io.BytesIO()
-    names = [draw.choice(["a", "b/a", *ODD[2:7]]) for _ in range(draw.randint(1, 3))]
+    names = [draw.choice(["a", "b/a", *HOSTILE[2:7]]) for _ in range(draw.randint(1, 3))]
     data = draw.randbytes(50) * draw.randint(0, 40)
     if draw.random() < 0.5:
         with zipfile.ZipFile(file, "w", draw.choice([0, 8, 12, 14])) as zipped:
@@ -156,7 +146,7 @@ def _archives(draw: Draw, folder: Path) -> None:
 def _replies(draw: Draw, folder: Path) -> None:
     body = draw.randbytes(draw.choice([0, 1, 100, 100_000]))
     headers = {
-        name: draw.choice(["0", str(len(body)), "chunked", "text/html", "gzip", '"tag"', "bytes 0-9/10", *ODD[:14]])
+        name: draw.choice(["0", str(len(body)), "chunked", "text/html", "gzip", '"tag"', "bytes 0-9/10", *HOSTILE[:14]])
         for name in draw.sample(
             ["Content_Length", "Content_Range", "Content_Type", "Content_Encoding", "Transfer_Encoding", "ETag",
              "Retry_After", "Location"], draw.randint(0, 3))
@@ -168,48 +158,9 @@ def _replies(draw: Draw, folder: Path) -> None:
     assert (folder / "file").exists()
 
 
-def _params(draw: Draw, folder: Path) -> None:
-    path = folder / "params.yaml"
-    text = Path("params.yaml").read_text(encoding="utf-8")
-    if draw.random() < 0.5:
-        path.write_bytes(damaged(draw, text.encode()))
-    else:
-        path.write_text(json.dumps(mutated(draw, yaml.safe_load(text))), encoding="utf-8")
-    load_study(path)
-
-
-def _machine(draw: Draw, folder: Path) -> None:
-    path = folder / "machine.yaml"
-    path.write_bytes(damaged(draw, Path("machine.yaml").read_bytes()))
-    load_machine(path)
-
-
-def _yaml(draw: Draw, folder: Path) -> None:
-    text = draw.choice([yaml.safe_dump(value(draw)), "".join(draw.choices("ab:[]{}&*!|>-?'\"#%@`, \n\t01.", k=40))])
-    try:
-        parse_yaml(text)
-    except ValueError as error:
-        assert str(error).isprintable(), error
-
-
-def _catalogue(draw: Draw, folder: Path) -> None:
-    from pydantic import ValidationError
-
-    names = ["sources/enwiki", "task_sources/mnli", "tasks/mnli", "tasks/ner", "tasks/stsb"]
-    name = draw.choice(names)
-    entry = mutated(draw, yaml.safe_load(Path(f"catalogue/{name}.yaml").read_text(encoding="utf-8")))
-    try:
-        if name.startswith("tasks/"):
-            TaskSpec.model_validate({"name": "mine", **entry} if isinstance(entry, dict) else entry)
-        else:
-            resolve("mine", Source.model_validate(entry), date="20260901", part="1-p1p2")
-    except ValidationError:
-        pass
-
-
 def _tables(draw: Draw, folder: Path) -> None:
     suffix = draw.choice(list(READERS))
-    rows = [{"text": draw.choice([*ODD, "a b"]), "label": draw.choice(["0", "1", *ODD])} for _ in range(5)]
+    rows = [{"text": draw.choice([*HOSTILE, "a b"]), "label": draw.choice(["0", "1", *HOSTILE])} for _ in range(5)]
     separator = "\t" if suffix == ".tsv" else ","
     lines = ["text" + separator + "label", *(separator.join(row.values()) for row in rows)]
     text = "\n".join(map(json.dumps, rows)) if suffix == ".jsonl" else "\n".join(lines)
@@ -237,7 +188,7 @@ def _squad(draw: Draw, folder: Path) -> None:
 
 
 def _books(draw: Draw, folder: Path) -> None:
-    suffix = draw.choice([".txt", ".md", *(each for each in ROW_READERS if each != ".parquet")])
+    suffix = draw.choice([".txt", ".md", *(name for name in ROW_READERS if name != ".parquet")])
     text = " ".join(draw.choices(WORDS, k=draw.choice([5, 200])))
     data = text.encode(draw.choice(["utf-8", "cp1252", "mac-roman", "utf-16", "cp437"]), "replace")
     if suffix in ROW_READERS:
@@ -259,8 +210,8 @@ def _models(draw: Draw, folder: Path) -> None:
         "model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9,
         "intermediate_size": 8, "max_position_embeddings": 8, "type_vocab_size": 2, "hidden_act": "gelu",
     }  # fmt: skip
-    kept = json.dumps(mutated(draw, config) if draw.random() < 0.5 else config).encode()
-    (folder / "config.json").write_bytes(damaged(draw, kept) if draw.random() < 0.5 else kept)
+    text = json.dumps(mutated(draw, config) if draw.random() < 0.5 else config).encode()
+    (folder / "config.json").write_bytes(damaged(draw, text) if draw.random() < 0.5 else text)
     tensor = {"dtype": draw.choice(["F32", "F16", "X"]), "shape": [2, 2], "data_offsets": [0, 16]}
     header = json.dumps(mutated(draw, {"a": tensor}) if draw.random() < 0.5 else {"a": tensor}).encode()
     data = struct.pack("<Q", draw.choice([len(header), len(header), 0, 2**63])) + header + b"\0" * 16
@@ -306,8 +257,9 @@ def _tokenizers(draw: Draw, folder: Path) -> None:
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": "[MASK]", "do_lower_case": True}
         (folder / "tokenizer_config.json").write_text(json.dumps(mutated(draw, settings)), encoding="utf-8")
     tokenizer = load_tokenizer(folder) if draw.random() < 0.5 else read_foreign(folder, model_type)
-    for each in [] if tokenizer is None else [tokenizer, reading_masks(tokenizer)]:
-        each.encode_batch(TEXTS)
+    if tokenizer is not None:
+        tokenizer.encode_batch(TEXTS)
+        reading_masks(tokenizer).encode_batch(TEXTS)
 
 
 @functools.cache
@@ -333,8 +285,8 @@ def _model_folders(draw: Draw, folder: Path) -> None:
     else:
         files[name] = damaged(draw, files[name])
     (folder / "model").mkdir()
-    for each, data in files.items():
-        (folder / "model" / each).write_bytes(data)
+    for file, data in files.items():
+        (folder / "model" / file).write_bytes(data)
     source = folder / "model"
     if draw.random() < 0.5:
         source = folder / "imported"
@@ -343,80 +295,16 @@ def _model_folders(draw: Draw, folder: Path) -> None:
     fill_mask(StudiedModel.open(source), "the [MASK] sat.", 3)
 
 
-EXTREME = ["1e999", "-1e999", "1e308", "-1e308", "5e-324", "NaN", "-0", "9" * 400, "true", "null", '"1"', "[1]"]
-TASK_FILES = {  # the labelled file of a task, and a prediction for each of its two examples
-    "rte": ("index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n", "entailment"),
-    "stsb": (
-        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
-        "0\ta\ta\ta\t0\ta\ta\ta\tb\t1.5\n1\ta\ta\ta\t1\ta\ta\tc\td\t4\n", 2.5,
-    ),
-    "squad2": (
-        json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "a b c", "qas": [
-            {"id": str(number), "question": "Who?", "is_impossible": not answers, "answers": answers}
-            for number, answers in enumerate([[{"text": "a", "answer_start": 0}], []])
-        ]}]}]}), "a",
-    ),
-}  # fmt: skip
-
-
-def _predictions(draw: Draw, folder: Path) -> None:
-    name, (labelled, prediction) = draw.choice(list(TASK_FILES.items()))
-    row = {"prediction": prediction, "confidence": 0.5, "null_score_difference": 0.25, "outputs": [0.5, 1.5]}
-    if name == "squad2":
-        row["nbest"] = [{"text": "a", "start": 0, "end": 1, "score": 3.5, "probability": 0.75}]
-    rows = [{"id": str(number), **row} for number in range(2)]
-    lines = "".join(json.dumps(mutated(draw, row) if draw.random() < 0.3 else row) + "\n" for row in rows)
-    for number in ("0.5", "0.25", "1.5", "2.5", "3.5", "0.75"):
-        if draw.random() < 0.15:
-            lines = lines.replace(number, draw.choice(EXTREME), draw.randint(1, 2))
-    (folder / "labelled.tsv").write_text(labelled, encoding="utf-8")
-    (folder / "predicted.jsonl").write_bytes(damaged(draw, lines.encode()) if draw.random() < 0.2 else lines.encode())
-    spec = load_spec(name)
-    task, eval_set = make_task(spec), next(iter(spec.scores))
-    examples = task.read(folder / "labelled.tsv", eval_set, counts=Counter())
-    predicted = read_predictions(folder / "predicted.jsonl")
-    scores = task.score(eval_set, examples, predicted)
-    uncertainty = uncertainty_of(spec, eval_set, examples, [predicted], {})
-    errors = break_down(spec, task.example_results(eval_set, examples, predicted))
-    write_json(folder / "scores.json", {"scores": scores, "uncertainty": uncertainty, "errors": errors})
-
-
-def _scores(draw: Draw, folder: Path) -> None:
-    results = write_results(folder / "results")
-    path = draw.choice(sorted(results.rglob("*.json")))
-    tree = json.loads(path.read_text(encoding="utf-8"))
-    for _ in range(draw.randint(1, 3)):
-        tree = _with_text(draw, tree) if draw.random() < 0.7 else mutated(draw, tree)
-    path.write_text(json.dumps(tree), encoding="utf-8")
-    with fitting_results("report"):
-        read = read_results(results)
-        page, printed = render_markdown(read), text_table(TERMINAL, read.rows)
-        write_json(folder / "summary.json", summarise(read))
-    assert "<xss" not in page + printed
-
-
-def _with_text(draw: Draw, tree: Any) -> Any:
-    """The tree with one of its texts replaced by another."""
-    if isinstance(tree, str):
-        return draw.choice(ODD)
-    if not isinstance(tree, dict | list) or not tree:
-        return tree
-    copy = tree.copy()
-    key = draw.choice(list(copy)) if isinstance(copy, dict) else draw.randrange(len(copy))
-    copy[key] = _with_text(draw, copy[key])
-    return copy
-
-
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGURG]
 STATUSES = [0, 75, 130, *(-number for number in SIGNALS[:3])]
-PATIENCE = 300  # seconds of a training with its second start
+SIGNAL_TIMEOUT = 300  # seconds of a training with its second start
 
 
 @functools.cache
 def _study() -> tempfile.TemporaryDirectory[str]:
     """A tiny study whose first phase of pretraining can begin; it is removed when the program ends."""
-    kept = tempfile.TemporaryDirectory(prefix="fuzz-study-")
-    folder = Path(kept.name)
+    study = tempfile.TemporaryDirectory(prefix="fuzz-study-")
+    folder = Path(study.name)
     make_study(folder)
     params = yaml.safe_load(preset_text("test"))
     params["examples"]["max_seq_length"] = {"phase1": 16, "phase2": 32}
@@ -429,20 +317,25 @@ def _study() -> tempfile.TemporaryDirectory[str]:
         plan_examples(seed=1, examples=EXAMPLES)
     finally:
         os.chdir(here)
-    return kept
+    return study
 
 
 def _train(folder: Path) -> None:
-    """Train in a process of its own, which says into a file what it would say on a terminal."""
+    """Train in another process, with its terminal output in a file."""
     os.chdir(folder)
-    with open("said", "ab") as said:
+    with open("output", "ab") as output:
         for number in (1, 2):
-            os.dup2(said.fileno(), number)
+            os.dup2(output.fileno(), number)
     os._exit(command(["pretrain", "--phase", "phase1"]))
 
 
+def _check_output(study: Path, ended_well: bool, status: str) -> None:
+    output = (study / "output").read_text(encoding="utf-8", errors="replace")
+    assert ended_well and "Traceback" not in output, f"{status}\n{output}"
+
+
 def _signals(draw: Draw, folder: Path) -> None:
-    signal.alarm(PATIENCE)
+    signal.alarm(SIGNAL_TIMEOUT)
     study = Path(shutil.copytree(_study().name, folder / "study"))
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__, "pipeline_src.pretraining.pretrain", "torch._dynamo"])
@@ -457,22 +350,16 @@ def _signals(draw: Draw, folder: Path) -> None:
             os.kill(child.pid, draw.choice(SIGNALS))
         time.sleep(draw.choice([0, 0.01, 0.3, 1.2]))
     child.join()
-    said = (study / "said").read_text(encoding="utf-8", errors="replace")
-    assert child.exitcode in STATUSES and "Traceback" not in said, f"status {child.exitcode}\n{said}"
+    _check_output(study, child.exitcode in STATUSES, f"status {child.exitcode}")
     again = context.Process(target=_train, args=(study,))
     again.start()
     again.join()
-    said = (study / "said").read_text(encoding="utf-8", errors="replace")
-    assert again.exitcode == 0 and "Traceback" not in said, f"status {again.exitcode} after {child.exitcode}\n{said}"
+    _check_output(study, again.exitcode == 0, f"status {again.exitcode} after {child.exitcode}")
 
 
 BORDERS: dict[str, Border] = {
     "archives": _archives,
     "replies": _replies,
-    "params": _params,
-    "machine": _machine,
-    "yaml": _yaml,
-    "catalogue": _catalogue,
     "tables": _tables,
     "tagged words": _tagged,
     "squad": _squad,
@@ -480,8 +367,6 @@ BORDERS: dict[str, Border] = {
     "models": _models,
     "tokenizers": _tokenizers,
     "model folders": _model_folders,
-    "predictions": _predictions,
-    "scores": _scores,
     "signals": _signals,
 }
 RARE = {"signals": 200}  # a border that takes seconds -> cases of each other border to one of it
@@ -493,7 +378,7 @@ def listing(folder: Path) -> dict[str, str]:
 
 
 class Hang(BaseException):
-    """A case took longer than :data:`LONGEST`."""
+    """A case took longer than :data:`MAX_SECONDS`."""
 
 
 def run_case(border: Border, seed: str) -> tuple[str, str]:
@@ -501,16 +386,16 @@ def run_case(border: Border, seed: str) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as around:
         folder = Path(around, "deep/er/folder")
         folder.mkdir(parents=True)
-        signal.alarm(LONGEST)
+        signal.alarm(MAX_SECONDS)
         try:
             border(random.Random(seed), folder)
             outcome = "taken", ""
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            said, explained = "".join(traceback.format_exc().splitlines(keepends=True)[-7:]), explain(error)
+            output, explained = "".join(traceback.format_exc().splitlines(keepends=True)[-7:]), explain(error)
             if explained is None:
-                outcome = "hang" if isinstance(error, Hang) else "traceback", said
+                outcome = "hang" if isinstance(error, Hang) else "traceback", output
             else:
                 clean = str(explained).replace("\n", "").isprintable()
                 outcome = ("refused", "") if clean else ("traceback", f"control codes in {str(explained)!r}")
@@ -546,11 +431,11 @@ def main(argv: list[str] | None = None) -> int:
             if number % RARE.get(name, 1) and not arguments.only:
                 continue
             seed = arguments.case or f"{arguments.seed} {name} {number}"
-            outcome, said = run_case(border, seed)
+            outcome, output = run_case(border, seed)
             counts[name][outcome] += 1
-            if said and shown < SHOWN:
+            if output and shown < MAX_SHOWN:
                 shown += 1
-                print(f"{name}: {outcome}: --only {name!r} --case {seed!r}\n{said}", file=sys.stderr)
+                print(f"{name}: {outcome}: --only {name!r} --case {seed!r}\n{output}", file=sys.stderr)
         number += 1
     new = set(os.listdir(".")) - before
     for name, count in counts.items():

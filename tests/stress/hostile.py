@@ -16,7 +16,7 @@ from pipeline_src.corpus.wikipedia.wikitext import clean
 
 RUN = 20_000  # openers in a row
 LARGE = 50_000_000  # characters
-MOST, MOST_LARGE = 0.1, 5.0  # CPU seconds
+MAX_SECONDS, MAX_SECONDS_LARGE = 0.1, 5.0  # of the CPU
 OPENERS = (
     "<ref>", "<ref ", "<ref name=a>", "<REF>", "{|", "\n{|", "{{{", "{{", "{{a", "{{a|", "[[", "[[a|", "[", "<!--",
     "[http", "[http://a.b ", "<div", "<div ", "<div>", "((", "( ,", "(", "<math>", "<math>{", "<math>\\frac</math>",
@@ -86,26 +86,21 @@ def main() -> None:
     large = {name: time_once(partial(clean, page)) for name, page in large_pages().items()}
     slowest = sorted(seconds, key=lambda name: -seconds[name])
     for name in slowest[:5]:
-        print(f"  {name.encode('unicode_escape').decode():<28} {seconds[name]:8.3f} s, target {MOST:g}")
+        print(f"  {name.encode('unicode_escape').decode():<28} {seconds[name]:8.3f} s, target {MAX_SECONDS:g}")
     for name, took in large.items():
-        print(f"  {name:<28} {took:8.3f} s, target {MOST_LARGE:g}")
+        print(f"  {name:<28} {took:8.3f} s, target {MAX_SECONDS_LARGE:g}")
     worst = slowest[0]
-    print(
-        json.dumps(
-            {
-                "name": "hostile",
-                "ours": round(seconds[worst], 4),
-                "target": MOST,
-                "unit": "CPU seconds of the slowest page, less is better",
-                "met": seconds[worst] <= MOST and max(large.values()) <= MOST_LARGE,
-                "worst": worst,
-                "pages": len(seconds),
-                "large": {name: round(took, 3) for name, took in large.items()},
-                "target_large": MOST_LARGE,
-            }
-        ),
-        flush=True,
-    )
+    figures = {
+        "ours": round(seconds[worst], 4),
+        "target": MAX_SECONDS,
+        "unit": "CPU seconds of the slowest page, less is better",
+        "met": seconds[worst] <= MAX_SECONDS and max(large.values()) <= MAX_SECONDS_LARGE,
+        "worst": worst,
+        "pages": len(seconds),
+        "large": {name: round(took, 3) for name, took in large.items()},
+        "target_large": MAX_SECONDS_LARGE,
+    }
+    print(json.dumps({"name": "hostile", **figures}), flush=True)
 
 
 if __name__ == "__main__":

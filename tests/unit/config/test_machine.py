@@ -1,4 +1,4 @@
-"""machine.yaml: how it runs here; decides nothing of what is learnt."""
+"""machine.yaml: settings of this machine, which change no result."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from pipeline_src.tools.preset import preset_text
 from tests.versions import versions
 
 
-def test_the_projects_own_file_spells_out_every_setting():
+def test_machine_yaml_lists_every_setting_with_its_default():
     """As committed or as it is here, where its owner may have set other values."""
     machine = Machine()
     default = machine.model_dump(exclude={"finetune": {"activation_checkpointing"}})  # for large models alone
@@ -28,7 +28,7 @@ def test_the_projects_own_file_spells_out_every_setting():
     assert machine.settings("pretrain")["sharding"] == "none"
 
 
-def test_without_the_file_or_a_key_the_usual_values_hold(tmp_path):
+def test_load_machine_missing_file_or_key_uses_defaults(tmp_path):
     assert load_machine(tmp_path / "machine.yaml") == Machine()
     (tmp_path / "machine.yaml").write_text("pretrain: {threads: 4}\n")
     assert load_machine(tmp_path / "machine.yaml").pretrain.threads == 4
@@ -38,25 +38,22 @@ def test_without_the_file_or_a_key_the_usual_values_hold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "key"),
     [
         ("pretrain: {threads: 0}", r"pretrain\.threads = 0"),
         ("pretrain: {sharding: weights}", r"pretrain\.sharding = 'weights'"),
         ("finetune: {sharding: full_shard}", r"unknown key: finetune\.sharding"),
         ("attention: fast", "attention = 'fast'"),
         ("compile: sometimes", "compile.* = 'sometimes'"),
-        ("precision: float16", r"precision = 'float16'[\s\S]*'float32' or 'bfloat16'"),
-        (
-            "pretrain: {thread: 2}",
-            r"unknown key: pretrain\.thread[\s\S]*threads, microbatch_tokens, activation_checkpointing",
-        ),
+        ("precision: float16", r"precision = 'float16'"),
+        ("pretrain: {thread: 2}", r"unknown key: pretrain\.thread"),
         ("- 1", "not a mapping of keys"),
         ("a: [", "not a YAML file"),
     ],
 )
-def test_a_mistake_is_one_error_that_names_it(tmp_path, text, named):
+def test_load_machine_invalid_setting_is_rejected(tmp_path, text, key):
     (tmp_path / "machine.yaml").write_text(text)
-    with pytest.raises(PipelineError, match=named):
+    with pytest.raises(PipelineError, match=key):
         load_machine(tmp_path / "machine.yaml")
 
 
@@ -77,7 +74,7 @@ sys.exit(command.main(["probe"]))
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 has several code paths here")
-def test_stage_with_portable_takes_code_paths_that_every_cpu_has(root, tmp_path):
+def test_choose_code_paths_stage_runs_with_avx2_paths(root, tmp_path):
     (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
     (tmp_path / "catalogue").symlink_to(root / "catalogue")
     environment = {**os.environ, "PYTHONPATH": str(root)}
@@ -87,7 +84,7 @@ def test_stage_with_portable_takes_code_paths_that_every_cpu_has(root, tmp_path)
     assert done.stdout.split() == ["AVX2", "False"]
 
 
-def test_portable_without_avx2_warns_and_changes_nothing(tmp_path, monkeypatch, caplog):
+def test_choose_code_paths_without_avx2_warns_and_changes_nothing(tmp_path, monkeypatch, caplog):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("flags : sse4_2 avx avx512_avx2like")
     monkeypatch.setattr("pipeline_src.config.machine.CPUINFO", cpuinfo)
@@ -100,7 +97,7 @@ def test_portable_without_avx2_warns_and_changes_nothing(tmp_path, monkeypatch, 
     assert os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
 
 
-def test_portable_keeps_a_users_mode_of_mkl(monkeypatch):
+def test_choose_code_paths_user_s_mkl_mode_is_kept(monkeypatch):
     for name in ("MKL_CBWR", *PORTABLE):
         monkeypatch.setenv(name, "COMPATIBLE")
     Machine(portable=False).choose_code_paths()
@@ -110,17 +107,9 @@ def test_portable_keeps_a_users_mode_of_mkl(monkeypatch):
         assert os.environ["MKL_CBWR"] == "COMPATIBLE" and os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
 
 
-def test_no_stage_depends_on_it_and_no_parameter_bears_a_setting(root):
+def test_machine_settings_are_no_parameters_of_stages(root):
     assert "machine.yaml" not in (root / "dvc.yaml").read_text()
-    study = Study.model_fields
-    settings = {
-        "threads",
-        "microbatch_tokens",
-        "activation_checkpointing",
-        "compile",
-        "attention",
-        "sharding",
-        "precision",
-    }
+    settings = {*Machine().settings("pretrain"), *Machine().settings("finetune")}
+    assert {"threads", "attention", "sharding"} <= settings
     for name in ("model", "pretrain", "finetune"):
-        assert not settings & set(study[name].annotation.model_fields)
+        assert not settings & set(Study.model_fields[name].annotation.model_fields)

@@ -10,10 +10,10 @@ from pipeline_src.corpus import contamination
 from pipeline_src.corpus.contamination import RUN, Words, end_to_end, measure_overlap
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
 
-ENTRIES = 1000
-INNER = np.arange(ENTRIES) >= 700  # continue a word
-WRITTEN = np.arange(ENTRIES) >= 20  # the first twenty are punctuation
-WORDS = Words(INNER, WRITTEN)
+VOCAB_SIZE = 1000
+CONTINUES = np.arange(VOCAB_SIZE) >= 700  # continue a word
+IS_WORD = np.arange(VOCAB_SIZE) >= 20  # the first twenty are punctuation
+WORDS = Words(CONTINUES, IS_WORD)
 
 
 def text(seed: int, words: int) -> list[int]:
@@ -21,13 +21,13 @@ def text(seed: int, words: int) -> list[int]:
     rng = random.Random(seed)
     ids = []
     for number in range(words):
-        ids += [rng.randrange(20, 700), *(rng.randrange(700, ENTRIES) for _ in range(rng.randrange(3)))]
+        ids += [rng.randrange(20, 700), *(rng.randrange(700, VOCAB_SIZE) for _ in range(rng.randrange(3)))]
         ids += [5] if number % 7 == 6 else []
     return ids
 
 
 def word_starts(ids: list[int]) -> list[int]:
-    return [place for place, number in enumerate(ids) if 20 <= number < 700]
+    return [position for position, number in enumerate(ids) if 20 <= number < 700]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def measure(corpus, texts: list[list[int]], **more):
     return measure_overlap(corpus, WORDS, {"set": end_to_end(texts)}, **more)["set"]
 
 
-def test_copies_are_found_and_strangers_are_not(corpus):
+def test_measure_overlap_copy_of_thirteen_words_is_counted(corpus):
     start = word_starts(text(4, 200))
     copied = text(4, 200)[start[30] : start[30 + RUN]]
     almost = text(4, 200)[start[30] : start[30 + RUN - 1]]  # twelve words of it
@@ -54,7 +54,7 @@ def test_copies_are_found_and_strangers_are_not(corpus):
     assert found["share"] == round(1 / 12, 4) and 0 < found["share_of_runs"] < 0.01
 
 
-def test_punctuation_does_not_count_but_every_piece_does(corpus):
+def test_measure_overlap_punctuation_is_ignored(corpus):
     ids = text(7, 60)
     without = [number for number in ids if number >= 20]
     assert measure(corpus, [without])["share_of_runs"] == 1.0
@@ -62,7 +62,7 @@ def test_punctuation_does_not_count_but_every_piece_does(corpus):
     assert measure(corpus, [other])["found"] == 0
 
 
-def test_runs_end_with_their_text(corpus):
+def test_measure_overlap_run_across_two_texts_is_not_counted(corpus):
     """Two halves of a run in two texts are no run."""
     start = word_starts(text(3, 200))
     halves = [text(3, 200)[start[10] : start[17]], text(3, 200)[start[17] : start[24]]]
@@ -70,7 +70,7 @@ def test_runs_end_with_their_text(corpus):
     assert found == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
 
 
-def test_blocks_and_workers_change_nothing(corpus, monkeypatch):
+def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
     texts = [text(seed, 40) for seed in (1, 2, 300, 301)]
     whole = measure(corpus, texts)
     monkeypatch.setattr(contamination, "BLOCK", 500)
@@ -78,7 +78,7 @@ def test_blocks_and_workers_change_nothing(corpus, monkeypatch):
     assert whole["found"] == 2
 
 
-def test_as_a_plain_search_finds(corpus):
+def test_measure_overlap_equals_search_in_sets_of_words(corpus):
     """Against sets of word tuples, built the slow way."""
 
     def runs(ids):

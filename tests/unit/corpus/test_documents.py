@@ -1,4 +1,4 @@
-"""Reading documents whole and in slices."""
+"""Documents: written, read in slices, and limited in words."""
 
 import pytest
 
@@ -26,34 +26,25 @@ def corpus(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 97, 98, 99, 100, 101, 130, 10_000])
-def test_slices_of_any_size_hold_every_document_once_in_order(corpus, size):
+def test_read_slice_any_size_returns_every_document_once(corpus, size):
     folder, documents = corpus
     assert [document for part in slice_shards(folder, size) for document in read_slice(part)] == documents
+    assert sum(part.bytes for part in slice_shards(folder, size)) == read_manifest(folder)["bytes"]
     assert list(read_documents(folder)) == documents
 
 
-def test_slices_cover_the_bytes(corpus):
-    folder, _ = corpus
-    assert sum(part.bytes for part in slice_shards(folder, 64)) == read_manifest(folder)["bytes"]
-
-
-def test_a_missing_shard_is_one_clear_error(corpus):
-    folder, _ = corpus
-    (folder / "4.jsonl").unlink()
-    with pytest.raises(PipelineError, match="shard not found"):
-        slice_shards(folder)
-
-
-def test_a_cut_shard_is_one_clear_error(corpus):
-    folder, _ = corpus
-    whole = (folder / "4.jsonl").read_bytes()
-    (folder / "4.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+def test_slice_shards_missing_or_truncated_shard_is_rejected(corpus):
+    shard = corpus[0] / "4.jsonl"
+    shard.write_bytes(b"".join(shard.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(PipelineError, match="shard is damaged"):
-        slice_shards(folder)
+        slice_shards(corpus[0])
+    shard.unlink()
+    with pytest.raises(PipelineError, match="shard not found"):
+        slice_shards(corpus[0])
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"id": "d:1"}', b'"\xff"'])
-def test_a_line_that_is_no_document_is_one_clear_error(tmp_path, line):
+def test_read_documents_damaged_line_is_rejected_with_byte(tmp_path, line):
     row = write_shard(tmp_path / "x.jsonl", [Document("d:0", "", "text")])
     with open(tmp_path / "x.jsonl", "ab") as file:
         file.write(line + b"\n")
@@ -62,20 +53,21 @@ def test_a_line_that_is_no_document_is_one_clear_error(tmp_path, line):
         list(read_documents(tmp_path))
 
 
-@pytest.mark.parametrize("most", [None, 10_000, 20, 3, 1])
-def test_a_source_keeps_no_more_words_than_asked(corpus, most):
+@pytest.mark.parametrize("limit", [None, 10_000, 20, 3, 1])
+def test_keep_words_same_documents_within_limit_for_any_shards(corpus, limit):
     folder, documents = corpus
     shards = read_manifest(folder)["shards"]
     total = sum(document.words for document in documents)
-    rows, left_out = keep_words(folder, shards, most)
+    rows, num_left_out = keep_words(folder, shards, limit)
     write_manifest(folder, rows, {})
-    kept = list(read_documents(folder))
-    assert kept == [document for document in documents if document in kept] and left_out == 12 - len(kept)
-    words = sum(document.words for document in kept)
-    assert (rows is shards) == (most is None or most >= total)
+    selected = list(read_documents(folder))
+    assert selected == [document for document in documents if document in selected]
+    assert num_left_out == 12 - len(selected)
+    words = sum(document.words for document in selected)
+    assert (rows is shards) == (limit is None or limit >= total)
     if rows is not shards:
-        assert words <= most and most - words < min(document.words for document in documents if document not in kept)
+        assert limit - min(document.words for document in documents if document not in selected) < words <= limit
     write_manifest(folder, [write_shard(folder / "all.jsonl", documents)], {})
-    again, _ = keep_words(folder, read_manifest(folder)["shards"], most)
+    again, _ = keep_words(folder, read_manifest(folder)["shards"], limit)
     write_manifest(folder, again, {})
-    assert list(read_documents(folder)) == kept  # however the source is cut into shards
+    assert list(read_documents(folder)) == selected  # however the source is cut into shards

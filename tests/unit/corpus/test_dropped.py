@@ -15,21 +15,21 @@ from pipeline_src.corpus.documents import Document
 from pipeline_src.corpus.dropped import CHARACTERS, FILE, KEPT, DroppedSample, read_dropped
 
 
-def sample(numbers: list[int]) -> DroppedSample:
+def sample_of(numbers: list[int]) -> DroppedSample:
     """Of documents by number, of two reasons."""
-    found = DroppedSample()
+    sample = DroppedSample()
     for number in numbers:
-        found.add("even" if number % 2 == 0 else "odd", Document(f"a:{number}", "A", f"text {number}"), number, 0.5)
-    return found
+        sample.add("even" if number % 2 == 0 else "odd", Document(f"a:{number}", "A", f"text {number}"), number, 0.5)
+    return sample
 
 
 @given(st.lists(st.integers(0, 500), unique=True), st.integers(), st.integers(1, 5))
-def test_neither_order_nor_parts_change_what_is_kept(numbers: list[int], seed: int, parts: int) -> None:
+def test_dropped_sample_same_rows_for_any_order_and_merge(numbers: list[int], seed: int, parts: int) -> None:
     shuffled = random.Random(seed).sample(numbers, len(numbers))
     merged = DroppedSample()
     for part in range(parts):
-        merged.merge(sample(shuffled[part::parts]).rows())
-    rows = sample(numbers).rows()
+        merged.merge(sample_of(shuffled[part::parts]).rows())
+    rows = sample_of(numbers).rows()
     assert rows == merged.rows()
     assert [row["reason"] for row in rows] == sorted(row["reason"] for row in rows)
     for reason, remainder in (("even", 0), ("odd", 1)):
@@ -40,23 +40,23 @@ def test_neither_order_nor_parts_change_what_is_kept(numbers: list[int], seed: i
 
 
 @given(st.text(st.characters(), max_size=50), st.text(st.characters(), max_size=50))
-def test_any_text_can_be_written_and_read(title: str, text: str) -> None:
-    found = DroppedSample()
-    found.add("x", Document("a:1", title, text))
+def test_dropped_sample_any_text_survives_write_and_read(title: str, text: str) -> None:
+    sample = DroppedSample()
+    sample.add("x", Document("a:1", title, text))
     with TemporaryDirectory() as folder:
-        found.write(Path(folder))
+        sample.write(Path(folder))
         assert read_dropped(Path(folder)) == [{"reason": "x", "id": "a:1", "title": title, "text": text}]
 
 
-def test_only_the_start_of_a_text_is_kept(tmp_path: Path) -> None:
-    found = DroppedSample()
-    found.add("x", Document("a:1", "A", "ab" * CHARACTERS), 0.25, 0.2)
-    found.write(tmp_path)
+def test_dropped_sample_long_text_is_truncated(tmp_path: Path) -> None:
+    sample = DroppedSample()
+    sample.add("x", Document("a:1", "A", "ab" * CHARACTERS), 0.25, 0.2)
+    sample.write(tmp_path)
     (row,) = read_dropped(tmp_path)
     assert row == {"reason": "x", "id": "a:1", "title": "A", "value": 0.25, "limit": 0.2, "text": "ab" * 1_000}
 
 
-def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
+def test_read_dropped_missing_or_damaged_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"no record of dropped documents[\s\S]*dropped\.jsonl"):
         read_dropped(tmp_path)
     for line in ('{"reason": "x"}', "[", "[" * 100_000):

@@ -1,4 +1,4 @@
-"""Texts of evaluation sets: written and read, and found in documents by runs of thirteen words."""
+"""Texts of evaluation sets: written and read, and shared in documents by runs of thirteen words."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.corpus.contamination import RUN, Words, end_to_end
 from pipeline_src.corpus.evaluation_texts import FILE, EvaluationRuns, read_texts, write_texts
 
-ENTRIES = 12
-WORDS = Words(np.arange(ENTRIES) >= 8, np.arange(ENTRIES) >= 2)  # two marks, six words, four continuations
-IDS = st.lists(st.integers(0, ENTRIES - 1), max_size=60)
+VOCAB_SIZE = 12
+WORDS = Words(np.arange(VOCAB_SIZE) >= 8, np.arange(VOCAB_SIZE) >= 2)  # two marks, six words, four continuations
+IDS = st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=60)
 
 
 def words_of(ids: list[int]) -> list[tuple[int, ...]]:
@@ -36,24 +36,24 @@ def runs_of(ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
 
 
 @given(st.lists(IDS, max_size=4), IDS, st.integers(0, 60), st.integers(0, 60))
-def test_a_document_shares_a_text_if_it_has_thirteen_words_of_it(
+def test_shared_text_equals_search_in_tuples_of_words(
     texts: list[list[int]], document: list[int], start: int, length: int
 ) -> None:
     texts = [*texts, [3, *document[start : start + length]]]  # so that many do
-    found = EvaluationRuns.of(WORDS, *end_to_end(texts)).shared_text(WORDS, np.asarray(document, np.uint16))
+    shared = EvaluationRuns.of(WORDS, *end_to_end(texts)).shared_text(WORDS, np.asarray(document, np.uint16))
     known = {run: number for number, text in reversed(list(enumerate(texts))) for run in runs_of(text)}
-    assert found == next((known[run] for run in runs_of(document) if run in known), None)
+    assert shared == next((known[run] for run in runs_of(document) if run in known), None)
 
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.text(st.characters(codec="utf-8"), max_size=30)), max_size=5))
-def test_texts_are_read_as_they_were_written(texts: list[tuple[str, str]]) -> None:
+def test_read_texts_returns_what_write_texts_wrote(texts: list[tuple[str, str]]) -> None:
     with TemporaryDirectory() as folder:
         texts = [(task.encode("utf-8", "replace").decode(), text) for task, text in texts]
         assert write_texts(Path(folder), texts) == len(texts)
         assert list(read_texts(Path(folder))) == texts
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+def test_read_texts_damaged_line_is_rejected_with_line_number(tmp_path: Path) -> None:
     for line in ("[", '{"task": "rte"}', ""):
         (tmp_path / FILE).write_text(f'{{"task": "rte", "text": "x"}}\n{line}\n')
         with pytest.raises(PipelineError, match=r"not a text of an evaluation set[\s\S]*texts\.jsonl:2"):

@@ -1,4 +1,4 @@
-"""The rules of published corpora: each refuses the text that it is about, and nothing else; none fails on any text."""
+"""The filter rules of published corpora, each with a text that it refuses."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SENTENCES = (
     "In winter its windows have been dark for weeks, and with them the garden.",
     "A gardener came to look after roses every second month.",
     "He spoke to no one, and left before noon with his tools.",
-    "Children said that somebody was living under its roof.",
+    "Children where that somebody was living under its roof.",
     "Nobody believed them until a lamp began to burn upstairs.",
 )
 PROSE = "\n".join(SENTENCES)
 # rule -> a text of which its group's other rules have nothing to say
-BROKEN = {
+REFUSED_TEXTS = {
     "gopher_quality.min_words": "Too few of the words to be kept.",
     "gopher_quality.max_words": "that have been " * 33_334,
     "gopher_quality.min_mean_word_length": "to be " * 60,
@@ -78,44 +78,38 @@ def only(rule: str) -> FiltersParams:
     return FiltersParams.model_validate({group: off})
 
 
-def without(rule: str) -> FiltersParams:
-    """A group's rules but one."""
-    group, _, key = rule.partition(".")
-    return FiltersParams.model_validate({group: {key: None}})
+def test_refusal_examples_cover_every_rule() -> None:
+    assert REFUSED_TEXTS.keys() == KEYS
 
 
-def test_every_rule_has_a_text_that_breaks_it() -> None:
-    assert BROKEN.keys() == KEYS
-
-
-@pytest.mark.parametrize("rule", sorted(BROKEN))
-def test_a_rule_refuses_the_text_that_it_is_about(rule: str) -> None:
-    found = refusal(BROKEN[rule], only(rule), "en")
-    assert found is not None
-    assert found.rule == rule
-    assert found.limit == getattr(getattr(ALL, rule.partition(".")[0]), rule.partition(".")[2])
-    assert found.value < found.limit if ".min_" in rule else found.value > found.limit
+@pytest.mark.parametrize("rule", sorted(REFUSED_TEXTS))
+def test_refusal_text_that_breaks_the_rule_is_refused(rule: str) -> None:
+    refused = refusal(REFUSED_TEXTS[rule], only(rule), "en")
+    assert refused is not None
+    assert refused.rule == rule
+    assert refused.limit == getattr(getattr(ALL, rule.partition(".")[0]), rule.partition(".")[2])
+    assert refused.value < refused.limit if ".min_" in rule else refused.value > refused.limit
     assert refusal(PROSE, only(rule), "en") is None
 
 
-def test_prose_is_kept_by_all_rules() -> None:
+def test_refusal_prose_passes_all_rules() -> None:
     assert refusal(PROSE, ALL, "en") is None
 
 
-def test_a_threshold_of_its_own_decides() -> None:
+def test_refusal_changed_threshold_decides() -> None:
     text = " ".join(WORDS[:30]) + "."
     loose, strict = ({"gopher_quality": {"min_words": limit}} for limit in (30, 31))
     assert refusal(text, FiltersParams.model_validate(loose), "en") is None
     assert refusal(text, FiltersParams.model_validate(strict), "en") == ("gopher_quality.min_words", 30, 31)
 
 
-def test_stop_words_may_be_those_of_another_language() -> None:
-    text = BROKEN["gopher_quality.min_stop_words"]
+def test_refusal_german_stop_words_keep_german_text() -> None:
+    text = REFUSED_TEXTS["gopher_quality.min_stop_words"]
     german = {"gopher_quality": {"stop_words": ["ein", "ist", "der", "und"]}}
     assert refusal(text, FiltersParams.model_validate(german), "de") is None
 
 
-def test_lines_that_c4_passes_over_do_not_count() -> None:
+def test_c4_ignored_lines_are_not_counted() -> None:
     c4 = FiltersParams.model_validate({"c4": {}})
     noise = ["Enable JavaScript { to go on.", "See our privacy policy {.", "lorem ipsum", "{ no stop", "Two words."]
     assert refusal("\n".join([*SENTENCES[:5], *noise[:1], *noise[2:]]), c4, "en") is None
@@ -131,26 +125,21 @@ TEXT = st.one_of(
 
 
 @given(TEXT)
-def test_any_text_has_a_verdict_with_a_reason(text: str) -> None:
-    for filters in (ALL, *(FiltersParams.model_validate({group: {}}) for group in GROUPS)):
-        found = refusal(text, filters, "en")
-        if found is not None:
-            assert found.rule in KEYS
-            assert found.value < found.limit if ".min_" in found.rule else found.value > found.limit
-            # a rule that is off refuses nothing
-            after = refusal(text, without(found.rule), "en")
-            assert after is None or after.rule != found.rule
+def test_refusal_any_text_names_a_rule_beyond_its_limit(text: str) -> None:
+    alone = [refusal(text, FiltersParams.model_validate({group: {}}), "en") for group in GROUPS]
+    assert refusal(text, ALL, "en") == next(filter(None, alone), None)
+    for refused in alone:
+        if refused is not None:
+            assert refused.rule in KEYS
+            assert refused.value < refused.limit if ".min_" in refused.rule else refused.value > refused.limit
+            group, _, key = refused.rule.partition(".")
+            after = refusal(text, FiltersParams.model_validate({group: {key: None}}), "en")
+            assert after is None or after.rule != refused.rule
     assert refusal(text, FiltersParams(), "en") is None
 
 
-@given(TEXT)
-def test_the_first_group_that_refuses_is_named(text: str) -> None:
-    alone = [refusal(text, FiltersParams.model_validate({group: {}}), "en") for group in GROUPS]
-    assert refusal(text, ALL, "en") == next((found for found in alone if found), None)
-
-
 @pytest.mark.parametrize(
-    ("filters", "said"),
+    ("filters", "where"),
     [
         ({"gopher": {}}, "unknown key: filters.gopher"),
         ({"c4": {"min_sentence": 5}}, "filters.c4.min_sentence"),
@@ -160,12 +149,12 @@ def test_the_first_group_that_refuses_is_named(text: str) -> None:
         ([], "filters"),
     ],
 )
-def test_a_mistake_in_the_parameters_is_one_clear_error(filters: object, said: str) -> None:
-    with pytest.raises(PipelineError, match=re.escape(said)):
+def test_filters_params_invalid_value_is_rejected(filters: object, where: str) -> None:
+    with pytest.raises(PipelineError, match=re.escape(where)):
         check_block(BooksParams, {"from": "x", "filters": filters}, "params.yaml")
 
 
-def test_thresholds_may_be_left_out_of_params_yaml_but_not_the_key() -> None:
+def test_filters_params_missing_filters_key_is_rejected() -> None:
     written = BooksParams(entry="x").model_dump(mode="json", exclude={"filters", "entry"}) | {"from": "x"}
     with pytest.raises(PipelineError, match="`filters: {}`"):
         check_block(BooksParams, written, "params.yaml", complete=True)

@@ -1,22 +1,21 @@
-"""The filter `language`: whom it drops, and what it says before any work; a test of py3langid itself."""
+"""The filter `language`, with a fake identifier and with py3langid."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+from pipeline_src import code
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import clean_text
-from pipeline_src.config.data import TextParams, known_languages
+from pipeline_src.config.data import CorpusParams, TextParams, known_languages
 from pipeline_src.config.filters import FiltersParams
+from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.reading import check_block
 from pipeline_src.corpus.books import clean_books
 from pipeline_src.corpus.documents import read_documents, read_manifest
@@ -24,7 +23,6 @@ from pipeline_src.corpus.dropped import read_dropped
 from pipeline_src.corpus.filters import refusal
 from pipeline_src.corpus.language import Identify, check_language, load_identifier, probability_of
 
-ROOT = Path(__file__).parents[3]
 ON = FiltersParams.model_validate({"language": {}})
 TEXTS = {
     "en": "The village lies in a valley between two hills, and most of its people work in the mill by the river.",
@@ -34,107 +32,93 @@ TEXTS = {
 }
 
 
-def by_first_word(text: str) -> Mapping[str, float]:
+def identify_by_first_word(text: str) -> Mapping[str, float]:
     """An identifier that takes the first word for the language, with a probability of 0.7."""
     shares = dict.fromkeys(("en", "de", "no"), 0.15)
     return shares | {text[:2]: 0.7} if text[:2] in shares else shares
 
 
-def load() -> Identify:
-    return by_first_word
+def load_fake() -> Identify:
+    return identify_by_first_word
 
 
-def not_installed() -> Identify:
+def fake_probability(language: str, text: str) -> float:
+    return probability_of(language, text, load_fake)
+
+
+def load_missing() -> Identify:
     raise PipelineError("not installed", hint="pip install it")
 
 
-def probability(language: str, text: str) -> float:
-    return probability_of(language, text, load)
-
-
 @pytest.mark.parametrize("language", ["en", "en-gb"])
-def test_a_document_in_another_language_is_refused(language: str) -> None:
-    assert refusal("en text", ON, language, probability=probability) is None
-    found = refusal("de text", ON, language, probability=probability)
-    assert found == ("language.min_probability", 0.15, 0.65)
+def test_refusal_other_language_is_refused(language: str) -> None:
+    assert refusal("en text", ON, language, probability=fake_probability) is None
+    refused = refusal("de text", ON, language, probability=fake_probability)
+    assert refused == ("language.min_probability", 0.15, 0.65)
 
 
-def test_a_threshold_of_its_own_decides() -> None:
+def test_refusal_probability_at_the_limit_is_kept() -> None:
     for limit, kept in ((0.7, True), (0.71, False)):
         filters = FiltersParams.model_validate({"language": {"min_probability": limit}})
-        assert (refusal("en text", filters, "en", probability=probability) is None) == kept
+        assert (refusal("en text", filters, "en", probability=fake_probability) is None) == kept
 
 
-def test_the_language_is_identified_only_if_no_other_rule_refuses() -> None:
+def test_refusal_other_rule_refuses_without_identifying_language() -> None:
     filters = FiltersParams.model_validate({"language": {}, "gopher_quality": {}})
-    found = refusal("de text", filters, "en", probability=lambda *text: pytest.fail(f"identified {text}"))
-    assert found is not None and found.rule == "gopher_quality.min_words"
+    refused = refusal("de text", filters, "en", probability=lambda *text: pytest.fail(f"identified {text}"))
+    assert refused is not None and refused.rule == "gopher_quality.min_words"
 
 
-def test_bokmal_is_the_librarys_norwegian() -> None:
-    assert probability("nb", "no text") == 0.7
-    check_language(ON, "nb", "books", load)
+def test_probability_of_bokmal_is_norwegian() -> None:
+    assert fake_probability("nb", "no text") == 0.7
+    check_language(ON, "nb", "books", load_fake)
 
 
-def test_last_digits_that_processors_differ_in_are_left_out() -> None:
+def test_probability_of_rounds_to_four_digits() -> None:
     assert probability_of("en", "", lambda: lambda text: {"en": 0.6499999}) == 0.65
 
 
-def test_without_the_group_no_library_is_loaded() -> None:
-    check_language(FiltersParams(), "und", "books", not_installed)
+def test_check_language_filter_off_loads_no_library() -> None:
+    check_language(FiltersParams(), "und", "books", load_missing)
 
 
-def test_a_missing_library_is_an_error_before_the_language_is_known() -> None:
+def test_check_language_missing_library_is_rejected() -> None:
     with pytest.raises(PipelineError, match="pip install it"):
-        check_language(ON, None, "books", not_installed)
+        check_language(ON, None, "books", load_missing)
 
 
-def test_a_language_that_is_not_known_yet_is_no_error() -> None:
-    check_language(ON, None, "books", load)
+def test_check_language_undetermined_language_passes() -> None:
+    check_language(ON, None, "books", load_fake)
 
 
 @pytest.mark.parametrize("language", ["und", "sh", "", "zh-min-nan"])
-def test_a_language_that_the_library_does_not_know_is_an_error(language: str) -> None:
+def test_check_language_unsupported_language_is_rejected(language: str) -> None:
     with pytest.raises(PipelineError) as raised:
-        check_language(ON, language, "books", load)
+        check_language(ON, language, "books", load_fake)
     assert raised.value.value == language
     assert "corpus.sources.books" in str(raised.value)
 
 
 @pytest.mark.parametrize("value", [None, 0, 1.5, "high"])
-def test_a_probability_is_a_number_between_0_and_1(value: object) -> None:
+def test_filters_params_min_probability_outside_0_to_1_is_rejected(value: object) -> None:
     with pytest.raises(PipelineError, match="filters.language.min_probability"):
         check_block(TextParams, {"from": "x", "filters": {"language": {"min_probability": value}}}, "params.yaml")
 
 
-def test_the_first_stage_ends_without_the_library_and_leaves_nothing(tmp_path: Path) -> None:
-    """In a process of its own, in which py3langid cannot be imported."""
-    code = """
-import sys
-sys.modules["py3langid"] = None
-from pipeline_src.code import run
-from pipeline_src.config.data import CorpusParams
-from pipeline_src.config.finetune import FinetuneParams
-source = {"kind": "text", "from": "own-text", "filters": {"language": {}}}
-try:
-    run(CorpusParams(sources={"one": source}), (), FinetuneParams())
-except Exception as error:
-    print(repr(error))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
-    assert done.stdout.startswith("PipelineError") and "pip install py3langid" in done.stdout, done.stderr
+def test_code_stage_missing_py3langid_is_rejected_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    load_identifier.cache_clear()
+    source = {"kind": "text", "from": "own-text", "filters": {"language": {}}}
+    with pytest.raises(PipelineError, match="py3langid"):
+        code.run(CorpusParams(sources={"one": source}), (), FinetuneParams())
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture(scope="module")
-def library() -> Identify:
-    return load_identifier()
-
-
-def test_py3langid_drops_the_same_documents_for_any_number_of_workers(
-    library: Identify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_clean_books_language_filter_same_bytes_for_any_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     files = tmp_path / "data/raw/texts/fetched-files"
@@ -155,7 +139,7 @@ def test_py3langid_drops_the_same_documents_for_any_number_of_workers(
     assert all(row["value"] < row["limit"] == 0.65 for row in dropped)
 
 
-def test_py3langid_knows_languages_by_our_codes(library: Identify) -> None:
+def test_check_language_every_project_language_is_supported() -> None:
     for language, text in TEXTS.items():
         assert probability_of(language, text) > 0.9
     for language in (*known_languages(), "nb", "ltg"):
@@ -164,15 +148,10 @@ def test_py3langid_knows_languages_by_our_codes(library: Identify) -> None:
         check_language(ON, "sh", "texts")
 
 
-@given(st.text())
-def test_py3langid_judges_any_text(library: Identify, text: str) -> None:
-    assert 0 <= probability_of("en", text) <= 1
-
-
-def test_py3langid_says_the_same_for_any_number_of_threads(library: Identify) -> None:
+def test_load_identifier_same_probabilities_for_any_threads() -> None:
     text = " ".join(chr(97 + a) + chr(97 + b) + chr(97 + c) for a in range(26) for b in range(26) for c in range(26))
-    said = []
+    probabilities = []
     for threads in (1, 2):
         with threadpool_limits(threads):
-            said.append(library(text))
-    assert said[0] == said[1]
+            probabilities.append(load_identifier()(text))
+    assert probabilities[0] == probabilities[1]

@@ -1,4 +1,4 @@
-"""Sentences: what a learner of next sentences must not be fed."""
+"""Sentence splitting, in English and in other languages."""
 
 from __future__ import annotations
 
@@ -16,26 +16,8 @@ from pipeline_src.corpus.wikipedia.markers import split_exactly
 from tests.growth import TIMES, assert_linear
 from tests.hard_sentences import CASES
 
-OTHERS = sorted((Path(__file__).parents[2] / "sentences").glob("*.txt"))
-EWT = Path(__file__).parents[4] / "shared/data/ud_ewt/en_ewt-ud-dev.conllu"
-PARTS = [
-    "Mr. Dale",
-    "me.",
-    "He went.",
-    '"Why?',
-    "she said.",
-    "’",
-    "'",
-    "(Yes.)",
-    "…",
-    "no. 5",
-    "é",
-    "I.",
-    "!",
-    " ",
-    "—",
-    "“",
-]
+TREEBANKS = sorted((Path(__file__).parents[2] / "sentences").glob("*.txt"))
+PARTS = "Mr. Dale|me.|He went.|\"Why?|she said.|’|'|(Yes.)|…|no. 5|é|I.|!| |—|“".split("|")
 
 
 @pytest.mark.parametrize(
@@ -49,30 +31,33 @@ PARTS = [
         ["The band Wham! was formed in 1981.", "It reached no. 1 and vol. 3 of the list."],
         ["The king fell.", "(His brother had fallen earlier.)", "A republic (the first in Asia) followed."],
         ["He was born c. 1900 (or 1901?) in Leeds.", "He left."],
-        ["usually , he would be tearing around the room .", "`` no , '' he said ."],
     ],
+    ids=lambda sentences: sentences[0],
 )
-def test_splits_at_ends_of_sentences_alone(sentences: list[str]) -> None:
-    if sentences[0][0].isupper() or not sentences[0][0].isalpha():
-        assert split_sentences(" ".join(sentences), "en") == sentences
-    else:  # a line a sentence: nothing is split further
-        assert [split_sentences(sentence, "en") for sentence in sentences] == [[sentence] for sentence in sentences]
+def test_split_sentences_english_rules(sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences), "en") == sentences
 
 
-def judge(paragraphs: list[list[str]], language: str) -> tuple[float, float]:
-    """Precision and recall of the ends of sentences within paragraphs."""
-    right = there = found = 0
+@pytest.mark.parametrize("sentence", ["usually , he would be tearing around the room .", "`` no , '' he said ."])
+def test_split_sentences_tokenized_lowercase_sentence_is_kept_whole(sentence: str) -> None:
+    assert split_sentences(sentence, "en") == [sentence]
+
+
+def precision_and_recall(paragraphs: list[list[str]], language: str) -> tuple[float, float]:
+    correct = expected = predicted = 0
     for gold in paragraphs:
         ours = split_sentences(" ".join(gold), language)
         ends = [{len("".join(part[: n + 1]).replace(" ", "")) for n in range(len(part) - 1)} for part in (gold, ours)]
-        right, there, found = right + len(ends[0] & ends[1]), there + len(ends[0]), found + len(ends[1])
-    return right / found, right / there
+        correct += len(ends[0] & ends[1])
+        expected += len(ends[0])
+        predicted += len(ends[1])
+    return correct / predicted, correct / expected
 
 
-@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
-def test_ends_in_other_languages(path: Path) -> None:
+@pytest.mark.parametrize("path", TREEBANKS, ids=lambda path: path.stem)
+def test_split_sentences_treebanks_precision_and_recall(path: Path) -> None:
     blocks = path.read_text(encoding="utf-8").strip().split("\n\n")
-    precision, recall = judge([block.split("\n") for block in blocks], path.stem)
+    precision, recall = precision_and_recall([block.split("\n") for block in blocks], path.stem)
     assert precision > 0.985 and recall > 0.9
 
 
@@ -91,14 +76,14 @@ def test_ends_in_other_languages(path: Path) -> None:
         ("de", ["Er kam am 3. 5. 1990 z. B. nach Bad Ems usw.", "Das war’s ...", "„Ja!“ rief er."]),
     ],
 )
-def test_ends_in_every_script_by_no_english_rules(language: str, sentences: list[str]) -> None:
+def test_split_sentences_other_languages_and_scripts(language: str, sentences: list[str]) -> None:
     assert split_sentences(" ".join(sentences), language) == sentences
 
 
 @pytest.mark.parametrize(
     "sentences", [["他说：“走吧。”然后走了。", "好吗？", "好！"], ["彼は「行く！」と言った。", "そして去った。"]]
 )
-def test_ends_without_blanks(sentences: list[str]) -> None:
+def test_split_sentences_chinese_and_japanese_without_spaces(sentences: list[str]) -> None:
     assert split_sentences("".join(sentences), "zh") == sentences
 
 
@@ -111,20 +96,20 @@ def test_split_sentences_hostile_text_takes_linear_time(piece: str) -> None:
     st.one_of(st.text(), st.lists(st.sampled_from(PARTS)).map(" ".join), st.lists(st.sampled_from(PARTS)).map("".join)),
     st.sampled_from(["en", "de", "ru", "he", ""]),
 )
-def test_sentences_are_the_paragraph_less_the_blanks_between_them(paragraph: str, language: str) -> None:
+def test_split_sentences_any_text_keeps_every_character(paragraph: str, language: str) -> None:
     sentences = split_sentences(paragraph, language)
     position = 0
     for sentence in sentences:
         assert sentence and sentence == sentence.strip()
-        found = paragraph.index(sentence, position)
-        assert not paragraph[position:found].strip()
-        position = found + len(sentence)
+        start = paragraph.index(sentence, position)
+        assert not paragraph[position:start].strip()
+        position = start + len(sentence)
     assert not paragraph[position:].strip()
     assert "".join(split_exactly(paragraph, language)) == paragraph
 
 
 @pytest.mark.parametrize("mark", ["«", "»", "‹", "“", "Mr. Dale went. «No», he said. "])
-def test_long_text_is_split_stretch_by_stretch_and_alike(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
+def test_split_sentences_long_text_same_when_split_in_parts(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
     text, seen = mark * (6_000 // len(mark)), []
     at_once = split_sentences(text, "en")
 
@@ -138,14 +123,16 @@ def test_long_text_is_split_stretch_by_stretch_and_alike(monkeypatch: pytest.Mon
     assert max(seen) <= 500 and sum(seen) < 3 * len(text)  # the square of a stretch, not of the text
 
 
-def test_most_hard_cases_are_solved() -> None:
+def test_split_sentences_nine_of_ten_hard_cases_are_solved() -> None:
     solved = sum(split_sentences(" ".join(case), "en") == case for case in CASES)
     assert solved >= 0.9 * len(CASES)
 
 
-@pytest.mark.skipif(not EWT.exists(), reason="shared/data/ud_ewt is not here")
-def test_boundaries_in_text_of_the_web() -> None:
-    paragraphs = re.split(r"^# new(?:par|doc).*\n", EWT.read_text(encoding="utf-8"), flags=re.M)
+def test_split_sentences_english_web_treebank_precision_and_recall(root: Path) -> None:
+    path = root / "../shared/data/ud_ewt/en_ewt-ud-dev.conllu"
+    if not path.exists():
+        pytest.skip("shared/data/ud_ewt is not here")
+    paragraphs = re.split(r"^# new(?:par|doc).*\n", path.read_text(encoding="utf-8"), flags=re.M)
     gold = [sentences for paragraph in paragraphs if (sentences := re.findall(r"^# text = (.*)", paragraph, re.M))]
-    precision, recall = judge(gold, "en")
+    precision, recall = precision_and_recall(gold, "en")
     assert precision > 0.97 and recall > 0.75  # many of its sentences end without any stop

@@ -1,4 +1,4 @@
-"""The bag of words on what a user's own task may be: numbers, one label, texts without words."""
+"""The bag-of-words baseline, for every kind of task."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ def example(number: int, label: float, *texts: str) -> SimpleNamespace:
     return SimpleNamespace(id=str(number), texts=texts, label=label)
 
 
-def test_numbers_follow_the_words_and_stay_in_the_range():
+def test_predict_regression_follows_the_words_within_the_range():
     training = [example(n, 5.0 * (n % 2), "good" if n % 2 else "bad", "film") for n in range(40)]
     spec = load_spec("stsb").model_copy(update={"columns": load_spec("cola").columns})  # of one text
     rows = predict(spec, training, [example(0, 0, "good", "film"), example(1, 0, "bad", "film")])
@@ -21,7 +21,7 @@ def test_numbers_follow_the_words_and_stay_in_the_range():
 
 
 @pytest.mark.parametrize("trained", ["a film about cats", " "])
-def test_two_texts_are_as_similar_as_their_rare_words(trained):
+def test_predict_similarity_is_cosine_of_rare_words(trained):
     training = [example(n, 0.0, trained, trained) for n in range(3)]  # labels are not read
     pairs = [("a film", "a film"), ("a wombat", "the wombats"), ("a film", "the wombats"), ("?", "")]
     rows = predict(load_spec("stsb"), training, [example(n, 0, *texts) for n, texts in enumerate(pairs)])
@@ -30,19 +30,21 @@ def test_two_texts_are_as_similar_as_their_rare_words(trained):
 
 
 @pytest.mark.parametrize(
-    ("texts", "labels"), [(["a b", "c"], [1, 1]), (["?", "!"], [1, 1]), (["?", "!", "."], [1, 1, 0])]
+    ("texts", "labels"),
+    [(["a b", "c"], [1, 1]), (["?", "!"], [1, 1]), (["?", "!", "."], [1, 1, 0])],
+    ids=["one label", "no words", "no words, two labels"],
 )
-def test_without_words_or_a_second_label_the_answer_is_the_most_frequent_label(texts, labels):
+def test_predict_without_words_or_second_label_is_most_frequent_label(texts, labels):
     training = [example(n, label, text) for n, (text, label) in enumerate(zip(texts, labels, strict=True))]
     (row,) = predict(load_spec("cola"), training, [example(9, 0, "a")])
     assert row == {"id": "9", "prediction": load_spec("cola").labels[1]}
 
 
-def test_questions_that_may_have_no_answer_have_none():
+def test_applies_unanswerable_questions_have_no_baseline():
     assert applies(load_spec("squad1")) and not applies(load_spec("squad2"))
 
 
-def test_a_word_has_its_most_frequent_tag_and_a_new_one_that_of_words_seen_once():
+def test_predict_tagging_is_most_frequent_tag_of_the_word():
     training = [
         SimpleNamespace(words=("The", "king", "of", "Rome"), tags=("O", "O", "O", "B-LOC")),
         SimpleNamespace(words=("the", "Paris", "of", "of", "Rome"), tags=("O", "B-LOC", "O", "O", "B-PER")),

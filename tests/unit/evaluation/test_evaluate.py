@@ -1,5 +1,6 @@
-"""Scores come from files alone, in percent, beside the majority baseline, with every task's details."""
+"""Scores from files of predictions, with baselines and every task's details."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -23,15 +24,8 @@ HALF = ["entailment"] * 2 + ["not_entailment"] * 2
 
 
 def one_run(score: float, rate: float = 2e-5, weights: str = "pretrained") -> dict:
-    return {
-        "weights": weights,
-        "learning_rate": rate,
-        "epochs": 3,
-        "batch": 32,
-        "train_loss": 0.5,
-        "dev": {"accuracy": score},
-        "main": score,
-    }
+    run = {"weights": weights, "learning_rate": rate, "epochs": 3, "batch": 32, "train_loss": 0.5}
+    return run | {"dev": {"accuracy": score}, "main": score}
 
 
 @pytest.fixture
@@ -53,16 +47,11 @@ def study(project):
 
 
 def evaluate_rte(task_source: str = "synthetic", restarts: tuple[int, ...] = (1, 2)) -> None:
-    run(
-        task_source=task_source,
-        tasks=("rte",),
-        finetune=FinetuneParams(seeds=restarts),
-    )
+    run(task_source=task_source, tasks=("rte",), finetune=FinetuneParams(seeds=restarts))
 
 
 @pytest.mark.parametrize("task_source", ["synthetic", "official"])
-def test_a_real_similarity_has_the_cosine_of_its_words(project, task_source):
-    """A synthetic one has not, as every other task made by a rule."""
+def test_evaluate_bag_of_words_baseline_only_on_official_task(project, task_source):
     folder = project / "data/tasks/stsb"
     folder.mkdir(parents=True)
     lines = ["sentence1\tsentence2\tscore", "a cat\ta cat\t5", "a cat\tno dog\t0", "a cat\ta cat sat\t3"]
@@ -78,7 +67,7 @@ def test_a_real_similarity_has_the_cosine_of_its_words(project, task_source):
             assert row["baselines"]["bag_of_words"]["score"] > 95
 
 
-def test_mean_deviation_best_majority_and_random_weights(study):
+def test_evaluate_row_has_mean_deviation_best_and_baselines(study):
     evaluate_rte()
     scores = read_json("results/scores.json")
     (row,) = scores["rows"]
@@ -90,36 +79,30 @@ def test_mean_deviation_best_majority_and_random_weights(study):
     assert row["main"] and row["file"] == "dev.tsv" and row["examples"] == 4
 
 
-def test_the_details_of_a_task(study):
+def test_evaluate_task_details_list_runs_spread_and_errors(study):
     evaluate_rte()
-    found = read_json("results/tasks/rte.json")
-    assert (found["synthetic"], found["restarts"], found["best_restart"]) == (True, [1, 2], 2)
-    assert found["rows"] == read_json("results/scores.json")["rows"]
-    assert [(run["restart"], run["weights"], run["learning_rate"]) for run in found["runs"]] == [
-        (1, "pretrained", 2e-5),
-        (1, "pretrained", 5e-5),
-        (1, "random", 2e-5),
-        (2, "pretrained", 2e-5),
-        (2, "pretrained", 5e-5),
+    details = read_json("results/tasks/rte.json")
+    assert (details["synthetic"], details["restarts"], details["best_restart"]) == (True, [1, 2], 2)
+    assert details["rows"] == read_json("results/scores.json")["rows"]
+    runs = [(run["restart"], run["weights"], run["learning_rate"]) for run in details["runs"]]
+    assert runs == [
+        *((1, "pretrained", 2e-5), (1, "pretrained", 5e-5), (1, "random", 2e-5)),
+        *((2, "pretrained", 2e-5), (2, "pretrained", 5e-5)),
     ]
-    assert found["runs"][0] == {"restart": 1, **one_run(25.0)}
-    spread = found["spread"]["pretrained"]["accuracy"]
+    assert details["runs"][0] == {"restart": 1, **one_run(25.0)}
+    spread = details["spread"]["pretrained"]["accuracy"]
     assert (spread["restarts"]["count"], spread["restarts"]["mean"], spread["restarts"]["best"]) == (2, 62.5, 100.0)
     assert (spread["runs"]["count"], spread["runs"]["mean"], spread["runs"]["best"]) == (4, 43.75, 100.0)
-    assert found["spread"]["random"]["accuracy"]["runs"] == {
-        "count": 1,
-        "mean": 75.0,
-        "deviation": None,
-        "best": 75.0,
-    }
-    assert found["counts"] == {"train.tsv": {"sequences cut to 128 tokens": 7}, "dev.tsv": {}}
-    errors = found["errors"]["rte"]
+    random_runs = {"count": 1, "mean": 75.0, "deviation": None, "best": 75.0}
+    assert details["spread"]["random"]["accuracy"]["runs"] == random_runs
+    assert details["counts"] == {"train.tsv": {"sequences cut to 128 tokens": 7}, "dev.tsv": {}}
+    errors = details["errors"]["rte"]
     assert errors["confusion"] == {"labels": ["entailment", "not_entailment"], "counts": [[3, 0], [0, 1]]}
     assert (errors["wrong"], errors["worst"]) == (0, [])
     assert sum(members["examples"] for members in errors["lengths"]) == 4
 
 
-def test_a_score_of_the_best_epoch_is_marked_in_every_table(study):
+def test_evaluate_best_epoch_is_marked(study):
     evaluate_rte()
     assert read_json("results/scores.json")["best_epoch"] == []
     write_run("rte", "2", one_run(100.0), recipe={"select": "best"})
@@ -130,7 +113,7 @@ def test_a_score_of_the_best_epoch_is_marked_in_every_table(study):
     assert score_rows(scores)[0].marks == " (synthetic, best epoch)"
 
 
-def test_the_same_files_give_the_same_bytes(study):
+def test_evaluate_twice_gives_the_same_bytes(study):
     def outputs() -> dict[str, bytes]:
         paths = [path for path in Path("results").rglob("*") if path.is_file() and "predictions" not in path.parts]
         return {str(path): path.read_bytes() for path in paths}
@@ -141,14 +124,14 @@ def test_the_same_files_give_the_same_bytes(study):
     assert outputs() == first and len(first) == 4
 
 
-def test_official_tasks_are_not_called_synthetic(study):
+def test_evaluate_official_task_is_not_marked_synthetic(study):
     evaluate_rte("official")
     scores = read_json("results/scores.json")
     assert not scores["synthetic"] and scores["rules"] == {}
     assert not read_json("results/tasks/rte.json")["synthetic"]
 
 
-def test_rescoring_needs_no_model(study):
+def test_score_task_equal_seeds_best_is_the_first(study):
     folder = study / "results/predictions/rte"
     shutil.copy(folder / "2/predicted/pretrained/rte.jsonl", folder / "1/predicted/pretrained/rte.jsonl")
     scores = score_task(RTE, (1, 2))
@@ -156,7 +139,7 @@ def test_rescoring_needs_no_model(study):
     assert scores.best == 1  # of equals the first
 
 
-def test_missing_predictions_are_named(study):
+def test_evaluate_missing_predictions_are_rejected(study):
     shutil.rmtree(study / "results/predictions/rte/2/predicted/pretrained")
     with pytest.raises(PipelineError, match=r"rte/2/predicted/pretrained/rte.jsonl[\s\S]*finetune"):
         evaluate_rte()
@@ -164,12 +147,12 @@ def test_missing_predictions_are_named(study):
         score_task(RTE, (1, 4))
 
 
-def test_only_the_listed_restarts_count(study):
+def test_score_task_other_seeds_are_ignored(study):
     (row,) = score_task(RTE, (1,)).table()
     assert row["values"] == [25.0] and row["deviation"] is None and row["best"] == 25.0
 
 
-def test_missing_runs_are_named(study):
+def test_evaluate_missing_runs_are_rejected(study):
     (study / "results/predictions/rte/2/predicted/run.json").unlink()
     with pytest.raises(PipelineError, match=r"file not found: results/predictions/rte/2/predicted/run.json"):
         evaluate_rte()
@@ -178,49 +161,44 @@ def test_missing_runs_are_named(study):
         evaluate_rte()
 
 
-def test_a_broken_prediction_file_is_named_and_nothing_is_written(study):
+def test_evaluate_damaged_predictions_are_rejected_and_nothing_is_written(study):
     path = study / "results/predictions/rte/1/predicted/pretrained/rte.jsonl"
     path.write_text('{"id": "0", "predic')
     with pytest.raises(PipelineError, match="rte.jsonl"):
         evaluate_rte()
     assert [path.name for path in (study / "results").iterdir()] == ["predictions"]
     path.write_text("[0]\n")
-    with pytest.raises(PipelineError, match=r"line 1 is \[0\], not an object"):
+    with pytest.raises(PipelineError, match="line 1"):
         evaluate_rte()
 
 
 @pytest.mark.parametrize(
-    ("said", "wrong"),
+    ("extra", "field"),
     [
-        ('"confidence": 1e999', "line 1.confidence is inf, not a finite number"),
-        (f'"null_score_difference": {"9" * 400}', "line 1.null_score_difference is 99"),
-        ('"nbest": [{"text": "a", "probability": -1e999}]', "line 1.nbest[0].probability is -inf"),
-        ('"nbest": ["a"]', "line 1.nbest[0] is 'a', not an object"),
+        ('"confidence": 1e999', "line 1.confidence"),
+        (f'"null_score_difference": {"9" * 400}', "line 1.null_score_difference"),
+        ('"nbest": [{"text": "a", "probability": -1e999}]', "line 1.nbest[0].probability"),
+        ('"nbest": ["a"]', "line 1.nbest[0]"),
     ],
 )
-def test_numbers_without_end_are_no_predictions(tmp_path, said, wrong):
-    (tmp_path / "p.jsonl").write_text(f'{{"id": "0", "prediction": "a", {said}}}\n')
-    with pytest.raises(PipelineError) as refused:
+def test_read_predictions_infinite_number_is_rejected(tmp_path, extra, field):
+    (tmp_path / "p.jsonl").write_text(f'{{"id": "0", "prediction": "a", {extra}}}\n')
+    with pytest.raises(PipelineError, match=re.escape(field)):
         read_predictions(tmp_path / "p.jsonl")
-    assert wrong in str(refused.value)
 
 
 @pytest.mark.parametrize("value", [float("inf"), -0.1, 10**400, "2", None])
-def test_a_score_is_a_number_within_its_range(value):
+def test_label_numbers_value_out_of_range_is_rejected(value):
     task = make_task(load_spec("stsb"))
     with pytest.raises(PipelineError, match="allowed: numbers from 0 to 5"):
         task.label_numbers([TextExample("0", ("a", "b"), 1.0)], [{"id": "0", "prediction": value}])
 
 
-def test_best_is_one_restart_for_all_rows_of_a_task(project):
-    """MNLI-m chooses; MNLI-mm's value is of that restart, though another had more."""
+def test_score_task_best_seed_is_the_same_for_all_eval_sets(project):
     folder = project / "data/tasks/mnli"
     folder.mkdir(parents=True)
-    for name, header in (
-        ("dev_matched", "sentence1\tsentence2\tgold_label"),
-        ("dev_mismatched", "sentence1\tsentence2\tgold_label"),
-        ("diagnostic-full", "Premise\tHypothesis\tLabel"),
-    ):
+    mnli, ax = "sentence1\tsentence2\tgold_label", "Premise\tHypothesis\tLabel"
+    for name, header in (("dev_matched", mnli), ("dev_mismatched", mnli), ("diagnostic-full", ax)):
         (folder / f"{name}.tsv").write_text(f"{header}\na\tb\tneutral\nc\td\tentailment\n")
     for restart, matched, mismatched in (
         ("7", ["neutral"] * 2, ["neutral", "entailment"]),
@@ -231,11 +209,11 @@ def test_best_is_one_restart_for_all_rows_of_a_task(project):
         write_predictions("mnli", restart, "pretrained/ax.jsonl", matched)
     table = {row["eval_set"]: row for row in score_task(load_spec("mnli"), (7, 3)).table()}
     assert (table["mnli"]["values"], table["mnli"]["best"], table["mnli"]["best_restart"]) == ([50.0, 100.0], 100.0, 3)
-    assert (table["mnli_mm"]["values"], table["mnli_mm"]["best"]) == ([100.0, 0.0], 0.0)
+    assert (table["mnli_mm"]["values"], table["mnli_mm"]["best"]) == ([100.0, 0.0], 0.0)  # though seed 7 had more
     assert table["ax"]["best_restart"] == 3
 
 
-def test_figures_besides_the_metrics_are_kept(study, monkeypatch):
+def test_evaluate_other_figures_are_kept_with_the_task(study, monkeypatch):
     class WithThreshold(Classification):
         def score(self, *given):
             return {**super().score(*given), "threshold": -1.5}

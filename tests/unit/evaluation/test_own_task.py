@@ -1,4 +1,4 @@
-"""A task of one's own, as the documentation shows it: one entry, its files, and nothing else."""
+"""A custom task, from its catalogue entry and files to its row in the results."""
 
 from __future__ import annotations
 
@@ -54,24 +54,30 @@ def jsonl(labelled: bool) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-@pytest.mark.parametrize("task_source", ["synthetic", "official"])
-@pytest.mark.parametrize(("suffix", "content"), [("tsv", tsv), ("jsonl", jsonl)])
-def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str, content, task_source: str):
+def add_to_catalogue(catalogue: Path, project: Path, suffix: str) -> Path:
+    """Declare the task; return the empty folder for its files."""
     (catalogue / "tasks/reviews.yaml").write_text(TASK.replace("SUFFIX", suffix))
     (catalogue / "task_sources/reviews.yaml").write_text(SOURCE)
-    assert "reviews" in specs.task_names()
+    folder = project / "data/own/reviews"
+    folder.mkdir(parents=True)
+    return folder
 
-    own = project / "data/own/reviews"
-    own.mkdir(parents=True)
+
+@pytest.mark.parametrize(
+    ("task_source", "suffix", "content"), [("synthetic", "tsv", tsv), ("official", "jsonl", jsonl)]
+)
+def test_custom_task_from_catalogue_entry_to_score_table(
+    project: Path, catalogue: Path, caplog, task_source: str, suffix: str, content
+):
+    folder = add_to_catalogue(catalogue, project, suffix)
+    assert "reviews" in specs.task_names()
     for name in ("train", "dev", "test"):
-        (own / f"{name}.{suffix}").write_text(content(name != "test"), encoding="utf-8")
+        (folder / f"{name}.{suffix}").write_text(content(name != "test"), encoding="utf-8")
     tasks = ("rte", "reviews") if task_source == "synthetic" else ("reviews",)
-    interpretation = InterpretationParams()
     with caplog.at_level(logging.INFO):
         download_tasks.run(
-            seed=1, task_source=task_source, tasks=tasks, corpus=corpus_of(),
-            interpretation=interpretation,
-        )  # fmt: skip
+            seed=1, task_source=task_source, tasks=tasks, corpus=corpus_of(), interpretation=InterpretationParams()
+        )
     kinds = "2 tasks in data/tasks: 1 fetched, 1 synthetic" if "rte" in tasks else ": 1 fetched"
     assert kinds in caplog.text
     assert list(read_texts(project / "data/evaluation_texts")) == []  # `report`
@@ -98,8 +104,8 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
 
     run(task_source=task_source, tasks=tasks, finetune=FinetuneParams(seeds=(1,)))
     scores = read_json("results/scores.json")
-    found = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
-    assert found == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0)}
+    means = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
+    assert means == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0)}
     first = scores["rows"][0]
     assert scores["further"] == ["reviews"] and first["task"] == "reviews"  # before synthetic ones
     assert first["baselines"]["bag_of_words"]["score"] >= 60
@@ -116,23 +122,17 @@ def test_it_goes_all_the_way(project: Path, catalogue: Path, caplog, suffix: str
     assert ("RTE (synthetic)" in table) == (task_source == "synthetic")
 
 
-@pytest.mark.parametrize("tasks", [("rte", "reviews"), ("rte",)])
-def test_the_corpus_is_kept_apart_from_fetched_evaluation_sets_alone(
-    project: Path, catalogue: Path, caplog, tasks: tuple[str, ...]
+@pytest.mark.parametrize("tasks", [("rte", "reviews"), ("rte",)], ids="-".join)
+def test_download_tasks_decontaminate_writes_texts_of_fetched_tasks(
+    project: Path, catalogue: Path, tasks: tuple[str, ...]
 ):
-    (catalogue / "tasks/reviews.yaml").write_text(TASK.replace("SUFFIX", "tsv"))
-    (catalogue / "task_sources/reviews.yaml").write_text(SOURCE)
-    own = project / "data/own/reviews"
-    own.mkdir(parents=True)
-    (own / "train.tsv").write_text("text\tverdict\nonly trained on\tgood\n")
-    (own / "dev.tsv").write_text(tsv(True), encoding="utf-8")
-    (own / "test.tsv").write_text("text\na bad film\nonly in the test\n")
-    with caplog.at_level(logging.INFO):
-        download_tasks.run(
-            seed=1, task_source="synthetic", tasks=tasks, corpus=corpus_of(decontaminate="remove"),
-            interpretation=InterpretationParams(),
-        )  # fmt: skip
-    found = list(read_texts(project / "data/evaluation_texts"))
-    assert found == ([("reviews", text) for text in [*TEXTS, "only in the test"]] if "reviews" in tasks else [])
-    said = "6 texts of evaluation sets to keep out of the training documents: reviews"
-    assert (said if found else "0 texts of evaluation sets to keep out of the training documents: none") in caplog.text
+    folder = add_to_catalogue(catalogue, project, "tsv")
+    (folder / "train.tsv").write_text("text\tverdict\nonly trained on\tgood\n")
+    (folder / "dev.tsv").write_text(tsv(True), encoding="utf-8")
+    (folder / "test.tsv").write_text("text\na bad film\nonly in the test\n")
+    corpus = corpus_of(decontaminate="remove")
+    download_tasks.run(
+        seed=1, task_source="synthetic", tasks=tasks, corpus=corpus, interpretation=InterpretationParams()
+    )
+    texts = list(read_texts(project / "data/evaluation_texts"))
+    assert texts == ([("reviews", text) for text in [*TEXTS, "only in the test"]] if "reviews" in tasks else [])

@@ -1,4 +1,4 @@
-"""Where a model goes wrong, counted by hand."""
+"""Error analysis of a task: confusion, classes of lengths, worst examples."""
 
 from __future__ import annotations
 
@@ -14,58 +14,54 @@ from pipeline_src.tasks.task import ExampleResult
 
 
 def result(gold: str = "1", predicted: str = "1", right: float = 1.0, **more) -> ExampleResult:
-    given = {"id": "0", "text": "a", "words": 1, "confidence": None, **more}
-    return ExampleResult(gold=gold, predicted=predicted, right=right, **given)
+    fields = {"id": "0", "text": "a", "words": 1, "confidence": None, **more}
+    return ExampleResult(gold=gold, predicted=predicted, right=right, **fields)
 
 
-def test_confusion_has_every_label_in_the_order_of_the_task():
-    found = [result("neutral", "entailment"), result("neutral", "neutral"), result("neutral", "entailment")]
-    assert confusion(load_spec("mnli"), found) == {
+def test_confusion_has_every_label_in_the_task_s_order():
+    results = [result("neutral", "entailment"), result("neutral", "neutral"), result("neutral", "entailment")]
+    assert confusion(load_spec("mnli"), results) == {
         "labels": ["contradiction", "entailment", "neutral"],
         "counts": [[0, 0, 0], [0, 0, 0], [0, 2, 1]],
     }
 
 
-def test_tags_are_counted_word_by_word():
+def test_confusion_tags_are_counted_by_word():
     spec = SimpleNamespace(kind="tagging", labels=(), range=None)
-    found = confusion(spec, [result("B-PER O", "O O"), result("O", "O")])
-    assert found == {"labels": ["B-PER", "O"], "counts": [[0, 1], [0, 2]]}
+    counts = confusion(spec, [result("B-PER O", "O O"), result("O", "O")])
+    assert counts == {"labels": ["B-PER", "O"], "counts": [[0, 1], [0, 2]]}
 
 
 @pytest.mark.parametrize("task", ["stsb", "squad1", "swag"])
-def test_what_has_no_labels_has_no_matrix(task: str):
+def test_confusion_task_without_labels_has_none(task: str):
     assert confusion(load_spec(task), [result()]) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=200))
-def test_every_example_is_in_one_class_of_lengths(found: list[tuple[int, bool]]):
-    classes = by_length([result(words=words, right=float(right)) for words, right in found])
+def test_by_length_every_example_is_in_one_class(results: list[tuple[int, bool]]):
+    classes = by_length([result(words=words, right=float(right)) for words, right in results])
     assert 1 <= len(classes) <= 5
-    assert sum(members["examples"] for members in classes) == len(found)
+    assert sum(members["examples"] for members in classes) == len(results)
     for members, following in zip(classes, classes[1:], strict=False):
         assert members["from"] <= members["to"] < following["from"]
     right = sum(members["right"] * members["examples"] for members in classes)
-    assert right == pytest.approx(sum(right for _, right in found))
+    assert right == pytest.approx(sum(right for _, right in results))
 
 
-def test_classes_of_lengths_are_of_equal_size():
+def test_by_length_classes_have_equal_size():
     classes = by_length([result(words=words, right=float(words < 20)) for words in range(100)])
-    assert [(members["from"], members["to"], members["examples"], members["right"]) for members in classes] == [
-        (0, 19, 20, 1.0),
-        (20, 39, 20, 0.0),
-        (40, 59, 20, 0.0),
-        (60, 79, 20, 0.0),
-        (80, 99, 20, 0.0),
-    ]
+    bounds = [(members["from"], members["to"], members["examples"]) for members in classes]
+    assert bounds == [(start, start + 19, 20) for start in (0, 20, 40, 60, 80)]
+    assert [members["right"] for members in classes] == [1.0, 0.0, 0.0, 0.0, 0.0]
 
 
-def test_the_worst_are_the_surest_errors():
-    found = [result(id=str(n), right=float(n % 2), confidence=n / 100) for n in range(60)]
-    errors = worst(found)
+def test_worst_most_confident_errors_come_first():
+    results = [result(id=str(n), right=float(n % 2), confidence=n / 100) for n in range(60)]
+    errors = worst(results)
     assert len(errors) == WORST == 20
     assert [error["id"] for error in errors][:3] == ["58", "56", "54"]
 
 
-def test_without_confidence_the_least_right_come_first():
-    found = [result(id=name, right=right) for name, right in (("a", 0.9), ("b", 0.1), ("c", 1.0), ("d", 0.1))]
-    assert [error["id"] for error in worst(found)] == ["b", "d", "a"]
+def test_worst_without_confidence_lowest_score_comes_first():
+    results = [result(id=name, right=right) for name, right in (("a", 0.9), ("b", 0.1), ("c", 1.0), ("d", 0.1))]
+    assert [error["id"] for error in worst(results)] == ["b", "d", "a"]

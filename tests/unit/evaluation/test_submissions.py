@@ -1,4 +1,4 @@
-"""Submissions byte by byte: GLUE's archive from all eleven files, SWAG's table, and what is missing said."""
+"""Submissions: GLUE's archive of eleven files, SWAG's table, and missing predictions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def study(project, made):
     return project
 
 
-def test_the_archive_holds_the_eleven_files_of_the_best_restart(study):
+def test_submissions_glue_zip_has_eleven_files_of_the_best_seed(study):
     contents = evaluate()
     assert contents == {
         "files": sorted([*(f"{name}.tsv" for name in GLUE), "swag.csv"]),
@@ -88,12 +88,12 @@ def test_the_archive_holds_the_eleven_files_of_the_best_restart(study):
             assert archive.read(name) == (SUBMITTED / name).read_bytes()
             header, *rows = archive.read(name).decode().removesuffix("\n").split("\n")
             assert header == "index\tprediction"
-            assert [row.split("\t")[0] for row in rows] == [str(place) for place in range(100)]
+            assert [row.split("\t")[0] for row in rows] == [str(index) for index in range(100)]
     words = {"MNLI-m": 3, "MNLI-mm": 3, "AX": 3, "QNLI": 2, "RTE": 2, "CoLA": 2, "SST-2": 2, "MRPC": 2, "QQP": 2}
     for name, number in words.items():
-        given = {line.split("\t")[1] for line in (SUBMITTED / f"{name}.tsv").read_text().splitlines()[1:]}
+        labels_submitted = {line.split("\t")[1] for line in (SUBMITTED / f"{name}.tsv").read_text().splitlines()[1:]}
         labels = {"AX": "mnli", "MNLI-m": "mnli", "MNLI-mm": "mnli", "SST-2": "sst2"}.get(name, name.lower())
-        assert given == set(load_spec(labels).labels) and len(given) == number
+        assert labels_submitted == set(load_spec(labels).labels) and len(labels_submitted) == number
     scores = [float(line.split("\t")[1]) for line in (SUBMITTED / "STS-B.tsv").read_text().splitlines()[1:]]
     assert 0.0 <= min(scores) < 1 and 4 < max(scores) <= 5.0
     rte = [line.split("\t")[1] for line in (SUBMITTED / "RTE.tsv").read_text().splitlines()[1:]]
@@ -101,17 +101,17 @@ def test_the_archive_holds_the_eleven_files_of_the_best_restart(study):
     assert (SUBMITTED / "swag.csv").read_text().split("\n")[0] == ",pred"
 
 
-def test_wnli_is_handed_in_as_the_majority_class(study):
+def test_submissions_wnli_is_the_majority_class(study):
     evaluate()
     path = study / "data/tasks/wnli/train.tsv"
-    given = {line.split("\t")[1] for line in (SUBMITTED / "WNLI.tsv").read_text().splitlines()[1:]}
-    assert given == {majority(load_spec("wnli"))}
+    submitted = {line.split("\t")[1] for line in (SUBMITTED / "WNLI.tsv").read_text().splitlines()[1:]}
+    assert submitted == {majority(load_spec("wnli"))}
     header, *rows = path.read_text().splitlines()
     path.write_text("\n".join([header, *(row for row in rows if row.endswith("\t1")), rows[0][:-1] + "0"]) + "\n")
     assert majority(load_spec("wnli")) == "1"
 
 
-def test_the_archive_is_the_same_at_any_time(study, monkeypatch):
+def test_submissions_glue_zip_has_the_same_bytes_at_any_time(study, monkeypatch):
     evaluate()
     first = hash_file(SUBMITTED / "glue.zip")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -121,7 +121,7 @@ def test_the_archive_is_the_same_at_any_time(study, monkeypatch):
     assert hash_file(SUBMITTED / "glue.zip") == first
 
 
-def test_what_is_missing_is_said_and_nothing_is_zipped(study, caplog):
+def test_submissions_missing_predictions_are_listed_without_zip(study, caplog):
     (study / "results/predictions/mnli/2/predicted/pretrained/ax.test.jsonl").unlink()
     (study / "data/tasks/cola/test.tsv").unlink()
     caplog.set_level("INFO", "pipeline_src")
@@ -132,20 +132,20 @@ def test_what_is_missing_is_said_and_nothing_is_zipped(study, caplog):
     assert "no glue.zip: CoLA, AX are missing" in caplog.text
 
 
-def test_predictions_of_another_file_are_not_handed_in(study):
+def test_submissions_predictions_of_another_file_are_rejected(study):
     write_predictions("rte", "2", "pretrained/rte.test.jsonl", answers("rte", 99, 1))
     with pytest.raises(PipelineError, match=r"no prediction for an example: 99 and 0 more[\s\S]*rte"):
         evaluate()
     assert not SUBMITTED.exists()
 
 
-def test_a_row_without_test_file_is_handed_in_from_its_labelled_file(monkeypatch):
+def test_submissions_eval_set_without_test_file_uses_labelled_file(monkeypatch):
     """As SQuAD is, by its own class; a class without submissions gives none."""
-    asked = []
+    calls = []
 
     class Submitting(QuestionAnswering):
-        def submission(self, *given):
-            asked.append(given)
+        def submission(self, *arguments):
+            calls.append(arguments)
             return {"dev.json": "{}"}
 
     class Silent(QuestionAnswering):
@@ -155,12 +155,12 @@ def test_a_row_without_test_file_is_handed_in_from_its_labelled_file(monkeypatch
     scores = TaskScores(load_spec("squad1"), (1,), 1, {"squad1": result})
     monkeypatch.setitem(KINDS, "span", Submitting)
     assert submissions(scores) == ({"dev.json": "{}"}, [])
-    assert asked == [("squad1", result.examples, result.best, None)]
+    assert calls == [("squad1", result.examples, result.best, None)]
     monkeypatch.setitem(KINDS, "span", Silent)
     assert submissions(scores) == ({}, [])
 
 
-def test_two_submissions_of_one_name_are_refused(study, monkeypatch):
+def test_submissions_repeated_file_name_is_rejected(study, monkeypatch):
     row = load_spec("rte").scores["rte"]
     row = row.model_copy(update={"test": row.test.model_copy(update={"submit": "CoLA.tsv"})})
     rte = load_spec("rte").model_copy(update={"scores": {"rte": row}})
@@ -171,12 +171,12 @@ def test_two_submissions_of_one_name_are_refused(study, monkeypatch):
         evaluate(("cola", "rte"))
 
 
-def test_questions_without_gold_answers_are_answered_by_the_threshold_of_the_labelled_file(tmp_path, monkeypatch):
+def test_submissions_unlabelled_questions_use_threshold_of_labelled_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     score = {"title": "X", "file": "dev.json", "metrics": ["f1"], "test": {"file": "test.json", "submit": "x.json"}}
     spec = TaskSpec.model_validate({"name": "x", "kind": "span", "unanswerable": True, "scores": {"x": score}})
-    asked = [{"id": name, "question": "q"} for name in "ab"]
-    write_json(Path("data/tasks/x/test.json"), {"data": [{"paragraphs": [{"context": "c d", "qas": asked}]}]})
+    calls = [{"id": name, "question": "q"} for name in "ab"]
+    write_json(Path("data/tasks/x/test.json"), {"data": [{"paragraphs": [{"context": "c d", "qas": calls}]}]})
     rows = [
         {"id": "a", "prediction": "c", "null_score_difference": -9.0},
         {"id": "b", "prediction": "d", "null_score_difference": 9.0},

@@ -1,4 +1,4 @@
-"""What lies on disk of tokens and examples, damaged: refused when it is opened, or where an id is read."""
+"""Token stores and sample indices: damaged files are rejected when they are opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, read_sam
 
 @pytest.mark.parametrize("kind", ["sentences", "documents"])
 @pytest.mark.parametrize("how", ["random", "falling", "beyond", "shifted"])
-def test_offsets_that_are_none_are_refused(tmp_path, store, kind, how):
+def test_token_store_damaged_offsets_are_rejected(tmp_path, store, kind, how):
     path = tmp_path / f"train.{kind}"
     offsets = np.fromfile(path, "<i8")
     if how == "random":
@@ -29,9 +29,11 @@ def test_offsets_that_are_none_are_refused(tmp_path, store, kind, how):
 
 
 @pytest.mark.parametrize(
-    "change", [{"tokens": -1}, {"tokens": "x"}, {"id_type": "float64"}, {"id_type": "x"}, {"documents": None}]
+    "change",
+    [{"tokens": -1}, {"tokens": "x"}, {"id_type": "float64"}, {"id_type": "x"}, {"documents": None}],
+    ids=str,
 )
-def test_a_manifest_of_another_shape_is_refused(tmp_path, store, change):
+def test_token_store_damaged_manifest_is_rejected(tmp_path, store, change):
     manifest = read_json(tmp_path / "manifest.json")
     manifest["splits"]["train"] |= change
     write_json(tmp_path / "manifest.json", manifest)
@@ -43,13 +45,13 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path, store, change):
             TokenStore(tmp_path, "train")
 
 
-def test_ids_that_no_vocabulary_has_are_refused(tmp_path, store):
+def test_counts_id_beyond_vocabulary_is_rejected(tmp_path, store):
     assert store.counts(140).sum() == len(store.ids)
     with pytest.raises(PipelineError, match="an id that the vocabulary does not have: 139 of 120"):
         store.counts(120)
 
 
-def test_a_sample_index_that_is_damaged_is_refused(tmp_path):
+def test_read_sample_index_damaged_file_is_rejected(tmp_path):
     path, rows = tmp_path / "index.npy", np.zeros(4, SAMPLE_INDEX)
     rows["a"], rows["a_length"], rows["b"], rows["b_length"] = 2, 3, 9, 1
     np.save(path, rows)

@@ -1,4 +1,4 @@
-"""Documents to token shards: sentences kept apart, validation documents apart, only listed sources read."""
+"""Documents to token stores: splits, counts, decontamination, copies and segmenters."""
 
 import numpy as np
 import pytest
@@ -38,19 +38,24 @@ def write_corpus(folder, prefix: str, count: int) -> None:
     write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {"redirect": 2})
 
 
+def tokenize(corpus=CORPUS) -> dict:
+    """Run the stage; return its manifest."""
+    run(seed=1, corpus=corpus)
+    return read_json("data/tokens/manifest.json")
+
+
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "data/text/wikipedia/clean-text", "wiki", 30)
     write_corpus(tmp_path / "data/text/left-over/clean-text", "old", 30)
     write_corpus(tmp_path / "data/text/books/clean-text", "books", 10)
-    vocabulary = VocabularyParams(vocab_size=150, alphabet=60)
-    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
+    train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(vocab_size=150, alphabet=60))
     return tmp_path
 
 
-def test_every_document_lands_in_its_split(study):
-    run(seed=1, corpus=CORPUS)
+def test_tokenize_corpus_documents_are_in_their_split(study):
+    tokenize()
     ids = [f"books:{n}" for n in range(10)] + [f"wiki:{n}" for n in range(30)]
     tokenizer = load_tokenizer("data/vocabulary")
     for split, wanted in (("train", False), ("validation", True)):
@@ -64,9 +69,8 @@ def test_every_document_lands_in_its_split(study):
             assert store.ids[offsets[0] : offsets[1]].tolist() == tokenizer.encode(first, add_special_tokens=False).ids
 
 
-def test_parts_are_counted(study):
-    run(seed=1, corpus=CORPUS)
-    manifest = read_json("data/tokens/manifest.json")
+def test_tokenize_corpus_counts_each_source(study):
+    manifest = tokenize()
     for split, whole in manifest["splits"].items():
         parts = manifest["parts"][split]
         assert set(parts) == {"books", "wikipedia"}  # the left-over source is not read
@@ -75,9 +79,8 @@ def test_parts_are_counted(study):
     assert sum(manifest["parts"][split]["wikipedia"]["documents"] for split in manifest["parts"]) == 30
 
 
-def test_every_source_is_named_once(study):
-    run(seed=1, corpus=CORPUS)
-    assert read_json("data/tokens/manifest.json")["sources"] == []  # nothing is known of them
+def test_tokenize_corpus_manifest_names_every_source_once(study):
+    assert tokenize()["sources"] == []  # nothing is known of them
     wiki, books = {"name": "w", "title": "A wiki", "licence": "CC BY-SA"}, {"name": "b", "title": "Books"}
     for folder, sources in (
         ("books/clean-text", [books]),
@@ -86,67 +89,60 @@ def test_every_source_is_named_once(study):
     ):
         path = study / "data/text" / folder / "manifest.json"
         write_json(path, {**read_json(path), "sources": sources})
-    run(seed=1, corpus=CORPUS)
-    assert read_json("data/tokens/manifest.json")["sources"] == [books, wiki]
+    assert tokenize()["sources"] == [books, wiki]
 
 
 @pytest.mark.parametrize(
     ("wiki", "books", "sentences"),
     [("de", None, [1, 2]), ("de", "fr", [1, 2]), ("en", "und", [2, 2]), (None, "de", [2, 1])],
 )
-def test_sentences_end_by_the_rules_of_the_sources_language(study, wiki, books, sentences):
+def test_tokenize_corpus_sentences_end_by_rules_of_the_language(study, wiki, books, sentences):
     for folder, prefix, language in (("wikipedia/clean-text", "wiki", wiki), ("books/clean-text", "books", books)):
         path = study / "data/text" / folder
         documents = [Document(f"{prefix}:{n}", "", f"{prefix} is 22. Februar is words") for n in range(40)]
         shard = write_shard(path / "x.jsonl", documents)
         write_manifest(path, [shard], {}, **({"language": language} if language else {}))
-    run(seed=1, corpus=CORPUS)
-    counts = read_json("data/tokens/manifest.json")["parts"]["train"]
-    found = [counts[part]["sentences"] / counts[part]["documents"] for part in ("wikipedia", "books")]
-    assert found == sentences
+    counts = tokenize()["parts"]["train"]
+    per_document = [counts[part]["sentences"] / counts[part]["documents"] for part in ("wikipedia", "books")]
+    assert per_document == sentences
 
 
-def written(folder) -> dict[str, str]:
+def output_hashes(folder) -> dict[str, str]:
     return {str(path.relative_to(folder)): hash_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_same_bytes_for_any_number_of_workers_and_size_of_slices(study, monkeypatch):
-    found = []
+def test_tokenize_corpus_same_bytes_for_any_workers_and_slices(study, monkeypatch):
+    hashes = []
     for workers, size in ((1, 1 << 20), (1, 100), (2, 350), (5, 200)):
         monkeypatch.setenv("PIPELINE_WORKERS", str(workers))
         monkeypatch.setattr(slice_shards, "__defaults__", (size,))
-        run(seed=1, corpus=CORPUS)
-        found.append(written(study / "data/tokens"))
-    assert len(found[0]) == 8 and found == found[:1] * 4
+        tokenize()
+        hashes.append(output_hashes(study / "data/tokens"))
+    assert len(hashes[0]) == 8 and hashes == hashes[:1] * 4
 
 
-def test_same_bytes_for_any_sharding_of_the_documents(study):
-    run(seed=1, corpus=CORPUS)
-    expected = written(study / "data/tokens")
+def test_tokenize_corpus_same_bytes_for_any_sharding(study):
+    tokenize()
+    expected = output_hashes(study / "data/tokens")
     folder = study / "data/text/wikipedia/clean-text"
     documents = list(read_documents(folder))
     (folder / "x.jsonl").unlink()
     parts = [documents[:1], [], documents[1:20], documents[20:]]
     write_manifest(folder, [write_shard(folder / f"{n}.jsonl", part) for n, part in enumerate(parts)], {"redirect": 2})
-    run(seed=1, corpus=CORPUS)
-    assert written(study / "data/tokens") == expected
+    tokenize()
+    assert output_hashes(study / "data/tokens") == expected
 
 
-def test_short_documents_are_counted(study, monkeypatch):
+def test_tokenize_corpus_empty_documents_are_dropped_and_counted(study, monkeypatch):
     folder = study / "data/text/books/clean-text"
     texts = [
-        "",
-        "\n \n",
-        "\u200b\n\ufeff",
-        "One sentence only.",
-        "Another one.\n\u200d",
-        "Two of them. Here it is.",
+        *("", "\n \n", "\u200b\n\ufeff"),
+        *("One sentence only.", "Another one.\n\u200d", "Two of them. Here it is."),
     ] * 5
     documents = [Document(f"books:{n}", "", text) for n, text in enumerate(texts)]
     write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
     monkeypatch.setattr(slice_shards, "__defaults__", (150,))
-    run(seed=1, corpus=CORPUS)
-    manifest = read_json("data/tokens/manifest.json")
+    manifest = tokenize()
     assert manifest["dropped"] == {"document_without_tokens": 15}
     books = [parts["books"] for parts in manifest["parts"].values()]
     assert sum(row["documents"] for row in books) == 15
@@ -155,42 +151,30 @@ def test_short_documents_are_counted(study, monkeypatch):
     assert all(row["tokens"] for row in books)
 
 
-def test_a_part_without_documents_counts_nothing(study):
+def test_tokenize_corpus_source_without_documents_counts_zero(study):
     folder = study / "data/text/books/clean-text"
     write_manifest(folder, [write_shard(folder / "x.jsonl", [])], {})
-    run(seed=1, corpus=CORPUS)
-    assert not any(read_json("data/tokens/manifest.json")["parts"]["train"]["books"].values())
+    assert not any(tokenize()["parts"]["train"]["books"].values())
     assert len(TokenStore("data/tokens", "train")) > 10
 
 
-def test_another_vocabulary_in_the_same_place_is_read_anew(study):
-    run(seed=1, corpus=CORPUS)
-    before = len(TokenStore("data/tokens", "train").ids)
-    vocabulary = VocabularyParams(vocab_size=150, alphabet=60, min_frequency=1000)  # characters only
-    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
-    run(seed=1, corpus=CORPUS)
-    assert len(TokenStore("data/tokens", "train").ids) > before
-
-
 @pytest.mark.parametrize(("entries", "beyond"), [(1 << 16, 1 << 16), (70_000, 1 << 32)])
-def test_an_id_beyond_its_bits_is_refused(tmp_path, entries, beyond):
+def test_token_writer_id_beyond_id_type_is_rejected(tmp_path, entries, beyond):
     with pytest.raises(OverflowError, match=f"id {beyond} does not fit"):
         TokenWriter(tmp_path, "train", entries).add(np.asarray([beyond]), np.asarray([1]), np.asarray([1]))
 
 
-def test_a_vocabulary_above_16_bits_goes_all_the_way(study):
+def test_tokenize_corpus_vocabulary_beyond_16_bits_uses_uint32(study):
     """70,000 entries, those of the text the last ones: tokenised, paired and loaded with ids of 32 bits."""
     folder = study / "data/vocabulary"
     learnt = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    run(seed=1, corpus=CORPUS)
-    narrow, row = TokenStore("data/tokens", "train"), read_json("data/tokens/manifest.json")["splits"]["train"]
+    row, narrow = tokenize()["splits"]["train"], TokenStore("data/tokens", "train")
     narrow_ids, narrow_sentences = narrow.ids.astype(np.int64), narrow.sentences.tolist()
     assert row["id_type"] == "uint16"
 
     spare = [f"[unused{number}]" for number in range(70_000 - len(learnt))]
     save_tokenizer(folder, [*SPECIAL_TOKENS, *spare, *learnt[len(SPECIAL_TOKENS) :]], lowercase=True)
-    run(seed=1, corpus=CORPUS)
-    wide, row = TokenStore("data/tokens", "train"), read_json("data/tokens/manifest.json")["splits"]["train"]
+    row, wide = tokenize()["splits"]["train"], TokenStore("data/tokens", "train")
     assert row["id_type"] == "uint32" and wide.ids.dtype == np.uint32
     assert (study / "data/tokens/train.ids").stat().st_size == 4 * row["tokens"]
     assert np.array_equal(wide.ids, narrow_ids + len(spare) * (narrow_ids >= len(SPECIAL_TOKENS)))
@@ -204,17 +188,17 @@ def test_a_vocabulary_above_16_bits_goes_all_the_way(study):
     assert batch.ids[1 : 1 + a_length].tolist() == wide.ids[a : a + a_length].tolist()
 
 
-def test_a_split_without_documents_is_one_clear_error(study):
+def test_tokenize_corpus_empty_split_is_rejected(study):
     with pytest.raises(PipelineError, match="no document in split 'validation'"):
         run(seed=1, corpus=corpus_of(validation=1e-9))
     assert not (study / "data/tokens").exists()
 
 
-def test_too_few_validation_documents_of_a_source_are_named_and_none_is_an_error(study, caplog):
-    run(seed=1, corpus=CORPUS)
+def test_tokenize_corpus_few_validation_documents_warn_and_none_is_rejected(study, caplog):
+    tokenize()
     few = sum(in_validation_split(f"books:{n}", 1, 0.3) for n in range(10))
-    (said,) = (record.getMessage() for record in caplog.records if "validation, so" in record.getMessage())
-    assert said.startswith(f"books: only {few} documents")
+    (message,) = (record.getMessage() for record in caplog.records if "validation, so" in record.getMessage())
+    assert message.startswith(f"books: only {few} documents")
     assert not any(in_validation_split(f"books:{n}", 1, 0.03) for n in range(10))
     with pytest.raises(PipelineError, match="no document of books for validation"):
         run(seed=1, corpus=corpus_of(validation=0.03))
@@ -224,30 +208,30 @@ NUMBERS = "one two three four five six seven eight nine ten eleven twelve thirte
 REMOVE = corpus_of(validation=0.3, decontaminate="remove")
 
 
-def test_training_documents_with_text_of_an_evaluation_set_are_removed(study, monkeypatch):
+def test_tokenize_corpus_decontaminate_removes_documents_with_evaluation_texts(study, monkeypatch):
     folder = study / "data/text/books/clean-text"
     counted = [[f"{word}{'x' * n}" for word in NUMBERS] for n in range(40)]
     texts = [f"It has words. {' '.join(words)} is first. The first has words." for words in counted]
     documents = [Document(f"books:{n}", f"B{n}", text) for n, text in enumerate(texts)]
     write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
     train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(vocab_size=150, alphabet=60))
-    run(seed=1, corpus=CORPUS)
-    before = written(study / "data/tokens")
+    tokenize()
+    before = output_hashes(study / "data/tokens")
 
     thirteen = [("squad1", f"Said once: {', '.join(counted[n][1:14]).upper()}!") for n in range(0, 20)]
     twelve = [("rte", f"said {' '.join(counted[n][2:14])} too") for n in range(20, 40)]
     (study / "data/evaluation_texts").mkdir()
     assert write_texts(study / "data/evaluation_texts", [*twelve, *thirteen]) == 40
-    run(seed=1, corpus=CORPUS)
-    assert written(study / "data/tokens") == before  # `report` reads none of it
+    tokenize()
+    assert output_hashes(study / "data/tokens") == before  # `report` reads none of it
 
-    found = []
+    hashes = []
     for workers, size in ((1, 1 << 20), (2, 900)):
         monkeypatch.setenv("PIPELINE_WORKERS", str(workers))
         monkeypatch.setattr(slice_shards, "__defaults__", (size,))
-        run(seed=1, corpus=REMOVE)
-        found.append(written(study / "data/tokens"))
-    assert found[0] == found[1] != before
+        tokenize(REMOVE)
+        hashes.append(output_hashes(study / "data/tokens"))
+    assert hashes[0] == hashes[1] != before
     expected = {n for n in range(20) if not in_validation_split(f"books:{n}", 1, 0.3)}
     assert 5 < len(expected) < 20
     manifest = read_json("data/tokens/manifest.json")
@@ -260,18 +244,18 @@ def test_training_documents_with_text_of_an_evaluation_set_are_removed(study, mo
         assert row["text"] == texts[number]
 
 
-def test_without_texts_of_evaluation_sets_nothing_is_removed(study):
-    run(seed=1, corpus=CORPUS)
-    before = written(study / "data/tokens")
+def test_tokenize_corpus_decontaminate_without_texts_removes_nothing(study):
+    tokenize()
+    before = output_hashes(study / "data/tokens")
     with pytest.raises(PipelineError, match=r"evaluation sets are missing[\s\S]*download_tasks"):
-        run(seed=1, corpus=REMOVE)
+        tokenize(REMOVE)
     (study / "data/evaluation_texts").mkdir()
     write_texts(study / "data/evaluation_texts", [])
-    run(seed=1, corpus=REMOVE)
-    assert written(study / "data/tokens") == before
+    tokenize(REMOVE)
+    assert output_hashes(study / "data/tokens") == before
 
 
-def test_a_document_of_an_earlier_source_is_left_out_and_counted(study, caplog, monkeypatch):
+def test_tokenize_corpus_copy_from_earlier_source_is_dropped(study, caplog, monkeypatch):
     """One with the same tokens; copies within a source are for its cleaner."""
     path = study / "data/text/wikipedia/clean-text"
     copied = [
@@ -280,23 +264,23 @@ def test_a_document_of_an_earlier_source_is_left_out_and_counted(study, caplog, 
     ]
     own = [Document(f"wiki:{n}", "", "Words of its own, twice.") for n in range(40, 60)]
     write_manifest(path, [write_shard(path / "x.jsonl", [*own, *copied, *own])], {})
-    found = []
+    hashes = []
     for size in (1 << 20, 200):
         monkeypatch.setattr(slice_shards, "__defaults__", (size,))
-        run(seed=1, corpus=CORPUS)
-        found.append(written(study / "data/tokens"))
-    assert found[0] == found[1]
+        tokenize()
+        hashes.append(output_hashes(study / "data/tokens"))
+    assert hashes[0] == hashes[1]
     manifest = read_json("data/tokens/manifest.json")
     assert manifest["dropped"] == {"copy_of_another_source": 4}
     counts = [manifest["parts"][split] for split in ("train", "validation")]
-    assert sum(each["wikipedia"]["documents"] for each in counts) == 40
-    assert sum(each["books"]["documents"] for each in counts) == 10
+    assert sum(parts["wikipedia"]["documents"] for parts in counts) == 40
+    assert sum(parts["books"]["documents"] for parts in counts) == 10
     assert "4 documents are copies of documents of another source" in caplog.text
     store = TokenStore("data/tokens", "train")
     assert store.sentences[-1] == len(store.ids) and store.documents[-1] == len(store.sentences) - 1
 
 
-def test_words_of_a_segmenter_are_masked_whole(study):
+def test_tokenize_corpus_segmenter_words_are_masked_whole(study):
     folder = study / "data/text/unspaced/clean-text"
     letters = "abcdefghij"
     texts = [Document(f"unspaced:{n}", "T", "".join(letters[(n + k * k) % 10] for k in range(60))) for n in range(30)]
@@ -306,12 +290,11 @@ def test_words_of_a_segmenter_are_masked_whole(study):
     source = corpus.source("unspaced").model_copy(update={"segmenter": "tests.segmenters:in_twos"})
     corpus = corpus.model_copy(update={"sources": {**corpus.sources, "unspaced": source}})
     train.run(seed=1, corpus=corpus, vocabulary=VocabularyParams(kind="byte_bpe", vocab_size=300))
-    run(seed=1, corpus=corpus)
-    assert read_json("data/tokens/manifest.json")["segmenters"] == ["tests.segmenters:in_twos"]
+    assert tokenize(corpus)["segmenters"] == ["tests.segmenters:in_twos"]
 
     tokenizer, store = load_tokenizer("data/vocabulary"), TokenStore("data/tokens", "train")
     first = store.ids[store.sentences[0] : store.sentences[1]].tolist()
-    encoded = tokenizer.encode(next(each.text for each in texts if not in_validation_split(each.id, 1, 0.3)))
+    encoded = tokenizer.encode(next(row.text for row in texts if not in_validation_split(row.id, 1, 0.3)))
     ends = [end for _, end in encoded.offsets][1:-1]
     assert encoded.ids[1:-1] == first
     words = [(end - 1) // 2 for end in ends]
@@ -336,10 +319,10 @@ def test_words_of_a_segmenter_are_masked_whole(study):
         continued = store.continues[row["a"] : row["a"] + row["a_length"]]
         hidden = np.isin(np.arange(len(batch.ids)), batch.predicted)[1:-1]
         word = np.cumsum(~continued)
-        assert all(len(set(hidden[word == each])) == 1 for each in np.unique(word))
+        assert all(len(set(hidden[word == number])) == 1 for number in np.unique(word))
 
 
-def test_without_a_segmenter_no_words_are_stored(study):
-    run(seed=1, corpus=CORPUS)
+def test_tokenize_corpus_without_segmenter_stores_no_word_boundaries(study):
+    tokenize()
     assert TokenStore("data/tokens", "train").continues is None
     assert not (study / "data/tokens/train.continues").exists()

@@ -1,4 +1,4 @@
-"""Byte-level BPE and unigram vocabularies: learnt to the same bytes, used as transformers uses them."""
+"""Byte-level BPE and unigram vocabularies, compared with transformers and sentencepiece."""
 
 import os
 import subprocess
@@ -50,14 +50,14 @@ def sentences(root) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def learnt(root, tmp_path_factory):
-    """A folder that holds the text, and one vocabulary of each kind beside."""
+def trained(root, tmp_path_factory):
+    """A folder with the text and a vocabulary of each kind."""
     folder, before = tmp_path_factory.mktemp("kinds"), os.getcwd()
     lines = sentences(root)
-    for place in ("wikipedia/clean-text", "books/clean-text"):
-        path = folder / "data/text" / place
+    for folder_name in ("wikipedia/clean-text", "books/clean-text"):
+        path = folder / "data/text" / folder_name
         path.mkdir(parents=True)
-        documents = [Document(f"{place}:{n}", "", "\n".join(lines[n::40])) for n in range(40)]
+        documents = [Document(f"{folder_name}:{n}", "", "\n".join(lines[n::40])) for n in range(40)]
         write_manifest(path, [write_shard(path / "x.jsonl", documents)], {})
     os.chdir(folder)
     try:
@@ -74,21 +74,21 @@ def run(kind: str, **params) -> None:
     train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)
 
 
-def test_same_bytes_in_another_process_with_other_workers_and_slices(learnt, root, tmp_path):
-    os.symlink(learnt / "data/text", (tmp_path / "data").mkdir() or tmp_path / "data/text")
+def test_train_tokenizer_same_bytes_in_other_processes(trained, root, tmp_path):
+    os.symlink(trained / "data/text", (tmp_path / "data").mkdir() or tmp_path / "data/text")
     environment = os.environ | {"PYTHONHASHSEED": "7", "PIPELINE_WORKERS": "3", "PYTHONPATH": str(root)}
     subprocess.run([sys.executable, "-c", CODE], check=True, env=environment, cwd=tmp_path)
     for kind in KINDS:
         made = {path.name: hash_file(path) for path in (tmp_path / kind).iterdir()}
-        assert made == {path.name: hash_file(path) for path in (learnt / kind).iterdir()}
+        assert made == {path.name: hash_file(path) for path in (trained / kind).iterdir()}
         assert set(made) == {"tokenizer.json", "tokenizer_config.json", "manifest.json"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_transformers_gives_the_same_ids(learnt, root, kind):
+def test_encoder_ids_equal_transformers(trained, root, kind):
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
-    theirs = transformers.AutoTokenizer.from_pretrained(learnt / kind)
-    tokenizer = load_tokenizer(learnt / kind)
+    theirs = transformers.AutoTokenizer.from_pretrained(trained / kind)
+    tokenizer = load_tokenizer(trained / kind)
     encoder = Encoder(tokenizer)
     for text in [*sentences(root), *TRICKY]:
         ids = encoder.encode(text)
@@ -101,34 +101,33 @@ def test_transformers_gives_the_same_ids(learnt, root, kind):
     assert reading_masks(tokenizer).encode(prompt).ids == theirs(prompt)["input_ids"]
     assert theirs(prompt)["input_ids"].count(theirs.mask_token_id) == 2
     expected = {role: theirs.convert_tokens_to_ids(getattr(theirs, f"{role}_token")) for role in ("pad", "unk", "mask")}
-    found = kind_of(tokenizer)
-    assert {role: tokenizer.token_to_id(getattr(found, role)) for role in expected} == expected
+    assert {role: tokenizer.token_to_id(getattr(kind_of(tokenizer), role)) for role in expected} == expected
 
 
-def test_the_special_tokens_stand_where_the_originals_have_them(learnt):
-    entries = {kind: load_tokenizer(learnt / kind).get_vocab() for kind in KINDS}
+def test_special_tokens_ids_are_those_of_roberta_and_albert(trained):
+    entries = {kind: load_tokenizer(trained / kind).get_vocab() for kind in KINDS}
     roberta, albert = entries["byte_bpe"], entries["unigram"]
     assert [roberta[token] for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")] == [0, 1, 2, 3, len(roberta) - 1]
     assert [albert[token] for token in ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")] == [0, 1, 2, 3, 4]
     assert len(roberta) == len(albert) == 400
 
 
-def test_a_word_has_the_same_ids_wherever_it_stands_and_any_text_comes_back(learnt):
+def test_encoder_words_are_independent_and_bytes_decode_to_the_text(trained):
     for kind in KINDS:
-        encoder = Encoder(load_tokenizer(learnt / kind))
+        encoder = Encoder(load_tokenizer(trained / kind))
         assert encoder.encode("the cat. the mat") == [
             *encoder.encode("the"), *encoder.encode("cat."), *encoder.encode("the mat")
         ]  # fmt: skip
-        special = {*read_templates(load_tokenizer(learnt / kind)).special_ids, 0}
+        special = {*read_templates(load_tokenizer(trained / kind)).special_ids, 0}
         assert not any(special & set(encoder.encode(text)) for text in TRICKY)  # none that is written becomes one
-    bytes_ = load_tokenizer(learnt / "byte_bpe")
+    bytes_ = load_tokenizer(trained / "byte_bpe")
     for text in TRICKY[3:6]:
         assert bytes_.decode(Encoder(bytes_).encode(text)).removeprefix(" ") == text.strip(" ").removeprefix(" ")
     unknown = bytes_.token_to_id("<unk>")
     assert all(unknown not in Encoder(bytes_).encode(text) for text in TRICKY)
 
 
-def test_unigram_cuts_words_as_sentencepiece_does(root):
+def test_unigram_ids_equal_sentencepiece(root):
     """Given our normalised text, on every line of the pages and on what normalisers treat in their own ways."""
     lines, params = sentences(root), VocabularyParams(kind="unigram", vocab_size=500)
     peer = learn_model(count_chunks(lines, normalizer(True), longest=100), params)
@@ -138,37 +137,37 @@ def test_unigram_cuts_words_as_sentencepiece_does(root):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_masks_go_by_role_and_never_to_special_tokens(learnt, kind):
-    tokenizer = load_tokenizer(learnt / kind)
+def test_masked_lm_masks_no_special_tokens(trained, kind):
+    tokenizer = load_tokenizer(trained / kind)
     masked = MaskedLM.of(
         tokenizer, 0.5, Masking(mask_ratio=1.0, random_ratio=0.0, keep_ratio=0.0, unit="whole_word"), seed=1
     )
     ids, _ = read_templates(tokenizer).single.apply(Encoder(tokenizer).encode("the tokens of a batch laid end to end"))
     ids = np.array(ids)
-    seen, chosen = masked.apply(ids, np.array([len(ids)]), np.array([0]))
+    masked_ids, positions = masked.apply(ids, np.array([len(ids)]), np.array([0]))
     assert masked.mask_id == tokenizer.token_to_id(kind_of(tokenizer).mask)
-    assert len(chosen) and set(seen[chosen]) == {masked.mask_id} and not {0, len(ids) - 1} & set(chosen)
+    assert len(positions) and set(masked_ids[positions]) == {masked.mask_id} and not {0, len(ids) - 1} & set(positions)
     special = [*read_templates(tokenizer).special_ids, masked.mask_id, 0]
     assert not kind_of(tokenizer).is_continuation(tokenizer)[special].any()  # a mark belongs to no word
     spelt = "".join(kind_of(tokenizer).spelt(tokenizer.id_to_token(i)) for i in Encoder(tokenizer).encode("The tokens"))
     assert spelt == "thetokens"
 
 
-def test_what_does_not_fit_is_one_clear_error(learnt, monkeypatch):
-    monkeypatch.chdir(learnt)
-    with pytest.raises(ValidationError, match="vocab_size \\(200\\) must be at least 262 for kind: byte_bpe"):
+def test_train_tokenizer_vocabulary_too_small_is_rejected(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    with pytest.raises(ValidationError, match="must be at least 262 for kind: byte_bpe"):
         VocabularyParams(kind="byte_bpe", vocab_size=200)
-    with pytest.raises(ValidationError, match="unused \\(3\\) is only for kind: wordpiece"):
+    with pytest.raises(ValidationError, match="is only for kind: wordpiece"):
         VocabularyParams(kind="unigram", vocab_size=200, unused=3)
     texts = [Document("wikipedia:x", "", " ".join(map(chr, range(0x4E00, 0x4E00 + 300))))]
     write_manifest(
-        learnt / "data/text/books/clean-text", [write_shard(learnt / "data/text/books/clean-text/x.jsonl", texts)], {}
+        trained / "data/text/books/clean-text", [write_shard(trained / "data/text/books/clean-text/x.jsonl", texts)], {}
     )
     with pytest.raises(PipelineError, match="the vocabulary is too small"):
         run("unigram", vocab_size=100, min_frequency=1)
 
 
-def test_long_words_of_bytes_are_not_unknown(tmp_path):
+def test_measure_byte_bpe_long_words_are_covered(tmp_path):
     params = VocabularyParams(kind="byte_bpe", vocab_size=300)
     (tmp_path / "runs").mkdir()
     words, dropped, texts = WordCounts(tmp_path / "runs"), Counter(), ["a few words " + "x" * 200] * 3

@@ -1,4 +1,4 @@
-"""Encoding with a cache: the same ids as `tokenizers` on any Unicode."""
+"""Encoding with a cache: the same ids as `tokenizers` on any text."""
 
 import numpy as np
 import pytest
@@ -46,11 +46,11 @@ def encoder(tokenizer):
 @example("ΟΔΟΣ ΟΔΟΣ, Σ")  # a final sigma is lower-cased as any other
 @example("\u1100 \u1161")  # parts of a syllable that compose when side by side
 @example("👨\u200d👩\u200d👧 \u200d")
-def test_the_cached_encoder_gives_the_tokenizers_ids(tokenizer, encoder, text):
+def test_encoder_any_text_equals_tokenizers(tokenizer, encoder, text):
     assert encoder.encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def test_every_code_point_alone_and_beside_letters_and_spaces(tokenizer, encoder):
+def test_encoder_every_code_point_equals_tokenizers(tokenizer, encoder):
     """Nothing crosses a space, whichever the character: planes 0, 1 and 14 whole, the edges of the others."""
     blocks = [(0, 0xD800), (0xE000, 0x20000), (0xE0000, 0xE0200)]
     blocks += [(plane << 16, (plane << 16) + 64) for plane in range(2, 17)]
@@ -60,7 +60,7 @@ def test_every_code_point_alone_and_beside_letters_and_spaces(tokenizer, encoder
             assert encoder.encode(text) == tokenizer.encode(text, add_special_tokens=False).ids, hex(start)
 
 
-def test_text_never_yields_control_or_reserved_tokens(pieces):
+def test_encoder_written_special_tokens_are_plain_text(pieces):
     tokenizer = build_tokenizer(reserved_tokens(120) + pieces[5:], lowercase=True)
     text = "[CLS] the [SEP] river [MASK] [PAD] [unused0] [unused1][unused119] [UNUSED7]"
     unknown = tokenizer.token_to_id("[UNK]")
@@ -69,7 +69,7 @@ def test_text_never_yields_control_or_reserved_tokens(pieces):
         assert len(ids) > 20
 
 
-def test_a_batch_is_its_texts_end_to_end(encoder):
+def test_encode_batch_concatenates_ids_of_texts(encoder):
     texts = ["the river", "", " ", "old walls , [SEP]"]
     ids, lengths = encoder.encode_batch(texts)
     assert lengths.tolist() == [len(encoder.encode(text)) for text in texts]
@@ -77,7 +77,7 @@ def test_a_batch_is_its_texts_end_to_end(encoder):
     assert [len(part) for part in encoder.encode_batch([])] == [0, 0]
 
 
-def test_the_cache_is_bounded(tokenizer, monkeypatch):
+def test_encoder_cache_is_bounded(tokenizer, monkeypatch):
     monkeypatch.setattr(encode, "CACHED_CHUNKS", 3)
     encoder = Encoder(tokenizer)
     words = ["river", "town", "walls", "old", "new", "x" * 100, "y" * 101, "river"]
@@ -87,18 +87,18 @@ def test_the_cache_is_bounded(tokenizer, monkeypatch):
         assert all(len(chunk) <= 100 for chunk in encoder._chunks)
 
 
-@pytest.mark.parametrize("longest", [4, 100])
-def test_words_of_more_characters_than_allowed_are_unknown(pieces, longest):
-    tokenizer = build_tokenizer([*pieces, "rivers"], lowercase=True, max_word_length=longest)
-    text = "rivers old " + "o" * (longest + 1)
+@pytest.mark.parametrize("max_word_length", [4, 100])
+def test_encoder_word_beyond_max_word_length_is_unknown(pieces, max_word_length):
+    tokenizer = build_tokenizer([*pieces, "rivers"], lowercase=True, max_word_length=max_word_length)
+    text = "rivers old " + "o" * (max_word_length + 1)
     ids = Encoder(tokenizer).encode(text)
     assert ids == tokenizer.encode(text, add_special_tokens=False).ids
     unknown = tokenizer.token_to_id("[UNK]")
-    assert (ids[0] == unknown) == (longest == 4) and ids[-1] == unknown
+    assert (ids[0] == unknown) == (max_word_length == 4) and ids[-1] == unknown
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32), (70_000, np.uint32)])
-def test_ids_are_as_wide_as_the_vocabulary_needs(size, expected):
+def test_encode_batch_id_type_follows_vocab_size(size, expected):
     tokenizer = Tokenizer(WordPiece({str(number): number for number in range(size)}, unk_token="0"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
     texts = [f"{size - 1} 7", "65535 and 12"]

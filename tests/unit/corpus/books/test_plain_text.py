@@ -1,4 +1,4 @@
-"""Books in plain text: broken words, torn paragraphs, and what is no prose."""
+"""Books in plain text: broken words, split paragraphs, and parts that are not prose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 
 from pipeline_src.corpus.books.plain_text import HyphenResolver, plain_paragraphs
 from tests.growth import TIMES, assert_linear
+from tests.unit.corpus.books.samples import GUTENBERG
 
+BODY = [f"This is paragraph {n} of a book that is long enough to have a middle." for n in range(120)]
 WHOLE = "He was concerned with a well-known matter, and nobody was more concerned than the well-known man. "
 SCANNED = WHOLE * 3 + (
     "\nOnce con-\ncerned and twice con-\ncerned. "
@@ -16,18 +18,18 @@ SCANNED = WHOLE * 3 + (
 )
 
 
-def test_a_word_broken_at_a_lines_end_is_as_it_stands_elsewhere_in_the_book() -> None:
+def test_plain_paragraphs_broken_word_is_joined_as_elsewhere_in_the_book() -> None:
     (paragraph,) = plain_paragraphs(SCANNED, Counter())
     assert paragraph.endswith("All that was concerned him, and a well-known friend had to surrender it.")
 
 
-def test_a_transcribers_hyphens_belong_to_their_words() -> None:
+def test_plain_paragraphs_hyphenated_words_at_line_ends_stay() -> None:
     text = "The every-day noises, and every-day life of a half-lit house.\nIn every-\nday life a half-\nread book.\n"
     assert plain_paragraphs(text, Counter()) == [" ".join(text.split()).replace("- ", "-")]
 
 
 @pytest.mark.parametrize("letters", ["a", "a-", "a'"])
-def test_hyphens_line_without_end_takes_linear_time(letters: str) -> None:
+def test_hyphen_resolver_long_line_takes_linear_time(letters: str) -> None:
     """It is read once, not from each of its letters to its end."""
 
     def resolve(line: str) -> None:
@@ -46,13 +48,13 @@ def test_hyphens_line_without_end_takes_linear_time(letters: str) -> None:
         ("a well-con-", "cerned man", False),
     ],
 )
-def test_a_word_that_stands_nowhere_else(before: str, after: str, belongs: bool) -> None:
+def test_hyphen_resolver_word_found_nowhere_else(before: str, after: str, belongs: bool) -> None:
     known = "It was known to be known. A dog saw a house. The dog left the house. Thinking, he was thinking.\n"
     broken = "think-\ning and he was know-\ning and be-\nfore. He knowing, before, knowing, before.\n"
     assert HyphenResolver(known + broken).belongs(before, after) is belongs
 
 
-def test_a_paragraph_that_begins_in_mid_sentence_goes_on_with_the_one_before() -> None:
+def test_plain_paragraphs_split_sentence_is_joined() -> None:
     text = "“Is it late?”\n\nhe asked, though,”\n\n he added, nobody was concerned."
     text += "\n\nShe laughed.\n\n12\n\nand went con-\n\ncerned."
     assert plain_paragraphs(text, Counter()) == [
@@ -61,14 +63,9 @@ def test_a_paragraph_that_begins_in_mid_sentence_goes_on_with_the_one_before() -
     ]
 
 
-def test_a_book_without_capitals_keeps_its_paragraphs() -> None:
+def test_plain_paragraphs_lowercase_book_keeps_its_paragraphs() -> None:
     text = "\n\n".join(f"this is paragraph number {n} , as in bookcorpus ." for n in range(50))
     assert len(plain_paragraphs(text, Counter())) == 50
-
-
-PROSE = "\n\n".join(
-    f"This is paragraph {n} of a book that is long enough to have a middle and an end." for n in range(60)
-)
 
 
 @pytest.mark.parametrize(
@@ -85,32 +82,146 @@ PROSE = "\n\n".join(
         ("| One line of a table alone", "table"),
     ],
 )
-def test_matter_that_is_no_prose_goes_and_is_counted(matter: str, reason: str) -> None:
+def test_plain_paragraphs_non_prose_is_dropped_by_reason(matter: str, reason: str) -> None:
     dropped: Counter[str] = Counter()
-    half = PROSE[: PROSE.index("This is paragraph 30")]
-    assert plain_paragraphs(f"{half}{matter}\n\n{PROSE[len(half) :]}", dropped) == PROSE.split("\n\n")
+    assert plain_paragraphs("\n\n".join([*BODY[:60], matter, *BODY[60:]]), dropped) == BODY
     assert dropped[reason] == 1 and set(dropped) <= {reason, "heading"}
 
 
-def test_a_publishers_catalogue_at_the_end_goes_and_prices_in_a_story_stay() -> None:
+def test_plain_paragraphs_advertisement_is_dropped_only_at_the_end() -> None:
     advertisement = "THE RIVER WAR. By A. Writer. Two volumes, crown 8vo, cloth gilt, with maps. Price 36s. net."
     dropped: Counter[str] = Counter()
-    paragraphs = plain_paragraphs(f"{PROSE}\n\n{advertisement}\n\n{PROSE}\n\n{advertisement}", dropped)
-    story = PROSE.split("\n\n")
-    assert paragraphs == [*story, advertisement, *story] and dropped == {"advertisement": 1}
+    story = [*BODY, advertisement, *BODY]
+    assert plain_paragraphs("\n\n".join([*story, advertisement]), dropped) == story
+    assert dropped == {"advertisement": 1}
 
 
-def test_marks_of_notes_and_pages_go_and_brackets_of_the_author_stay() -> None:
+def test_plain_paragraphs_note_and_page_marks_are_removed() -> None:
     text = "He came[1] to the house {Endnote 4}, and saw it.[*] It was [he said] old [Pg 12]and [sic] small[A]."
     assert plain_paragraphs(text, Counter()) == [
         "He came to the house, and saw it. It was [he said] old and [sic] small."
     ]
 
 
-def test_speech_in_guillemets_ends_as_a_sentence_does() -> None:
+def test_plain_paragraphs_speech_in_guillemets_ends_a_sentence() -> None:
     """French, Italian, Spanish and Russian books end a speech with ``»``."""
     spoken = ["« La mer ne rend rien. »", "« Vous m'entendez, monsieur ? »", "‹ Non, dit-il. ›", "Il se tut longtemps."]
     dropped: Counter[str] = Counter()
     story = "Le vieux marin regarda longuement la flamme qui dansait dans la cheminée de la maison. Il se leva."
     assert plain_paragraphs("\n\n".join([story, *spoken, story]), dropped) == [story, *spoken, story]
     assert not dropped
+
+
+def test_plain_paragraphs_gutenberg_frame_and_headings_are_removed() -> None:
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs(GUTENBERG, dropped) == [
+        "It was a dark night, and the every-day noises of the street had quite died away.",
+        '"Who is there?" he asked.',
+    ]
+    assert dropped == {"frame": 1, "heading": 4, "front matter": 1, "table of contents": 1}
+
+
+MATTER = {
+    "errata": "ERRATA (noted by transcriber)\n\np. 12: for dogs read days\n\np. 40, line 3: delete the comma.",
+    "notes": "Transcriber's Notes\n\nThe spelling of the book was kept.\n\nA table was moved to its end.",
+    "german notes": "Anmerkungen zur Transkription\n\nDer Text wurde nach der Ausgabe von 1901 erfasst.",
+    "french notes": "Au lecteur\n\nCette version conserve l'orthographe du livre; deux fautes sont notes.",
+    "index": "INDEX\n\nA\n\nAlder, 12, 40-42\nAsh, 7; felled, 19\n\nB\n\nBarns, see Farms\nBees, swarms of, 101.",
+    "american imprint": "Printed in U.S.A.",
+    "french imprint": "Imprimerie J. Moulin, Paris.",
+    "advertisements": "BY THE SAME AUTHOR\n\nThe Mill. A Tale. Crown 8vo, cloth, 6s.\n\nA Year Away. With maps.",
+}
+
+
+@pytest.mark.parametrize("matter", MATTER.values(), ids=MATTER)
+@pytest.mark.parametrize("end", [True, False])
+def test_plain_paragraphs_front_and_back_matter_is_dropped(matter: str, end: bool) -> None:
+    """In front, a chapter's heading ends it."""
+    blocks = [*BODY, matter] if end else [matter, "CHAPTER I", *BODY]
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs("\n\n".join(blocks), dropped) == BODY
+    assert set(dropped) <= {"its makers' note", "index", "imprint", "advertisement", "heading"}
+
+
+def test_plain_paragraphs_long_table_of_contents_is_dropped() -> None:
+    entries = [
+        f"{n}. OF THE ROAD\u2014Of the mill\u2014A supper in the\n    barn and what came of it   {9 * n}"
+        for n in range(1, 40)
+    ]
+    text = "\n\n".join(["CONTENTS", *entries, "CHAPTER I", *BODY])
+    assert plain_paragraphs(text, Counter()) == BODY
+
+
+def test_plain_paragraphs_chapter_called_index_is_kept() -> None:
+    middle = ["INDEX", "The index of the year's harvest was what he looked at first, every day."]
+    text = "\n\n".join([*BODY, *middle, *BODY])
+    assert plain_paragraphs(text, Counter()) == [*BODY, middle[1], *BODY]
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        ("The =black= horse and the ~grey~ one ran.", "The black horse and the grey one ran."),
+        ("On the 26^{me} of the month he came.", "On the 26me of the month he came."),
+        ("The sum is d{te} to the house.", "The sum is dte to the house."),
+        ("Let a = b and c = d, he wrote.", "Let a = b and c = d, he wrote."),
+    ],
+)
+def test_plain_paragraphs_transcriber_marks_are_removed(marked: str, plain: str) -> None:
+    assert plain_paragraphs(marked, Counter()) == [plain]
+
+
+@pytest.mark.parametrize(
+    ("verse", "kept"),
+    [
+        (
+            "The hills are grey, the road is long,\n  The mill has lost its wheel;\nNo bird will sing an evening song,",
+            "The hills are grey, the road is long, The mill has lost its wheel; No bird will sing an evening song,",
+        ),
+        (
+            "The hills are grey, the road is long,\n    And none will hear the miller's song.",
+            "The hills are grey, the road is long, And none will hear the miller's song.",
+        ),
+        (
+            "The hills are grey, the road is long,\nAnd none will hear the miller's song\n        J. HOLLOWAY",
+            "The hills are grey, the road is long, And none will hear the miller's song",
+        ),
+    ],
+    ids=["no mark at its end", "couplet", "poet"],
+)
+def test_plain_paragraphs_verse_is_kept(verse: str, kept: str) -> None:
+    assert plain_paragraphs("\n\n".join([*BODY, verse, *BODY]), Counter()) == [*BODY, kept, *BODY]
+
+
+def test_plain_paragraphs_indented_or_long_line_starts_a_paragraph() -> None:
+    indented = "  He came in and sat\ndown at the table.\n  She said nothing at\nall to him."
+    assert plain_paragraphs(indented, Counter()) == [
+        "He came in and sat down at the table.",
+        "She said nothing at all to him.",
+    ]
+    long = "word " * 40 + "end."
+    assert plain_paragraphs(f"{long}\n{long}", Counter()) == [long, long]
+
+
+def test_plain_paragraphs_lines_within_a_sentence_are_joined() -> None:
+    text = "He went to the\n dark house and looked at it.\n\nThen he turned\n\nround and left.\n\n"
+    text += "The Dark House\n\nIt was empty, and,\n\ncertainly, cold.\n\nYours,\n\nAda."
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs(text, dropped) == [
+        "He went to the dark house and looked at it.",
+        "Then he turned round and left.",
+        "It was empty, and, certainly, cold.",
+        "Yours,",
+        "Ada.",
+    ]
+    assert dropped == {"fragment": 1}
+    wrapped = ["He said to Mrs.", "Dale, who had come", "word " * 30, "in spite of all, that", "it was late."]
+    assert plain_paragraphs("\n".join(wrapped), dropped) == [" ".join(" ".join(wrapped).split())]
+    long = "word " * 30 + "and so on\nto the end.\nCHAPTER TWENTY-ONE\nA second one."
+    assert plain_paragraphs(long, dropped) == ["word " * 30 + "and so on to the end.", "A second one."]
+
+
+def test_plain_paragraphs_copyright_line_is_dropped_only_in_front() -> None:
+    text = "\n\n".join(["Copyright 1901 by A. Writer.", *BODY, "He had a copyright in it."])
+    assert plain_paragraphs(text, dropped := Counter()) == [*BODY, "He had a copyright in it."]
+    assert dropped == {"front matter": 1}

@@ -1,4 +1,4 @@
-"""Sentences without an end: which of them say something, and which only lack their full stop."""
+"""Sentences without an end: complete but for the full stop, or cut off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline_src.corpus.wikipedia.dangling_sentences import lacks_only_its_stop
         ("It doesn't say where they've all been:", False),
     ],
 )
-def test_what_says_something(sentence: str, says: bool) -> None:
+def test_says_something_label_or_announcement_does_not(sentence: str, says: bool) -> None:
     assert says_something(sentence) == says
 
 
@@ -43,5 +43,5 @@ def test_what_says_something(sentence: str, says: bool) -> None:
         ("sv", "The people of the towns around skate on the river in winter", False),
     ],
 )
-def test_what_lacks_only_its_stop(language: str, sentence: str, whole: bool) -> None:
+def test_lacks_only_its_stop_by_language(language: str, sentence: str, whole: bool) -> None:
     assert lacks_only_its_stop(sentence, language) == whole

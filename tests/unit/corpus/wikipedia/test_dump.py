@@ -1,4 +1,4 @@
-"""Reading dumps: every packing, every way of cutting into streams, and every way of being broken."""
+"""Reading dumps of Wikipedia: every compression, split into ranges of streams, and damaged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def page(number: int, text: str = "Some &lt;b&gt; text &amp;amp; more.") -> str:
     )
 
 
-def pack_multistream(xml: bytes) -> bytes:
+def compress_multistream(xml: bytes) -> bytes:
     """Two pages a stream, the opening and the end in streams of their own, as Wikimedia packs them (100 pages)."""
     opening, *pages = xml.replace(TAIL.encode(), b"").split(b"<page>")
     pages = [b"<page>" + page for page in pages]
@@ -42,11 +42,13 @@ def pack_multistream(xml: bytes) -> bytes:
     return b"".join(bz2.compress(piece) for piece in pieces)
 
 
-PACKINGS = [bytes, bz2.compress, pack_multistream, gzip.compress, zstandard.compress]
+SINGLE_STREAM = {"bz2": bz2.compress, "gzip": gzip.compress, "zstd": zstandard.compress}
+CHECKED_ZSTD = zstandard.ZstdCompressor(write_checksum=True)
+COMPRESSIONS = {"none": bytes, "multistream": compress_multistream, **SINGLE_STREAM}
 
 
-@pytest.mark.parametrize("pack", PACKINGS)
-def test_reads_pages_from_every_packing(tmp_path: Path, pack) -> None:
+@pytest.mark.parametrize("pack", COMPRESSIONS.values(), ids=COMPRESSIONS)
+def test_read_pages_every_compression(tmp_path: Path, pack) -> None:
     path = tmp_path / "dump"
     path.write_bytes(pack((HEAD + page(1) + page(2) + TAIL).encode()))
     first, second = read_pages(path)
@@ -58,15 +60,15 @@ def test_reads_pages_from_every_packing(tmp_path: Path, pack) -> None:
     assert {"categoria", "file", "immagine", "category"} <= site.hidden
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, zstandard.compress])
-def test_frames_laid_end_to_end_are_one_dump(tmp_path: Path, pack) -> None:
+@pytest.mark.parametrize("pack", SINGLE_STREAM.values(), ids=SINGLE_STREAM)
+def test_read_pages_concatenated_frames_are_one_dump(tmp_path: Path, pack) -> None:
     path = tmp_path / "dump"
     xml = (HEAD + page(1) + page(2) + TAIL).encode()
     path.write_bytes(pack(xml[:-300]) + pack(xml[-300:]))
     assert [read.id for read in read_pages(path)] == [1, 2]
 
 
-def test_the_last_revision_counts(tmp_path: Path) -> None:
+def test_read_pages_last_revision_is_used(tmp_path: Path) -> None:
     path = tmp_path / "dump.xml"
     more = "<revision><id>7</id><text>newer</text></revision></page>"
     path.write_text(HEAD + page(1).replace("</page>", more) + TAIL)
@@ -74,7 +76,7 @@ def test_the_last_revision_counts(tmp_path: Path) -> None:
     assert (read.id, read.revision, read.text) == (1, 7, "newer")
 
 
-def test_references_to_characters_are_undone_and_those_of_the_wikitext_stay(tmp_path: Path) -> None:
+def test_read_pages_xml_references_are_decoded_once(tmp_path: Path) -> None:
     path = tmp_path / "dump.xml"
     text = "&#39;&#039;&#x27;&apos; &#10;&#x416; &amp;#39; &amp;nbsp; &nbsp;"
     path.write_text(HEAD + page(1, text) + TAIL)
@@ -82,9 +84,9 @@ def test_references_to_characters_are_undone_and_those_of_the_wikitext_stay(tmp_
     assert read.text == "'''' \nЖ &#39; &nbsp; &nbsp;"
 
 
-@pytest.mark.parametrize("pack", PACKINGS)
+@pytest.mark.parametrize("pack", COMPRESSIONS.values(), ids=COMPRESSIONS)
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
-def test_a_dump_that_is_cut_off_is_named_with_the_place(tmp_path: Path, pack, share: float) -> None:
+def test_read_pages_truncated_dump_is_rejected(tmp_path: Path, pack, share: float) -> None:
     path = tmp_path / "dump"
     data = pack((HEAD + "".join(page(n) for n in range(500)) + TAIL).encode())
     path.write_bytes(data[: int(len(data) * share)])
@@ -92,8 +94,8 @@ def test_a_dump_that_is_cut_off_is_named_with_the_place(tmp_path: Path, pack, sh
         list(read_pages(path))
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, zstandard.ZstdCompressor(write_checksum=True).compress])
-def test_corruption_within_a_single_stream_is_an_error(tmp_path: Path, pack) -> None:
+@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, CHECKED_ZSTD.compress], ids=SINGLE_STREAM)
+def test_read_pages_corrupt_single_stream_is_rejected(tmp_path: Path, pack) -> None:
     path = tmp_path / "dump"
     data = bytearray(pack((HEAD + "".join(page(n) for n in range(500)) + TAIL).encode()))
     data[len(data) // 2] ^= 0xFF  # gzip notices at its end only, if the XML does not stumble over it before
@@ -102,25 +104,37 @@ def test_corruption_within_a_single_stream_is_an_error(tmp_path: Path, pack) -> 
         list(read_pages(path))
 
 
-@pytest.mark.parametrize("content", [b"just some text\n", b"<html></html>", bz2.compress(b"no xml"), b"\0" * 100])
-def test_what_is_not_a_dump_is_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [b"just some text\n", b"<html></html>", bz2.compress(b"no xml"), b"\0" * 100],
+    ids=["text", "HTML", "bz2", "zeros"],
+)
+def test_read_head_other_file_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "dump"
     path.write_bytes(content)
     with pytest.raises(PipelineError, match="not a MediaWiki dump"):
         read_head(path)
 
 
-@pytest.mark.parametrize("broken", ["", "<id>x1</id>", "<id>²</id>", "<id>1</id><ns>a</ns>", f"<id>{'9' * 5_000}</id>"])
-def test_a_page_without_id_is_refused(tmp_path: Path, broken: str) -> None:
+@pytest.mark.parametrize(
+    "broken",
+    ["", "<id>x1</id>", "<id>²</id>", "<id>1</id><ns>a</ns>", f"<id>{'9' * 5_000}</id>"],
+    ids=["missing", "letter", "superscript", "namespace", "too long"],
+)
+def test_read_pages_page_without_id_is_rejected(tmp_path: Path, broken: str) -> None:
     path = tmp_path / "dump.xml"
     path.write_text(HEAD + page(1).replace("<ns>0</ns><id>1</id>", broken) + TAIL)
     with pytest.raises(PipelineError, match="a page without title, id or text"):
         list(read_pages(path))
 
 
-@pytest.mark.parametrize("more", ["x", " \n garbage of some length, no page at all", "<mediawiki>" + page(2) + TAIL])
-@pytest.mark.parametrize("pack", [bytes, bz2.compress])
-def test_what_stands_after_the_end_is_named(tmp_path: Path, more: str, pack) -> None:
+@pytest.mark.parametrize(
+    "more",
+    ["x", " \n garbage of some length, no page at all", "<mediawiki>" + page(2) + TAIL],
+    ids=["letter", "garbage", "second dump"],
+)
+@pytest.mark.parametrize("pack", [bytes, bz2.compress], ids=["none", "bz2"])
+def test_read_pages_data_after_the_end_is_rejected(tmp_path: Path, more: str, pack) -> None:
     path = tmp_path / "dump"
     path.write_bytes(pack((HEAD + page(1) + TAIL + more).encode()))
     with pytest.raises(PipelineError, match="there is more[\\s\\S]*after </mediawiki>"):
@@ -129,7 +143,7 @@ def test_what_stands_after_the_end_is_named(tmp_path: Path, more: str, pack) -> 
     assert [read.id for read in read_pages(path)] == [1]
 
 
-def test_a_page_without_an_end_meets_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_pages_unclosed_page_is_rejected_at_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline_src.corpus.wikipedia.dump.LONGEST_PAGE", 1 << 20)
     path = tmp_path / "dump"
     path.write_bytes(bz2.compress((HEAD + page(1)[:-30] + "a" * (16 << 20)).encode()))
@@ -150,7 +164,7 @@ def test_read_pages_long_page_in_small_blocks_takes_linear_time(tmp_path: Path) 
     assert_linear(read, *paths)
 
 
-def test_find_dump_wants_exactly_one_full_file(tmp_path: Path) -> None:
+def test_find_dump_missing_empty_or_second_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="none found"):
         find_dump(tmp_path / "missing")
     (tmp_path / "source.json").write_text("{}")
@@ -167,10 +181,6 @@ def test_find_dump_wants_exactly_one_full_file(tmp_path: Path) -> None:
         find_dump(tmp_path)
 
 
-STREAMS_HEAD = '<mediawiki xml:lang="en"><siteinfo><dbname>testwiki</dbname></siteinfo>\n'
-STREAMS_TAIL = "</mediawiki>\n"
-
-
 def short_page(number: int, text: str | None = None) -> str:
     """The XML of one article."""
     return (
@@ -179,13 +189,11 @@ def short_page(number: int, text: str | None = None) -> str:
     )
 
 
-def pack(pieces: list[str]) -> list[bytes]:
-    """Each piece as a bz2 stream."""
+def compress_pieces(pieces: list[str]) -> list[bytes]:
     return [bz2.compress(piece.encode()) for piece in pieces]
 
 
 def ids(path: Path, size: int, damage: Damage | None = None) -> list[int]:
-    """The ids of all pages, read range by range."""
     return [read.id for span in split_ranges(path, size) for read in read_pages(path, *span, damage)]
 
 
@@ -193,13 +201,13 @@ SIZES = (1, 300, 2_000, 1 << 30)
 
 
 @pytest.mark.parametrize("cut", ["between pages", "anywhere"])
-def test_ranges_of_streams_give_every_page_once(tmp_path: Path, cut: str) -> None:
-    pieces = [STREAMS_HEAD, *(short_page(n) for n in range(60)), STREAMS_TAIL]
+def test_split_ranges_any_size_gives_every_page_once(tmp_path: Path, cut: str) -> None:
+    pieces = [HEAD, *(short_page(n) for n in range(60)), TAIL]
     if cut == "anywhere":  # as pbzip2 does: streams end within pages and within tags
         whole = "".join(pieces)
         pieces = [whole[start : start + 97] for start in range(0, len(whole), 97)]
     path = tmp_path / "dump.bz2"
-    path.write_bytes(b"".join(pack(pieces)))
+    path.write_bytes(b"".join(compress_pieces(pieces)))
     for size in SIZES:
         ranges = split_ranges(path, size)
         assert ids(path, size) == list(range(60))
@@ -207,13 +215,13 @@ def test_ranges_of_streams_give_every_page_once(tmp_path: Path, cut: str) -> Non
         assert size == 1 << 30 or len(ranges) > 3
 
 
-def test_a_tag_in_streams_of_one_byte_each(tmp_path: Path) -> None:
+def test_read_pages_streams_of_one_byte_each(tmp_path: Path) -> None:
     path = tmp_path / "dump.bz2"
-    path.write_bytes(b"".join(pack([STREAMS_HEAD, *(short_page(1, "x") + short_page(2, "y")), STREAMS_TAIL])))
+    path.write_bytes(b"".join(compress_pieces([HEAD, *(short_page(1, "x") + short_page(2, "y")), TAIL])))
     assert ids(path, 1) == [1, 2]
 
 
-def test_a_stream_is_found_across_the_blocks_that_are_read(tmp_path: Path) -> None:
+def test_split_ranges_stream_header_across_read_blocks(tmp_path: Path) -> None:
     path = tmp_path / "dump.bz2"
     for before in range((1 << 20) - 20, (1 << 20) + 3):
         path.write_bytes(b"BZh9" + b"\0" * before + b"BZh91AY&SY" + b"\0" * 20)
@@ -226,12 +234,12 @@ def damaged_dumps(draw) -> tuple[list[str], list[bytes], list[int]]:
     number = draw(st.integers(3, 12))
     pages = [short_page(n, f"{n} " * draw(st.integers(1, 200))) for n in range(number)]
     if draw(st.booleans()):
-        pieces = [STREAMS_HEAD, *pages, STREAMS_TAIL]
+        pieces = [HEAD, *pages, TAIL]
     else:  # streams that end anywhere
         body = "".join(pages)
         cuts = sorted({0, len(body), *draw(st.lists(st.integers(1, len(body) - 1), min_size=2, max_size=12))})
-        pieces = [STREAMS_HEAD, *(body[a:b] for a, b in zip(cuts, cuts[1:], strict=False)), STREAMS_TAIL]
-    packed = pack(pieces)
+        pieces = [HEAD, *(body[a:b] for a, b in zip(cuts, cuts[1:], strict=False)), TAIL]
+    packed = compress_pieces(pieces)
     bad = sorted(draw(st.sets(st.integers(1, len(pieces) - 2), min_size=1, max_size=3)))
     for which in bad:
         data = bytearray(packed[which])
@@ -251,12 +259,12 @@ def damaged_dumps(draw) -> tuple[list[str], list[bytes], list[int]]:
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damaged_dumps())
-def test_a_corrupt_stream_costs_itself_alone(tmp_path: Path, dump: tuple[list[str], list[bytes], list[int]]) -> None:
+def test_read_pages_corrupt_stream_loses_only_its_own_pages(tmp_path: Path, dump) -> None:
     pieces, packed, damaged = dump
     path = tmp_path / "dump.bz2"
     path.write_bytes(b"".join(packed))
     # a page must come out, as it went in, if and only if every stream that holds a piece of it can be decoded
-    starts, position, holes = [0], 0, []
+    starts, position, undecodable = [0], 0, []
     for piece, data, which in zip(pieces, packed, range(len(pieces)), strict=True):
         starts.append(starts[-1] + len(piece))
         if which in damaged:
@@ -267,13 +275,13 @@ def test_a_corrupt_stream_costs_itself_alone(tmp_path: Path, dump: tuple[list[st
                 good = False
             assume(not good or not decoder.unused_data)  # only bits of padding at its end were met, and moved
             if not good:
-                holes.append((which, position))
+                undecodable.append((which, position))
         position += len(data)
     whole = "".join(pieces)
     expected, end = [], 0
     while (begin := whole.find("<page>", end)) >= 0:
         end = whole.index("</page>", begin) + len("</page>")
-        if not any(starts[which] < end and begin < starts[which + 1] for which, _ in holes):
+        if not any(starts[which] < end and begin < starts[which + 1] for which, _ in undecodable):
             expected.append(whole[whole.index("<text>", begin) + 6 : whole.index("</text>", begin)])
     outcomes = []
     for size in SIZES:
@@ -283,16 +291,17 @@ def test_a_corrupt_stream_costs_itself_alone(tmp_path: Path, dump: tuple[list[st
         assert texts == expected
         named = {offset for offset, _ in damage.streams}
         # a hole that follows another may be one with it, and what follows an early end is a hole of its own
-        assert all(offset in named or which - 1 in dict(holes) for which, offset in holes)
-        assert all(any(start <= offset < start + len(packed[which]) for which, start in holes) for offset in named)
+        assert all(offset in named or which - 1 in dict(undecodable) for which, offset in undecodable)
+        for offset in named:
+            assert any(start <= offset < start + len(packed[which]) for which, start in undecodable)
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
-def test_a_page_that_runs_into_a_hole_is_counted_and_not_joined_to_what_follows(tmp_path: Path) -> None:
+def test_read_pages_page_cut_by_corrupt_stream_is_counted_and_dropped(tmp_path: Path) -> None:
     path = tmp_path / "dump.bz2"
     first, second, third = short_page(1), short_page(2), short_page(3)
-    packed = pack(
-        [STREAMS_HEAD, first + second[:300], second[300:] + third[:300], third[300:] + short_page(4), STREAMS_TAIL]
+    packed = compress_pieces(
+        [HEAD, first + second[:300], second[300:] + third[:300], third[300:] + short_page(4), TAIL]
     )
     packed[2] = packed[2][:40] + b"\xff" * 8 + packed[2][48:]
     path.write_bytes(b"".join(packed))
@@ -304,11 +313,11 @@ def test_a_page_that_runs_into_a_hole_is_counted_and_not_joined_to_what_follows(
         assert damage.cut_pages == 1
 
 
-def test_data_that_comes_before_a_wrong_checksum_is_not_used(tmp_path: Path) -> None:
+def test_read_pages_stream_with_wrong_checksum_yields_nothing(tmp_path: Path) -> None:
     path = tmp_path / "dump.bz2"
     rng = random.Random(0)
     long = [short_page(n, "".join(rng.choices("abcdefgh ", k=300_000))) for n in (1, 2, 3, 4)]  # four blocks of bz2
-    packed = pack([STREAMS_HEAD, "".join(long), short_page(5), STREAMS_TAIL])
+    packed = compress_pieces([HEAD, "".join(long), short_page(5), TAIL])
     bad = bytearray(packed[1])
     bad[-5] ^= 0xFF  # the sum over the whole stream, which stands at its very end
     path.write_bytes(packed[0] + bytes(bad) + packed[2] + packed[3])
@@ -319,9 +328,9 @@ def test_data_that_comes_before_a_wrong_checksum_is_not_used(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("where", [0, -1])
-def test_the_first_and_the_last_stream_must_be_good(tmp_path: Path, where: int) -> None:
+def test_read_pages_corrupt_first_or_last_stream_is_rejected(tmp_path: Path, where: int) -> None:
     path = tmp_path / "dump.bz2"
-    packed = pack([STREAMS_HEAD + short_page(1), short_page(2), short_page(3) + STREAMS_TAIL])
+    packed = compress_pieces([HEAD + short_page(1), short_page(2), short_page(3) + TAIL])
     packed[where] = packed[where][:-6] + b"\xff" + packed[where][-5:]
     path.write_bytes(b"".join(packed))
     offset = 0 if where == 0 else len(packed[0] + packed[1])
@@ -333,19 +342,19 @@ def test_the_first_and_the_last_stream_must_be_good(tmp_path: Path, where: int) 
             read_head(path)
 
 
-def test_without_a_place_to_take_it_down_a_corrupt_stream_is_an_error(tmp_path: Path) -> None:
+def test_read_pages_corrupt_stream_without_damage_record_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "dump.bz2"
-    packed = pack([STREAMS_HEAD, short_page(1), short_page(2), STREAMS_TAIL])
+    packed = compress_pieces([HEAD, short_page(1), short_page(2), TAIL])
     path.write_bytes(packed[0] + packed[1][:50] + b"\0" + packed[1][51:] + packed[2] + packed[3])
     with pytest.raises(PipelineError, match=f"stream at byte {len(packed[0]):,}"):
         list(read_pages(path))
 
 
-def test_a_long_stream_is_passed_on_as_it_comes_and_must_be_good(tmp_path: Path, monkeypatch) -> None:
+def test_read_pages_long_stream_is_streamed_and_checked(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(dump, "LONGEST_HELD", 1 << 20)
     path = tmp_path / "dump.bz2"
     pages = "".join(short_page(n, f"{n} " * 1000) for n in range(4000))  # 19 MB of XML in one stream
-    packed = pack([STREAMS_HEAD, pages, short_page(9999) + STREAMS_TAIL])
+    packed = compress_pieces([HEAD, pages, short_page(9999) + TAIL])
     path.write_bytes(b"".join(packed))
     del pages
     tracemalloc.start()
@@ -357,9 +366,9 @@ def test_a_long_stream_is_passed_on_as_it_comes_and_must_be_good(tmp_path: Path,
         list(read_pages(path, damage=Damage()))
 
 
-def test_a_disk_that_fails_is_not_taken_for_a_corrupt_stream(tmp_path: Path) -> None:
+def test_decode_disk_error_is_raised_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "dump.bz2"
-    path.write_bytes(b"".join(pack([STREAMS_HEAD, short_page(1), STREAMS_TAIL])))
+    path.write_bytes(b"".join(compress_pieces([HEAD, short_page(1), TAIL])))
 
     class Failing:
         def read(self, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Formulas: what fits on a line of text is shown on one, whatever else leaves a placeholder."""
+"""Formulas: shown on one line of text if they fit, replaced by a placeholder if not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pipeline_src.corpus.wikipedia.wikitext import clean
         (r"x \in \R", "x ∈ ℝ"),
     ],
 )
-def test_what_fits_on_a_line_is_shown(formula: str, text: str) -> None:
+def test_formula_text_formula_on_one_line_is_shown(formula: str, text: str) -> None:
     assert unescape(formula_text(formula)) == text
 
 
@@ -52,7 +52,7 @@ def test_what_fits_on_a_line_is_shown(formula: str, text: str) -> None:
         "x\ue000", r"\unknown{x}", "\\",
     ],
 )  # fmt: skip
-def test_what_does_not_leaves_a_placeholder(formula: str) -> None:
+def test_formula_text_other_formula_is_a_placeholder(formula: str) -> None:
     assert formula_text(formula) == PLACEHOLDER
 
 
@@ -62,12 +62,12 @@ def test_what_does_not_leaves_a_placeholder(formula: str) -> None:
         st.sampled_from([*r"abn12{}^_()[]|<>'=+,. ", r"\frac", r"\sqrt", r"\over", r"\bar", r"\alpha", r"\{", r"\left"])
     )
 )
-def test_no_formula_fails_or_leaves_marks_or_markup(parts: list[str]) -> None:
+def test_formula_text_any_formula_leaves_no_markup(parts: list[str]) -> None:
     text = formula_text("".join(parts))
     assert text == PLACEHOLDER or (text.strip() == text and not MARKS.search(text) and len(text) <= LONGEST)
     assert not any(mark in text for mark in ("{", "}", "[", "]", "|", "''"))
 
 
-def test_marks_of_a_formula_are_no_markup() -> None:
+def test_clean_brackets_of_a_formula_are_not_markup() -> None:
     assert clean(r"The mean <math>E[[X]] < \{\{a|b\}\}</math> is not known to all.") != ""
     assert clean(r"The value <math>a<b</math> or <math>b>a</math> is known.") == "The value a < b or b > a is known."

@@ -1,4 +1,4 @@
-"""Templates: what is known is shown as readers see it, what is not costs its sentence and is counted by name."""
+"""Templates: shown as readers see them if known; unknown ones drop their sentence and are counted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def shown(template: str, language: str = "en") -> str:
         ("{{formatnum:1234567|R}}", "1234567"),
     ],
 )
-def test_what_is_known_is_shown_as_readers_see_it(template: str, words: str) -> None:
+def test_clean_known_template_is_shown(template: str, words: str) -> None:
     assert shown(template) == words
 
 
@@ -114,7 +114,7 @@ def test_what_is_known_is_shown_as_readers_see_it(template: str, words: str) -> 
         "{{odd\n|a=b\n}}",
     ],
 )
-def test_what_is_not_known_costs_its_sentence(template: str) -> None:
+def test_clean_unknown_template_drops_its_sentence(template: str) -> None:
     text = f"{PLAIN} They say {template} is here, amid a sentence of prose. {LAST}"
     assert clean(text) == f"{PLAIN} {LAST}"
 
@@ -134,7 +134,7 @@ def test_what_is_not_known_costs_its_sentence(template: str) -> None:
         ("It is {{convert|odd|km}} off. It has {{#if:x|y}} people.", "", {"convert": 1, "#if:": 1}),
     ],
 )
-def test_unknown_ones_are_counted_by_the_sentences_they_cost(text: str, kept: str, unknown: dict[str, int]) -> None:
+def test_clean_unknown_templates_are_counted_by_sentences(text: str, kept: str, unknown: dict[str, int]) -> None:
     counted: Counter[str] = Counter()
     assert clean(text, unknown=counted) == kept
     assert counted == unknown
@@ -143,7 +143,7 @@ def test_unknown_ones_are_counted_by_the_sentences_they_cost(text: str, kept: st
 @pytest.mark.parametrize(
     "name", ["citation needed", "sfn", "efn", "rp", "anchor", "Infobox x", "Use dmy dates", "x-stub"]
 )
-def test_what_shows_nothing_vanishes(name: str) -> None:
+def test_clean_template_without_text_is_removed(name: str) -> None:
     text = clean(f"They say{{{{{name}|x|date=May 2011}}}} it is here, amid a sentence.")
     assert text == "They say it is here, amid a sentence."
 
@@ -182,8 +182,8 @@ def test_what_shows_nothing_vanishes(name: str) -> None:
         ("it", "vero{{citazione necessaria}}, {{citazione necessaria|certo}}", "vero, certo"),
         (
             "it",
-            "detti {{nihongo|''dōga''|動画||film}} e {{nihongo|''utsushie''|写し絵}}",
-            "detti dōga (動画 film) e utsushie (写し絵)",
+            "{{nihongo|''dōga''|動画||film}} e {{nihongo|''utsushie''|写し絵}}",
+            "dōga (動画 film) e utsushie (写し絵)",
         ),
         ("it", "{{Exp|1,9|19}} anni a {{M|61.000||km/h}}", "1,9×10¹⁹ anni a 61.000 km/h"),
         ("it", "{{M|1|k|m}}, {{m|1,12|e=-3|-|Pa}} e {{M|5|u=MHz}}", "1 km, 1,12×10⁻³ Pa e 5 MHz"),
@@ -204,12 +204,12 @@ def test_what_shows_nothing_vanishes(name: str) -> None:
         ("xx", "{{odd}}", ""),
     ],
 )
-def test_languages_bring_their_own_templates(language: str, template: str, words: str) -> None:
+def test_clean_template_of_another_language_is_shown(language: str, template: str, words: str) -> None:
     assert shown(template, language) == words
 
 
 @pytest.mark.parametrize("language", languages())
-def test_every_name_of_a_table_is_found_and_stands_once(language: str) -> None:
+def test_template_table_every_name_is_found_and_unique(language: str) -> None:
     content = yaml.safe_load((TABLES / f"{language}.yaml").read_text(encoding="utf-8"))
     assert set(content) <= {"shows", "calls", "breaks", "computed", "nothing", "dates"}
     table = template_table(language)
@@ -229,7 +229,7 @@ WORDS = st.text(st.characters(categories=["L", "N", "P", "Zs", "S"]), max_size=8
     st.sampled_from([(code, name) for code in languages() for name in sorted(template_table(code).names)]),
     st.lists(st.one_of(WORDS, st.integers(-5, 3000).map(str), st.just("p=1")), max_size=5),
 )
-def test_no_argument_makes_a_known_template_fail_or_leaves_marks(known: tuple[str, str], arguments: list[str]) -> None:
+def test_clean_known_template_any_arguments_leave_no_markers(known: tuple[str, str], arguments: list[str]) -> None:
     language, name = known
     page = f"{PLAIN}\n\nThey say {{{{{'|'.join([name, *arguments])}}}}} is here, amid it.\n\n{LAST}"
     text = clean(page, make_siteinfo("wiki", language, {}))

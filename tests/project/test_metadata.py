@@ -1,4 +1,4 @@
-"""What people and services read of the project agrees: versions, licence, Pythons, files that an image is made of."""
+"""Metadata that people and services read: version, licence, Pythons, files of the image, make's checks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_the_citation_names_this_version_and_licence() -> None:
+def test_citation_version_and_licence_equal_pyproject() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"] == "Apache-2.0"
     assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()
     assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_ci_runs_every_supported_python_and_platform() -> None:
+def test_ci_matrix_has_every_supported_python_and_platform() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
     jobs = workflow["jobs"]["test"]["strategy"]["matrix"]["include"]
     supported = SpecifierSet(PROJECT["requires-python"])
@@ -34,39 +34,39 @@ def test_ci_runs_every_supported_python_and_platform() -> None:
     assert {job["os"].split("-")[0] for job in jobs} == {"ubuntu", "macos"} and any("arm" in job["os"] for job in jobs)
 
 
-def test_the_image_is_made_of_files_that_are_there() -> None:
+def test_dockerfile_copies_existing_files() -> None:
     allowed = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
     copied = [name for line in re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
               for name in line.split()]  # fmt: skip
     assert sorted(allowed) == sorted(copied) and all((ROOT / name).exists() for name in copied)
 
 
-def test_links_of_the_pages_lead_somewhere() -> None:
+def test_contributing_and_changelog_links_exist() -> None:
     for page in ("CONTRIBUTING.md", "CHANGELOG.md"):
         for target in re.findall(r"\]\(([^)#\s]+)\)", (ROOT / page).read_text()):
             assert target.startswith("https:") or (ROOT / target).exists(), target
 
 
-def test_gensim_without_a_wheel_is_one_sentence() -> None:
+def test_not_installed_gensim_on_python_3_14_hints_at_an_older_python() -> None:
     error = ModuleNotFoundError("No module named 'gensim'", name="gensim.models")
-    newest, older = (str(not_installed(error, version)) for version in ((3, 14), (3, 13)))
-    assert "has no wheel for Python 3.14" in newest and "make study PYTHON=" in newest
-    assert "run `make study` once" in older
+    assert "make study PYTHON=" in str(not_installed(error, (3, 14)))
+    assert "make study PYTHON=" not in str(not_installed(error, (3, 13)))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([".venv/torch-installed", "PYTHON=/bin/false"], "is not Python 3.11 to 3.14"),
         ([".venv/torch-installed", "UV=no", "TORCH=cu130"], "needs uv"),
         (["study"], "is no git repository, which DVC needs; use git clone, or here: git init"),
     ],
+    ids=["Python", "uv", "git"],
 )
-def test_make_says_in_one_line_what_it_cannot_do(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_make_unsupported_setup_is_rejected(tmp_path: Path, arguments: list[str], message: str) -> None:
     for name in ("Makefile", "torch.lock"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
     done = subprocess.run(
         ["make", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode and said in done.stdout + done.stderr
+    assert done.returncode and message in done.stdout + done.stderr
