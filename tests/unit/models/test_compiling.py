@@ -84,7 +84,7 @@ def step(model: BertForPretraining, batch: Batch) -> tuple[Tensor, list[Tensor]]
     [(False, 50), pytest.param(True, 5, marks=pytest.mark.slow)],
     ids=["kept", "recomputed"],
 )
-def test_three_graphs_serve_all_batches(activation_checkpointing, count):
+def test_compile_parts_three_graphs_serve_all_batches(activation_checkpointing, count):
     config = replace(
         CONFIG,
         activation_checkpointing=activation_checkpointing,
@@ -107,7 +107,7 @@ def test_three_graphs_serve_all_batches(activation_checkpointing, count):
     assert graphs[-1] == 4, graphs  # one more, of the loss over a single prediction
 
 
-def test_parameters_keep_their_names():
+def test_compile_parts_keeps_parameter_names():
     plain, compiled = build(CONFIG), build(CONFIG)
     compile_parts(compiled)
     assert list(compiled.state_dict()) == list(plain.state_dict())

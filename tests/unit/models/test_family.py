@@ -42,7 +42,7 @@ def inputs(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_it_is_pretrained_by_the_stage_with_the_same_bytes_twice_and_fine_tuned(inputs, name, monkeypatch):
+def test_pretrain_and_finetune_architecture_repeats_bytes(inputs, name, monkeypatch):
     monkeypatch.chdir(inputs)
     stored = []
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_it_is_pretrained_by_the_stage_with_the_same_bytes_twice_and_fine_tuned(
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_the_arithmetic_it_counts_is_what_torch_counts(name):
+def test_training_flops_equal_torch_flop_counter(name):
     """Sequences of one length, with some rows of the last block in use."""
     sequences, length, asked = 6, 16, 5
     params = ModelParams(
@@ -84,11 +84,13 @@ def test_the_arithmetic_it_counts_is_what_torch_counts(name):
         model.cls["predictions"](hidden).sum().backward()
     read = len(places)
     work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
-    beside = uncounted(model, sequences) + of_positions(model, work, length)
-    assert counter.get_total_flops() - beside == config.training_flops(work)
+    pooler = [part.weight.numel() for part in model.bert.pooler.modules() if isinstance(part, nn.Linear)]
+    uncounted = 2 * sum(pooler) * sequences  # its forward pass, whose output has no loss here
+    uncounted += extra_flops_of_positions(model, work, length)
+    assert counter.get_total_flops() - uncounted == config.training_flops(work)
 
 
-def of_positions(model: BertForPretraining, work: Workload, length: int) -> int:
+def extra_flops_of_positions(model: BertForPretraining, work: Workload, length: int) -> int:
     """Disentangled attention alone: projecting distances, and the products that are made beside those that are read."""
     if not isinstance(model.bert, DebertaModel):
         return 0
@@ -99,15 +101,8 @@ def of_positions(model: BertForPretraining, work: Workload, length: int) -> int:
     return projected + 6 * width * (2 * spare[0] * (layers - 1) + 2 * (spare[1] + keys))
 
 
-def uncounted(model: BertForPretraining, sequences: int) -> int:
-    """A pooler's forward pass, whose scores have no loss here."""
-    return sum(
-        2 * part.weight.numel() * sequences for part in model.bert.pooler.modules() if isinstance(part, nn.Linear)
-    )
-
-
 @pytest.mark.parametrize("name", FAMILY)
-def test_an_objective_that_does_not_fit_is_refused_with_the_reason(root, name):
+def test_check_study_objective_refused_by_architecture_is_rejected(root, name):
     raw = yaml.safe_load(preset_text("test", root / "workflow/presets"))
     raw["model"]["architecture"] = name
     raw["examples"]["pair_objective"] = "none"
@@ -125,14 +120,14 @@ def test_an_objective_that_does_not_fit_is_refused_with_the_reason(root, name):
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_it_learns_from_left_to_right_or_says_why_not(name):
+def test_architecture_spec_without_causal_class_refuses_clm(name):
     """A causal model that transformers has no class for could not be exported."""
     refused = "clm" in architecture_spec(name).refused_objectives
     assert refused != ("left_to_right" in load_architecture(name).names.classes)
 
 
 @pytest.mark.parametrize("lengths", [[9, 5], [64, 65, 300], [70, 90]])
-def test_local_attention_counts_pairs_within_the_window(lengths):
+def test_modernbert_local_pairs_equal_pairs_within_window(lengths):
     config = load_architecture("modernbert").config.from_params(ModelParams(num_hidden_layers=2, hidden_size=64), 97)
     places = [torch.arange(length) for length in lengths]
     pairs = sum(int(((at[:, None] - at).abs() <= 64).sum()) for at in places)

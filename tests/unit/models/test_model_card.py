@@ -42,7 +42,7 @@ def pretrained(**changed):
     return write_card(pretrained_card(**values | changed))
 
 
-def test_front_matter_of_a_pretrained_model():
+def test_pretrained_card_front_matter():
     front, _ = parse(pretrained())
     assert front == {
         "license": "other",
@@ -55,7 +55,7 @@ def test_front_matter_of_a_pretrained_model():
     assert parse(pretrained(sources=[WIKIPEDIA]))[0]["language"] == ["en"]  # that of all text, or none
 
 
-def test_what_a_pretrained_model_says():
+def test_pretrained_card_body_states_data_training_and_cost():
     _, body = parse(pretrained())
     assert "# BERT, 2 layers, 128 wide" in body and "1,505,474 parameters" in body
     assert "| English Wikipedia | en | CC BY-SA 4.0 and GFDL | Wikimedia \\| https://x.org |" in body
@@ -70,7 +70,7 @@ def test_what_a_pretrained_model_says():
 
 @pytest.mark.parametrize("objective", ["mlm", "clm"])
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
-def test_every_objective_is_named(objective, pairs):
+def test_pretrained_card_names_objective(objective, pairs):
     made = load_objective(objective)(CONFIG, pairs)
     front, body = parse(pretrained(learns=made.learns, huggingface_class=made.saved_models()[""].huggingface_class))
     named = pairs == "nsp" or (pairs == "none" and objective == "mlm")
@@ -80,7 +80,7 @@ def test_every_objective_is_named(objective, pairs):
     assert front["pipeline_tag"] == {"mlm": "fill-mask", "clm": "text-generation"}[objective]
 
 
-def test_unknown_data_stays_unknown():
+def test_imported_card_unknown_data_is_stated_as_unknown():
     front, body = parse(pretrained(sources=None))
     assert front["license"] == "other" and "datasets" not in front and "language" not in front
     assert "## Data\n\nUnknown.\n" in body and "None is stated" in body
@@ -91,7 +91,7 @@ def test_unknown_data_stays_unknown():
     assert stated["license"] == "mit" and "license_name" not in stated
 
 
-def test_a_finetuned_model_names_task_data_recipe_and_scores():
+def test_finetuned_card_states_task_data_hyperparameters_and_scores():
     scores = [("MNLI-m", "dev_matched.tsv", "accuracy", 84.412), ("MNLI-mm", "dev_mismatched.tsv", "accuracy", 83.9)]
     source = Source("mnli", "Multi-Genre NLI", "OANC", "Williams et al. 2018")
     card = finetuned_card(CONFIG, "MNLI", "BertForSequenceClassification", source, {"epochs": 3}, scores)
@@ -106,7 +106,7 @@ def test_a_finetuned_model_names_task_data_recipe_and_scores():
     assert "| MNLI-mm, dev_mismatched.tsv | accuracy | 83.9 |" in body
 
 
-def test_sources_of_a_manifest():
+def test_read_sources_of_manifest():
     row = {"name": "enwiki", "title": "English Wikipedia", "licence": "CC BY-SA", "citation": "W", "language": "en"}
     assert read_sources({"sources": [row, {**row, "name": "x", "part": "1"}]}) == (
         Source("enwiki", "English Wikipedia", "CC BY-SA", "W", "en"),
@@ -115,7 +115,7 @@ def test_sources_of_a_manifest():
     assert read_sources({}) is None and read_sources({"sources": []}) is None
 
 
-def test_the_mix_is_by_tokens_or_by_the_shares_that_the_study_sets():
+def test_read_mix_uses_tokens_or_set_shares():
     manifest = {"parts": {"train": {"wiki": {"tokens": 9}, "books": {"tokens": 1}}}}
     assert read_mix(manifest) == {"wiki": 0.9, "books": 0.1}
     assert read_mix(manifest, {"wiki": {"share": 0.5}, "books": {"share": 0.5}}) == {"wiki": 0.5, "books": 0.5}

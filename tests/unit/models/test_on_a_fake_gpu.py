@@ -79,7 +79,7 @@ def run(model: BertForPretraining, autocast: bool = True) -> tuple[Calls, Tensor
     return calls, scores, loss
 
 
-def test_batches_with_and_without_padding_are_of_one_form(fake_gpu):
+def test_packed_batch_on_gpu_full_and_ragged_have_same_mask_shape(fake_gpu):
     """Else torch.compile makes graphs of both."""
     places = torch.zeros(5, dtype=torch.int64, device=GPU)
     full, ragged = PackedBatch.of(places, 4 * 16, 16), PackedBatch.of(places, 30, 16)
@@ -87,13 +87,13 @@ def test_batches_with_and_without_padding_are_of_one_form(fake_gpu):
     assert (full.keep.shape, full.keep.device) == (ragged.keep.shape, GPU)
 
 
-def test_one_product_for_query_key_and_value(fake_gpu):
+def test_bert_on_gpu_fuses_query_key_and_value(fake_gpu):
     calls, _, _ = run(build(CONFIG).train())
     widths = [out.shape[1] for _, out in calls.of("addmm") if out.shape[0] == 30]
     assert widths == [96, 32, 64, 32] * 3 * 2  # of each block, in two passes
 
 
-def test_the_head_is_aligned_and_its_scores_are_not_longer(fake_gpu):
+def test_bert_on_gpu_mlm_head_is_aligned_and_logits_are_not_padded(fake_gpu):
     calls, scores, loss = run(build(CONFIG).train())
     widths = {out.shape[1] for _, out in calls.of("addmm") if out.shape[0] == 5}
     assert widths == {32, 128}  # the transform's, and 90 entries made 128
@@ -101,7 +101,7 @@ def test_the_head_is_aligned_and_its_scores_are_not_longer(fake_gpu):
     assert loss.shape == () and loss.dtype == FULL
 
 
-def test_half_precision_flows_between_the_blocks_and_statistics_are_exact(fake_gpu):
+def test_bert_on_gpu_hidden_states_are_half_and_statistics_float32(fake_gpu):
     model, flowing = build(CONFIG).train(), []
     for block in model.bert.encoder.layer:
         block.register_forward_hook(lambda _, given, out: flowing.extend([given[0].dtype, out.dtype]))
@@ -117,7 +117,7 @@ def test_half_precision_flows_between_the_blocks_and_statistics_are_exact(fake_g
 
 @pytest.mark.parametrize("autocast", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_attention_is_one_kernel_with_or_without_dropout_and_autocast(fake_gpu, autocast, dropout):
+def test_bert_on_gpu_attention_is_one_flash_kernel(fake_gpu, autocast, dropout):
     calls, scores, _ = run(build(replace(CONFIG, attention_probs_dropout_prob=dropout)).train(), autocast)
     flash = calls.of("_flash_attention_forward")
     assert len(flash) == 6
