@@ -39,7 +39,7 @@ def batch(predicted: list[int]) -> TensorBatch:
 
 @pytest.mark.parametrize("objective", ["electra", "distilbert", "tinybert"])
 @pytest.mark.parametrize("architecture", member_names("models"))
-def test_it_learns_or_says_why_not(architecture, objective):
+def test_objective_with_every_architecture_learns_or_is_refused(architecture, objective):
     kind, config = load_objective(objective), load_architecture(architecture).config
     made = kind(config.from_params(ModelParams(architecture=architecture, **PARAMS), 60), "none", OWN.get(objective))
     reason = architecture_spec(architecture).refused_objectives.get(objective)
@@ -67,7 +67,7 @@ def test_it_learns_or_says_why_not(architecture, objective):
         ("bert", "distilbert", DistilBertParams(alpha_ce=0, alpha_mlm=0, init="random")),
     ],
 )
-def test_all_that_is_trained_has_a_gradient(architecture, objective, own):
+def test_objective_every_trained_parameter_has_gradient(architecture, objective, own):
     """DistributedDataParallel waits for every one of them."""
     made = filled(architecture, objective, own)
     sum(term.loss for term in made(batch([1, 2, 5])).values()).backward()
@@ -78,7 +78,7 @@ def test_all_that_is_trained_has_a_gradient(architecture, objective, own):
 @pytest.mark.parametrize(
     ("architecture", "objective"), [("bert", "tinybert"), ("deberta", "mlm"), ("deberta_v2", "mlm")]
 )
-def test_what_is_called_of_a_block_beside_forward_gathers_its_weights(tmp_path, architecture, objective, how):
+def test_shard_methods_beside_forward_gather_weights(tmp_path, architecture, objective, how):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         made = filled(architecture, objective, how=how)
