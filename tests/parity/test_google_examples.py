@@ -185,7 +185,7 @@ def googles_instances(google: ModuleType, documents, length: int, passes: int, s
 
 
 @pytest.mark.parametrize("length", [16, 128])
-def test_the_written_out_algorithm_makes_googles_examples(google, length):
+def test_published_algorithm_equals_google_program(google, length):
     documents = random_documents(length, 30)
     spelled = [[[VOCABULARY[token] for token in sentence] for sentence in document] for document in documents]
     made = googles_instances(google, spelled, length, 3, 12345)
@@ -225,7 +225,7 @@ def store_of(folder: Path, documents: list[list[list[int]]]) -> TokenStore:
 
 
 @pytest.mark.parametrize(("length", "short_seq_prob"), [(16, 0.5), (64, 0.1), (128, 0.1), (512, 0.1)])
-def test_driven_by_the_same_draws_every_pair_is_the_same(tmp_path, length, short_seq_prob):
+def test_document_pairs_equal_published_algorithm(tmp_path, length, short_seq_prob):
     documents = random_documents(length, 60)
     store, stream = store_of(tmp_path, documents), derive_seed(5, "pairs", "phase1", 0)
     rules = PairRules(length, short_seq_prob, 0.5, "nsp", 3)
@@ -261,7 +261,7 @@ class KeyedShuffle:
 
 @pytest.mark.parametrize("whole_word", [False, True])
 @pytest.mark.parametrize("mask_prob", [0.15, 0.4])
-def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, mask_prob):
+def test_masked_positions_equal_published_algorithm(whole_word, mask_prob):
     rng = np.random.default_rng(3)
     inner, special = rng.random(ENTRIES) < 0.3, np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
@@ -284,7 +284,7 @@ def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, ma
         assert ours.tolist() == expected
 
 
-def test_googles_examples_are_typical_of_ours(google, tmp_path):
+def test_document_pairs_statistics_include_google_program(google, tmp_path):
     """Their counts lie within those of our plan over many seeds; passes and documents are the same."""
     documents = [[["word"] * count for count in counts] for counts in SENTENCES]
     made = googles_instances(google, documents, 128, 5, 12345)
@@ -309,7 +309,7 @@ def test_googles_examples_are_typical_of_ours(google, tmp_path):
     assert (low <= theirs).all() and (theirs <= high).all(), (low, theirs, high)
 
 
-def test_a_loaded_batch_is_what_the_plan_says(tmp_path):
+def test_pretraining_examples_lengths_equal_plan(tmp_path):
     documents = random_documents(1, 12)
     store = store_of(tmp_path, documents)
     rules = PairRules(64, 0.1, 0.5, "nsp", 3)

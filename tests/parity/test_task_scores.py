@@ -65,17 +65,12 @@ def ranks(values: list[float]) -> list[float]:
 
 def check_classes(gold: list[int], predicted: list[int]) -> None:
     expected = {
-        "accuracy": (
-            sklearn_metrics.accuracy_score(gold, predicted),
-            sum(map(int.__eq__, gold, predicted)) / len(gold),
-        ),
+        "accuracy": (sklearn_metrics.accuracy_score(gold, predicted), np.mean(np.equal(gold, predicted))),
         "matthews": (sklearn_metrics.matthews_corrcoef(gold, predicted), matthews_by_hand(gold, predicted)),
     }
     if set(gold) | set(predicted) <= {0, 1}:
-        expected["f1"] = (
-            sklearn_metrics.f1_score(gold, predicted, zero_division=0.0),
-            f1_by_hand(gold, predicted),
-        )
+        library = sklearn_metrics.f1_score(gold, predicted, zero_division=0.0)
+        expected["f1"] = (library, f1_by_hand(gold, predicted))
     for metric, (library, by_hand) in expected.items():
         found = METRICS[metric](gold, predicted) / 100
         assert abs(found - library) <= EQUAL and abs(found - by_hand) <= EQUAL, metric
@@ -91,13 +86,13 @@ def check_numbers(gold: list[float], predicted: list[float]) -> None:
 
 @pytest.mark.parametrize("number", [2, 3, 5])
 @pytest.mark.parametrize("right", [0.0, 0.3, 0.9, 1.0])
-def test_classes(number: int, right: float):
+def test_classification_metrics_equal_sklearn_and_formulas(number: int, right: float):
     for seed in range(25):
         check_classes(*classes(seed, number, int(np.random.default_rng(seed).integers(2, 900)), right))
 
 
 @pytest.mark.parametrize("digits", [0, 1, 15])  # few digits: many ties
-def test_numbers(digits: int):
+def test_correlation_metrics_equal_scipy_and_formulas(digits: int):
     for seed in range(25):
         rng = np.random.default_rng([seed, digits])
         gold = np.round(rng.uniform(0, 5, rng.integers(3, 400)), digits)
@@ -107,7 +102,7 @@ def test_numbers(digits: int):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_scores_of_a_task(task: str):
+def test_task_score_equals_metrics_of_its_labels(task: str):
     """From rows of predictions, in the words of each task's labels."""
     spec, rng = load_spec(task), np.random.default_rng(1)
     scorer = make_task(spec)
@@ -129,7 +124,7 @@ def test_scores_of_a_task(task: str):
         assert scores == {metric: METRICS[metric](gold, predicted) for metric in spec.scores[task].metrics}
 
 
-def test_a_constant_side_has_no_correlation_and_no_warning(recwarn):
+def test_metrics_constant_side_has_no_correlation_and_no_warning(recwarn):
     gold = [0, 1, 1, 0, 1]
     for constant in (0, 1):
         check_classes(gold, [constant] * 5)
@@ -144,7 +139,7 @@ def test_a_constant_side_has_no_correlation_and_no_warning(recwarn):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "2.5"])
-def test_what_is_no_number_never_becomes_a_score(value: object):
+def test_task_score_prediction_without_number_is_rejected(value: object):
     spec = load_spec("stsb")
     examples = [TextExample(str(place), ("a", "b"), float(place)) for place in range(3)]
     rows = [{"id": str(place), "prediction": 1.0 + place} for place in range(2)] + [{"id": "2", "prediction": value}]
