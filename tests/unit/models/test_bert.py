@@ -58,6 +58,7 @@ def test_bert_parameter_count_equals_published_and_transformers(layers, hidden):
     with torch.device("meta"):
         theirs = transformers.BertModel(transformers.BertConfig(**config.as_dict()))
     assert count == sum(parameter.numel() for parameter in theirs.parameters())
+    assert count == load_architecture("bert").parameters(config)
 
 
 def test_bert_config_from_params_overrides_defaults():

@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.registry import architecture_spec, member_names
-from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.study import check_study
-from pipeline_src.download.synthetic import write_task
 from pipeline_src.examples.build_examples import run as build_examples
-from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.models.attention import QueryRows
 from pipeline_src.models.bert import BertForPretraining, load_architecture
 from pipeline_src.models.deberta import DebertaModel
@@ -31,18 +27,17 @@ FAMILY = [name for name in member_names("models") if name != "bert"]
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> Path:
-    """A folder with what a small pretraining and a small fine-tuning read."""
+    """A folder with what a small pretraining reads."""
     folder = tmp_path_factory.mktemp("family")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         make_study(folder)
         build_examples(seed=1, examples=EXAMPLES)
-        write_task("sst2", Path("data/tasks/sst2"), seed=1)
     return folder
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_pretrain_and_finetune_architecture_repeats_bytes(inputs, name, monkeypatch):
+def test_pretrain_architecture_repeats_bytes(inputs, name, monkeypatch):
     monkeypatch.chdir(inputs)
     stored = []
     for _ in range(2):
@@ -51,15 +46,6 @@ def test_pretrain_and_finetune_architecture_repeats_bytes(inputs, name, monkeypa
     assert stored[0] == stored[1]
     figures = read_json("results/pretrain/phase1.json")
     assert figures["steps"] == 3 and np.isfinite(figures["validation"]["mlm_loss"])
-    study = ModelParams(architecture=name, num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
-    recipe = TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=256, max_length=16)
-    params = FinetuneParams(model="models/pretrained/phase1", defaults=recipe)
-    finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")
-    names = load_architecture(name).names
-    raw = read_json("models/finetuned/sst2/1/kept-model/config.json")
-    assert (raw["model_type"], raw["architectures"]) == (names.model_type, [names.classes["sequence"]])
-    weights = load_file("models/finetuned/sst2/1/kept-model/model.safetensors")
-    assert not any(key.startswith(("bert.", "cls.")) for key in weights)
 
 
 @pytest.mark.parametrize("name", FAMILY)

@@ -12,44 +12,29 @@ from pipeline_src.models.hub import fill
 from pipeline_src.pretraining import import_model as google
 
 # As tf.train.list_variables prints them of a checkpoint of google-research/bert.
-OUTSIDE_LAYERS = {
+OTHERS = {
     "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
     "bert/embeddings/token_type_embeddings": "bert.embeddings.token_type_embeddings.weight",
     "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
-    "bert/embeddings/LayerNorm/gamma": "bert.embeddings.LayerNorm.weight",
-    "bert/embeddings/LayerNorm/beta": "bert.embeddings.LayerNorm.bias",
-    "bert/pooler/dense/kernel": "bert.pooler.dense.weight",
-    "bert/pooler/dense/bias": "bert.pooler.dense.bias",
-    "cls/predictions/transform/dense/kernel": "cls.predictions.transform.dense.weight",
-    "cls/predictions/transform/dense/bias": "cls.predictions.transform.dense.bias",
-    "cls/predictions/transform/LayerNorm/gamma": "cls.predictions.transform.LayerNorm.weight",
-    "cls/predictions/transform/LayerNorm/beta": "cls.predictions.transform.LayerNorm.bias",
     "cls/predictions/output_bias": "cls.predictions.decoder.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
     "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
 }
+DENSE, NORM = {"kernel": "weight", "bias": "bias"}, {"gamma": "weight", "beta": "bias"}
 IN_A_LAYER = {
-    "attention/self/query/kernel": "attention.self.query.weight",
-    "attention/self/query/bias": "attention.self.query.bias",
-    "attention/self/key/kernel": "attention.self.key.weight",
-    "attention/self/key/bias": "attention.self.key.bias",
-    "attention/self/value/kernel": "attention.self.value.weight",
-    "attention/self/value/bias": "attention.self.value.bias",
-    "attention/output/dense/kernel": "attention.output.dense.weight",
-    "attention/output/dense/bias": "attention.output.dense.bias",
-    "attention/output/LayerNorm/gamma": "attention.output.LayerNorm.weight",
-    "attention/output/LayerNorm/beta": "attention.output.LayerNorm.bias",
-    "intermediate/dense/kernel": "intermediate.dense.weight",
-    "intermediate/dense/bias": "intermediate.dense.bias",
-    "output/dense/kernel": "output.dense.weight",
-    "output/dense/bias": "output.dense.bias",
-    "output/LayerNorm/gamma": "output.LayerNorm.weight",
-    "output/LayerNorm/beta": "output.LayerNorm.bias",
+    **{f"attention/self/{part}": DENSE for part in ("query", "key", "value")},
+    **{"attention/output/dense": DENSE, "attention/output/LayerNorm": NORM},
+    **{"intermediate/dense": DENSE, "output/dense": DENSE, "output/LayerNorm": NORM},
 }
-ALL = OUTSIDE_LAYERS | {
-    f"bert/encoder/layer_{layer}/{theirs}": f"bert.encoder.layer.{layer}.{ours}"
-    for layer in range(2)
-    for theirs, ours in IN_A_LAYER.items()
+MODULES = {
+    **{"bert/embeddings/LayerNorm": NORM, "bert/pooler/dense": DENSE},
+    **{"cls/predictions/transform/dense": DENSE, "cls/predictions/transform/LayerNorm": NORM},
+    **{f"bert/encoder/layer_{layer}/{module}": kind for layer in range(2) for module, kind in IN_A_LAYER.items()},
+}
+ALL = OTHERS | {
+    f"{module}/{name}": f"{module.replace('/', '.').replace('layer_', 'layer.')}.{ours}"
+    for module, kind in MODULES.items()
+    for name, ours in kind.items()
 }
 
 

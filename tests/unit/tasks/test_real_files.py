@@ -89,16 +89,6 @@ def test_read_real_file_keeps_every_row_and_character(file: str, task: str, rows
             assert example.label == float(fields[places[-1]])
 
 
-@pytest.mark.parametrize("task", ["mnli", "qqp"])
-def test_read_real_kshot_samples(task: str):
-    spec = load_spec(task)
-    folder = DATA / "glue" / {"mnli": "MNLI", "qqp": "QQP"}[task] / "kshot16"
-    files = sorted(folder.glob("*.tsv"))
-    assert len(files) == 10
-    for file in files:
-        assert len(make_task(spec).read(file)) == 16 * len(spec.labels)
-
-
 def test_read_real_stsb_number_of_pairs() -> None:
     assert len(make_task(load_spec("stsb")).read(DATA / "glue/STS-B/train.tsv")) == 5749
 

@@ -59,27 +59,10 @@ def test_squad_features_labels_map_back_to_text(tokenizer: Tokenizer):
     assert (best["text"], best["start"], best["end"], best["score"]) == ("Paris", 18, 23, 10.0)
 
 
-def test_squad_features_long_context_is_split_into_windows(tokenizer: Tokenizer):
-    example = long("w150")
-    features = ONE.features([example], tokenizer, 204)  # 200 tokens of context beside one of question
-    assert np.diff(features.cu_seqlens).tolist() == [204, 204, 148]  # from tokens 0, 128 and 256
-    assert features.example.tolist() == [0, 0, 0]
-    assert features.labels.tolist() == [[153, 153], [25, 25], [0, 0]]
-    assert ONE.predict([example], features, oracle(features))[0]["prediction"] == "w150"
-
-
 def test_squad_features_token_starts_answer_in_one_window_only(tokenizer: Tokenizer):
     features = ONE.features([long("w1")], tokenizer, 204)
     token = features.offsets[features.may_start, 0]
     assert len(token) == 400 and len(set(token.tolist())) == 400
-    best = {int(start): item for item in range(3) for start in _starts(features, item)}
-    assert best[LONG.index("w128 ")] == 0  # at the edge of window 1, well inside window 0
-    assert best[LONG.index("w190 ")] == 1
-
-
-def _starts(features: squad.SpanFeatures, item: int) -> list[int]:
-    part = slice(features.cu_seqlens[item], features.cu_seqlens[item + 1])
-    return features.offsets[part][features.may_start[part], 0].tolist()
 
 
 def test_squad_features_small_windows_cover_every_token(tokenizer: Tokenizer):
@@ -95,16 +78,6 @@ def test_squad_features_long_question_is_truncated(tokenizer: Tokenizer):
     features = ONE.features([example], tokenizer, 384)
     assert features.segments.tolist().index(1) == 64 + 2
     assert ONE.features([example], tokenizer, 16).items > 1
-
-
-def test_squad_predict_answer_has_at_most_30_tokens(tokenizer: Tokenizer):
-    example = long("w10")
-    features = ONE.features([example], tokenizer, 512)
-    outputs = np.zeros((len(features.ids), 2))
-    outputs[[13, 60], [0, 1]] = 9.0, 9.0  # 48 tokens apart
-    outputs[41, 1] = 1.0  # 29 after the start
-    answer = ONE.predict([example], features, outputs)[0]["prediction"].split()
-    assert (answer[0], answer[-1], len(answer)) == ("w10", "w38", 29)
 
 
 def test_squad2_predict_unanswerable_by_null_score(tokenizer: Tokenizer):
@@ -456,15 +429,6 @@ def test_find_spans_disjoint_top_starts_and_ends_take_best_span(tokenizer: Token
     spans = nbest_list(found, WORDS, features.offsets, False)
     bounds = {"start": WORDS.index("w97"), "end": WORDS.index(" w103")}
     assert spans == [{"text": "w97 w98 w99 w100 w101 w102", **bounds, "score": 8.0, "probability": 1.0}]
-
-
-def test_find_spans_null_score_is_minimum_over_windows(tokenizer: Tokenizer):
-    features = window_features("t", [Question("q", "where", WORDS, ())], tokenizer, 204)
-    outputs = np.zeros((len(features.ids), 2))
-    outputs[features.cu_seqlens[:-1]] = [[3.0, 1.0], [2.0, 0.5]]
-    (found,) = find_spans(features, outputs, 1)
-    assert found.null == 2.5
-    assert nbest_list(found, WORDS, features.offsets, True)[0]["text"] == ""
 
 
 @pytest.mark.parametrize("block", [1, 2, 512])
