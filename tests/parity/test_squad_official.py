@@ -189,13 +189,6 @@ def layout(examples: Sequence[Question]) -> list[dict[str, Any]]:
     return [{"paragraphs": [{"context": c, "qas": [q]} for c, q in zip(contexts, questions, strict=True)]}]
 
 
-def test_squad1_score_file_equals_published_script(dev, tmp_path):
-    (tmp_path / "dev.json").write_text(json.dumps({"data": layout(dev)}), encoding="utf-8")
-    assert ONE.read(tmp_path / "dev.json") == dev
-    rng = np.random.default_rng(0)
-    compare_1_1(dev, [near(example, rng) for example in dev])
-
-
 def test_squad2_score_file_equals_published_script(dev, tmp_path):
     """Half of the questions are asked of another paragraph, which lacks the answer, as some of SQuAD 2.0's are."""
     rng = np.random.default_rng(1)

@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,10 +21,10 @@ from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise, lo
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import LazyLogits, distillation_loss, spread_layers
 from pipeline_src.objectives.distilbert import DistilBertObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.pretrain import checkpoint_identity
-from tests.unit.pretraining.small import WAYS, train_phase
+from tests.unit.pretraining.small import WAYS, train_phase, two_pairs
 
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
@@ -46,9 +45,7 @@ def build(teacher: BertConfig, student: BertConfig, **own) -> DistilBertObjectiv
 
 @pytest.fixture
 def batch() -> TensorBatch:
-    ids, starts, predicted = np.array([2, 7, 4, 3, 2, 4, 3]), np.array([0, 4, 7]), np.array([1, 2, 5])
-    numbers = predicted, np.array([20, 21, 22]), np.array([0, 1]), np.array([5, 3])
-    return TensorBatch.of(PretrainingBatch(ids, ids * 0, starts, *numbers))
+    return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=[1, 2, 7])
 
 
 @pytest.mark.parametrize("tokens", ["all", "predicted"])

@@ -12,29 +12,24 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import DistilBertParams, ElectraParams
 from pipeline_src.models.bert import load_architecture
 from pipeline_src.pretraining.build import empty_objective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.pretrain import FORWARD_METHODS
 from pipeline_src.training.distributed import FULL_SHARD, NO_SHARD, SHARD_GRAD_OP, shard
 from pipeline_src.training.objective import load_objective
+from tests.unit.pretraining.small import two_pairs
 
 OWN = {
     "electra": ElectraParams(generator_width=0.5, embeddings="separate"),
     "distilbert": DistilBertParams(init="random"),
 }
-PARAMS = {
-    "num_hidden_layers": 1,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 16,
-    "hidden_dropout_prob": 0.0,
-}
+PARAMS = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 16}
+PARAMS |= {"hidden_dropout_prob": 0.0}
 
 
 def batch(predicted: list[int]) -> TensorBatch:
-    ids, starts = np.array([2, 7, 4, 3, 2, 4, 3]), np.array([0, 4, 7])
-    numbers = np.array(predicted, np.int64), np.array([20, 21, 22][: len(predicted)], np.int64), np.zeros(2, np.int64)
-    draws = np.linspace(0.1, 0.9, len(predicted), dtype=np.float32)
-    return TensorBatch.of(PretrainingBatch(ids, ids * 0, starts, *numbers, np.arange(2), draws))
+    count, positions = len(predicted), np.array(predicted, np.int64)
+    arrays = {"predicted": positions, "labels": positions + 20, "draws": np.linspace(0.1, 0.9, count, dtype=np.float32)}
+    return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], **arrays)
 
 
 @pytest.mark.parametrize("objective", ["electra", "distilbert", "tinybert"])

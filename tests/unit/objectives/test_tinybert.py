@@ -15,9 +15,8 @@ from pipeline_src.common.files import read_json
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.flops import Workload
 from pipeline_src.objectives.tinybert import TinyBertObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.report.table import validation_line
-from tests.unit.pretraining.small import WAYS, train_phase
+from tests.unit.pretraining.small import WAYS, train_phase, two_pairs
 
 
 def config(layers: int, hidden: int = 32, heads: int = 2) -> BertConfig:
@@ -34,9 +33,8 @@ def build(student: BertConfig, teacher: BertConfig) -> TinyBertObjective:
 
 
 def test_tinybert_student_equal_to_teacher_has_no_loss():
-    objective, ids = build(config(2), config(2)), np.array([2, 7, 4, 3, 2, 4, 3])
-    nothing, pairs = np.zeros(0, np.int64), np.zeros(2, np.int64)
-    batch = TensorBatch.of(PretrainingBatch(ids, ids * 0, np.array([0, 4, 7]), nothing, nothing, pairs, pairs))
+    objective, nothing = build(config(2), config(2)), np.zeros(0, np.int64)
+    batch = two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=nothing, labels=nothing)
     before = {name: term.loss.item() for name, term in objective(batch).items()}
     objective.model.bert.load_state_dict(objective.teacher.state_dict())
     with torch.no_grad():
