@@ -30,24 +30,24 @@ def _forward(
     seed = torch.randint(1 << 31, (2,)).to(torch.uint64)  # torch's own generator decides, as on a GPU
     context = torch.empty_like(query, memory_format=torch.contiguous_format)
     sums = query.new_empty((query.shape[1], len(query)), dtype=torch.float32)
-    for place, _, _, _, v, scores, kept in _sequences(query, key, value, starts, starts_k, dropout, causal, seed):
-        context[place] = ((scores.softmax(-1) * kept) @ v).transpose(0, 1).to(context.dtype)
-        sums[:, place] = scores.logsumexp(-1)
+    for rows, _, _, _, v, scores, mask in _sequences(query, key, value, starts, starts_k, dropout, causal, seed):
+        context[rows] = ((scores.softmax(-1) * mask) @ v).transpose(0, 1).to(context.dtype)
+        sums[:, rows] = scores.logsumexp(-1)
     return context, sums, seed, torch.empty((), dtype=torch.uint64), torch.empty(0, dtype=query.dtype)
 
 
 def _backward(
-    of_context: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, starts: Tensor,
+    grad_context: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, starts: Tensor,
     starts_k: Tensor, longest: int, longest_k: int, dropout: float, causal: bool, seed: Tensor, unused: Tensor,
     **more: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     gradients = tuple(torch.empty_like(part, memory_format=torch.contiguous_format) for part in (query, key, value))
-    for place, place_k, q, k, v, scores, kept in _sequences(query, key, value, starts, starts_k, dropout, causal, seed):
-        weights, of_part = scores.softmax(-1), of_context[place].transpose(0, 1).float()
-        of_weights = (of_part @ v.transpose(1, 2)) * kept
-        grad_logits = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * q.shape[-1] ** -0.5
-        parts = grad_logits @ k, grad_logits.transpose(1, 2) @ q, (weights * kept).transpose(1, 2) @ of_part
-        for gradient, part, where in zip(gradients, parts, (place, place_k, place_k), strict=True):
+    for rows, rows_k, q, k, v, scores, mask in _sequences(query, key, value, starts, starts_k, dropout, causal, seed):
+        weights, grad_part = scores.softmax(-1), grad_context[rows].transpose(0, 1).float()
+        grad_weights = (grad_part @ v.transpose(1, 2)) * mask
+        grad_logits = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True)) * q.shape[-1] ** -0.5
+        parts = grad_logits @ k, grad_logits.transpose(1, 2) @ q, (weights * mask).transpose(1, 2) @ grad_part
+        for gradient, part, where in zip(gradients, parts, (rows, rows_k, rows_k), strict=True):
             gradient[where] = part.transpose(0, 1).to(gradient.dtype)
     return gradients
 
@@ -62,19 +62,19 @@ def _sequences(
     causal: bool,
     seed: Tensor,
 ) -> Iterator[tuple[slice, slice, Tensor, Tensor, Tensor, Tensor, Any]]:
-    """Of each sequence the places of queries and keys, q, k, v, scores, and what dropout multiplies weights with.
+    """Of each sequence the slices of queries and keys, q, k, v, scores, and what dropout multiplies weights with.
 
     q, k and v are [heads, length, size].
     """
     draw = torch.Generator().manual_seed(int(seed[0]))
-    places, places_k = (list(map(slice, bounds, bounds[1:])) for bounds in (starts.tolist(), starts_k.tolist()))
-    for place, place_k in zip(places, places_k, strict=True):
-        q, k, v = (part[at].transpose(0, 1).float() for part, at in ((query, place), (key, place_k), (value, place_k)))
+    slices, slices_k = (list(map(slice, bounds, bounds[1:])) for bounds in (starts.tolist(), starts_k.tolist()))
+    for rows, rows_k in zip(slices, slices_k, strict=True):
+        q, k, v = (part[at].transpose(0, 1).float() for part, at in ((query, rows), (key, rows_k), (value, rows_k)))
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(1, 2)
         if causal:
             scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
-        kept = (torch.rand(scores.shape, generator=draw) >= dropout) / (1 - dropout) if dropout else 1.0
-        yield place, place_k, q, k, v, scores, kept
+        mask = (torch.rand(scores.shape, generator=draw) >= dropout) / (1 - dropout) if dropout else 1.0
+        yield rows, rows_k, q, k, v, scores, mask
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, *layouts: tuple[Tensor, int]) -> None:

@@ -19,7 +19,6 @@ from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products need it
 
-DEVICE = "cuda"
 MINI = SHAPES["mini"]._replace(sequences=8, length=64)
 STEPS = 8  # more than a captured step takes before its capture
 BITS = {"eval_steps": 7, "phase1": 20, "hidden_dropout_prob": 0.1}
@@ -34,18 +33,13 @@ def deterministic() -> Iterator[None]:
 
 
 def losses(
-    shape: Shape,
-    variant: str = "eager",
-    device: str = DEVICE,
-    precision: Precision = "auto",
-    seed: int = 1,
-    steps: int = STEPS,
+    shape: Shape, variant: str = "eager", device: str = "cuda", precision: Precision = "auto", seed: int = 1
 ) -> list[float]:
     """The loss of each of the first steps."""
     result: list[float] = []
     with trainer_of(shape, variant, process_on(device, precision)) as (trainer, step):
         trainer.seed = seed
-        for _ in range(steps):
+        for _ in range(STEPS):
             step()
             result.append(float(trainer.state.sums.pop("loss")))
             trainer.state.sums.clear()
@@ -53,20 +47,20 @@ def losses(
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
-def test_steps_in_bfloat16_are_close_to_the_cpus_in_float32(architecture: str) -> None:
+def test_training_steps_bfloat16_on_gpu_equal_float32_on_cpu(architecture: str) -> None:
     shape = MINI._replace(architecture=architecture)
     assert losses(shape, precision="bfloat16") == pytest.approx(losses(shape, "eager", "cpu", "float32"), rel=5e-3)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
 @pytest.mark.parametrize("variant", list(VARIANTS)[1:])
-def test_every_variant_is_close_to_the_eager_step(variant: str, architecture: str) -> None:
+def test_training_steps_variant_equals_eager(variant: str, architecture: str) -> None:
     shape = MINI._replace(architecture=architecture)
     assert losses(shape, variant) == pytest.approx(losses(shape), rel=5e-3)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_seed_gives_the_same_dropout_twice(variant: str) -> None:
+def test_training_steps_dropout_repeats_with_seed(variant: str) -> None:
     """Later steps may differ in their last bits: a backward pass may sum in any order."""
     shape = MINI._replace(architecture="bert", optimizer="adamw", dropout=0.1)
     first, again, other = (losses(shape, variant, seed=seed) for seed in (1, 1, 2))
@@ -75,7 +69,7 @@ def test_a_seed_gives_the_same_dropout_twice(variant: str) -> None:
 
 
 @pytest.mark.usefixtures("deterministic")
-def test_a_training_that_goes_on_ends_bit_for_bit_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretrain_on_gpu_resumed_repeats_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_study(tmp_path)
     plan_examples(seed=1, examples=EXAMPLES)
@@ -92,13 +86,13 @@ def test_a_training_that_goes_on_ends_bit_for_bit_alike(tmp_path: Path, monkeypa
     train_phase("phase1", **BITS)
     expected = weights()
     train_phase("phase1", **BITS)
-    assert _farthest(weights(), expected) == 0, "two trainings that nothing stopped differ"
+    assert max_difference(weights(), expected) == 0, "two trainings that nothing stopped differ"
     with pytest.raises(KeyboardInterrupt):
         train_phase("phase1", after_step=stop, **BITS)
     train_phase("phase1", **BITS)
-    assert _farthest(weights(), expected) == 0
+    assert max_difference(weights(), expected) == 0
 
 
-def _farthest(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+def max_difference(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
     assert result.keys() == expected.keys()
     return max(float((result[name] - expected[name]).abs().max()) for name in expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.finetuning.heads import BertForTask, token_loss
 from pipeline_src.finetuning.task_data import TaskBatch
 from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
-from pipeline_src.models.hub import save_model
 from pipeline_src.objectives.mlm import BertObjective
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
-from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.training.trainer import LossTerm
+from tests.parity.peers import assert_close, load_in_transformers, randomize, save
 
 ENTRIES, PAD = 500, 0
 SIZES = [(1, 64, 1), (2, 128, 2), (4, 256, 4)]
@@ -28,33 +28,9 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 TIED = "cls.predictions.decoder.bias"  # is cls.predictions.bias there
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def shake(model: nn.Module) -> nn.Module:
-    """Initial weights with biases and LayerNorms moved too, or a swapped one would not show."""
-    initialise(model, torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
-    return model.eval()
-
-
 def config(size: tuple[int, int, int], activation: str = "gelu", causal: bool = False) -> BertConfig:
     layers, hidden, heads = size
     return BertConfig(ENTRIES, hidden, layers, heads, 4 * hidden, 64, 2, 0.0, activation, is_decoder=causal)
-
-
-def theirs(ours: nn.Module, sizes: BertConfig, architecture: str, folder: Path, **more: int) -> nn.Module:
-    """The model that transformers makes of ours, saved: every parameter of theirs is found."""
-    transformers = pytest.importorskip("transformers")
-    (folder / "v").mkdir()
-    save_tokenizer(folder / "v", [*SPECIAL_TOKENS, *"abcdefghij"], lowercase=True)
-    save_model(folder, ours, sizes, architecture, folder / "v")
-    loaded, info = getattr(transformers, architecture).from_pretrained(folder, output_loading_info=True, **more)
-    assert not info["missing_keys"] and not info["mismatched_keys"]
-    return loaded.eval()
 
 
 def equal_gradients(ours: nn.Module, reference: nn.Module) -> None:
@@ -63,12 +39,10 @@ def equal_gradients(ours: nn.Module, reference: nn.Module) -> None:
         expected = gradients.get({TIED: "cls.predictions.bias"}.get(name, name))
         if parameter.grad is None:
             assert expected is None or not expected.any(), name
-        elif (
-            name == WORDS
-        ):  # transformers holds the vector of [PAD] still, google-research/bert trains it like any other
-            close(parameter.grad[PAD + 1 :], expected[PAD + 1 :])
+        elif name == WORDS:  # transformers does not train the vector of [PAD], google-research/bert does
+            assert_close(parameter.grad[PAD + 1 :], expected[PAD + 1 :])
         else:
-            close(parameter.grad, expected)
+            assert_close(parameter.grad, expected)
 
 
 @dataclass(frozen=True)
@@ -125,12 +99,12 @@ def activation(request) -> str:
 def both(request, activation, tmp_path_factory) -> tuple[BertForPretraining, Any, Path]:
     folder = tmp_path_factory.mktemp("model")
     sizes = config(request.param, activation)
-    model = shake(BertForPretraining(sizes))
-    return model, theirs(model, sizes, "BertForPreTraining", folder), folder
+    model = randomize(BertForPretraining(sizes))
+    return model, load_in_transformers(save(folder, model, sizes, "BertForPreTraining"), "BertForPreTraining"), folder
 
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-def test_outputs_losses_and_gradients(both, batch):
+def test_bert_outputs_losses_and_gradients_equal_transformers(both, batch):
     ours, reference, _ = both
     predicted = (batch.cu_seqlens[:-1, None] + torch.tensor([1, 5])).ravel()
     labels = torch.full((3, 24), -100)
@@ -147,16 +121,16 @@ def test_outputs_losses_and_gradients(both, batch):
     expected = reference(**batch.padded, labels=labels, next_sentence_label=is_random)
     expected.loss.backward()
 
-    close(hidden, base.last_hidden_state[batch.keep])
-    close(pooled, base.pooler_output)
-    close(words, expected.prediction_logits[labels >= 0])
-    close(pairs, expected.seq_relationship_logits)
-    close(loss, expected.loss)
+    assert_close(hidden, base.last_hidden_state[batch.keep])
+    assert_close(pooled, base.pooler_output)
+    assert_close(words, expected.prediction_logits[labels >= 0])
+    assert_close(pairs, expected.seq_relationship_logits)
+    assert_close(loss, expected.loss)
     equal_gradients(ours, reference)
 
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-def test_the_hidden_states_of_every_layer(both, batch):
+def test_bert_hidden_states_equal_transformers(both, batch):
     ours, reference, _ = both
     found: list[Tensor] = []
     hooks = [block.register_forward_hook(lambda _, __, out: found.append(out)) for block in ours.bert.encoder.layer]
@@ -165,19 +139,17 @@ def test_the_hidden_states_of_every_layer(both, batch):
         hook.remove()
     expected = reference.bert(**batch.padded, output_hidden_states=True).hidden_states[1:]
     for one, two in zip(found, expected, strict=True):
-        close(one, two[batch.keep])
+        assert_close(one, two[batch.keep])
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"L{size[0]}-H{size[1]}")
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-def test_left_to_right(size, batch, tmp_path):
+def test_bert_decoder_logits_loss_and_gradients_equal_transformers(size, batch, tmp_path):
     """A causal mask and every next token, against transformers' decoder with its own shift of the labels."""
     sizes = config(size, causal=True)
-    ours = shake(BertForPretraining(sizes))
-    reference = theirs(ours, sizes, "BertLMHeadModel", tmp_path)
-    predicted = torch.cat(
-        [torch.arange(a, b - 1) for a, b in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False)]
-    )
+    ours = randomize(BertForPretraining(sizes))
+    reference = load_in_transformers(save(tmp_path, ours, sizes, "BertLMHeadModel"), "BertLMHeadModel")
+    predicted = torch.cat([torch.arange(a, b - 1) for a, b in pairwise(batch.cu_seqlens)])
     labels = batch.flat[0][predicted + 1]
 
     words, _ = ours(*batch.flat, predicted)
@@ -187,16 +159,17 @@ def test_left_to_right(size, batch, tmp_path):
     expected.loss.backward()
 
     assert reference.config.is_decoder
-    close(words, expected.logits[batch.keep][predicted])
-    close(loss, expected.loss)
+    assert_close(words, expected.logits[batch.keep][predicted])
+    assert_close(loss, expected.loss)
     equal_gradients(ours, reference)
 
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-def test_token_head(batch, tmp_path):
+def test_bert_for_task_token_head_equals_transformers(batch, tmp_path):
     sizes = config(SIZES[1])
-    ours = shake(BertForTask(sizes, "token", 7))
-    reference = theirs(ours, sizes, "BertForTokenClassification", tmp_path, num_labels=7)
+    ours = randomize(BertForTask(sizes, "token", 7))
+    name = "BertForTokenClassification"
+    reference = load_in_transformers(save(tmp_path, ours, sizes, name), name, num_labels=7)
     labels = torch.randint(0, 7, batch.ids.shape, generator=torch.Generator().manual_seed(2))
     labels[:, ::3] = -100
     outputs = ours(*batch.flat)
@@ -205,12 +178,12 @@ def test_token_head(batch, tmp_path):
     loss.backward()
     expected = reference(**batch.padded, labels=labels.masked_fill(~batch.keep, -100))
     expected.loss.backward()
-    close(outputs, expected.logits[batch.keep])
-    close(loss, expected.loss)
+    assert_close(outputs, expected.logits[batch.keep])
+    assert_close(loss, expected.loss)
     equal_gradients(ours, reference)
 
 
-def test_auto_classes_load_a_saved_model(both):
+def test_save_model_bert_is_loaded_by_auto_classes(both):
     import transformers
 
     model, _, folder = both
@@ -222,7 +195,7 @@ def test_auto_classes_load_a_saved_model(both):
     assert tokenizer("a b")["input_ids"] == [2, 5, 6, 3]
 
 
-def test_initial_weights_are_a_truncated_normal():
+def test_initialise_bert_weights_are_truncated_normal():
     config = BertConfig(3000, 128, 2, 2, 512)
     model = BertForPretraining(config)
     initialise(model, torch.Generator().manual_seed(0))

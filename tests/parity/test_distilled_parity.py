@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.config.pretrain import DistilBertParams
 from pipeline_src.models import losses as chunked
-from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise
+from pipeline_src.models.bert import BertConfig, BertForMaskedLM
 from pipeline_src.models.hub import save_tensors
 from pipeline_src.models.losses import LazyLogits, distillation_loss
 from pipeline_src.objectives.distilbert import DistilBertObjective
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from tests.parity.peers import randomize
 
 ENTRIES, LENGTHS = 97, (20, 7, 13)
 KEEP = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
@@ -28,15 +29,6 @@ def config(layers: int) -> BertConfig:
     return BertConfig(ENTRIES, 32, layers, 4, 64, 24, hidden_dropout_prob=0.0)
 
 
-def shaken(model: nn.Module, seed: int) -> nn.Module:
-    generator = torch.Generator().manual_seed(seed)
-    initialise(model, generator)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    return model
-
-
 def flat_batch() -> tuple[Tensor, TensorBatch]:
     ids = torch.randint(5, ENTRIES, KEEP.shape, generator=torch.Generator().manual_seed(1)) * KEEP
     starts, numbers = np.array([0, *np.cumsum(LENGTHS)]), (PREDICTED.numpy(), LABELS.numpy())
@@ -45,13 +37,13 @@ def flat_batch() -> tuple[Tensor, TensorBatch]:
 
 
 @pytest.mark.parametrize("tokens", ["all", "predicted"])
-def test_losses_and_gradients(tmp_path, monkeypatch, tokens):
+def test_distilbert_losses_and_gradients_equal_transformers(tmp_path, monkeypatch, tokens):
     transformers = pytest.importorskip("transformers")
     monkeypatch.setattr(chunked, "CHUNK_LOGITS", 9 * ENTRIES)  # several chunks
-    teacher = shaken(BertForMaskedLM(config(4)), 1)
+    teacher = randomize(BertForMaskedLM(config(4)), 1, std=0.1)
     objective = DistilBertObjective(config(2), "none", DistilBertParams(loss_on=tokens))
     objective.set_teacher(teacher.eval().requires_grad_(False))
-    shaken(objective.model, 2)
+    randomize(objective.model, 2, std=0.1)
     loaded = {}
     for name, model in (("teacher", teacher), ("student", objective.model)):
         (tmp_path / name).mkdir()
@@ -84,7 +76,7 @@ def test_losses_and_gradients(tmp_path, monkeypatch, tokens):
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
-def test_another_temperature_and_a_wider_teacher():
+def test_distillation_loss_other_temperature_and_wider_teacher_equals_torch():
     generator = torch.Generator().manual_seed(0)
     shapes = ((7, 4), (30, 4), (30,), (7, 6), (30, 6), (30,))
     parts = [torch.randn(*shape, generator=generator) for shape in shapes]

@@ -25,10 +25,10 @@ from pipeline_src.models.bert import (
     initialise,
     load_architecture,
 )
-from pipeline_src.models.hub import TOKENIZER_FILES, load_config, load_weights, save_model
+from pipeline_src.models.hub import TOKENIZER_FILES, load_config, load_weights
 from pipeline_src.pretraining.import_model import main
-from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask
+from tests.parity.peers import assert_close, load_in_transformers, randomize, save
 
 transformers = pytest.importorskip("transformers")
 ENTRIES, POSITIONS = 97, 48
@@ -74,20 +74,6 @@ CASES = {
 }
 
 
-def close(found: Tensor, expected: Tensor, what: str = "") -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{what}: {text}")
-
-
-def shake(model: nn.Module) -> nn.Module:
-    """Initial weights with biases and LayerNorms moved too, or a swapped one would not show."""
-    generator = torch.Generator().manual_seed(3)
-    initialise(model, generator)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-    return model.eval()
-
-
 @dataclass(frozen=True)
 class Pair:
     """A model of ours and the one that transformers makes of it, saved; and a batch as each takes it."""
@@ -122,25 +108,14 @@ class Pair:
         return {folder[name]: parameter.grad for name, parameter in self.theirs.named_parameters()}
 
 
-def save(folder: Path, model: nn.Module, config: BertConfig, huggingface_class: str) -> Path:
-    (folder / "v").mkdir()
-    save_tokenizer(folder / "v", [*SPECIAL_TOKENS, *"abcdefghij"], lowercase=True)
-    save_model(folder, model, config, huggingface_class, folder / "v")
-    return folder
-
-
-def theirs(folder: Path, huggingface_class: str, **more: Any) -> Any:
-    """The saved model as transformers loads it: every parameter of theirs is found."""
-    kind = getattr(transformers, huggingface_class)
-    model, info = kind.from_pretrained(folder, output_loading_info=True, attn_implementation="eager", **more)
-    assert not info["missing_keys"] and not info["mismatched_keys"], info
-    return model.eval()
+def theirs(folder: Path, huggingface_class: str) -> Any:
+    return load_in_transformers(folder, huggingface_class, attn_implementation="eager")
 
 
 @pytest.fixture(scope="module", params=CASES.values(), ids=CASES)
 def pair(request, tmp_path_factory) -> Pair:
     config = request.param.config()
-    ours = shake(BertForPretraining(config))
+    ours = randomize(BertForPretraining(config))
     huggingface_class = config.names.classes["pretraining"]
     folder = save(tmp_path_factory.mktemp("model"), ours, config, huggingface_class)
     generator = torch.Generator().manual_seed(1)
@@ -154,14 +129,14 @@ def pair(request, tmp_path_factory) -> Pair:
     return Pair(ours, theirs(folder, huggingface_class), folder, ids, keep, segments, predicted, labels)
 
 
-def test_hidden_states_scores_loss_and_gradients(pair):
+def test_encoder_hidden_states_loss_and_gradients_equal_transformers(pair):
     layout = PackedBatch.of(pair.cu_seqlens, sum(LENGTHS))
     ids, segments, _ = pair.flat
     expected = pair.theirs.base_model(**pair.padded, output_hidden_states=True)
     found = pair.ours.bert.hidden_states(ids, segments, layout)
     assert len(found) == len(expected.hidden_states)
     for number, (one, two) in enumerate(zip(found[1:], expected.hidden_states[1:], strict=True)):
-        close(one, two[pair.keep], f"layer {number}")
+        assert_close(one, two[pair.keep], f"layer {number}")
 
     pair.ours.zero_grad(), pair.theirs.zero_grad()
     rows = QueryRows.of(*rows_of(pair))
@@ -174,21 +149,21 @@ def test_hidden_states_scores_loss_and_gradients(pair):
     loss = nn.functional.cross_entropy(scores[pair.keep][pair.predicted], pair.labels)
     if "sop_logits" in outputs:
         order = pair.ours.cls["seq_relationship"](pooled)
-        close(order, outputs.sop_logits, "order")
+        assert_close(order, outputs.sop_logits, "order")
         found_loss = found_loss + nn.functional.cross_entropy(order, PAIR_LABEL)
         loss = loss + nn.functional.cross_entropy(outputs.sop_logits, PAIR_LABEL)
     found_loss.backward()
     loss.backward()
-    close(pair.ours(*pair.flat, pair.predicted)[0], scores[pair.keep][pair.predicted], "scores")
-    close(found_loss, loss, "loss")
+    assert_close(pair.ours(*pair.flat, pair.predicted)[0], scores[pair.keep][pair.predicted], "scores")
+    assert_close(found_loss, loss, "loss")
     gradients = pair.gradients
     for name, parameter in pair.ours.named_parameters():
         if parameter.grad is not None:
-            close(parameter.grad, gradients.pop(name), name)
+            assert_close(parameter.grad, gradients.pop(name), name)
     assert not any(left is not None and left.any() for left in gradients.values()), gradients.keys()
 
 
-def test_attention_weights_of_every_head(pair):
+def test_record_attention_equals_transformers(pair):
     ids, segments, _ = pair.flat
     expected = pair.theirs.base_model(**pair.padded, output_attentions=True).attentions
     with torch.no_grad(), record_attention(pair.ours.bert) as found:
@@ -196,8 +171,8 @@ def test_attention_weights_of_every_head(pair):
     assert len(found) == len(expected) == pair.ours.bert.config.num_hidden_layers
     for layer, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
         for row, length in enumerate(LENGTHS):
-            close(ours[row, :, :length, :length], theirs[row, :, :length, :length], f"layer {layer}")
-            close(ours[row, :, :length].sum(-1), torch.ones(ours.shape[1], length))
+            assert_close(ours[row, :, :length, :length], theirs[row, :, :length, :length], f"layer {layer}")
+            assert_close(ours[row, :, :length].sum(-1), torch.ones(ours.shape[1], length))
 
 
 def rows_of(pair: Pair) -> tuple[Tensor, Tensor]:
@@ -206,13 +181,13 @@ def rows_of(pair: Pair) -> tuple[Tensor, Tensor]:
     return index, torch.searchsorted(index, pair.cu_seqlens)
 
 
-def test_a_saved_model_is_loaded_by_the_auto_classes_and_comes_back_bit_for_bit(pair):
+def test_save_model_is_loaded_by_auto_classes_and_round_trip_is_exact(pair):
     expected, _ = pair.ours(*pair.flat, pair.predicted)
     words = transformers.AutoModelForMaskedLM.from_pretrained(pair.folder).eval()
-    close(expected, words(**pair.padded).logits[pair.keep][pair.predicted])
+    assert_close(expected, words(**pair.padded).logits[pair.keep][pair.predicted])
     encoder = transformers.AutoModel.from_pretrained(pair.folder).eval()
     hidden, _ = pair.ours.bert(*pair.flat)
-    close(hidden, encoder(**pair.padded).last_hidden_state[pair.keep])
+    assert_close(hidden, encoder(**pair.padded).last_hidden_state[pair.keep])
     again = BertForPretraining(load_config(pair.folder))
     load_weights(again, pair.folder)
     for (name, one), (_, two) in zip(pair.ours.named_parameters(), again.named_parameters(), strict=True):
@@ -231,21 +206,21 @@ def test_folder_saved_by_transformers_fills_masks_here(pair, tmp_path):
 
 @pytest.mark.parametrize("head", ["sequence", "span", "token"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_model_of_a_task_is_theirs(case, head, tmp_path):
+def test_bert_for_task_logits_equal_transformers(case, head, tmp_path):
     config = case.config()
-    ours = shake(BertForTask(config, head, 2))
+    ours = randomize(BertForTask(config, head, 2))
     reference = theirs(save(tmp_path, ours, config, config.names.classes[head]), config.names.classes[head])
     ids = torch.randint(5, ENTRIES, (2, 9), generator=torch.Generator().manual_seed(2))
     found = ours(ids.ravel(), ids.ravel() * 0, torch.tensor([0, 9, 18]))
     outputs = reference(input_ids=ids)
     spans = [outputs.start_logits, outputs.end_logits] if head == "span" else []
-    close(found, torch.stack(spans, -1).flatten(0, 1) if spans else outputs.logits.flatten(0, -2))
+    assert_close(found, torch.stack(spans, -1).flatten(0, 1) if spans else outputs.logits.flatten(0, -2))
     again = BertForTask(config, head, 2)
     load_weights(again, tmp_path)
     assert all(torch.equal(one, two) for one, two in zip(ours.parameters(), again.parameters(), strict=True))
 
 
-def test_initial_weights_are_drawn_as_the_original_draws_them(pair):
+def test_initialise_weights_have_distribution_of_original(pair):
     """Of their class's own spread, and cut where the original cuts."""
     one, two = (BertForPretraining(pair.ours.bert.config) for _ in range(2))
     for model in (one, two):

@@ -178,7 +178,7 @@ def check_ids(folder: Path, model_type: str, lines: list[str], out: Path) -> Non
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_ids_are_those_of_transformers(bare, lines, tmp_path, name):
+def test_read_foreign_ids_equal_transformers(bare, lines, tmp_path, name):
     model_type, change = CHANGES[name]
     folder = shutil.copytree(bare(model_type), tmp_path / "theirs")
     change(folder)
@@ -186,7 +186,7 @@ def test_ids_are_those_of_transformers(bare, lines, tmp_path, name):
     check_ids(folder, model_type, lines, tmp_path / "ours")
 
 
-def test_a_tokenizer_json_as_it_is_with_tokens_beside_its_vocabulary(bpe, lines, tmp_path):
+def test_read_foreign_tokenizer_json_with_added_tokens_equals_transformers(bpe, lines, tmp_path):
     """As ModernBERT's: special tokens and runs of spaces have numbers beyond the vocabulary's."""
     tokenizer = Tokenizer.from_str(bpe.to_str())
     tokenizer.add_tokens([AddedToken("  ", normalized=True, special=False)])
@@ -280,7 +280,7 @@ def words(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda folder: settings(folder, tokenizer_class="GPT2Tokenizer"), "would not be the same here: GPT2Tokenizer"),
         (words, "a BPE that is not of bytes"),
@@ -291,15 +291,15 @@ def words(folder: Path) -> None:
         (saved_with(model={"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "x"]]}), "not a tokenizer: Token `x`"),
     ],
 )
-def test_what_would_give_other_ids_is_one_clear_error(bare, tmp_path, spoil, said):
+def test_read_foreign_unsupported_tokenizer_is_rejected(bare, tmp_path, spoil, message):
     folder = shutil.copytree(bare("roberta"), tmp_path / "theirs")
     save_again(folder)
     spoil(folder)
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=message):
         read_foreign(folder, "roberta")
 
 
-def test_a_damaged_model_of_sentencepiece_is_one_clear_error(bare, lines, tmp_path):
+def test_read_foreign_damaged_sentencepiece_model_is_rejected(bare, lines, tmp_path):
     folder = shutil.copytree(bare("albert"), tmp_path / "theirs")
     (folder / "spiece.model").write_bytes(b"\xff\xff\xff")
     with pytest.raises(PipelineError, match="not a model of sentencepiece"):

@@ -17,7 +17,7 @@ from tests.unit.interpretation.conftest import make_model
 TEXTS = [[5, 6, 7], [8, 9, 10, 11, 12], [13]]
 
 
-def test_weights_are_those_of_transformers(tmp_path):
+def test_attention_maps_equal_transformers(tmp_path):
     model = make_model()
     tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
     save_tensors(tmp_path, tensors, model.config, "BertModel")
@@ -40,7 +40,7 @@ def masked_lms(folder: Path) -> tuple[StudiedModel, BertForMaskedLM]:
     return model, BertForMaskedLM.from_pretrained(folder).eval()
 
 
-def test_minimal_pairs_are_judged_as_by_a_loop_over_transformers(tmp_path):
+def test_judge_pair_set_equals_loop_over_transformers(tmp_path):
     model, peer = masked_lms(tmp_path)
     random = np.random.default_rng(1)
     sides = [[" ".join(random.choice([*"abcdefghij"], random.integers(1, 9))) for _ in range(500)] for _ in "ab"]
@@ -60,7 +60,7 @@ def test_minimal_pairs_are_judged_as_by_a_loop_over_transformers(tmp_path):
     assert judge_pair_set(model, None, pairs, "pairs")["pairs all"]["accuracy"] == round(theirs, 4)
 
 
-def test_integrated_gradients_are_those_of_captum():
+def test_integrated_gradients_equal_captum():
     attr = pytest.importorskip("captum.attr")
     model = make_model()
     ids, place, token = [5, 6, model.mask, 8, 12], 2, 7

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.models.bert import BertConfig, initialise
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import save_tensors
 from pipeline_src.objectives.tinybert import TinyBertObjective
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from tests.parity.peers import randomize
 
 LENGTHS = (9, 4, 6)
 KEEP = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
@@ -24,15 +25,6 @@ def config(layers: int, hidden: int) -> BertConfig:
     return BertConfig(50, hidden, layers, HEADS, 2 * hidden, 12, hidden_dropout_prob=0.0)
 
 
-def shaken(model: nn.Module, seed: int) -> nn.Module:
-    generator = torch.Generator().manual_seed(seed)
-    initialise(model, generator)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    return model
-
-
 def scores(layer: nn.Module, hidden: Tensor, head: int) -> Tensor:
     """Of one head and one sequence before the softmax [L, L], from what the layer reads [L, H]."""
     width = hidden.shape[1] // HEADS
@@ -41,12 +33,12 @@ def scores(layer: nn.Module, hidden: Tensor, head: int) -> Tensor:
     return query @ key.T / width**0.5
 
 
-def test_losses_and_gradients(tmp_path):
+def test_tinybert_losses_and_gradients_equal_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
-    teacher = shaken(TinyBertObjective.build_teacher(config(6, 32)), 1).eval().requires_grad_(False)
+    teacher = randomize(TinyBertObjective.build_teacher(config(6, 32)), 1, std=0.1).eval().requires_grad_(False)
     objective = TinyBertObjective(config(2, 16), "none")
     objective.set_teacher(teacher)
-    student = shaken(objective.model, 2)
+    student = randomize(objective.model, 2, std=0.1)
     loaded = {}
     for name, module, sizes in (("teacher", teacher, config(6, 32)), ("student", student.bert, config(2, 16))):
         (tmp_path / name).mkdir()

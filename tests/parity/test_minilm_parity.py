@@ -56,7 +56,7 @@ def theirs(folder):
     return batch, outputs
 
 
-def test_hidden_states_and_pooler(folder, theirs):
+def test_bert_minilm_outputs_equal_transformers(folder, theirs):
     batch, outputs = theirs
     keep = batch["attention_mask"].bool()
     model = Bert(load_config(folder)).eval()
@@ -68,14 +68,14 @@ def test_hidden_states_and_pooler(folder, theirs):
     torch.testing.assert_close(pooled, outputs.pooler_output, rtol=1e-5, atol=1e-5)
 
 
-def test_the_imported_tokenizer_gives_the_same_ids(imported, theirs):
+def test_import_model_minilm_tokenizer_ids_equal_transformers(imported, theirs):
     tokenizer = load_tokenizer(imported)
     batch, _ = theirs
     for sentence, ids, keep in zip(SENTENCES, batch["input_ids"], batch["attention_mask"].bool(), strict=True):
         assert tokenizer.encode(sentence).ids == ids[keep].tolist()
 
 
-def test_transformers_loads_the_imported_folder(imported, theirs):
+def test_import_model_minilm_folder_is_loaded_by_transformers(imported, theirs):
     transformers = pytest.importorskip("transformers")
     batch, outputs = theirs
     model, info = transformers.AutoModel.from_pretrained(imported, output_loading_info=True)

@@ -30,7 +30,10 @@ SEED = int(os.environ["PARITY_SEED"])
 DRAWS = int(os.environ.get("PARITY_DRAWS", 2))
 POSITIONS, LENGTHS = 48, (40, 7, 1, 23)
 TASKS = ("sequence", "choice", "span", "token")
-KEPT = ("model_type", "num_attention_heads")  # the only size drawn that is a default of transformers, ELECTRA's
+ALWAYS_STORED = (
+    "model_type",
+    "num_attention_heads",
+)  # the only size drawn that is a default of transformers, ELECTRA's
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,16 @@ class Options:
 
 FULL, LOCAL = "full_attention", "sliding_attention"
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh"]
-USUAL: dict[str, list[Any]] = {
+COMMON: dict[str, list[Any]] = {
     "layer_norm_eps": [1e-12, 1e-7, 1e-5, 1e-3],
     "hidden_act": ACTIVATIONS,
     "type_vocab_size": [1, 2, 3],
     "max_position_embeddings": [POSITIONS, 64],
 }
-WRONG: dict[str, list[Any]] = {"hidden_act": ["relu", "silu"]}
-ENCODES_ONLY = WRONG | {"is_decoder": [True]}
+UNSUPPORTED: dict[str, list[Any]] = {"hidden_act": ["relu", "silu"]}
+ENCODES_ONLY = UNSUPPORTED | {"is_decoder": [True]}
 DEBERTA: dict[str, list[Any]] = {
-    **USUAL,
+    **COMMON,
     "relative_attention": [True],
     "pos_att_type": [["p2c", "c2p"], ["c2p", "p2c"], "c2p|p2c"],
     "type_vocab_size": [0, 1, 2],
@@ -75,9 +78,9 @@ NOT_DEBERTA: dict[str, list[Any]] = {
     "embedding_size": [12],
 }
 OPTIONS = {
-    "bert": Options(USUAL | {"is_decoder": [False, False, True]}, WRONG),
-    "roberta": Options(USUAL | {"is_decoder": [False, False, True], "pad_token_id": [0, 1, 3]}, WRONG),
-    "albert": Options(USUAL | {"embedding_size": [16, 32, 128]}, ENCODES_ONLY | {"num_hidden_groups": [2]}),
+    "bert": Options(COMMON | {"is_decoder": [False, False, True]}, UNSUPPORTED),
+    "roberta": Options(COMMON | {"is_decoder": [False, False, True], "pad_token_id": [0, 1, 3]}, UNSUPPORTED),
+    "albert": Options(COMMON | {"embedding_size": [16, 32, 128]}, ENCODES_ONLY | {"num_hidden_groups": [2]}),
     "distilbert": Options(
         {"activation": ACTIVATIONS, "max_position_embeddings": [POSITIONS, 64]},
         {"activation": ["relu"], "sinusoidal_pos_embds": [True], "layer_norm_eps": [1e-3], "type_vocab_size": [2]},
@@ -85,8 +88,8 @@ OPTIONS = {
         | {"intermediate_size": "hidden_dim"},
     ),
     "electra": Options(
-        USUAL | {"embedding_size": [16, 32, 128], "is_decoder": [False, False, True]},
-        WRONG | {"summary_activation": ["tanh"], "summary_type": ["mean"]},
+        COMMON | {"embedding_size": [16, 32, 128], "is_decoder": [False, False, True]},
+        UNSUPPORTED | {"summary_activation": ["tanh"], "summary_type": ["mean"]},
     ),
     "deberta": Options(DEBERTA, NOT_DEBERTA | {"talking_head": [True]}),
     "deberta-v2": Options(
@@ -166,7 +169,7 @@ def build(drawn: Draw, folder: Path) -> Any:
     kept = {
         key: value
         for key, value in raw.items()
-        if key in KEPT or key not in usual or value != usual[key] or drawn.generator.random() < 0.5
+        if key in ALWAYS_STORED or key not in usual or value != usual[key] or drawn.generator.random() < 0.5
     }
     write_json(folder / "config.json", kept)
     return type(model).from_pretrained(folder, attn_implementation="eager").eval()
@@ -178,7 +181,7 @@ def close(found: Tensor, expected: Tensor, what: str) -> None:
 
 @pytest.mark.parametrize("number", range(DRAWS))
 @pytest.mark.parametrize("model_type", OPTIONS)
-def test_a_config_is_refused_by_name_or_gives_the_same_outputs(model_type, number, tmp_path):
+def test_load_config_random_config_is_refused_or_equals_transformers(model_type, number, tmp_path):
     drawn = draw(model_type, number)
     said = f"PARITY_SEED={SEED}, draw {number}: {drawn.use}, {drawn.values}, refused: {drawn.refused}"
     try:

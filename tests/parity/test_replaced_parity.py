@@ -27,7 +27,7 @@ KEEP = torch.arange(LENGTH) < torch.tensor(LENGTHS)[:, None]
 PREDICTED = [(0, 3), (0, 11), (1, 2), (2, 5), (2, 6)]  # sequence and place
 
 
-def shaken(own: ElectraParams, embedding: int) -> ElectraObjective:
+def random_objective(own: ElectraParams, embedding: int) -> ElectraObjective:
     sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
     config = ARCHITECTURE.config(vocab_size=ENTRIES, **sizes, hidden_dropout_prob=0.0, embedding_size=embedding)
     objective = ElectraObjective(config, "none", own)
@@ -74,11 +74,11 @@ def copied_or_predicted(
 
 @pytest.mark.parametrize(("learns", "loss_on"), MODELS)
 @pytest.mark.parametrize(("embeddings", "embedding"), [("shared", 16), ("shared", 32), ("separate", 16)])
-def test_joint_loss_and_gradients(tmp_path, embeddings, embedding, learns, loss_on):
+def test_electra_loss_and_gradients_equal_transformers(tmp_path, embeddings, embedding, learns, loss_on):
     own = ElectraParams(
         generator_width=0.5, generator_depth=0.7, embeddings=embeddings, disc_loss_on=loss_on, disc_target=learns
     )
-    objective, gate = shaken(own, embedding), []
+    objective, gate = random_objective(own, embedding), []
     judge, generator = theirs(objective, tmp_path)
     assert generator.config.num_hidden_layers == 2 and generator.config.hidden_size == 16
 
@@ -135,12 +135,12 @@ def equal(parameter: nn.Parameter, expected: torch.Tensor, name: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * max(1, float(expected.abs().max())), msg=name)
 
 
-def test_a_folder_of_theirs_goes_on_here(tmp_path):
+def test_load_weights_electra_folder_of_transformers_is_exact(tmp_path):
     """Both networks come back from their own folders bit for bit."""
-    objective = shaken(ElectraParams(generator_width=0.5), 16)
+    objective = random_objective(ElectraParams(generator_width=0.5), 16)
     for model, subfolder in zip(theirs(objective, tmp_path / "."), ("", "generator"), strict=True):
         model.save_pretrained(tmp_path / "theirs" / subfolder)
-    again = shaken(ElectraParams(generator_width=0.5), 16)
+    again = random_objective(ElectraParams(generator_width=0.5), 16)
     with torch.no_grad():
         for parameter in again.parameters():
             parameter.zero_()

@@ -50,7 +50,9 @@ def loss_of(model: torch.nn.Module, examples: PretrainingExamples) -> float:
 
 
 @pytest.mark.parametrize("case", STARTS.values(), ids=STARTS)
-def test_the_loss_before_step_1(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_model_loss_before_first_step_equals_transformers(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     make_study(tmp_path)
     build_examples(seed=1, examples=EXAMPLES)

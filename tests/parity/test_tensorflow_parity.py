@@ -84,7 +84,7 @@ def google(tmp_path_factory):
     return folder, batch, keep, outputs
 
 
-def test_the_outputs_are_those_of_googles_graph(google):
+def test_load_google_outputs_equal_google_graph(google):
     folder, batch, keep, outputs = google
     config, tensors = load_google(folder)
     assert config.hidden_act == "gelu_tanh"

@@ -33,7 +33,7 @@ def text() -> list[str]:
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_the_same_pieces_as_the_trainer_of_tokenizers(text, lowercase):
+def test_learn_vocabulary_equals_trainer_of_tokenizers(text, lowercase):
     """Given the order of the ## forms, which it leaves to chance, the peer learns the same entries in one order."""
     words = count_words(text, lowercase, longest=10**9)
     peer = Tokenizer(WordPiece(unk_token="[UNK]"))
@@ -69,7 +69,7 @@ def saved(request, text, tmp_path_factory):
 @given(
     text=st.text() | st.text("aeé Å\u0301[SEP]unused0123 北\u00a0\u200d") | st.just("[unused5] [UNUSED0] x" + "y" * 150)
 )
-def test_transformers_gives_the_same_ids(saved, text):
+def test_encoder_ids_equal_transformers(saved, text):
     encoder, peer, strict = saved
     ids = encoder.encode(text)
     assert strict.encode(text, add_special_tokens=False) == ids
@@ -78,7 +78,7 @@ def test_transformers_gives_the_same_ids(saved, text):
         assert peer.encode(text) == [peer.cls_token_id, *ids, peer.sep_token_id]
 
 
-def test_transformers_reads_vocab_txt_alone(text, tmp_path):
+def test_save_tokenizer_vocab_txt_alone_is_read_by_transformers(text, tmp_path):
     pieces = learn_vocabulary(count_words(text, True), 2500, 1000, 1, 120)
     save_tokenizer(tmp_path, pieces, lowercase=True)
     encoder = Encoder(Tokenizer.from_file(str(tmp_path / "tokenizer.json")))
@@ -91,11 +91,6 @@ def test_transformers_reads_vocab_txt_alone(text, tmp_path):
             assert peer.encode(line, add_special_tokens=False) == encoder.encode(line)
 
 
-def test_the_class_that_files_name_keeps_another_longest_word(pieces_folder):
-    assert read_json(pieces_folder / "tokenizer_config.json")["tokenizer_class"] == "PreTrainedTokenizerFast"
-
-
-@pytest.fixture
-def pieces_folder(tmp_path):
+def test_save_tokenizer_other_max_word_length_names_fast_class(tmp_path):
     save_tokenizer(tmp_path, [*SPECIAL_TOKENS, "a"], lowercase=True, max_word_length=200)
-    return tmp_path
+    assert read_json(tmp_path / "tokenizer_config.json")["tokenizer_class"] == "PreTrainedTokenizerFast"

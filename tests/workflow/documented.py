@@ -64,10 +64,10 @@ WORKTREE = (
 CLEAR_KILLED = "rm -rf .dvc/tmp/exps/standalone .dvc/tmp/exps/run .dvc/tmp/exps/tmp*"
 # Run by the test named, at the scale of that test.
 TOY = "tests/workflow/test_two_engines.py"
-REAL, BOTH = "tests/workflow/test_real_study.py", "test_after_snakemake_all_both_engines_have_nothing_to_do"
+REAL, BOTH = "tests/workflow/test_real_study.py", "test_snakemake_all_leaves_both_engines_nothing_to_do"
 GPU = "tests/unit/training/test_benchmark_gpu.py"
-EXPERIMENT = "test_an_experiment_runs_pretraining_and_what_follows"
-COMMENTS = "test_what_fits_the_machine_comments_and_tools_make_nothing_stale"
+EXPERIMENT = "test_dvc_exp_run_of_mask_prob_runs_pretraining_and_later_stages"
+COMMENTS = "test_machine_yaml_comments_and_tools_make_no_stage_stale"
 ELSEWHERE = {
     **dict.fromkeys(WORKTREE, f"{TOY}::test_worktree_with_the_same_cache_runs_nothing_again"),
     CLEAR_KILLED: f"{TOY}::test_killed_experiments_are_cleared",
@@ -82,7 +82,7 @@ ELSEWHERE = {
     "python -m benchmarks.gpu --list": f"{GPU}::test_the_list_names_every_piece_and_its_share",
     "python -m benchmarks.gpu --rehearse --out /tmp/rehearsal": f"{GPU}::test_the_cheapest_pieces_are_rehearsed",
     "dvc exp run -S 'finetune.defaults.learning_rates=[5e-5,3e-5]' -S 'finetune.seeds=[1,2,3]'": (
-        "tests/unit/finetuning/test_finetune.py::test_a_grid_keeps_its_best_run_and_every_score"
+        "tests/unit/finetuning/test_finetune.py::test_finetune_grid_saves_best_run_and_every_score"
     ),
 }
 # name in the docs -> value in the tests

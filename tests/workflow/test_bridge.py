@@ -9,6 +9,11 @@ from types import ModuleType
 import pytest
 
 NAMES = {"pretrain_phase1", "finetune", "train_tokenizer", "tokenize", "build_examples", "evaluate", "corpus", "part"}
+GROUPS = [  # of rules, as the executor names them
+    "part_finetune",
+    "corpus_build_examples_tokenize_train_tokenizer",
+    "corpus_build_examples_evaluate_finetune_pretrain_phase1_tokenize_...",
+]
 Listing = Callable[..., None]
 
 
@@ -35,19 +40,20 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
     return write
 
 
-def test_jobs_of_rules_with_and_without_wildcards(bridge: ModuleType, listed: Listing) -> None:
-    listed("rule_pretrain_phase1", "rule_finetune_wildcards_cola_1")
-    assert bridge.living_jobs(NAMES) == {"7": "pretrain_phase1", "8": "finetune"}
+@pytest.mark.parametrize(
+    ("comment", "name"),
+    [
+        ("pretrain_phase1", "pretrain_phase1"),
+        ("finetune_wildcards_cola_1", "finetune"),
+        *[(group, group) for group in GROUPS],
+    ],
+)
+def test_living_jobs_are_recognised_by_comment(bridge: ModuleType, listed: Listing, comment: str, name: str) -> None:
+    listed(f"rule_{comment}")
+    assert bridge.living_jobs(NAMES) == {"7": name}
 
 
-def test_groups_of_rules_as_the_executor_names_them(bridge: ModuleType, listed: Listing) -> None:
-    name = "corpus_build_examples_tokenize_train_tokenizer"
-    more = "corpus_build_examples_evaluate_finetune_pretrain_phase1_tokenize_..."
-    listed(f"rule_{name}", "rule_part_finetune", f"rule_{more}")
-    assert bridge.living_jobs(NAMES) == {"7": name, "8": "part_finetune", "9": more}
-
-
-def test_other_jobs(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None:
+def test_living_jobs_other_jobs_are_ignored(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     listed(
         "rule_other", "rule_finetuned", "rule_other_finetune", "finetune", "(null)", "", "a|b", "rule_finetune_other",
@@ -56,19 +62,19 @@ def test_other_jobs(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None
     assert bridge.living_jobs(NAMES) == {}
 
 
-def test_a_folder_by_another_path(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None:
+def test_living_jobs_folder_by_symlink_is_recognised(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     listed(("rule_evaluate", tmp_path / "link"))
     assert bridge.living_jobs(NAMES) == {"7": "evaluate"}
 
 
-def test_the_job_that_asks_is_none(bridge: ModuleType, listed: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_living_jobs_own_job_is_ignored(bridge: ModuleType, listed: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
     listed("rule_evaluate", "rule_evaluate")
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     assert bridge.living_jobs(NAMES) == {"7": "evaluate"}
 
 
-def test_without_slurm_and_with_a_slurm_that_does_not_answer(bridge: ModuleType, listed: Listing) -> None:
+def test_living_jobs_without_answer_of_slurm_are_empty(bridge: ModuleType, listed: Listing) -> None:
     assert bridge.living_jobs(NAMES) == {}
     listed("rule_evaluate")
     script = Path("bin/squeue")

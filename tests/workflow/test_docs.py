@@ -31,28 +31,28 @@ PAGES = pages(ROOT)
 OF_THE_ENVIRONMENT = {"source .venv/bin/activate"}
 
 
-def test_there_are_commands() -> None:
+def test_documented_commands_are_found() -> None:
     assert len(COMMANDS) > 30 and {"README.md", "docs/tasks.md"} <= {command.file for command in COMMANDS}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.file}: {command.text}")
-def test_a_command_is_run_by_a_test_or_says_what_it_needs(command: Command) -> None:
+def test_documented_command_is_run_by_test_or_marked(command: Command) -> None:
     known = {*AT_ONCE, *AFTER_A_STUDY, *ELSEWHERE, *OF_THE_ENVIRONMENT}
     assert command.needs or command.text in known, "name it in tests/workflow/documented.py, or mark what it needs"
 
 
-def test_the_lists_hold_nothing_that_is_not_documented() -> None:
+def test_documented_command_lists_hold_no_other_command() -> None:
     assert {*AT_ONCE, *AFTER_A_STUDY, *ELSEWHERE} <= {command.text for command in COMMANDS}
 
 
-def test_the_tests_named_exist() -> None:
+def test_documented_command_tests_exist() -> None:
     for place in ELSEWHERE.values():
         file, _, name = place.partition("::")
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), place
 
 
 @pytest.mark.parametrize("text", dict.fromkeys(command.text for command in COMMANDS))
-def test_the_real_parser_takes_the_command(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_command_is_parsed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(text)
     while words and ASSIGNMENT.match(words[0]):
         words.pop(0)
@@ -75,7 +75,7 @@ def test_the_real_parser_takes_the_command(text: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("text", AT_ONCE)
-def test_commands_that_take_seconds(text: str, tmp_path: Path) -> None:
+def test_documented_command_of_seconds_succeeds(text: str, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns(
         ".git", ".venv", ".snakemake", "tests", "data", "models", "logs", "checkpoints", "tmp"
     )
@@ -94,7 +94,7 @@ def test_commands_that_take_seconds(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_docs_links_have_targets(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if not re.match(r"https?:|#", target):
@@ -106,7 +106,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_and_parameter_named_exists(page: Path) -> None:
+def test_docs_files_and_parameters_exist(page: Path) -> None:
     """Paths of the project in code spans, and keys such as ``pretrain.train_batch_size``."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     spans = re.findall(r"`([^`\n]+)`", text)
@@ -130,7 +130,7 @@ def _is_parameter(key: str) -> bool:
     return True
 
 
-def test_the_masks_that_the_readme_fills_are_filled_so() -> None:
+def test_readme_filled_masks_equal_recorded_ones() -> None:
     """README.md against results/filled_masks.json, as committed or as it is here; by rank, not by digits."""
     examples = re.findall(r'\*\*(\w+)\*\*\s+for\s+"([^"]*)"', _text("README.md"))
     assert len(examples) == 3
@@ -142,7 +142,7 @@ def test_the_masks_that_the_readme_fills_are_filled_so() -> None:
     assert any(map(predicts_them, versions("results/filled_masks.json")))
 
 
-def test_the_graph_is_that_of_dvc_yaml() -> None:
+def test_docs_graph_equals_dvc_yaml() -> None:
     """docs/architecture.md draws every stage of dvc.yaml, and no arrow that follows from others."""
     drawn = networkx.DiGraph()
     (picture,) = re.findall(r"^```mermaid\n(.*?)^```", _text("docs/architecture.md"), re.MULTILINE | re.DOTALL)
@@ -163,7 +163,7 @@ def test_the_graph_is_that_of_dvc_yaml() -> None:
     assert set(drawn.edges) == set(networkx.transitive_reduction(real).edges)
 
 
-def test_the_results_are_those_of_the_study() -> None:
+def test_readme_scores_equal_recorded_summary() -> None:
     """README.md against results/summary.json, as committed or as it is here, and against docs/measurements.md."""
     readme, measurements = _text("README.md"), _text("docs/measurements.md")
     recorded = versions("results/summary.json")
@@ -189,7 +189,7 @@ def _missing_figures(summary: str, page: str) -> list[str]:
     return missing
 
 
-def test_every_benchmark_has_its_figures() -> None:
+def test_docs_measurements_list_every_benchmark() -> None:
     rows = [row[0] for row in _rows(_text("docs/measurements.md"))]
     named = {match[1] for row in rows if (match := re.match(r"`(?:python -m benchmarks\.)?(\w+)(?:`| -)", row))}
     assert set(benchmark_names()) <= named
@@ -197,19 +197,19 @@ def test_every_benchmark_has_its_figures() -> None:
     assert stressed == {path.stem for path in (ROOT / "tests/stress").glob("*.py")}
 
 
-def test_machine_yaml_as_it_is_shown() -> None:
+def test_docs_machine_yaml_equals_file() -> None:
     """docs/your-cluster.md against machine.yaml, as committed or as it is here."""
     (shown,) = re.findall(r"^```yaml\n(.*?)^```", _text("docs/your-cluster.md"), re.MULTILINE | re.DOTALL)
     assert yaml.safe_load(shown) in map(yaml.safe_load, versions("machine.yaml"))
 
 
-def test_every_folder_has_its_line() -> None:
+def test_docs_tree_lists_every_folder() -> None:
     folders = {path.parent.name for path in (ROOT / "pipeline_src").glob("*/*.*") if path.suffix in (".py", ".md")}
     tree = _text("docs/architecture.md").partition("\npipeline_src/\n")[2].partition("```")[0]
     assert set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)) == folders
 
 
-def test_the_readme_and_the_manual_stay_short() -> None:
+def test_docs_readme_and_manual_stay_short() -> None:
     assert len(_text("README.md").splitlines()) <= 90
     assert len(list((ROOT / "docs").glob("*.md"))) <= 14
 
@@ -224,14 +224,14 @@ def _rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in lines]
 
 
-def test_a_task_of_ones_own_as_it_is_shown() -> None:
+def test_docs_custom_task_is_valid() -> None:
     text = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
     task, source = (yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S))
     assert TaskSpec.model_validate({"name": "reviews", **task}).scores["reviews"].test
     assert Source.model_validate(source).files[0].scheme == "file"
 
 
-def test_every_message_in_troubleshooting_stands_in_the_code() -> None:
+def test_docs_troubleshooting_messages_exist_in_code() -> None:
     text = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     ours = text[text.index("## Starting") : text.index("## Messages of other programs")]
     messages = re.findall(r"^\| `([^`]+)` \|", ours, re.MULTILINE)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_documented_commands(finished_study: Project, tmp_path: Path) -> None:
+def test_documented_commands_succeed_after_study(finished_study: Project, tmp_path: Path) -> None:
     project = finished_study.copy(tmp_path / "study")
     project.run("make", "identity")
     (project.path / "texts.txt").write_text("A text.\nAnother text.\n")

@@ -31,7 +31,7 @@ def command_of(stage: str) -> str:
 
 
 @pytest.mark.parametrize("stage", sorted(DECLARED.keys() - {"code"}))
-def test_a_stage_depends_on_its_fingerprint_and_on_those_of_the_members_that_it_loads(stage: str) -> None:
+def test_dvc_yaml_stage_depends_on_fingerprints_of_its_code(stage: str) -> None:
     files = imported_files(STAGES[command_of(stage)].module)
     wanted = {f"code/{command_of(stage)}", *(code for file, code in LOADERS.items() if file in files)}
     deps = DECLARED[stage]["deps"]
@@ -40,7 +40,7 @@ def test_a_stage_depends_on_its_fingerprint_and_on_those_of_the_members_that_it_
 
 
 @pytest.mark.parametrize("stage", sorted(DECLARED.keys() - {"code"}))
-def test_a_stage_depends_on_the_entries_of_the_catalogue_that_it_reads(stage: str) -> None:
+def test_dvc_yaml_stage_depends_on_catalogue_entries_it_reads(stage: str) -> None:
     read = set()
     for file in imported_files(STAGES[command_of(stage)].module):
         for node in ast.walk(ast.parse((ROOT / file).read_text())):
@@ -51,16 +51,12 @@ def test_a_stage_depends_on_the_entries_of_the_catalogue_that_it_reads(stage: st
         assert any(dep.startswith(folder) for dep in DECLARED[stage]["deps"]), folder
 
 
-def test_the_stage_code_reads_all_code_and_params_yaml_and_comes_before_all_others() -> None:
+def test_dvc_yaml_code_stage_depends_on_all_code_and_params() -> None:
     assert DECLARED["code"]["deps"] == ["pipeline_src", "params.yaml"]
     assert DECLARED["code"]["outs"] == [{"code": {"persist": True}}]
 
 
-def test_dvc_yaml_is_short() -> None:
-    assert len((ROOT / "dvc.yaml").read_text().splitlines()) <= 300
-
-
-def test_stages_declare_the_blocks_they_are_handed() -> None:
+def test_dvc_yaml_stage_declares_blocks_and_items_of_its_command() -> None:
     for stage in [stage for name, stage in DECLARED.items() if name != "code"]:
         command = stage["cmd"].split(" pipeline_src ")[1].split()
         declared = STAGES[command[0]]
@@ -74,13 +70,13 @@ def test_stages_declare_the_blocks_they_are_handed() -> None:
     assert {stage["cmd"].split(" pipeline_src ")[1].split()[0] for stage in DECLARED.values()} == set(STAGES)
 
 
-def test_the_report_is_made_anew_for_other_params(root: Path) -> None:
+def test_dvc_yaml_report_depends_on_whole_params(root: Path) -> None:
     """It shows them: with equal results the run cache would give the page of another experiment."""
     assert set(STAGES["report"].blocks) == set(Study.model_fields)
     assert "params.yaml" in yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["report"]["deps"]
 
 
-def test_a_further_restart_makes_no_finished_one_stale(root: Path) -> None:
+def test_dvc_yaml_finetune_depends_on_params_of_its_task_only(root: Path) -> None:
     from pipeline_src.config.finetune import FinetuneParams
 
     declared = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["finetune"]["params"]

@@ -126,7 +126,7 @@ def _is_stage(process: psutil.Process, project: Project, name: str) -> bool:
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_a_file_edited_while_a_stage_runs_is_never_recorded_with_old_outputs(
+def test_dvc_repro_file_edited_while_stage_runs_is_not_recorded_with_old_outputs(
     done: Project, tmp_path: Path, edit: str
 ) -> None:
     stage, make, refusal = EDITS[edit]
@@ -142,7 +142,7 @@ def test_a_file_edited_while_a_stage_runs_is_never_recorded_with_old_outputs(
 
 
 @pytest.mark.parametrize("edit", ["the data", "code, put back"])
-def test_a_file_edited_while_a_job_of_snakemake_runs_is_never_recorded_with_old_outputs(
+def test_snakemake_file_edited_while_job_runs_is_not_recorded_with_old_outputs(
     done: Project, tmp_path: Path, edit: str
 ) -> None:
     stage, make, refusal = EDITS[edit]

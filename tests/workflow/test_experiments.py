@@ -36,7 +36,7 @@ def workers(named: Project) -> Iterator[None]:
     named.dvc("queue", "stop", "--kill", check=False)
 
 
-def test_two_queued_experiments_run_at_once_and_leave_the_workspace_alone(named: Project, workers: None) -> None:
+def test_dvc_queue_two_experiments_run_at_once_and_leave_workspace(named: Project, workers: None) -> None:
     rates = {"fewer": 0.1, "more": 0.3}
     for name, rate in rates.items():
         named.dvc("exp", "run", "--queue", "-n", name, "-S", f"mask_prob={rate}")
@@ -64,7 +64,7 @@ def test_two_queued_experiments_run_at_once_and_leave_the_workspace_alone(named:
     assert named.ran() == []
 
 
-def test_an_experiment_in_a_folder_of_its_own_spares_snakemake_its_jobs(named: Project) -> None:
+def test_dvc_exp_run_temp_results_are_reused_by_snakemake(named: Project) -> None:
     named.dvc("exp", "run", "--temp", "-n", "apart", "-S", "mask_prob=0.25")
     assert named.ran() == []
     named.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.25")
@@ -72,7 +72,7 @@ def test_an_experiment_in_a_folder_of_its_own_spares_snakemake_its_jobs(named: P
     assert set(named.ran()) <= {"report"} and named.nothing_to_do()  # of which DVC keeps no runs: its summary is in git
 
 
-def test_an_experiment_has_new_files_that_git_knows_and_no_others(named: Project) -> None:
+def test_dvc_exp_includes_new_files_known_to_git_only(named: Project) -> None:
     for name in ("raw/known.txt", "raw/unknown.txt"):
         (named.path / name).write_text("mine\n")
     named.run("git", "add", "raw/known.txt")
@@ -86,7 +86,7 @@ def test_an_experiment_has_new_files_that_git_knows_and_no_others(named: Project
         assert "raw/known.txt" in there and "raw/unknown.txt" not in there, experiment
 
 
-def test_what_snakemake_ran_is_saved_as_an_experiment(named: Project) -> None:
+def test_dvc_exp_save_after_snakemake_run(named: Project) -> None:
     named.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.35")
     named.snakemake()
     assert set(named.ran()) == FROM_PRETRAIN
@@ -99,7 +99,7 @@ def test_what_snakemake_ran_is_saved_as_an_experiment(named: Project) -> None:
     assert named.ran() == [] and named.nothing_to_do()
 
 
-def test_an_experiment_pushed_on_one_clone_is_applied_on_another(named: Project, tmp_path: Path) -> None:
+def test_dvc_exp_push_is_applied_in_another_clone(named: Project, tmp_path: Path) -> None:
     named.dvc("remote", "add", "-d", "shelf", str(tmp_path / "shelf"))
     named.commit()
     named.run("git", "init", "-q", "--bare", "-b", "main", str(tmp_path / "shared.git"))

@@ -22,12 +22,12 @@ LATE = (
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])
-def test_the_project_ends_as_if_never_killed(finished_study: Project, tmp_path: Path, seed: str) -> None:
+def test_killed_project_ends_as_if_never_killed(finished_study: Project, tmp_path: Path, seed: str) -> None:
     kill_again_and_again(finished_study.copy(tmp_path / "study"), LATE, seed, wait=(2, 15))
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])
-def test_the_toy_ends_as_if_never_killed(finished: Project, tmp_path: Path, seed: str) -> None:
+def test_killed_toy_ends_as_if_never_killed(finished: Project, tmp_path: Path, seed: str) -> None:
     kill_again_and_again(finished.copy(tmp_path / "study"), ("",), seed, wait=(0.3, 1.8))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from ruamel.yaml import YAML
+from safetensors.torch import load_file
 
 from pipeline_src.common.files import read_json
 from pipeline_src.common.registry import member_names
@@ -65,7 +66,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_architecture_and_every_objective_is_among_them() -> None:
+def test_members_cover_every_architecture_and_objective() -> None:
     for key, usual, folder in (
         ("model.architecture", "bert", "models"),
         ("pretrain.objective", "mlm", "objectives"),
@@ -74,7 +75,9 @@ def test_every_architecture_and_every_objective_is_among_them() -> None:
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-def test_the_stages_run_it(inputs: Path, root: Path, member: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_pretrain_and_finetune_every_member(
+    inputs: Path, root: Path, member: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pretraining in two phases and fine-tuning, with the blocks of a study that was checked as a whole."""
     monkeypatch.chdir(inputs)
     preset = yaml.safe_load(preset_text("test", root / "workflow/presets"))
@@ -89,6 +92,8 @@ def test_the_stages_run_it(inputs: Path, root: Path, member: str, monkeypatch: p
     expected = load_architecture(study.model.architecture).names
     raw = read_json("models/finetuned/sst2/1/kept-model/config.json")
     assert (raw["model_type"], raw["architectures"]) == (expected.model_type, [expected.classes["sequence"]])
+    weights = load_file("models/finetuned/sst2/1/kept-model/model.safetensors")
+    assert expected.model_type == "bert" or not any(key.startswith(("bert.", "cls.")) for key in weights)
 
 
 IN_A_STUDY = {  # by the engine that runs it
@@ -102,7 +107,9 @@ IN_A_STUDY = {  # by the engine that runs it
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", IN_A_STUDY)
-def test_another_member_under_both_engines(finished_study: Project, tmp_path: Path, engine: str) -> None:
+def test_both_engines_study_of_other_member_leaves_nothing_to_do(
+    finished_study: Project, tmp_path: Path, engine: str
+) -> None:
     """A study with another member: one engine runs it, and for neither is anything left to do."""
     project = finished_study.copy(tmp_path / "study")
     shutil.copytree(project.path / "models/pretrained/phase2", project.path / "models/teacher")

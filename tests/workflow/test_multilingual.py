@@ -73,7 +73,7 @@ def write_own_texts(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_study_of_three_languages(fresh_clone: Callable[[str], Project]) -> None:
+def test_multilingual_preset_study_mixes_three_languages(fresh_clone: Callable[[str], Project]) -> None:
     if not ITALIAN.exists():
         pytest.skip("../shared with the Italian dump is not here")
     project = fresh_clone("multilingual")

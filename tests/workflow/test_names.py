@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -43,34 +43,35 @@ def refused(project: Project, *command: str) -> str:
     return done.stdout
 
 
-def test_a_part_is_no_path(clone: Project) -> None:
-    params = (clone.path / "params.yaml").read_text()
-    try:
-        clone.edit("params.yaml", "parts:\n      - excerpt", f"parts: {json.dumps(ELSEWHERE[:1])}")
-        assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
-        for part in [*ELSEWHERE, CODE]:
-            clone.edit(
-                "params.yaml", re.search("parts: (.*)", (clone.path / "params.yaml").read_text())[1], f'["{part}"]'
-            )
-            refused(clone, "dvc", "repro", "--single-item", "--force", "download@wikipedia")
-    finally:
-        (clone.path / "params.yaml").write_text(params)
+@pytest.fixture
+def params(clone: Project) -> Iterator[str]:
+    """The text of params.yaml, which is put back after the test."""
+    text = (clone.path / "params.yaml").read_text()
+    yield text
+    (clone.path / "params.yaml").write_text(text)
+
+
+def test_corpus_part_that_is_path_is_rejected_by_both_engines(clone: Project, params: str) -> None:
+    parts = "parts:\n      - excerpt"
+    clone.edit("params.yaml", parts, f"parts: {json.dumps(ELSEWHERE[:1])}")
+    assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
+    for part in [*ELSEWHERE, CODE]:
+        (clone.path / "params.yaml").write_text(params.replace(parts, f'parts: ["{part}"]'))
+        refused(clone, "dvc", "repro", "--single-item", "--force", "download@wikipedia")
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, ELSEWHERE[0], "../../../x'; touch touched; '", "a/b", "-x"])
-def test_the_name_of_a_source_is_neither_a_command_nor_a_path(clone: Project, name: str) -> None:
-    params = (clone.path / "params.yaml").read_text()
-    try:
-        clone.edit("params.yaml", "\n    wikipedia:", f"\n    {json.dumps(name)}:")
-        assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
-        refused(clone, "dvc", "repro", "--keep-going", "download")
-        for stage in ("download", "clean"):
-            refused(clone, "dvc", "repro", "--single-item", "--force", stage)
-    finally:
-        (clone.path / "params.yaml").write_text(params)
+def test_source_name_that_is_command_or_path_is_rejected_by_both_engines(
+    clone: Project, params: str, name: str
+) -> None:
+    clone.edit("params.yaml", "\n    wikipedia:", f"\n    {json.dumps(name)}:")
+    assert "a name is of letters" in refused(clone, "snakemake", "--cores", "1", "all")
+    refused(clone, "dvc", "repro", "--keep-going", "download")
+    for stage in ("download", "clean"):
+        refused(clone, "dvc", "repro", "--single-item", "--force", stage)
 
 
-def test_dvc_clears_no_folder_that_a_name_leads_to(clone: Project) -> None:
+def test_dvc_repro_forced_with_path_as_name_deletes_no_folder(clone: Project, params: str) -> None:
     """Not even for one stage by force, when DVC neither draws the graph nor compares what was recorded.
 
     A folder beside the project is as safe, and so are the outputs of other stages.
@@ -87,21 +88,17 @@ def test_dvc_clears_no_folder_that_a_name_leads_to(clone: Project) -> None:
         ("\n    wikipedia:", f"\n    {json.dumps(name)}:", stage) for name in names for stage in ("download", "clean")
     ]
     cases += [("seeds:\n  - 1", f"seeds: {json.dumps(restarts)}", "finetune")]
-    params = (clone.path / "params.yaml").read_text()
     cases += [("\ntasks:\n- rte\n- squad2\n- swag", f"\ntasks: {json.dumps(parts)}", "finetune")]
-    try:
-        for old, new, stage in cases:
-            (clone.path / "params.yaml").write_text(params)
-            clone.edit("params.yaml", old, new)
-            refused(clone, "dvc", "repro", "--single-item", "--keep-going", "--force", stage)
-            for folder in (outside, vocabulary):
-                assert (folder / "mine.txt").exists(), (stage, folder)
-    finally:
+    for old, new, stage in cases:
         (clone.path / "params.yaml").write_text(params)
-        shutil.rmtree(vocabulary, ignore_errors=True)
+        clone.edit("params.yaml", old, new)
+        refused(clone, "dvc", "repro", "--single-item", "--keep-going", "--force", stage)
+        for folder in (outside, vocabulary):
+            assert (folder / "mine.txt").exists(), (stage, folder)
+    shutil.rmtree(vocabulary)
 
 
-def test_a_path_that_holds_a_name_ends_in_a_folder_of_no_other_name(root: Path) -> None:
+def test_dvc_yaml_outs_with_names_end_in_unique_folder(root: Path) -> None:
     """So that a name spelt as a path leads nowhere, whatever is above it."""
     stages = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]
     outs = [path for stage in stages.values() for path in stage.get("do", stage).get("outs", [])]
@@ -117,7 +114,7 @@ def test_a_path_that_holds_a_name_ends_in_a_folder_of_no_other_name(root: Path) 
     assert not last & {part for path in others for part in PurePosixPath(str(path)).parts}
 
 
-def test_what_engines_and_python_leave_in_a_folder_is_no_part_of_it(clone: Project) -> None:
+def test_dvcignore_ignores_files_of_engines_and_python(clone: Project) -> None:
     """Where it counted, a killed study recorded other hashes, and importing a module made its stage stale."""
     left = ["models/pretrained/phase2/.snakemake_timestamp", "pipeline_src/corpus/__pycache__/tokenize.cpython-311.pyc"]
     left += ["models/pretrained/.long.partial", "data/raw/books/fetched-files/.gitignore"]
@@ -132,7 +129,7 @@ def test_what_engines_and_python_leave_in_a_folder_is_no_part_of_it(clone: Proje
     assert ignored == set(left)
 
 
-def test_a_restart_of_an_experiment_is_no_command(clone: Project) -> None:
+def test_dvc_exp_run_seed_that_is_command_is_rejected(clone: Project) -> None:
     clone.run("git", "config", "user.name", "a")
     clone.run("git", "config", "user.email", "a@example.org")
     said = refused(clone, "dvc", "exp", "run", "-S", 'finetune.seeds=["1; touch touched"]', "finetune")
@@ -140,21 +137,16 @@ def test_a_restart_of_an_experiment_is_no_command(clone: Project) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [*ELSEWHERE, CODE])
-def test_dvc_clears_nothing_outside_the_folders_of_stages(clone: Project, part: str) -> None:
-    setting = f"corpus.sources.wikipedia.parts={json.dumps([part])}"
-    refused(clone, "dvc", "exp", "run", "-S", setting, "download")
-    clone.run("git", "checkout", "-q", "params.yaml")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("key", "name"),
-    [("finetune.seeds", "../../../pipeline_src/finetuning"), ("tasks", "../../pipeline_src")],
+    ("stage", "values"),
+    [
+        *[("download", {"corpus.sources.wikipedia.parts": [part]}) for part in [*ELSEWHERE, CODE]],
+        ("finetune", {"finetune.seeds": ["../../../pipeline_src/finetuning"]}),
+        ("finetune", {"tasks": ["../../pipeline_src"], "finetune.seeds": ["finetuning"]}),
+    ],
 )
-def test_dvc_clears_no_code(clone: Project, key: str, name: str) -> None:
-    settings = ["-S", f"{key}={json.dumps([name])}"]
-    if key == "tasks":
-        settings += ["-S", 'finetune.seeds=["finetuning"]']
-    refused(clone, "dvc", "exp", "run", *settings, "finetune")
-    clone.run("git", "checkout", "-q", "params.yaml")
+def test_dvc_exp_run_name_that_is_path_deletes_no_folder(
+    clone: Project, params: str, stage: str, values: dict[str, list[str]]
+) -> None:
+    settings = [word for key, value in values.items() for word in ("-S", f"{key}={json.dumps(value)}")]
+    refused(clone, "dvc", "exp", "run", *settings, stage)

@@ -30,7 +30,7 @@ def sample(root: Path) -> Study:
     return Study(**yaml.safe_load(preset_text("test", root / "workflow/presets")))
 
 
-def test_a_full_study_trains_on_all_gpus_of_its_nodes(resources: ModuleType, base: dict[str, Any]) -> None:
+def test_study_resources_full_study_uses_all_gpus(resources: ModuleType, base: dict[str, Any]) -> None:
     one = resources.StudyResources(Study(**base), resources.Cluster())
     assert one.geometry == (1, 8) and one.group("corpus") is None
     two = resources.StudyResources(Study(**base), resources.Cluster.of({"nodes": 2, "gpus_per_node": 4}))
@@ -42,7 +42,9 @@ def test_a_full_study_trains_on_all_gpus_of_its_nodes(resources: ModuleType, bas
     assert launcher.endswith("--cpus-per-task=4 --gres=gpu:4")
 
 
-def test_a_sample_takes_one_gpu_and_groups_its_jobs(resources: ModuleType, sample: Study, base: dict[str, Any]) -> None:
+def test_study_resources_sample_uses_one_gpu_and_groups_jobs(
+    resources: ModuleType, sample: Study, base: dict[str, Any]
+) -> None:
     plan, full = (resources.StudyResources(study, resources.Cluster()) for study in (sample, Study(**base)))
     assert plan.geometry == (1, 1) and plan.launcher(threads=2) == ""
     assert plan.pretraining["gpu"] == plan.finetuning["gpu"] == 1 and "mpi" not in plan.pretraining
@@ -63,7 +65,7 @@ def test_a_sample_takes_one_gpu_and_groups_its_jobs(resources: ModuleType, sampl
         ("bert-base", 30_000, {"num_hidden_layers": 2, "hidden_size": 128}, (True, False)),  # a million steps
     ],
 )
-def test_what_is_small_is_told_by_sizes_and_not_by_names(
+def test_study_resources_small_is_decided_by_sizes(
     resources: ModuleType, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     preset: str, books: int, changes: dict[str, int], small: tuple[bool, bool],
 ) -> None:  # fmt: skip
@@ -84,14 +86,14 @@ def test_what_is_small_is_told_by_sizes_and_not_by_names(
 
 
 @pytest.mark.parametrize(("batch", "geometry"), [(8, (1, 1)), (32, (1, 4)), (128, (2, 8)), (256, (4, 8))])
-def test_each_gpu_gets_a_few_sequences_of_a_batch(
+def test_study_resources_geometry_follows_batch_size(
     resources: ModuleType, base: dict[str, Any], batch: int, geometry: tuple[int, int]
 ) -> None:
     base["pretrain"]["train_batch_size"] = batch
     assert resources.StudyResources(Study(**base), resources.Cluster(nodes=4)).geometry == geometry
 
 
-def test_no_job_asks_for_more_than_the_cluster_has(resources: ModuleType, base: dict[str, Any]) -> None:
+def test_study_resources_are_capped_by_cluster(resources: ModuleType, base: dict[str, Any]) -> None:
     narrow = {"gpus_per_node": 4, "max_runtime": 600, "partition": "cpu", "gpu_partition": "gpu"}
     plan = resources.StudyResources(Study(**base), resources.Cluster.of(narrow))
     assert plan.pretraining["runtime"] == 600  # it continues from its checkpoint
@@ -107,7 +109,7 @@ def test_no_job_asks_for_more_than_the_cluster_has(resources: ModuleType, base: 
         ("gpus_per_task", "--gpus-per-task=1", "--gpus-per-task=1"),
     ],
 )
-def test_one_key_says_how_gpus_are_asked_for(
+def test_study_resources_gpu_request_chooses_option(
     resources: ModuleType, base: dict[str, Any], way: str, one: str, many: str
 ) -> None:
     """As the executor turns resources into options: ``gres`` by itself, ``slurm_extra`` as it is."""
@@ -127,6 +129,6 @@ def test_one_key_says_how_gpus_are_asked_for(
     "config",
     [{"gpus_per_nodes": 4}, {"nodes": 0}, {"gpus_per_node": "all"}, {"max_runtime": 0.5}, {"gpu_request": "gpu"}],
 )
-def test_a_mistake_in_the_config_is_named(resources: ModuleType, config: dict[str, Any]) -> None:
+def test_cluster_of_invalid_config_is_rejected(resources: ModuleType, config: dict[str, Any]) -> None:
     with pytest.raises(PipelineError, match=next(iter(config))):
         resources.Cluster.of(config)

@@ -37,7 +37,7 @@ def study(toy: Project, tmp_path: Path) -> Project:
     return toy.copy(tmp_path / "study")
 
 
-def test_a_preempted_job_runs_again(study: Project, cluster: Cluster, background: Register) -> None:
+def test_slurm_preempted_job_runs_again(study: Project, cluster: Cluster, background: Register) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
     process = background(study.start("snakemake", *QUICK, "pretrain", TOY_SLOW="pretrain"))
     study.wait_for("pretrain", PATIENCE)
@@ -52,7 +52,7 @@ def test_a_preempted_job_runs_again(study: Project, cluster: Cluster, background
     assert "up to date" in study.dvc("status", "pretrain")
 
 
-def test_a_job_out_of_retries_fails_the_run_and_the_rest_is_recorded(study: Project) -> None:
+def test_slurm_job_out_of_retries_fails_and_rest_is_recorded(study: Project) -> None:
     study.edit("toy/finetune.py", "read(", "sys.argv[1] + read(")
     done = study.run("snakemake", *QUICK, "--retries", "1", "all", check=False, TOY_FAIL="finetune@cola-1")
     assert done.returncode and "told to fail" in done.stdout  # its log
@@ -62,7 +62,7 @@ def test_a_job_out_of_retries_fails_the_run_and_the_rest_is_recorded(study: Proj
 
 
 @pytest.mark.parametrize(("death", "then"), [("kill -9", "wait"), ("kill -9", "scancel"), ("scancel", "wait")])
-def test_a_job_whose_controller_died_is_not_doubled(
+def test_slurm_job_of_dead_controller_is_not_submitted_again(
     study: Project, cluster: Cluster, background: Register, death: str, then: str, tmp_path: Path
 ) -> None:
     study.edit("params.yaml", "size: 3", "size: 4")
@@ -95,7 +95,7 @@ def test_a_job_whose_controller_died_is_not_doubled(
     assert "up to date" in study.dvc("status", "count", "pretrain")
 
 
-def test_jobs_of_another_workflow_in_the_folder_are_left_alone(study: Project, cluster: Cluster) -> None:
+def test_slurm_jobs_of_other_workflow_are_left_alone(study: Project, cluster: Cluster) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
     for comment in ("rule_other", "rule_pretrained", "pretrain", "rule_other_pretrain_wildcards_a"):
         options = ["-D", str(study.path), "-o", "/dev/null", "--comment", comment, "--mem", "100"]

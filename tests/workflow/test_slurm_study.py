@@ -65,7 +65,7 @@ def checkpoints(study: Project) -> int:
     return len(list((study.path / "checkpoints").glob("*/*/step-*")))
 
 
-def test_snakemake_profile_slurm_all(done: Project) -> None:
+def test_slurm_profile_runs_whole_study(done: Project) -> None:
     lock = yaml.safe_load((done.path / "dvc.lock").read_text())["stages"]
     names = set(done.dvc("stage", "list", "--name-only").split())
     assert names <= set(lock) and all(lock[name]["outs"] for name in names)
@@ -75,7 +75,7 @@ def test_snakemake_profile_slurm_all(done: Project) -> None:
     assert 5 < len(submitted) < len(names), "short jobs in a row are one job"
 
 
-def test_every_job_is_known_as_this_projects(done: Project, cluster: Cluster, tmp_path: Path) -> None:
+def test_living_jobs_recognise_every_job_of_study(done: Project, cluster: Cluster, tmp_path: Path) -> None:
     """Groups of rules among them: had none of the study's jobs ended, each would stop a second Snakemake."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -89,16 +89,8 @@ def test_every_job_is_known_as_this_projects(done: Project, cluster: Cluster, tm
     assert "corpus_build_examples" in said and "Traceback" not in said
 
 
-def test_what_slurm_ran_is_saved_as_an_experiment(done: Project, tmp_path: Path) -> None:
-    study = done.copy(tmp_path / "study")
-    study.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
-    study.dvc("exp", "save", "-n", "by-slurm")
-    assert "by-slurm" in study.dvc("exp", "show", "--csv", "--no-pager")
-    assert study.nothing_to_do()
-
-
 @pytest.mark.usefixtures("limited")  # its time goes by meanwhile
-def test_a_stopped_training_goes_on_in_the_same_job(
+def test_slurm_stopped_training_continues_in_same_job(
     done: Project, cluster: Cluster, tmp_path: Path, background: Register
 ) -> None:
     study = done.copy(tmp_path / "study")
@@ -114,7 +106,7 @@ def test_a_stopped_training_goes_on_in_the_same_job(
     assert jobs(cluster, study) == [job]  # the same job: no retry was spent
 
 
-def test_two_nodes_train_together_in_one_job(done: Project, cluster: Cluster, tmp_path: Path) -> None:
+def test_slurm_two_nodes_train_in_one_job(done: Project, cluster: Cluster, tmp_path: Path) -> None:
     study = done.copy(tmp_path / "study")
     change_params(study, {"mask_prob": 0.2})
     spread = ["--config", "gpus_per_node=1", "nodes=2"]
@@ -125,7 +117,7 @@ def test_two_nodes_train_together_in_one_job(done: Project, cluster: Cluster, tm
     assert "up to date" in study.dvc("status", "pretrain_phase1")
 
 
-def test_a_training_killed_by_its_time_limit_goes_on_from_its_checkpoint(limited: tuple[Project, Any]) -> None:
+def test_slurm_training_at_time_limit_continues_from_checkpoint(limited: tuple[Project, Any]) -> None:
     study, process = limited
     log = study.path / "logs/pretrain/phase1.log"
     wait_until(lambda: log.exists() and "going on from the checkpoint" in log.read_text(), "the training to go on")

@@ -65,14 +65,14 @@ def checkpoint(folder: Path) -> bool:
     return bool(list(folder.glob("checkpoints/phase1/*/step-*/state.json")))
 
 
-def test_the_line_with_srun_trains_on_two_nodes(cluster: Cluster, root: Path, study: Path) -> None:
+def test_srun_line_trains_on_two_nodes(cluster: Cluster, root: Path, study: Path) -> None:
     process = start(cluster, root, documented(root, False), '{"phase1": 20}', study, MASTER_ADDR="127.0.0.1")
     assert process.wait(PATIENCE) == 0, (study / "said").read_text()
     assert (study / "models/pretrained/phase1/model.safetensors").exists()
     assert len(re.findall(r"^pid \d", (study / "said").read_text(), re.MULTILINE)) == 4
 
 
-def test_a_dead_process_ends_the_step_and_is_named(cluster: Cluster, root: Path, study: Path) -> None:
+def test_srun_dead_process_ends_step_and_is_named(cluster: Cluster, root: Path, study: Path) -> None:
     changes = '{"phase1": 100000, "log_points": 10000}'
     process = start(cluster, root, documented(root, False), changes, study, MASTER_ADDR="127.0.0.1")
     wait_until((study / "logs/dvclive/phase1/plots/metrics/loss.tsv").exists, "the first row")
@@ -82,7 +82,7 @@ def test_a_dead_process_ends_the_step_and_is_named(cluster: Cluster, root: Path,
     assert "have ended or hang: process" in said or re.search(r"task \d: Killed", said), said  # srun may be first
 
 
-def test_the_line_with_torchrun_goes_on_after_a_killed_worker(cluster: Cluster, root: Path, study: Path) -> None:
+def test_torchrun_line_continues_after_killed_worker(cluster: Cluster, root: Path, study: Path) -> None:
     words = documented(root, True)
     changes = '{"phase1": 200}'
     process = start(cluster, root, words, changes, study, PIPELINE_CHECKPOINT_MINUTES="0.01")
@@ -93,7 +93,7 @@ def test_the_line_with_torchrun_goes_on_after_a_killed_worker(cluster: Cluster, 
     assert len(re.findall(r"^pid \d", (study / "said").read_text(), re.MULTILINE)) >= 8  # all four began again
 
 
-def test_torchruns_job_goes_back_into_the_queue_when_told_to_stop(cluster: Cluster, root: Path, study: Path) -> None:
+def test_torchrun_job_is_requeued_when_stopped(cluster: Cluster, root: Path, study: Path) -> None:
     """As the rules of ``workflow/Snakefile`` run the line."""
     changes = '{"phase1": 100000, "log_points": 10000}'
     command = [*documented(root, True, gpus="1"), sys.executable, "-c", STOPPABLE, changes]

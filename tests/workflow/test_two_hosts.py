@@ -70,7 +70,7 @@ def trainings(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [each for each in found if ["-m", "pipeline_src", "pretrain"] == each.cmdline()[1:4]]
 
 
-def test_a_training_is_not_doubled_from_another_host(
+def test_second_training_from_another_host_is_rejected(
     finished_study: Project, tmp_path: Path, background: Register
 ) -> None:
     study = finished_study.copy(tmp_path / "study")
@@ -102,7 +102,7 @@ def test_a_training_is_not_doubled_from_another_host(
     assert "Nothing to be done" in study.run("snakemake", "-n", "pretrain_phase1").stdout
 
 
-def test_each_host_has_its_own_table_of_files_in_use(study: Project, background: Register) -> None:
+def test_rwlock_is_separate_for_every_host(study: Project, background: Register) -> None:
     """Else DVC would strike off what the other host uses, and its record would be lost when the stage ends."""
     with_slurm(study)
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")

@@ -41,10 +41,10 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def words() -> Substitutes:
     tokenizer = wordpiece.build_tokenizer(PIECES, lowercase=True)
-    return Substitutes(shaken(len(PIECES)), unit_vectors(len(PIECES)), tokenizer)
+    return Substitutes(random_model(len(PIECES)), unit_vectors(len(PIECES)), tokenizer)
 
 
-def shaken(entries: int, positions: int = 40, **config) -> BertForMaskedLM:
+def random_model(entries: int, positions: int = 40, **config) -> BertForMaskedLM:
     model = BertForMaskedLM(BertConfig(entries, 16, 2, 2, 32, positions, **config)).eval().requires_grad_(False)
     for parameter in model.parameters():
         parameter.normal_(std=0.5, generator=torch.Generator().manual_seed(parameter.numel()))
@@ -68,7 +68,7 @@ def rows(features: Features) -> list[tuple[int, tuple[int, ...], tuple[int, ...]
     return [(int(e), tuple(features.ids[a:b].tolist()), tuple(features.segments[a:b].tolist())) for a, b, e in bounds]
 
 
-def test_words_are_of_letters_and_no_stop_words(words):
+def test_find_words_skips_stop_words_digits_and_punctuation(words):
     features = features_of(words)
     found = find_words(features, words.tokenizer)
     spelt = [
@@ -81,8 +81,8 @@ def test_words_are_of_letters_and_no_stop_words(words):
 
 
 @pytest.mark.parametrize("positions", [40, 13])  # of 13 the text cannot stand beside itself
-def test_candidates_of_a_word_are_the_models_own(words, positions, monkeypatch):
-    words = replace(words, masked=shaken(len(PIECES), positions))
+def test_find_candidates_single_token_word_equals_mlm_predictions(words, positions, monkeypatch):
+    words = replace(words, masked=random_model(len(PIECES), positions))
     features = features_of(words, [(text, other) for text, other in TEXTS if len(other) < 12])
     found, tokenizer = find_words(features, words.tokenizer), words.tokenizer
     candidates, counts = find_candidates(features, found, words)
@@ -103,7 +103,7 @@ def test_candidates_of_a_word_are_the_models_own(words, positions, monkeypatch):
     assert np.array_equal(find_candidates(features, found, words)[0], candidates)
 
 
-def test_candidates_of_several_pieces_are_its_vectors_neighbours(words):
+def test_find_candidates_word_of_several_subwords_equals_nearest_vectors(words):
     vectors = words.vectors.clone()
     vectors[[PIECES.index("la"), PIECES.index("mi")]] = 0  # which the text did not hold
     words = replace(words, vectors=vectors)
@@ -122,7 +122,7 @@ def test_candidates_of_several_pieces_are_its_vectors_neighbours(words):
     assert not find_candidates(features, found, words)[1][found.subwords > 1].any()
 
 
-def test_copies_differ_in_one_text_and_in_words_that_may_change(words):
+def test_augment_changes_one_text_and_only_replaceable_words(words):
     features = features_of(words)
     made = augment(features, 30, 5, words)
     before, after = rows(features), rows(made)
@@ -140,7 +140,7 @@ def test_copies_differ_in_one_text_and_in_words_that_may_change(words):
         assert sum(ids.count(i) for i in inner) <= sum(own.count(i) for i in inner)
 
 
-def test_four_words_in_ten_change(words):
+def test_augment_replaces_four_words_in_ten(words):
     many = features_of(words, [("ba de fi go ku la mi ru pa su", "the")] * 200)
     made = augment(many, 1, 3, words)
     changed = np.mean([[one != other for one, other in zip(ids[1:11], rows(many)[0][1][1:11], strict=True)]
@@ -148,7 +148,7 @@ def test_four_words_in_ten_change(words):
     assert 0.3 < changed < 0.45  # less those that became themselves
 
 
-def test_the_example_and_the_seed_alone_decide(words, monkeypatch):
+def test_augment_depends_on_example_and_seed_only(words, monkeypatch):
     whole = set(rows(augment(features_of(words), 6, 5, words)))
     assert whole == set(rows(augment(features_of(words), 6, 5, words)))
     monkeypatch.setattr(augmentation, "BATCH_TOKENS", 30)
@@ -158,14 +158,14 @@ def test_the_example_and_the_seed_alone_decide(words, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [byte_bpe, unigram])
-def test_other_kinds_of_vocabulary(kind):
+def test_augment_byte_bpe_and_unigram_keep_special_tokens_and_punctuation(kind):
     if kind is byte_bpe:
         pieces = [*byte_bpe.FIRST, *(f"Ġ{word}" for word in LETTERS), *"bdfgklmnprstaeiouqh.", "Ġ", byte_bpe.MASK]
         tokenizer = byte_bpe.build_tokenizer(pieces, [], lowercase=False)
     else:
         pieces = [*unigram.SPECIAL_TOKENS, *(f"▁{word}" for word in ["the", *LETTERS]), "s", "q", ".", "▁"]
         tokenizer = unigram.build_tokenizer([(piece, -float(len(piece) < 2) - 1) for piece in pieces], lowercase=True)
-    words = Substitutes(shaken(len(pieces)), unit_vectors(len(pieces)), tokenizer)
+    words = Substitutes(random_model(len(pieces)), unit_vectors(len(pieces)), tokenizer)
     features = features_of(words, [("the ba.", "de fi"), ("goq ku", "la mi.")])
     made = augment(features, 10, 1, words)
     marks = set(read_templates(tokenizer).special_ids)
@@ -184,12 +184,12 @@ def save_study(folder: Path, words: Substitutes, **config) -> None:
     for made in (vocabulary, pretrained, folder / "word_vectors"):
         made.mkdir(parents=True)
     wordpiece.save_tokenizer(vocabulary, PIECES, lowercase=True)
-    model = shaken(entries, **config)
+    model = random_model(entries, **config)
     save_model(pretrained, model, model.bert.config, "BertForMaskedLM", vocabulary)
     save_file({VECTORS: 3 * words.vectors}, folder / "word_vectors/model.safetensors")
 
 
-def test_what_a_study_lacks_is_one_clear_error(words, tmp_path):
+def test_load_substitutes_incomplete_study_is_rejected(words, tmp_path):
     device, student = torch.device("cpu"), BertConfig(len(PIECES), 8, 1, 2, 16, 32)
 
     def load(name: str) -> Substitutes:

@@ -35,7 +35,7 @@ def params(teacher: str = "models/teacher", **recipe) -> FinetuneParams:
     return FinetuneParams(model=STUDENT, teacher=teacher, defaults=recipe)
 
 
-def learn(**recipe) -> list[str]:
+def fine_tune_student(**recipe) -> list[str]:
     """Fine-tune the student on SST-2; gives its answers."""
     run(seed=1, model=MODEL, finetune=params(**recipe), task="sst2", restart="1")
     return answers("results/predictions/sst2/1/predicted/pretrained/sst2.jsonl")
@@ -55,7 +55,7 @@ def save_encoder(folder: Path, vocabulary: Path, layers: int, heads: int, width:
 
 
 @pytest.fixture(scope="module")
-def school(make_study) -> Path:
+def trained_teacher(make_study) -> Path:
     """A teacher of SST-2 with two layers, and a narrower student with one; of what it reads the labels are lost."""
     root = make_study(("sst2",), layers=2)
     with pytest.MonkeyPatch.context() as patch:
@@ -75,30 +75,25 @@ def school(make_study) -> Path:
 
 
 @pytest.fixture
-def study(school, tmp_path, monkeypatch) -> Path:
+def study(trained_teacher, tmp_path, monkeypatch) -> Path:
     """The same, in the working directory."""
-    folder = shutil.copytree(school, tmp_path / "study")
+    folder = shutil.copytree(trained_teacher, tmp_path / "study")
     monkeypatch.chdir(folder)
     return folder
 
 
-def test_a_student_learns_its_teachers_answers_where_labels_say_nothing(study):
+def test_finetune_student_learns_teachers_predictions_without_labels(study):
     taught = answers("taught.jsonl")
-    agree = np.mean([one == other for one, other in zip(learn(), taught, strict=True)])
+    agree = np.mean([one == other for one, other in zip(fine_tune_student(), taught, strict=True)])
     assert agree > 0.9 and {"0", "1"} == set(taught)
-    run(
-        seed=1,
-        model=MODEL,
-        finetune=FinetuneParams(model=STUDENT, defaults=params().defaults),
-        task="sst2",
-        restart="2",
-    )
+    without_teacher = FinetuneParams(model=STUDENT, defaults=params().defaults)
+    run(seed=1, model=MODEL, finetune=without_teacher, task="sst2", restart="2")
     alone = answers("results/predictions/sst2/2/predicted/pretrained/sst2.jsonl")
     assert np.mean([one == other for one, other in zip(alone, taught, strict=True)]) < 0.75
 
 
-def test_stopped_in_either_part_it_ends_in_the_same_bytes(study, monkeypatch):
-    learn()
+def test_distillation_stopped_in_either_part_resumes_to_same_bytes(study, monkeypatch):
+    fine_tune_student()
     undisturbed = Path("models/finetuned/sst2/1/kept-model/model.safetensors").read_bytes()
     per_epoch = -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
     assert 5 < per_epoch < 5 + per_epoch < 3 * per_epoch
@@ -106,12 +101,12 @@ def test_stopped_in_either_part_it_ends_in_the_same_bytes(study, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(finetune, "make_trainer", stopping_after(after))
             with pytest.raises(Interrupted):
-                learn()
-    learn()
+                fine_tune_student()
+    fine_tune_student()
     assert Path("models/finetuned/sst2/1/kept-model/model.safetensors").read_bytes() == undisturbed
 
 
-def test_a_general_students_projection_is_taken_along(study):
+def test_load_fit_dense_uses_projection_of_student(study):
     config, draw = BertConfig(30, 32, 1, 2, 64, 64), torch.Generator().manual_seed(1)
     stored = {"fit_dense.weight": torch.randn(64, 32), "fit_dense.bias": torch.randn(64)}
     weights = load_file(f"{STUDENT}/model.safetensors")
@@ -121,7 +116,7 @@ def test_a_general_students_projection_is_taken_along(study):
     assert load_fit_dense(Path(STUDENT), config, 48, draw).weight.shape == (48, 32)  # of a teacher of another width
 
 
-def shaken(config: BertConfig, outputs: int, seed: int) -> BertForTask:
+def random_model(config: BertConfig, outputs: int, seed: int) -> BertForTask:
     model, draw = BertForTask(config, "sequence", outputs).double(), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -155,8 +150,8 @@ def check_gradient(loss, weight: torch.Tensor) -> None:
         assert weight.grad[place].item() == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=2e-2, abs=3e-3)
 
 
-def test_layers_of_a_tasks_model_against_plain_loops():
-    teacher, student = shaken(sizes(4, 12), 2, 1).eval(), shaken(sizes(2, 8), 2, 2)
+def test_layer_imitation_equals_plain_loops():
+    teacher, student = random_model(sizes(4, 12), 2, 1).eval(), random_model(sizes(2, 8), 2, 2)
     fit = torch.nn.Linear(8, 12).double()
     objective = LayerImitation(student.bert, fit, teacher.bert)
     found, counts = objective(BATCH), objective.loss_counts(BATCH.workload)
@@ -188,8 +183,8 @@ def test_layers_of_a_tasks_model_against_plain_loops():
     assert not any("pooler" in name or "teacher" in name for name, _ in objective.named_parameters())
 
 
-def test_answers_against_plain_loops_and_labels_of_a_regression():
-    teacher, student = shaken(sizes(2, 12), 3, 1).eval(), shaken(sizes(1, 8), 3, 2)
+def test_soft_label_loss_equals_plain_loops_and_mse_for_regression():
+    teacher, student = random_model(sizes(2, 12), 3, 1).eval(), random_model(sizes(1, 8), 3, 2)
     loss = SoftLabelLoss(teacher)
     outputs, wanted = (model(IDS, IDS * 0, STARTS).detach() for model in (student, teacher))
     total = 0.0
@@ -205,7 +200,7 @@ def test_answers_against_plain_loops_and_labels_of_a_regression():
     assert loss(values[:, None] + 2, regression).item() == pytest.approx(4.0)
 
 
-def rename_piece(folder: Path) -> None:
+def rename_last_token(folder: Path) -> None:
     """The last entry's name, in every file of the tokenizer."""
     tokenizer = read_json(folder / "tokenizer.json")
     last = max(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].__getitem__)
@@ -214,54 +209,54 @@ def rename_piece(folder: Path) -> None:
     (folder / "vocab.txt").unlink()
 
 
-def deepen(folder: Path) -> None:
+def set_one_head(folder: Path) -> None:
     """One head for two."""
     write_json(folder / "config.json", {**read_json(folder / "config.json"), "num_attention_heads": 1})
 
 
-def add_part(folder: Path) -> None:
+def add_lstm(folder: Path) -> None:
     """An LSTM over the encoder."""
     path = folder / "model.safetensors"
     save_file(load_file(path) | {"bilstm.weight_ih_l0": torch.zeros(4, 4)}, path)
 
 
-def three_classes(folder: Path) -> None:
+def set_three_classes(folder: Path) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)
     save_file(tensors | {"classifier.weight": torch.zeros(3, 64), "classifier.bias": torch.zeros(3)}, path)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
-        (rename_piece, "a teacher of another vocabulary"),
-        (deepen, "(?s)heads that do not match the teacher's: 2, and the teacher has 1.*model.num_attention_heads"),
-        (add_part, "a teacher with parts that are not read: bilstm"),
-        (three_classes, r"(?s)do not fit the config.*classifier.weight: shape \(3, 64\)"),
+        (rename_last_token, "a teacher of another vocabulary"),
+        (set_one_head, "heads that do not match the teacher's: 2, and the teacher has 1"),
+        (add_lstm, "a teacher with parts that are not read: bilstm"),
+        (set_three_classes, r"(?s)do not fit the config.*classifier.weight: shape \(3, 64\)"),
         (shutil.rmtree, "(?s)no teacher of this task.*finetune.teacher"),
     ],
 )
-def test_a_teacher_that_will_not_do_is_one_clear_error_before_any_work(study, monkeypatch, spoil, said):
+def test_finetune_unfit_teacher_is_rejected_before_training(study, monkeypatch, spoil, message):
     spoil(Path("models/teacher/finetuned/sst2/1/kept-model"))
     monkeypatch.setattr(finetune, "make_trainer", None)  # not come to
-    with pytest.raises(PipelineError, match=said):
-        learn()
+    with pytest.raises(PipelineError, match=message):
+        fine_tune_student()
 
 
-def test_answers_alone_need_no_equal_heads(study):
-    deepen(Path("models/teacher/finetuned/sst2/1/kept-model"))
-    assert len(learn(layer_epochs=0, epochs=1)) == len(answers("taught.jsonl"))
+def test_finetune_without_layer_imitation_accepts_teacher_with_other_heads(study):
+    set_one_head(Path("models/teacher/finetuned/sst2/1/kept-model"))
+    assert len(fine_tune_student(layer_epochs=0, epochs=1)) == len(answers("taught.jsonl"))
 
 
-def test_texts_in_other_words_are_read_once_made(study, monkeypatch, caplog):
+def test_finetune_augmented_texts_are_cached(study, monkeypatch, caplog):
     entries = len(Path(STUDENT, "vocab.txt").read_text(encoding="utf-8").splitlines())
     Path("models/teacher/word_vectors").mkdir()
     save_file({VECTORS: torch.randn(entries, 8)}, "models/teacher/word_vectors/model.safetensors")
     caplog.set_level("INFO", "pipeline_src")
     recipe = {"num_augmentations": 2, "epochs": 1, "layer_epochs": 0}
-    first = learn(**recipe)
+    first = fine_tune_student(**recipe)
     read = int(re.search(r"sst2: (\d+) sequences with their texts in other words", caplog.text)[1])
     rows = len(Path("data/tasks/sst2/train.tsv").read_text(encoding="utf-8").splitlines()) - 1
     assert 2 * rows < read <= 3 * rows
     monkeypatch.setattr(finetune, "augment", lambda *_, **__: pytest.fail("the cache has them"))
-    assert learn(**recipe) == first
+    assert fine_tune_student(**recipe) == first

@@ -35,11 +35,11 @@ def build(head: str, outputs: int, frozen: str, config: BertConfig = CONFIG) -> 
     return model
 
 
-def test_params_and_models_know_the_same_names():
+def test_layer_mixes_equal_names_of_params():
     assert tuple(LAYER_MIXES) == get_args(Frozen) == tuple(LAYERS)
 
 
-def test_the_states_end_in_what_the_encoder_gives():
+def test_hidden_states_begin_with_embeddings_and_end_with_encoding():
     bert = Bert(CONFIG).eval()
     initialise(bert, torch.Generator().manual_seed(0))
     layout = PackedBatch.of(STARTS, 14)
@@ -51,7 +51,7 @@ def test_the_states_end_in_what_the_encoder_gives():
 
 
 @pytest.mark.parametrize("name", LAYER_MIXES)
-def test_each_row_reads_its_layers(name: str):
+def test_frozen_layers_mix_layers_of_paper(name: str):
     part = FrozenLayers(name, 5, 32)
     assert part.layers == LAYERS[name]
     states = [torch.full((3, 32), float(layer)) for layer in part.layers]
@@ -68,7 +68,7 @@ def test_each_row_reads_its_layers(name: str):
 @pytest.mark.parametrize(
     ("head", "outputs", "rows"), [("sequence", 3, 3), ("choice", 1, 3), ("span", 2, 14), ("token", 9, 14)]
 )
-def test_every_head_reads_every_row(name: str, head: str, outputs: int, rows: int):
+def test_bert_for_task_frozen_encoder_output_shape(name: str, head: str, outputs: int, rows: int):
     model = build(head, outputs, name).eval()
     found = model(IDS, SEGMENTS, STARTS)
     assert found.shape == (rows, outputs)
@@ -76,7 +76,7 @@ def test_every_head_reads_every_row(name: str, head: str, outputs: int, rows: in
 
 
 @pytest.mark.parametrize("name", ["last", "weighted_all", "concat_last_four"])
-def test_only_what_stands_above_the_encoder_trains(name: str):
+def test_frozen_encoder_weights_do_not_train(name: str):
     model = build("token", 4, name).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     optimizer = make_optimizer(model, 0.1, 0.01)
@@ -90,7 +90,7 @@ def test_only_what_stands_above_the_encoder_trains(name: str):
     assert all((parameter.grad is None) == key.startswith("bert.") for key, parameter in model.named_parameters())
 
 
-def test_a_frozen_encoder_has_no_dropout():
+def test_frozen_encoder_has_no_dropout():
     model = build("token", 4, "last").train()
     assert model.training and model.frozen.training and not model.bert.training
     layout = PackedBatch.of(STARTS, 14)
@@ -99,7 +99,7 @@ def test_a_frozen_encoder_has_no_dropout():
     assert BertForTask(CONFIG, "token", 4).train().bert.training
 
 
-def test_weights_add_up_to_one_and_find_the_layer_that_tells():
+def test_frozen_layers_weights_sum_to_one_and_are_learned():
     part = FrozenLayers("weighted_all", 5, 8)
     draw = torch.Generator().manual_seed(0)
     states = [torch.randn(20, 8, generator=draw) for _ in range(5)]
@@ -108,14 +108,14 @@ def test_weights_add_up_to_one_and_find_the_layer_that_tells():
         optimizer.zero_grad()
         (part.mix(states) - states[3]).square().mean().backward()
         optimizer.step()
-    share = part.weights.detach().softmax(0)
-    assert share.sum() == pytest.approx(1) and share.argmax() == 3 and share[3] > 0.9
+    weights = part.weights.detach().softmax(0)
+    assert weights.sum() == pytest.approx(1) and weights.argmax() == 3 and weights[3] > 0.9
 
 
 @pytest.mark.parametrize(
     ("name", "layers"), [("second_to_last", 1), ("weighted_last_four", 3), ("concat_last_four", 2)]
 )
-def test_an_encoder_with_too_few_layers_is_refused(name: str, layers: int):
+def test_bert_for_task_frozen_encoder_with_too_few_layers_is_rejected(name: str, layers: int):
     config = BertConfig(60, 32, layers, 2, 64, 32)
     with pytest.raises(PipelineError, match=f"{name} needs[\\s\\S]*has {layers}[\\s\\S]*embeddings"):
         BertForTask(config, "token", 4, frozen=name)

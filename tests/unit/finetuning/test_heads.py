@@ -17,7 +17,7 @@ def batch_of(labels: torch.Tensor, lengths: tuple[int, ...] = (1,)) -> TaskBatch
     return TaskBatch(ids, ids, cu_seqlens, labels, len(labels), np.array(lengths), np.arange(len(labels)))
 
 
-def test_span_loss_looks_at_each_sequence_alone():
+def test_span_loss_normalises_over_own_sequence():
     torch.manual_seed(0)
     outputs, labels = torch.randn(10, 2), torch.tensor([[1, 3], [0, 5]])
     expected = [
@@ -28,13 +28,13 @@ def test_span_loss_looks_at_each_sequence_alone():
     torch.testing.assert_close(span_loss(outputs, batch_of(labels, (4, 6))), torch.stack(expected).mean())
 
 
-def test_choice_compares_the_choices_of_one_item():
+def test_choice_loss_compares_choices_of_one_item():
     outputs = torch.tensor([[0.0], [5.0], [0.0], [0.0], [9.0], [0.0]])
     assert choice_loss(outputs, batch_of(torch.tensor([1, 1]))) < 0.03
     assert choice_loss(outputs, batch_of(torch.tensor([0, 0]))) > 5
 
 
-def test_whole_labels_are_classes_and_others_a_regression():
+def test_sequence_loss_integer_labels_are_classes_and_float_labels_regression():
     outputs = torch.tensor([[1.0], [3.0]])
     assert sequence_loss(outputs, batch_of(torch.tensor([2.0, 3.0]))) == 0.5
     assert sequence_loss(torch.tensor([[0.0, 9.0]]), batch_of(torch.tensor([1]))) < 0.01
@@ -43,18 +43,13 @@ def test_whole_labels_are_classes_and_others_a_regression():
 @pytest.mark.parametrize(
     ("architecture", "head", "before_pooler", "before_output"),
     [
-        ("bert", "sequence", 0.0, 0.1),
-        ("bert", "span", 0.0, 0.0),
-        ("roberta", "sequence", 0.1, 0.1),
-        ("roberta", "choice", 0.0, 0.1),
-        ("roberta", "token", 0.0, 0.1),
+        *[("bert", "sequence", 0.0, 0.1), ("bert", "span", 0.0, 0.0)],
+        *[("roberta", "sequence", 0.1, 0.1), ("roberta", "choice", 0.0, 0.1), ("roberta", "token", 0.0, 0.1)],
         ("electra", "sequence", 0.1, 0.1),
-        ("distilbert", "sequence", 0.0, 0.2),
-        ("distilbert", "token", 0.0, 0.1),
-        ("distilbert", "span", 0.0, 0.1),
+        *[("distilbert", "sequence", 0.0, 0.2), ("distilbert", "token", 0.0, 0.1), ("distilbert", "span", 0.0, 0.1)],
     ],
 )
-def test_task_head_has_the_dropouts_of_transformers(architecture, head, before_pooler, before_output):
+def test_bert_for_task_dropout_rates_equal_transformers(architecture, head, before_pooler, before_output):
     params = ModelParams(architecture=architecture, num_hidden_layers=1, hidden_size=64, hidden_dropout_prob=0.1)
     config = load_architecture(architecture).config.from_params(params, 100)
     model = BertForTask(config, head, 2)

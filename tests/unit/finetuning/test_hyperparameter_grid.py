@@ -19,7 +19,7 @@ def keep(grid: Grid, point: GridPoint, score: float, model: bool = True) -> None
     grid.keep(point, 0.5, {"mcc": score}, "mcc", rows, save if model else None, epoch=1)
 
 
-def test_the_best_run_alone_is_kept_and_found_again(tmp_path):
+def test_grid_keeps_best_run_only_and_is_reopened(tmp_path):
     grid = Grid(tmp_path / "grid", "pretrained")
     for point, score in zip(POINTS, (1.0, 3.0, 2.0), strict=True):
         keep(grid, point, score)
@@ -32,14 +32,14 @@ def test_the_best_run_alone_is_kept_and_found_again(tmp_path):
     assert sorted(path.name for path in (tmp_path / "grid").iterdir()) == ["run-1", "runs.json"]
 
 
-def test_of_equal_runs_the_first_is_kept(tmp_path):
+def test_grid_equal_scores_keep_first_run(tmp_path):
     grid = Grid(tmp_path / "grid", "random")
     for point in POINTS:
         keep(grid, point, 1.0, model=False)
     assert grid.best()["learning_rate"] == 0.1 and not (grid.best_folder / "model").exists()
 
 
-def test_killed_before_the_list_is_written_one_run_is_done_again(tmp_path, monkeypatch):
+def test_grid_killed_before_list_is_written_repeats_one_run(tmp_path, monkeypatch):
     grid = Grid(tmp_path / "grid", "pretrained")
     keep(grid, POINTS[0], 1.0)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -56,7 +56,7 @@ def stop(*_):
 
 
 @pytest.mark.parametrize("damage", ["predictions", "list", "lost", "empty", "number"])
-def test_what_is_damaged_is_trained_again(tmp_path, caplog, damage):
+def test_grid_damaged_file_is_trained_again(tmp_path, caplog, damage):
     keep(Grid(tmp_path / "grid", "random"), POINTS[0], 1.0)
     in_list = damage in ("list", "empty", "number")
     file = tmp_path / "grid" / ("runs.json" if in_list else "run-0/predictions/cola.jsonl")
@@ -73,7 +73,7 @@ def test_what_is_damaged_is_trained_again(tmp_path, caplog, damage):
     assert Grid(tmp_path / "grid", "random").has(POINTS[0])
 
 
-def test_finished_baselines_stay_and_the_oldest_go(tmp_path):
+def test_baseline_grid_finish_removes_oldest(tmp_path):
     folders = [tmp_path / str(number) for number in range(KEPT_BASELINES + 2)]
     for age, folder in enumerate(folders):
         keep(BaselineGrid(folder, "random"), POINTS[0], 1.0, model=False)

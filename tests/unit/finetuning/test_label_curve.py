@@ -34,7 +34,7 @@ def finetuned(task: str) -> Path:
     return Path(f"results/predictions/{task}/3/predicted")
 
 
-def test_a_curve_has_a_point_for_every_count_below_the_training_file_and_one_for_all_of_it(study, monkeypatch):
+def test_label_curve_has_point_for_every_count_and_for_whole_file(study, monkeypatch):
     monkeypatch.chdir(study)
     folder, spec = finetuned("sst2"), load_spec("sst2")
     parts = {f"{weights}-{count}-labels" for weights in ("pretrained", "random") for count in (40, 400)}
@@ -50,7 +50,7 @@ def test_a_curve_has_a_point_for_every_count_below_the_training_file_and_one_for
     assert points[0]["systems"]["bag_of_words"]["score"] < systems["bag_of_words"]["score"]
 
 
-def test_the_bag_of_words_learns_from_the_examples_that_the_encoder_has(study, monkeypatch):
+def test_label_curve_bag_of_words_uses_examples_of_encoder(study, monkeypatch):
     monkeypatch.chdir(study)
     finetuned("sst2")
     spec = load_spec("sst2")
@@ -62,7 +62,7 @@ def test_the_bag_of_words_learns_from_the_examples_that_the_encoder_has(study, m
 
 
 @pytest.mark.parametrize("task", ["sst2", "pos"])
-def test_a_part_has_the_features_of_its_examples_alone(study, monkeypatch, task):
+def test_training_part_has_features_of_its_examples(study, monkeypatch, task):
     monkeypatch.chdir(study)
     data = TaskData(load_spec(task), Path("models/pretrained/phase2"), 32)
     part = labelled_part(task, "1", data.task.read(data.folder / data.spec.train), 25)
@@ -71,7 +71,7 @@ def test_a_part_has_the_features_of_its_examples_alone(study, monkeypatch, task)
     assert found.ids.tolist() == expected.ids.tolist() and found.labels.tolist() == expected.labels.tolist()
 
 
-def test_fewer_labels_are_among_more_and_restarts_draw_others():
+def test_labelled_part_smaller_is_subset_and_other_restart_differs():
     few, many, others = (
         labelled_part("sst2", *draw) for draw in ((1, range(90), 10), (1, range(90), 60), (2, range(90), 10))
     )

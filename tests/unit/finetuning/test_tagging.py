@@ -14,11 +14,7 @@ from pipeline_src.finetuning.finetune import run
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import load_spec
 
-MODEL = ModelParams(
-    num_hidden_layers=1, hidden_size=64
-)  # the study's own; of what is fine-tuned its architecture alone counts
-
-
+MODEL = ModelParams(num_hidden_layers=1, hidden_size=64)  # of which only the architecture counts here
 TOWNS, PEOPLE = ("london", "rome", "paris"), ("john", "mary", "anne")
 
 
@@ -41,23 +37,19 @@ def study(make_study) -> Path:
 
 
 def params(**recipe) -> FinetuneParams:
-    return FinetuneParams(
-        defaults=TaskHyperparameters(
-            **{"learning_rates": 2e-3, "epochs": 1, "batch_sizes": 32, "max_length": 64, **recipe}
-        )
-    )
+    recipe = {"learning_rates": 2e-3, "epochs": 1, "batch_sizes": 32, "max_length": 64, **recipe}
+    return FinetuneParams(defaults=TaskHyperparameters(**recipe))
 
 
-def test_both_score_rows_are_predicted_sentence_by_sentence(study, monkeypatch):
+def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study, monkeypatch):
     monkeypatch.chdir(study)
     run(seed=1, model=MODEL, finetune=params(epochs=2), task="ner", restart="1")
     task = make_task(load_spec("ner"))
     (best,) = read_json("results/predictions/ner/1/predicted/run.json")["runs"]
     for row, eval_set in task.spec.scores.items():
         examples = task.read(study / "data/tasks/ner" / eval_set.file, row)
-        lines = (
-            Path(f"results/predictions/ner/1/predicted/pretrained/{row}.jsonl").read_text(encoding="utf-8").splitlines()
-        )
+        file = Path(f"results/predictions/ner/1/predicted/pretrained/{row}.jsonl")
+        lines = file.read_text(encoding="utf-8").splitlines()
         found = task.score(row, examples, [json.loads(line) for line in lines])
         assert found["entity_f1"] > 40
         if row == "ner":
@@ -69,13 +61,12 @@ def test_both_score_rows_are_predicted_sentence_by_sentence(study, monkeypatch):
     assert not info["missing_keys"]
 
 
-@pytest.mark.parametrize("frozen", ["weighted_all"])
-def test_a_frozen_encoder_leaves_as_it_came(study, monkeypatch, frozen):
+def test_finetune_pos_frozen_encoder_is_saved_unchanged(study, monkeypatch):
     monkeypatch.chdir(study)
-    run(seed=1, model=MODEL, finetune=params(feature_layers=frozen, batch_sizes=8), task="pos", restart=frozen)
+    run(seed=1, model=MODEL, finetune=params(feature_layers="weighted_all", batch_sizes=8), task="pos", restart="2")
     before = load_file("models/pretrained/phase2/model.safetensors")
-    after = load_file(f"models/finetuned/pos/{frozen}/kept-model/model.safetensors")
+    after = load_file("models/finetuned/pos/2/kept-model/model.safetensors")
     shared = [name for name in after if name.startswith("bert.")]
     assert len(shared) == 39 and all(torch.equal(after[name], before[name]) for name in shared)
-    (best,) = read_json(f"results/predictions/pos/{frozen}/predicted/run.json")["runs"]
+    (best,) = read_json("results/predictions/pos/2/predicted/run.json")["runs"]
     assert best["dev"]["accuracy"] > 40  # the most frequent tag has a fifth

@@ -17,21 +17,21 @@ def features(per_item: int = 1, sequences: int = 12, seed: int | None = None) ->
     )
 
 
-def test_batches_hold_the_sequences_of_their_items():
+def test_make_batch_holds_sequences_of_its_items():
     batch = make_batch(features(per_item=3), np.asarray([2, 0]))
     assert batch.ids.tolist() == [n for n in (6, 7, 8, 0, 1, 2) for _ in range(n + 1)]
     assert batch.cu_seqlens.tolist() == [0, 7, 15, 24, 25, 27, 30] and batch.labels.tolist() == [2, 0]
     assert batch.lengths.tolist() == [7, 8, 9, 1, 2, 3] and batch.workload == (6, 30, 208, 2, 0, 0)
 
 
-def test_training_sees_every_item_once_an_epoch():
+def test_training_batches_cover_every_item_once_an_epoch():
     batches = list(training_batches(features(), 5, 2, seed=3, microbatch_tokens=1000))
     assert sorted(len(piece.labels) for (piece,) in batches[:3]) == [2, 5, 5]
     seen = [label for (piece,) in batches for label in piece.labels.tolist()]
     assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12)) and seen[:12] != seen[12:]
 
 
-def test_a_batch_holds_similar_lengths_in_an_order_of_no_length():
+def test_epoch_order_batches_similar_lengths_in_random_order():
     many = features(sequences=4000, seed=1)
     batches = epoch_order(many, 16, seed=1, epoch=0)
     means = [many.lengths[batch].mean() for batch in batches]
@@ -40,8 +40,8 @@ def test_a_batch_holds_similar_lengths_in_an_order_of_no_length():
     assert sorted(np.concatenate(batches).tolist()) == list(range(4000))
 
 
-@pytest.mark.parametrize("done", [0, 1, 2, 3, 5])
-def test_it_goes_on_where_it_was(done):
+@pytest.mark.parametrize("done", [0, 2, 5])
+def test_training_batches_resume_after_done_steps(done):
     def items(after: int) -> list[list[int]]:
         cut = training_batches(features(), 5, 2, seed=3, microbatch_tokens=20, done=after)
         return [piece.examples.tolist() for batch in cut for piece in batch]
@@ -50,7 +50,7 @@ def test_it_goes_on_where_it_was(done):
     assert items(done) == [piece.examples.tolist() for batch in whole[done:] for piece in batch]
 
 
-def test_a_batch_is_cut_evenly():
+def test_training_batches_microbatches_are_balanced():
     """Its pieces hold the same items in the same order as when it is not cut, and none is much smaller than another."""
     many = features(sequences=64, seed=2)
     whole, cut = (list(training_batches(many, 32, 1, seed=3, microbatch_tokens=tokens)) for tokens in (10_000, 600))
@@ -62,7 +62,7 @@ def test_a_batch_is_cut_evenly():
 
 @pytest.mark.parametrize("tokens", [1, 20, 1000])
 @pytest.mark.parametrize("per_item", [1, 4])
-def test_evaluation_sees_every_item_once_the_longest_first(tokens, per_item):
+def test_evaluation_batches_cover_every_item_longest_first(tokens, per_item):
     batches = list(evaluation_batches(features(per_item), tokens))
     seen = [item for batch in batches for item in batch.examples.tolist()]
     assert seen == list(range(12 // per_item))[::-1]

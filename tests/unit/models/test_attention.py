@@ -24,7 +24,7 @@ LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 
 
 @pytest.fixture(autouse=True)
-def many_short_groups(monkeypatch):
+def group_small_batches(monkeypatch):
     """As little as there is in these inputs is not too little for `grouped`."""
     monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
 
@@ -57,7 +57,7 @@ def inputs(
     return [part.requires_grad_() for part in parts], PackedBatch.of(cu_seqlens, sum(lengths), max(lengths))
 
 
-def by_definition(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], causal: bool) -> Tensor:
+def attention_by_definition(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], causal: bool) -> Tensor:
     found = []
     for q, k, v in zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True):
         scores = torch.einsum("qhs,khs->hqk", q, k) / q.shape[-1] ** 0.5
@@ -74,7 +74,7 @@ def check(
     found = BACK_ENDS[back_end](AttentionInputs(*parts, layout, layout, dropout, causal))
     weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
     gradients = torch.autograd.grad((found * weight).sum(), parts)
-    expected = by_definition(*parts, lengths, causal)
+    expected = attention_by_definition(*parts, lengths, causal)
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
     for one, two in zip(gradients, torch.autograd.grad((expected * weight).sum(), parts), strict=True):
         torch.testing.assert_close(one, two, rtol=tolerance, atol=tolerance)
@@ -82,20 +82,14 @@ def check(
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
-@pytest.mark.parametrize("back_end", ["padded", "length_grouped"])
-def test_on_any_device(back_end, lengths, causal):
-    check(back_end, lengths, causal)
-
-
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-@pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
-def test_groups_in_training_are_attention_too(monkeypatch, lengths, causal):
-    """With dropout they go another way than without; here nothing is dropped on it."""
+@pytest.mark.parametrize(("back_end", "dropout"), [("padded", 0.0), ("length_grouped", 0.0), ("length_grouped", 0.1)])
+def test_attention_back_end_equals_definition(monkeypatch, back_end, dropout, lengths, causal):
+    """With dropout `length_grouped` takes another path, on which nothing is dropped here."""
     monkeypatch.setattr("pipeline_src.models.attention.apply_dropout", lambda weights, rate: weights)
-    check("length_grouped", lengths, causal, dropout=0.1)
+    check(back_end, lengths, causal, dropout=dropout)
 
 
-def test_groups_with_little_to_compute_are_padded(monkeypatch):
+def test_length_grouped_small_batch_is_padded(monkeypatch):
     parts, layout = inputs([6, 6, 9])  # two groups; (2 * 36 + 81) * 2 heads = 306 weights
     called = []
     monkeypatch.setattr("pipeline_src.models.attention.padded", lambda inputs: called.append(inputs) or inputs.query)
@@ -105,7 +99,7 @@ def test_groups_with_little_to_compute_are_padded(monkeypatch):
         assert len(called) == expected
 
 
-def test_groups_compute_in_float32_under_autocast():
+def test_length_grouped_autocast_computes_in_float32():
     parts, layout = inputs([70, 70, 64])
     expected = BACK_ENDS["length_grouped"](AttentionInputs(*parts, layout, layout))
     narrow = [part.bfloat16() for part in parts]
@@ -117,7 +111,7 @@ def test_groups_compute_in_float32_under_autocast():
     torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
 
 
-def test_groups_are_neighbours_of_equal_length_up_to_a_limit():
+def test_packed_batch_groups_join_adjacent_equal_lengths_up_to_limit():
     layout = PackedBatch.of(torch.tensor([0, 4, 8, 12, 15, 19]), 19)
     assert layout.groups(layout, 2 * 4**2) == [(2, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
     assert layout.groups(layout, 1) == [(1, 4, 4), (1, 4, 4), (1, 4, 4), (1, 3, 3), (1, 4, 4)]
@@ -129,7 +123,7 @@ def test_groups_are_neighbours_of_equal_length_up_to_a_limit():
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_flash(lengths, causal, dtype):
+def test_flash_varlen_equals_definition(lengths, causal, dtype):
     """Through its operator, which computes by definition here; it takes no float32."""
     with flash_on_cpu():
         check("flash_varlen", lengths, causal, tolerance=3e-2, dtype=dtype)
@@ -139,12 +133,12 @@ def test_flash(lengths, causal, dtype):
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
 @pytest.mark.parametrize("back_end", ["padded", "flash_varlen"])
-def test_on_a_gpu(back_end, lengths, causal):
+def test_attention_back_end_on_gpu_equals_definition(back_end, lengths, causal):
     check(back_end, lengths, causal, tolerance=3e-2, device="cuda", dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("back_end", ["padded", "length_grouped", "flash_varlen"])
-def test_dropout_is_on_the_weights(flash_kernels, back_end):
+def test_attention_dropout_scales_remaining_probabilities(flash_kernels, back_end):
     """With values of one, a context is the sum of the weights kept, each scaled by 1 / (1 - dropout)."""
     (query, key, value), layout = inputs([400, 300])
     query, value = torch.zeros_like(query), torch.ones_like(value)
@@ -166,7 +160,7 @@ def test_dropout_is_on_the_weights(flash_kernels, back_end):
         ((7, 5), 64, "padded"),
     ],
 )
-def test_auto_takes_the_fastest_that_can_run(gpu, capability, head_size, expected):
+def test_choose_auto_on_gpu_takes_flash_where_supported(gpu, capability, head_size, expected):
     device = gpu(capability)
     assert choose("auto", device, head_size) == expected
     assert choose("padded", device, head_size) == "padded"
@@ -177,7 +171,7 @@ def test_auto_takes_the_fastest_that_can_run(gpu, capability, head_size, expecte
             choose("flash_varlen", device, head_size)
 
 
-def test_without_a_gpu_auto_takes_what_is_fast_there():
+def test_choose_auto_without_gpu_takes_fastest_of_device():
     assert (
         choose("auto", torch.device("cpu"), 64) == choose("length_grouped", torch.device("cpu"), 64) == "length_grouped"
     )
@@ -188,21 +182,17 @@ def test_without_a_gpu_auto_takes_what_is_fast_there():
     ("wanted", "device", "message"),
     [
         ("flash_varlen", "cpu", "needs a GPU: flash_varlen, on cpu"),
-        (
-            "length_grouped",
-            "cuda",
-            "needs a CPU: length_grouped, on cuda",
-        ),  # on a GPU it would wait for the lengths in every block
+        ("length_grouped", "cuda", "needs a CPU: length_grouped, on cuda"),  # it would wait for lengths in every block
         ("nested", "cuda", "give one of auto, padded, length_grouped, flash_varlen"),
     ],
 )
-def test_what_a_back_end_cannot_do_is_refused(gpu, wanted, device, message):
+def test_choose_unsupported_back_end_is_rejected(gpu, wanted, device, message):
     gpu((9, 0))
     with pytest.raises(PipelineError, match=message):
         choose(wanted, torch.device(device), 64)
 
 
-def test_auto_is_decided_where_it_runs(monkeypatch):
+def test_attention_auto_is_chosen_at_call(monkeypatch):
     parts, layout = inputs([3, 2])
     asked = []
     monkeypatch.setattr(module, "choose", lambda *given: asked.append(given) or "padded")
@@ -216,28 +206,23 @@ def test_auto_is_decided_where_it_runs(monkeypatch):
 @pytest.mark.parametrize(
     ("back_end", "dropout"), [("padded", 0.0), ("length_grouped", 0.0), ("length_grouped", 0.5), ("flash_varlen", 0.0)]
 )
-def test_queries_of_some_tokens_see_all_of_their_sequence(flash_kernels, monkeypatch, back_end, asked, dropout):
+def test_attention_subset_of_queries_attends_whole_sequence(flash_kernels, monkeypatch, back_end, asked, dropout):
     """By definition; with dropout groups go another way, on which nothing is dropped here."""
     monkeypatch.setattr("pipeline_src.models.attention.apply_dropout", lambda weights, rate: weights)
-    monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
     lengths = [6, 6, 6, 9]
     (query, key, value), layout = inputs(lengths, dtype=torch.bfloat16 if back_end == "flash_varlen" else torch.float32)
-    every = by_definition(query, key, value, lengths, causal=False)
+    every = attention_by_definition(query, key, value, lengths, causal=False)
     starts = [0, 6, 12, 18]
     places = torch.tensor([start + row for start, rows in zip(starts, asked, strict=True) for row in range(rows)])
     queries = PackedBatch.of(torch.tensor([0, *asked]).cumsum(0), sum(asked))
     found = BACK_ENDS[back_end](AttentionInputs(query[places], key, value, layout, queries, dropout))
-    torch.testing.assert_close(
-        found,
-        every[places],
-        rtol=2e-2 if back_end == "flash_varlen" else 1e-5,
-        atol=1e-2 if back_end == "flash_varlen" else 1e-6,
-    )
+    rtol, atol = (2e-2, 1e-2) if back_end == "flash_varlen" else (1e-5, 1e-6)
+    torch.testing.assert_close(found, every[places], rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("back_end", ["length_grouped", "padded"])
 @pytest.mark.parametrize("dropout", [0.0, 1e-6], ids=["fused", "with dropout"])
-def test_a_window_hides_what_is_further_away(back_end, dropout):
+def test_attention_window_masks_distant_tokens(back_end, dropout):
     """All tokens as queries, where long sequences are cut, and some of them; a rate that drops nothing shows."""
 
     lengths, reach = torch.tensor([50, 50, 9, 3]), 4
@@ -261,7 +246,7 @@ MANY = 1 << 20
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_rate_and_scale(rate):
+def test_apply_dropout_rate_and_scale_are_exact_on_average(rate):
     torch.manual_seed(0)
     found = apply_dropout(torch.ones(MANY), rate)
     kept = found > 0
@@ -270,7 +255,7 @@ def test_rate_and_scale(rate):
     assert found.mean().item() == pytest.approx(1, abs=5 * (rate / (1 - rate) / MANY) ** 0.5)  # right on average
 
 
-def test_each_number_is_drawn_for_itself():
+def test_apply_dropout_elements_are_independent():
     """Four numbers share one draw of 64 bits: whether one goes says nothing of its neighbours, near or far."""
     torch.manual_seed(1)
     gone = (apply_dropout(torch.ones(MANY), 0.1) == 0).numpy()
@@ -281,14 +266,14 @@ def test_each_number_is_drawn_for_itself():
     assert np.abs(shares - 0.1).max() < 5 * (0.09 / (MANY / 4)) ** 0.5
 
 
-def test_the_gradient_goes_where_the_numbers_went():
+def test_apply_dropout_gradient_uses_same_mask():
     inner = torch.randn(7, 5, 3, requires_grad=True)
     found = apply_dropout(inner, 0.3)
     found.sum().backward()
     assert torch.allclose(found, inner * inner.grad) and (inner.grad == 0).any()
 
 
-def test_it_is_a_function_of_the_generator():
+def test_apply_dropout_repeats_with_seed():
     def draw(seed: int, shape: tuple[int, ...] = (3, 5)) -> torch.Tensor:
         torch.manual_seed(seed)
         return apply_dropout(torch.ones(shape), 0.5)
@@ -299,7 +284,7 @@ def test_it_is_a_function_of_the_generator():
     assert torch.equal(apply_dropout(strided, 0.5), draw(1))  # whatever the memory's order
 
 
-def test_it_does_nothing_in_evaluation_or_at_rate_zero():
+def test_dropout_in_evaluation_or_at_rate_zero_is_identity():
     inner = torch.randn(1000)
     assert Dropout(0.5).eval()(inner) is inner and Dropout(0.0).train()(inner) is inner
     assert (Dropout(0.5).train()(inner) == 0).any()

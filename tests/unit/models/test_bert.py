@@ -42,7 +42,7 @@ def build(config: BertConfig, seed: int = 0) -> BertForPretraining:
 
 
 @pytest.mark.parametrize(("layers", "hidden"), SIZES)
-def test_published_sizes(layers, hidden):
+def test_bert_parameter_count_equals_published_and_transformers(layers, hidden):
     config = BertConfig.from_params(ModelParams(num_hidden_layers=layers, hidden_size=hidden), ENTRIES)
     assert config.num_attention_heads == hidden // 64 and config.intermediate_size == 4 * hidden
     with torch.device("meta"):
@@ -58,9 +58,10 @@ def test_published_sizes(layers, hidden):
     with torch.device("meta"):
         theirs = transformers.BertModel(transformers.BertConfig(**config.as_dict()))
     assert count == sum(parameter.numel() for parameter in theirs.parameters())
+    assert count == load_architecture("bert").parameters(config)
 
 
-def test_sizes_can_be_overridden():
+def test_bert_config_from_params_overrides_defaults():
     given = {"num_attention_heads": 3, "intermediate_size": 100, "attention_probs_dropout_prob": 0.0}
     config = BertConfig.from_params(ModelParams(num_hidden_layers=1, hidden_size=96, **given), 50)
     assert (config.num_attention_heads, config.intermediate_size) == (3, 100)
@@ -69,7 +70,7 @@ def test_sizes_can_be_overridden():
     assert BertConfig.from_params(plain, 50).attention_dropout == 0.2
 
 
-def test_a_layout_with_and_without_its_longest_length():
+def test_packed_batch_maximum_length_is_optional():
     cu_seqlens = BATCH[2]
     one, two = PackedBatch.of(cu_seqlens, 14), PackedBatch.of(cu_seqlens, 14, 8)
     assert one.max_seqlen == two.max_seqlen == 8 and torch.equal(one.padded, two.padded)
@@ -79,7 +80,7 @@ def test_a_layout_with_and_without_its_longest_length():
     assert torch.equal(one.unpad(one.pad(flat)), flat)
 
 
-def test_a_causal_token_sees_nothing_that_follows():
+def test_bert_decoder_token_ignores_later_tokens():
     model = build(replace(SMALL, is_decoder=True)).eval()
     ids, segments, cu_seqlens = BATCH
     changed = ids.clone()
@@ -92,7 +93,7 @@ def test_a_causal_token_sees_nothing_that_follows():
     assert not (one == two).all(dim=1)[6:].any()
 
 
-def test_the_pooler_reads_what_sees_the_whole_sequence():
+def test_bert_pooler_reads_first_token_or_last_if_causal():
     ids, segments, cu_seqlens = BATCH
     for causal, places in ((False, [0, 5, 6]), (True, [4, 5, 13])):
         model = build(replace(SMALL, is_decoder=causal)).bert.eval()
@@ -109,52 +110,50 @@ def gradients(config: BertConfig, dropout_seed: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_recomputed_activations_give_the_same_gradients(dropout):
+def test_activation_checkpointing_keeps_gradients(dropout):
     config = replace(SMALL, hidden_dropout_prob=dropout)
-    kept, again = gradients(config, 1), gradients(replace(config, activation_checkpointing=True), 1)
-    assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
+    stored, recomputed = gradients(config, 1), gradients(replace(config, activation_checkpointing=True), 1)
+    assert all(torch.equal(one, two) for one, two in zip(stored, recomputed, strict=True))
 
 
-def test_recomputing_keeps_less():
-    def kept(activation_checkpointing: bool) -> int:
-        model, sizes = (
-            build(replace(SMALL, num_hidden_layers=4, activation_checkpointing=activation_checkpointing)).train(),
-            [],
-        )
+def test_activation_checkpointing_saves_fewer_activations():
+    def count_saved(checkpointing: bool) -> int:
+        config, sizes = replace(SMALL, num_hidden_layers=4, activation_checkpointing=checkpointing), []
+        model = build(config).train()
         with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
             model(*BATCH, torch.tensor([1]))
         return sum(sizes)
 
-    assert kept(True) < 0.5 * kept(False)
+    assert count_saved(True) < 0.5 * count_saved(False)
 
 
-def test_dropout_follows_the_seed():
+def test_bert_dropout_repeats_with_seed():
     one, two, other = gradients(SMALL, 1), gradients(SMALL, 1), gradients(SMALL, 2)
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_attention_has_a_dropout_of_its_own():
+def test_bert_attention_dropout_is_separate():
     config = replace(SMALL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
     assert not torch.equal(gradients(config, 1)[0], gradients(config, 2)[0])
     config = replace(config, attention_probs_dropout_prob=0.0)
     assert torch.equal(gradients(config, 1)[0], gradients(config, 2)[0])
 
 
-def test_query_key_and_value_in_one_product_are_what_they_are_in_three():
+def test_fused_linear_equals_separate_projections():
     layer = build(SMALL).bert.encoder.layer[0].attention["self"]
     projections = (layer.query, layer.key, layer.value)
     hidden = torch.randn(9, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    found, expected = fused_linear(hidden, projections), torch.cat([each(hidden) for each in projections], dim=1)
+    found, expected = fused_linear(hidden, projections), torch.cat([part(hidden) for part in projections], dim=1)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-    parameters = [hidden, *(parameter for each in projections for parameter in each.parameters())]
+    parameters = [hidden, *(parameter for part in projections for parameter in part.parameters())]
     for one, two in zip(
         *(torch.autograd.grad(out.square().sum(), parameters) for out in (found, expected)), strict=True
     ):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
 
 
-def test_autocasts_type_flows_between_the_blocks():
+def test_bert_autocast_hidden_states_are_bfloat16():
     model, flowing = build(SMALL).bert, []
     for part in (model.embeddings, *model.encoder.layer):
         part.register_forward_hook(lambda part, given, out: flowing.append(out.dtype))
@@ -167,7 +166,7 @@ def test_autocasts_type_flows_between_the_blocks():
 
 
 @pytest.mark.parametrize("activation_checkpointing", [False, True])
-def test_the_whole_model_is_one_graph_to_the_compiler(activation_checkpointing):
+def test_bert_compiles_to_one_graph(activation_checkpointing):
     """Traced, not compiled: a number read from a tensor on the way would break the graph in two.
 
     ``auto`` takes a back end on a CPU that reads the lengths; on a GPU it takes one that does not.
@@ -182,14 +181,9 @@ def test_the_whole_model_is_one_graph_to_the_compiler(activation_checkpointing):
     assert torch.equal(words, expected[0]) and torch.equal(pairs, expected[1])
 
 
-def test_a_config_comes_back_without_how_it_was_run(tmp_path):
-    config = replace(
-        SMALL,
-        is_decoder=True,
-        attention_probs_dropout_prob=0.0,
-        attention="flash_varlen",
-        activation_checkpointing=True,
-    )
+def test_save_model_config_omits_runtime_settings(tmp_path):
+    config = replace(SMALL, is_decoder=True, attention_probs_dropout_prob=0.0)
+    config = replace(config, attention="flash_varlen", activation_checkpointing=True)
     save_tokenizer(tmp_path, [*SPECIAL_TOKENS, "a"], lowercase=True)
     (tmp_path / "model").mkdir()
     save_model(tmp_path / "model", build(config), config, "BertForPreTraining", tmp_path)
@@ -206,7 +200,7 @@ class Parts(nn.Module):
         self.bert, self.lstm, self.conv = Bert(CONFIG), nn.LSTM(3, 4), nn.Conv1d(2, 3, 1)
 
 
-def test_same_names_and_shapes_and_nothing_is_drawn():
+def test_uninitialised_keeps_shapes_and_draws_no_numbers():
     torch.manual_seed(0)
     with uninitialised():
         parts = Parts()
@@ -218,14 +212,14 @@ def test_same_names_and_shapes_and_nothing_is_drawn():
     assert shapes == {name: parameter.shape for name, parameter in Parts().named_parameters()}
 
 
-def test_afterwards_weights_are_drawn_again():
+def test_uninitialised_ends_with_block():
     with uninitialised():
         nn.Embedding(4, 4)
     weight = nn.Embedding(4, 4).weight
     assert weight.device.type == "cpu" and weight.std() > 0.1
 
 
-def test_torch_does_not_import_its_compiler_for_it(root):
+def test_uninitialised_does_not_import_dynamo(root):
     """It did for every normal draw without memory, which made each command that reads a model a second slower."""
     code = (
         "import sys; from tests.unit.models.test_bert import Parts, uninitialised\n"
@@ -235,18 +229,18 @@ def test_torch_does_not_import_its_compiler_for_it(root):
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
 
 
-def drawn(config: BertConfig) -> dict[str, Tensor]:
+def parameters(config: BertConfig) -> dict[str, Tensor]:
     return dict(build(config).named_parameters())
 
 
-def test_positions_start_as_sinusoids_where_wanted_and_are_not_written_into_the_config():
+def test_initialise_sinusoidal_positions_change_nothing_else():
     config = BertConfig(50, 64, 2, 1, 128, position_init="sinusoidal")
     assert "position_init" not in config.as_dict()
-    others = drawn(config)
+    others = parameters(config)
     start = others["bert.embeddings.position_embeddings.weight"]
     assert torch.equal(start, sinusoids(512, 64))
     assert start.abs().max() <= SINUSOID_AMPLITUDE + 1e-6 and start.requires_grad
-    for name, weight in drawn(BertConfig(50, 64, 2, 1, 128)).items():
+    for name, weight in parameters(BertConfig(50, 64, 2, 1, 128)).items():
         if "position" not in name:
             assert torch.equal(weight, others[name]), name  # all else is drawn the same
 
@@ -264,7 +258,7 @@ def attention_by_offset(config: BertConfig, encoder: type[Bert] = Bert) -> dict[
     return {offset: [float(head.diagonal(offset).mean()) for head in weights] for offset in range(-3, 4)}
 
 
-def test_heads_begin_at_neighbours_where_positions_start_so_and_all_else_is_drawn_the_same():
+def test_initialise_neighbor_heads_attend_adjacent_tokens():
     sinusoid, neighbours = (
         BertConfig(50, 192, 2, 3, 768, hidden_dropout_prob=0.0, position_init=start)
         for start in ("sinusoidal", "neighbor_heads")
@@ -275,12 +269,12 @@ def test_heads_begin_at_neighbours_where_positions_start_so_and_all_else_is_draw
     assert max(found[offset][2] for offset in found) < 0.03  # the third head is as random as others
     blind = attention_by_offset(sinusoid)
     assert max(share for shares in blind.values() for share in shares) < 0.03
-    before, after = drawn(sinusoid), drawn(neighbours)
+    before, after = parameters(sinusoid), parameters(neighbours)
     turned = {name for name in before if not torch.equal(before[name], after[name])}
     assert turned == {f"bert.encoder.layer.0.attention.self.{part}.weight" for part in ("query", "key")}
 
 
-def test_a_head_that_reads_left_to_right_begins_at_the_token_before():
+def test_initialise_neighbor_heads_causal_attends_previous_token():
     found = attention_by_offset(
         BertConfig(50, 128, 1, 2, 512, hidden_dropout_prob=0.0, is_decoder=True, position_init="neighbor_heads")
     )
@@ -289,16 +283,10 @@ def test_a_head_that_reads_left_to_right_begins_at_the_token_before():
 
 
 @pytest.mark.parametrize("embedding", [128, 192])
-def test_heads_find_positions_behind_a_projection(embedding: int):
+def test_initialise_neighbor_heads_behind_projection_attend_adjacent_tokens(embedding: int):
     member = load_architecture("albert")
-    params = ModelParams(
-        architecture="albert",
-        num_hidden_layers=2,
-        hidden_size=192,
-        embedding_size=embedding,
-        hidden_dropout_prob=0.0,
-        position_init="neighbor_heads",
-    )
+    sizes = {"num_hidden_layers": 2, "hidden_size": 192, "embedding_size": embedding, "hidden_dropout_prob": 0.0}
+    params = ModelParams(architecture="albert", position_init="neighbor_heads", **sizes)
     found = attention_by_offset(member.config.from_params(params, 50), member.encoder)
     assert max(found, key=lambda offset: found[offset][0]) == -1 and found[-1][0] > 0.25
     assert max(found, key=lambda offset: found[offset][1]) == 1 and found[1][1] > 0.25
@@ -307,28 +295,17 @@ def test_heads_find_positions_behind_a_projection(embedding: int):
 @pytest.mark.parametrize(
     ("architecture", "embedding", "turned"),
     [
-        ("roberta", None, 2),
-        ("distilbert", None, 2),
-        ("electra", None, 2),
-        ("electra", 32, 3),
-        ("albert", None, 3),
-        ("albert", 33, 3),
-    ]
-    + [("deberta", None, 0), ("deberta_v2", None, 0), ("modernbert", None, 0), ("bilstm", None, 0)],
+        *[("roberta", None, 2), ("distilbert", None, 2), ("electra", None, 2), ("electra", 32, 3)],
+        *[("albert", None, 3), ("albert", 33, 3)],
+        *[("deberta", None, 0), ("deberta_v2", None, 0), ("modernbert", None, 0), ("bilstm", None, 0)],
+    ],
 )
-def test_members_of_the_family_begin_at_neighbours_where_heads_see_positions(
-    architecture: str, embedding: int | None, turned: int
-):
+def test_initialise_neighbor_heads_changes_expected_parameters(architecture: str, embedding: int | None, turned: int):
     member = load_architecture(architecture)
     weights = []
     for start in ("sinusoidal", "neighbor_heads"):
-        params = ModelParams(
-            architecture=architecture,
-            num_hidden_layers=2,
-            hidden_size=64,
-            embedding_size=embedding,
-            position_init=start,
-        )
+        sizes = {"num_hidden_layers": 2, "hidden_size": 64, "embedding_size": embedding}
+        params = ModelParams(architecture=architecture, position_init=start, **sizes)
         made = member.encoder(member.config.from_params(params, 50))
         initialise(made, torch.Generator().manual_seed(0))
         weights.append(dict(made.named_parameters()))
@@ -337,7 +314,7 @@ def test_members_of_the_family_begin_at_neighbours_where_heads_see_positions(
 
 
 @pytest.mark.parametrize("width", [5, 64])
-def test_sinusoids_of_neighbours_are_alike(width: int):
+def test_sinusoids_of_adjacent_positions_are_similar(width: int):
     vectors = sinusoids(40, width)
     assert vectors.shape == (40, width) and vectors[0, 1::2].tolist() == pytest.approx(
         [SINUSOID_AMPLITUDE] * (width // 2)

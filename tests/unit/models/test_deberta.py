@@ -18,7 +18,7 @@ LENGTHS = [13, 4, 13]
 ROWS = torch.tensor([0, 3, 9, 13, 15, 17, 20, 29])
 
 
-def made(architecture: str) -> BertForPretraining:
+def build(architecture: str) -> BertForPretraining:
     """Small, with every weight moved; distances beyond its positions or its buckets."""
     params = ModelParams(
         architecture=architecture,
@@ -73,8 +73,8 @@ def slow_block(model: BertForPretraining, asking: Tensor, hidden: Tensor) -> Ten
 
 
 @pytest.mark.parametrize("architecture", ["deberta", "deberta_v2"])
-def test_the_mask_decoder_is_the_last_block_twice_asked_with_absolute_positions(architecture):
-    model = made(architecture)
+def test_deberta_decode_equals_last_block_twice_with_absolute_positions(architecture):
+    model = build(architecture)
     starts = torch.tensor([0, *LENGTHS]).cumsum(0)
     ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
     layout = PackedBatch.of(starts, len(ids))
@@ -97,9 +97,9 @@ def test_the_mask_decoder_is_the_last_block_twice_asked_with_absolute_positions(
     assert not torch.allclose(ordinary, expected[ROWS], atol=1e-3), "tasks read the ordinary pass"
 
 
-def test_a_discriminator_adds_the_first_token_to_each():
+def test_deberta_discriminator_adds_first_token_to_every_token():
     """Version 3's head, a token at a time; in a folder it bears the names of the released ones."""
-    model = Discriminator(made("deberta_v2").bert.config).eval()
+    model = Discriminator(build("deberta_v2").bert.config).eval()
     initialise(model, torch.Generator().manual_seed(2))
     head, starts = model.discriminator_predictions, torch.tensor([0, *LENGTHS]).cumsum(0)
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_a_discriminator_adds_the_first_token_to_each():
 
 
 @pytest.mark.parametrize(("buckets", "reach"), [(256, 512), (4, 48), (32, 128)])
-def test_buckets_of_distances(buckets, reach):
+def test_log_buckets_equal_definition(buckets, reach):
     distances = torch.arange(1 - reach, reach)
     expected = [bucket(int(distance), buckets, reach) for distance in distances]
     assert log_buckets(distances, buckets, reach).tolist() == expected
@@ -138,7 +138,7 @@ def test_buckets_of_distances(buckets, reach):
 
 
 @pytest.mark.parametrize(("half", "reach"), [(8, None), (256, 512), (4, 48), (32, 128)])
-def test_rows_in_use_are_all_that_are_read_and_hardly_more(half, reach):
+def test_relative_table_in_use_covers_rows_read(half, reach):
     for length in (1, 2, half // 2 + 1, half, half + 3, 3 * half):
         table, slack = RelativeTable(half, reach), 0 if reach is None else 1
         read, used = relative_rows(length, table), table.in_use(length)
@@ -146,8 +146,8 @@ def test_rows_in_use_are_all_that_are_read_and_hardly_more(half, reach):
 
 
 @pytest.mark.parametrize("architecture", ["deberta", "deberta_v2"])
-def test_a_gpu_computes_in_rectangles_what_a_cpu_computes_in_runs(architecture, monkeypatch):
-    model, starts = made(architecture).bert, torch.tensor([0, *LENGTHS]).cumsum(0)
+def test_disentangled_padded_equals_grouped(architecture, monkeypatch):
+    model, starts = build(architecture).bert, torch.tensor([0, *LENGTHS]).cumsum(0)
     ids, rows = torch.arange(sum(LENGTHS)) * 7 % 45 + 5, QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
     layout = PackedBatch.of(starts, len(ids))
     with torch.no_grad():
@@ -159,5 +159,5 @@ def test_a_gpu_computes_in_rectangles_what_a_cpu_computes_in_runs(architecture, 
 
 
 def test_pretrained_card_deberta_names_what_transformers_lacks():
-    card = pretrained_card(made("deberta").bert.config, 1, "masked words", "DebertaForMaskedLM", None, {}, {}, {})
+    card = pretrained_card(build("deberta").bert.config, 1, "masked words", "DebertaForMaskedLM", None, {}, {}, {})
     assert "worse than what this project does.\n\n## Data" in card

@@ -27,7 +27,7 @@ def build(head: str, outputs: int, bilstm: bool = False, seed: int = 0) -> BertF
 @pytest.mark.parametrize(
     ("head", "outputs", "rows"), [("sequence", 3, 3), ("choice", 1, 3), ("span", 2, 14), ("token", 9, 14)]
 )
-def test_what_comes_out(head, outputs, rows, bilstm):
+def test_bert_for_task_output_shape_and_order_of_lengths(head, outputs, rows, bilstm):
     found = build(head, outputs, bilstm)(*BATCH)
     assert found.shape == (rows, outputs)
     assert torch.equal(found, build(head, outputs, bilstm)(*BATCH, np.array([5, 1, 8])))
@@ -35,18 +35,15 @@ def test_what_comes_out(head, outputs, rows, bilstm):
 
 
 @pytest.mark.parametrize("head", ["token", "sequence"])
-def test_a_sequence_gets_the_same_alone_and_in_a_batch(head):
+def test_bert_for_task_bilstm_batch_equals_single_sequences(head):
     """Neither padding nor another sequence reaches it through the LSTM."""
     model = build(head, 4, bilstm=True)
     ids, segments, cu_seqlens = BATCH
-    alone = [
-        model(ids[a:b], segments[a:b], torch.tensor([0, b - a]))
-        for a, b in zip(cu_seqlens, cu_seqlens[1:], strict=False)
-    ]
+    alone = [model(ids[a:b], segments[a:b], torch.tensor([0, b - a])) for a, b in pairwise(cu_seqlens)]
     torch.testing.assert_close(model(*BATCH), torch.cat(alone), rtol=1e-5, atol=1e-6)
 
 
-def test_the_lstm_reads_both_ways_and_stays_in_its_sequence():
+def test_bilstm_reads_both_directions_within_sequence():
     lstm = BiLSTM(64, 64)
     hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     found = lstm(hidden, PackedBatch.of(BATCH[2], 14), np.array([5, 1, 8]))
@@ -56,7 +53,7 @@ def test_the_lstm_reads_both_ways_and_stays_in_its_sequence():
         assert torch.nonzero(gradient.abs().sum(dim=1)).squeeze(1).tolist() == list(reached)
 
 
-def test_the_lstm_equals_torchs_own_over_padded_sequences():
+def test_bilstm_equals_torch_lstm_on_padded_sequences():
     lstm, lengths = BiLSTM(64, 32, layers=2), np.array([3, 9, 1, 9, 4, 3])
     layout = PackedBatch.of(torch.tensor([0, *np.cumsum(lengths)]), 29)
     hidden = torch.randn(29, 64, generator=torch.Generator().manual_seed(0))
@@ -65,7 +62,7 @@ def test_the_lstm_equals_torchs_own_over_padded_sequences():
     assert torch.equal(lstm(hidden, layout, lengths), layout.unpad(expected))
 
 
-def test_autocast_leaves_the_lstm_in_float32():
+def test_bilstm_autocast_stays_in_float32():
     """On a GPU it would make it float16, where small gradients become 0."""
     lstm, layout = BiLSTM(64, 64), PackedBatch.of(BATCH[2], 14)
     hidden = torch.randn(14, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -75,7 +72,7 @@ def test_autocast_leaves_the_lstm_in_float32():
     assert found.dtype == torch.float32 and torch.equal(found, expected)
 
 
-def test_lstm_weights_come_from_the_generator():
+def test_initialise_bilstm_repeats_with_seed():
     one, two = build("span", 2, bilstm=True), build("span", 2, bilstm=True)
     for (name, first), (_, second) in zip(one.named_parameters(), two.named_parameters(), strict=True):
         assert torch.equal(first, second), name
@@ -89,7 +86,7 @@ PAIRS = (torch.arange(14) + 5, torch.zeros(14, dtype=torch.int64), torch.tensor(
 @pytest.mark.parametrize(
     ("towers", "outputs"), [(TwoTowers(range=(1.0, 5.0)), 1), (TwoTowers(), 3), (TwoTowers(product=True), 3)]
 )
-def test_two_towers_compare_the_means_of_two_texts(kind, towers, outputs):
+def test_two_towers_equal_formula_on_mean_vectors(kind, towers, outputs):
     config = kind(60, 64, 1, 1, 128, 32, hidden_dropout_prob=0.0)
     model = BertForTask(config, "sequence", outputs, towers=towers)
     initialise(model, torch.Generator().manual_seed(0))
@@ -114,7 +111,7 @@ def test_two_towers_compare_the_means_of_two_texts(kind, towers, outputs):
 
 
 @pytest.mark.parametrize("head", ["sequence", "choice"])
-def test_first_last_pooling_reads_the_mean_of_embeddings_plus_last_layer(head):
+def test_bert_for_task_first_last_pooling_equals_mean_of_first_and_last_layer(head):
     model = BertForTask(BertConfig(60, 64, 2, 1, 128, 32, hidden_dropout_prob=0.0), head, 3, pooling="first_last")
     initialise(model, torch.Generator().manual_seed(0))
     ids, segments, starts = PAIRS

@@ -4,7 +4,6 @@ import io
 import json
 import resource
 import warnings
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -63,19 +62,19 @@ def half(tensors):
     return {name: tensor.half() for name, tensor in tensors.items()}
 
 
-def test_a_model_comes_back_bit_for_bit_with_its_card(folder, model, config):
+def test_save_model_load_weights_round_trip_is_exact(folder, model, config):
     assert load_config(folder) == config
     assert (folder / "README.md").read_text() == "# A card\n"
     assert same(loaded(folder, config), model)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_old_names_and_a_stored_decoder(folder, model, config, name):
+def test_load_weights_gamma_beta_and_stored_decoder_are_read(folder, model, config, name):
     rewrite(folder, older, name)
     assert same(loaded(folder, config), model)
 
 
-def test_the_format_of_torch_before_1_6(folder, model, config):
+def test_load_weights_torch_format_before_1_6_is_read(folder, model, config):
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
@@ -83,7 +82,7 @@ def test_the_format_of_torch_before_1_6(folder, model, config):
 
 
 @pytest.mark.parametrize("form", ["model.safetensors", "pytorch_model.bin"])
-def test_shards(folder, model, config, form):
+def test_load_weights_shards_are_read_and_broken_index_is_rejected(folder, model, config, form):
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     stem, suffix = form.split(".")
@@ -102,7 +101,7 @@ def test_shards(folder, model, config, form):
         loaded(folder, config)
 
 
-def test_a_bare_encoder_fills_a_model_with_a_head_and_the_other_way_round(folder, model, config):
+def test_load_weights_between_encoder_and_model_with_head(folder, model, config):
     bare = Bert(config)
     load_weights(bare, folder)  # from a folder with heads
     assert same(bare, model.bert)
@@ -118,26 +117,26 @@ def test_a_bare_encoder_fills_a_model_with_a_head_and_the_other_way_round(folder
         loaded(folder, config)
 
 
-def test_half_precision_becomes_single(folder, model, config):
+def test_load_weights_half_precision_becomes_float32(folder, model, config):
     rewrite(folder, half)
     again = loaded(folder, config)
     assert all(parameter.dtype == torch.float32 for parameter in again.parameters())
     assert torch.equal(again.bert.pooler.dense.weight, model.bert.pooler.dense.weight.half().float())
 
 
-def test_a_decoder_of_its_own_is_refused(folder, config):
+def test_load_weights_untied_decoder_is_rejected(folder, config):
     rewrite(folder, lambda tensors: {**tensors, "cls.predictions.decoder.weight": torch.zeros(18, 16)})
     with pytest.raises(PipelineError, match="the decoder is not the embedding matrix"):
         loaded(folder, config)
 
 
-def test_our_names_are_read_as_themselves_and_come_back_from_what_is_saved(model):
+def test_rename_to_and_from_hf_keeps_parameter_names(model):
     for name, _ in model.named_parameters():
         assert rename(name, BERT.from_hf) == name == rename(rename(name, BERT.to_hf), BERT.from_hf)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "value"),
     [
         ({"model_type": "gpt2"}, "model_type is gpt2, not"),
         ({"model_type": "x-mod"}, "model_type is x-mod"),
@@ -155,22 +154,22 @@ def test_our_names_are_read_as_themselves_and_come_back_from_what_is_saved(model
         ({"attention_probs_dropout_prob": 7}, "attention_probs_dropout_prob is 7"),
     ],
 )
-def test_what_is_not_this_encoder_is_one_clear_error(folder, change, said):
+def test_load_config_unsupported_value_is_rejected(folder, change, value):
     raw = json.loads((folder / "config.json").read_text()) | change
     (folder / "config.json").write_text(json.dumps(raw))
     with pytest.raises(PipelineError, match="not a BERT model") as caught:
         load_config(folder)
-    assert said in str(caught.value) and "hint" in str(caught.value)
+    assert value in str(caught.value) and "hint" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["[]", '{"model_type": "bert"}'])
-def test_a_config_without_sizes(folder, content):
+def test_load_config_without_sizes_is_rejected(folder, content):
     (folder / "config.json").write_text(content)
     with pytest.raises(PipelineError, match="not a BERT model"):
         load_config(folder)
 
 
-class Evil:
+class PrintOnLoad:
     def __reduce__(self):
         return print, ("run",)
 
@@ -193,21 +192,20 @@ def quantised() -> bytes:
         ("model.safetensors", b""),
         ("pytorch_model.bin", b"damaged"),
         ("pytorch_model.bin", b""),
-        ("pytorch_model.bin", pickled({"bert.pooler.dense.bias": Evil()})),
+        ("pytorch_model.bin", pickled({"bert.pooler.dense.bias": PrintOnLoad()})),
         ("pytorch_model.bin", pickled([torch.zeros(2)])),
         ("pytorch_model.bin", pickled({"epoch": 3})),
-        ("pytorch_model.bin", b"hello world\n"),
         ("pytorch_model.bin", pickled({5: torch.zeros(2)})),
         ("pytorch_model.bin", pickled({"a": torch.eye(2).to_sparse()})),
         ("pytorch_model.bin", pickled({"a": torch.eye(2, device="meta")})),
         ("pytorch_model.bin", quantised()),
     ],
     ids=[
-        *("no safetensors", "empty safetensors", "no pickle", "empty pickle", "evil", "list", "numbers", "text"),
-        *("numbered", "sparse", "meta", "quantised"),
+        *("damaged safetensors", "empty safetensors", "damaged pickle", "empty pickle", "pickle with code"),
+        *("list", "no tensors", "integer keys", "sparse", "meta", "quantised"),
     ],
 )
-def test_damaged_weights_are_one_clear_error_and_no_code_is_run(folder, capsys, name, content):
+def test_read_tensors_damaged_file_is_rejected_and_runs_no_code(folder, capsys, name, content):
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(content)
     with pytest.raises(PipelineError, match="no weights to read"):
@@ -215,7 +213,7 @@ def test_damaged_weights_are_one_clear_error_and_no_code_is_run(folder, capsys, 
     assert "run" not in capsys.readouterr().out
 
 
-def test_a_cut_file_and_a_missing_one(folder):
+def test_read_tensors_truncated_or_missing_file_is_rejected(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(PipelineError, match="no weights to read"):
@@ -225,13 +223,13 @@ def test_a_cut_file_and_a_missing_one(folder):
         read_tensors(folder, BERT)
 
 
-def test_other_sizes_name_the_first_that_differs(folder, config):
+def test_load_weights_shape_mismatch_names_tensor(folder, config):
     wider = BertForPretraining(type(config)(**{**config.as_dict(), "intermediate_size": 48}))
     with pytest.raises(PipelineError, match=r"intermediate.dense.weight: shape \(32, 16\), \(48, 16\) expected"):
         load_weights(wider, folder)
 
 
-def test_a_config_that_says_more_than_the_weights_takes_no_memory(folder, config):
+def test_filled_oversized_config_is_rejected_without_allocation(folder, config):
     tensors, huge = read_tensors(folder, BERT), 1 << 24  # petabytes, were they made
     for name in ("vocab_size", "max_position_embeddings", "type_vocab_size", "intermediate_size", "hidden_size"):
         absurd = replace(config, **{name: huge})
@@ -240,28 +238,28 @@ def test_a_config_that_says_more_than_the_weights_takes_no_memory(folder, config
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_weights_without_bounds_are_refused(folder, config, wrong):
+def test_load_weights_nan_or_infinite_is_rejected(folder, config, wrong):
     rewrite(folder, lambda tensors: tensors | {"bert.pooler.dense.bias": torch.full((16,), wrong)})
     with pytest.raises(PipelineError, match="weights that are NaN or infinite: bert.pooler.dense.bias"):
         load_weights(Bert(config), folder)
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.complex64])
-def test_weights_that_are_no_real_numbers_are_refused(folder, config, kind):
+def test_filled_weights_of_non_float_type_are_rejected(folder, config, kind):
     tensors = read_tensors(folder, BERT)
     tensors["bert.pooler.dense.bias"] = tensors["bert.pooler.dense.bias"].to(kind)
     with pytest.raises(PipelineError, match="bert.pooler.dense.bias: numbers of type"):
         filled(Bert, config, tensors, folder)
 
 
-@pytest.mark.parametrize("said", [5, {"a": 1}, [[]], "BertModel", []])
-def test_a_class_said_in_another_way_is_none(folder, config, said):
-    raw = json.loads((folder / "config.json").read_text()) | {"architectures": said}
+@pytest.mark.parametrize("value", [5, [[]], "BertModel"])
+def test_read_tensors_malformed_architectures_entry_is_ignored(folder, config, value):
+    raw = json.loads((folder / "config.json").read_text()) | {"architectures": value}
     (folder / "config.json").write_text(json.dumps(raw))
     assert "bert.pooler.dense.bias" in read_tensors(folder, BERT)
 
 
-def test_a_full_disk_is_told_as_one(tmp_path):
+def test_write_tensors_full_disk_raises_oserror(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
@@ -269,14 +267,3 @@ def test_a_full_disk_is_told_as_one(tmp_path):
             write_tensors(tmp_path / "model.safetensors", {"x": torch.zeros(300_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.mark.parametrize(
-    "more", [{"rope_parameters": {"full_attention": {}}}, {"rope_parameters": 3}, {"layer_types": 3}]
-)
-def test_a_strange_config_of_modernbert_is_read_or_refused(tmp_path, more):
-    sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = {"model_type": "modernbert", "intermediate_size": 64, **sizes, **more}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with suppress(PipelineError):
-        load_config(tmp_path)

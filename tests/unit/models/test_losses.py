@@ -25,9 +25,10 @@ def inputs(rows: int) -> tuple[list[torch.Tensor], torch.Tensor]:
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 23])
 @pytest.mark.parametrize("held", [1, 5 * ENTRIES, 1 << 20], ids=["row by row", "pieces", "at once"])
-def test_equal_to_the_loss_of_all_scores(monkeypatch, rows, held):
+def test_linear_cross_entropy_equals_loss_of_all_logits(monkeypatch, rows, held):
     monkeypatch.setattr(module, "CHUNK_LOGITS", held)
     parts, labels = inputs(rows)
+    labels[::2] = F.linear(*parts).argmax(1)[::2]
     loss, right = linear_cross_entropy(*parts, labels)
     found = torch.autograd.grad(loss / 3, parts)
     scores = F.linear(*parts)
@@ -40,7 +41,7 @@ def test_equal_to_the_loss_of_all_scores(monkeypatch, rows, held):
 
 @pytest.mark.parametrize("rows", [0, 7, 23])
 @pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
-def test_under_autocast_it_is_what_a_gpu_computes(monkeypatch, rows, held):
+def test_linear_cross_entropy_autocast_equals_gpu_path(monkeypatch, rows, held):
     """Products in bfloat16; sums, loss and the gradients of weights in float32. A GPU rounds the scores once more."""
     monkeypatch.setattr(module, "CHUNK_LOGITS", held)
     parts, labels = inputs(rows)
@@ -57,33 +58,26 @@ def test_under_autocast_it_is_what_a_gpu_computes(monkeypatch, rows, held):
         torch.testing.assert_close(one, two, rtol=0.02, atol=0.02)
 
 
-def test_of_equal_scores_under_autocast_the_first_is_the_guess():
+def test_linear_cross_entropy_tie_predicts_first_token():
     hidden, weight = torch.ones(2, WIDTH), torch.ones(4, WIDTH)
     with torch.autocast("cpu", torch.bfloat16):
         assert linear_cross_entropy(hidden, weight, torch.zeros(4), torch.tensor([0, 3]))[1] == 1
 
 
-def test_scores_far_apart_neither_overflow_nor_vanish():
+def test_linear_cross_entropy_extreme_logits_stay_finite():
     hidden, labels = torch.eye(2) * 1e4, torch.tensor([0, 0])
     loss, right = linear_cross_entropy(hidden, torch.eye(2), torch.zeros(2), labels)
     assert loss == 1e4 and right == 1  # 0 and 10,000 nats
 
 
-def test_it_counts_right_guesses():
-    parts, labels = inputs(200)
-    guesses = F.linear(*parts).argmax(1)
-    labels[::2] = guesses[::2]
-    assert linear_cross_entropy(*parts, labels)[1] == (guesses == labels).sum()
-
-
-def test_the_loss_of_pairs_is_a_sum_beside_the_number_right():
+def test_summed_cross_entropy_returns_sum_and_num_correct():
     loss, right = summed_cross_entropy(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1]))
     assert right == 2
     torch.testing.assert_close(loss, 2 * torch.log1p(torch.exp(torch.tensor(-1.0))))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_scores_added_for_alignment_neither_win_nor_count(dtype):
+def test_aligned_logits_padding_changes_no_loss_or_prediction(dtype):
     parts, labels = inputs(23)
     with torch.no_grad():
         parts[2] -= 1e4  # every real score is far below 0
@@ -98,13 +92,13 @@ def test_scores_added_for_alignment_neither_win_nor_count(dtype):
         torch.testing.assert_close(one, two)
 
 
-def test_entries_that_are_aligned_already_are_not_copied():
+def test_aligned_logits_multiple_of_64_is_not_padded():
     weight = torch.zeros(128, WIDTH)
     assert aligned_logits(torch.zeros(2, WIDTH), weight, torch.zeros(128)).shape == (2, 128)
 
 
 @pytest.mark.parametrize("held", [5 * ENTRIES, 1 << 20], ids=["pieces", "at once"])
-def test_entries_are_drawn_at_the_rate_of_their_shares(monkeypatch, held):
+def test_sampled_cross_entropy_samples_by_probability(monkeypatch, held):
     """Frequencies of 20,000 draws of one row against its shares, within five deviations."""
     monkeypatch.setattr(module, "CHUNK_LOGITS", held)
     count = 20_000 if held > 1000 else 200
@@ -119,13 +113,13 @@ def test_entries_are_drawn_at_the_rate_of_their_shares(monkeypatch, held):
         assert torch.equal(one, two)
 
 
-def test_a_draw_finds_the_entry_at_which_the_running_sum_reaches_it():
+def test_sample_tokens_inverts_cumulative_sum():
     shares = torch.tensor([[0.0, 2.0, 1.0, 0.0, 1.0, 0.0]])  # the last is no entry that may be drawn
     draws = torch.tensor([1e-7, 0.49, 0.51, 0.74, 0.76, 1 - 2**-24])
     assert sample_tokens(shares.expand(6, -1), draws).tolist() == [1, 1, 2, 2, 4, 4]
 
 
-def test_what_is_drawn_lets_no_gradient_through():
+def test_sampled_cross_entropy_sample_has_no_gradient():
     parts, labels = inputs(7)
     loss, _, drawn = sampled_cross_entropy(*parts, labels, torch.rand(7))
     assert not drawn.requires_grad and drawn.dtype == torch.int64
@@ -133,7 +127,7 @@ def test_what_is_drawn_lets_no_gradient_through():
     assert all(map(torch.equal, torch.autograd.grad(loss, parts), expected))
 
 
-def test_proportions_are_softmax_before_it_is_divided():
+def test_softmax_parts_equal_softmax_before_division():
     scores = 50 * torch.randn(7, ENTRIES, generator=torch.Generator().manual_seed(0))
     exact = scores.double()
     shares, total, best = softmax_parts(scores)

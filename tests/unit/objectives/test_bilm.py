@@ -32,7 +32,7 @@ def ids() -> torch.Tensor:
     return torch.randint(0, 30, (20,), generator=torch.Generator().manual_seed(1))
 
 
-def peer(lstm: torch.nn.LSTM, sequences: list[torch.Tensor]) -> list[torch.Tensor]:
+def run_torch_lstm(lstm: torch.nn.LSTM, sequences: list[torch.Tensor]) -> list[torch.Tensor]:
     """torch's own packing of padded sequences."""
     padded = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
     packed = pack_padded_sequence(padded, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
@@ -40,13 +40,13 @@ def peer(lstm: torch.nn.LSTM, sequences: list[torch.Tensor]) -> list[torch.Tenso
     return [rows[:length] for rows, length in zip(read, LENGTHS, strict=True)]
 
 
-def test_the_states_are_those_of_torch_on_padded_sequences():
+def test_bilm_hidden_states_equal_torch_lstm_on_padded_sequences():
     model = LanguageModels(CONFIG)
     bert, tokens = model.bert, ids()
     onward = list(bert.embeddings.word_embeddings(tokens).split(LENGTHS))
     back = [sequence.flip(0) for sequence in onward]
     for number, layer in enumerate(bert.encoder.layer):
-        read, read_back = peer(layer.onward, onward), peer(layer.back, back)
+        read, read_back = run_torch_lstm(layer.onward, onward), run_torch_lstm(layer.back, back)
         onward = [new + old * number for new, old in zip(read, onward, strict=True)]  # the first adds nothing
         back = [new + old * number for new, old in zip(read_back, back, strict=True)]
     expected = torch.cat([torch.cat([a, b.flip(0)], 1) for a, b in zip(onward, back, strict=True)])
@@ -62,7 +62,7 @@ def test_the_states_are_those_of_torch_on_padded_sequences():
             torch.testing.assert_close(parameter.grad, wanted[name], atol=1e-4, rtol=1e-4)
 
 
-def test_no_direction_sees_what_it_predicts():
+def test_bilm_directions_do_not_see_predicted_token():
     model, tokens = LanguageModels(CONFIG), ids()
     onward, back = model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)
     changed = tokens.clone()
@@ -72,7 +72,7 @@ def test_no_direction_sees_what_it_predicts():
     assert [i for i in range(20) if not torch.equal(back[i], now_back[i])] == [4, 5, 6, 7]
 
 
-def test_the_loss_is_the_mean_of_both_directions():
+def test_bilm_loss_is_mean_of_both_directions():
     objective, tokens = OBJECTIVE(CONFIG, "none"), ids()
     objective.init_weights(torch.Generator().manual_seed(2))
     last = set((STARTS[1:] - 1).tolist())
@@ -93,28 +93,21 @@ def test_the_loss_is_the_mean_of_both_directions():
     torch.testing.assert_close(loss, 0.5 * expected / 16)
 
 
-def test_the_stage_trains_it_to_the_same_bytes_twice(tmp_path, monkeypatch):
+def test_pretrain_bilm_repeats_bytes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_study(tmp_path)
     build_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": "none"}))
     stored = []
     for _ in range(2):
-        train_phase(
-            "phase1",
-            phase1=3,
-            architecture="bilstm",
-            objective="bilm",
-            num_hidden_layers=2,
-            hidden_size=32,
-            intermediate_size=24,
-        )
+        sizes = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 24}
+        train_phase("phase1", phase1=3, architecture="bilstm", objective="bilm", **sizes)
         stored.append(Path("models/pretrained/phase1/model.safetensors").read_bytes())
     assert stored[0] == stored[1]
     figures = read_json("results/pretrain/phase1.json")
     assert figures["steps"] == 3 and math.isfinite(figures["validation"]["mlm_loss"])
 
 
-def test_its_layers_are_mixed_under_a_task_and_stay_as_they_are():
+def test_bert_for_task_bilstm_encoder_layers_are_mixed_and_frozen():
     task = BertForTask(CONFIG, "token", 3, frozen="weighted_with_embeddings")
     tokens = ids()
     task(tokens, torch.zeros_like(tokens), STARTS).sum().backward()
@@ -133,7 +126,7 @@ def test_its_layers_are_mixed_under_a_task_and_stay_as_they_are():
         ({"architecture": "bilstm", "objective": "clm"}, "bilstm does not learn clm"),
     ],
 )
-def test_what_does_not_go_together_is_one_clear_error(root, changes, message):
+def test_check_study_bilm_conflicting_params_are_rejected(root, changes, message):
     study = yaml.safe_load(preset_text("test", root / "workflow/presets"))
     study["model"]["architecture"] = changes["architecture"]
     study["pretrain"]["objective"] = changes.get("objective", "bilm")
@@ -142,7 +135,7 @@ def test_what_does_not_go_together_is_one_clear_error(root, changes, message):
         check_study(study)
 
 
-def test_a_gpu_reads_padded_sequences_as_a_cpu_reads_packed_ones():
+def test_run_padded_lstm_equals_run_lstm():
     lstm = torch.nn.LSTM(4, 6, proj_size=3)
     layout = PackedBatch.of(STARTS, 20)
     hidden = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))

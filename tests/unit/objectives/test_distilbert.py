@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,10 +21,10 @@ from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise, lo
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import LazyLogits, distillation_loss, spread_layers
 from pipeline_src.objectives.distilbert import DistilBertObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.pretrain import checkpoint_identity
-from tests.unit.pretraining.small import WAYS, train_phase
+from tests.unit.pretraining.small import WAYS, train_phase, two_pairs
 
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
@@ -46,20 +45,18 @@ def build(teacher: BertConfig, student: BertConfig, **own) -> DistilBertObjectiv
 
 @pytest.fixture
 def batch() -> TensorBatch:
-    ids, starts, predicted = np.array([2, 7, 4, 3, 2, 4, 3]), np.array([0, 4, 7]), np.array([1, 2, 5])
-    numbers = predicted, np.array([20, 21, 22]), np.array([0, 1]), np.array([5, 3])
-    return TensorBatch.of(PretrainingBatch(ids, ids * 0, starts, *numbers))
+    return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=[1, 2, 7])
 
 
 @pytest.mark.parametrize("tokens", ["all", "predicted"])
-def test_a_student_of_its_teachers_weights_has_nothing_to_learn_of_it(batch, tokens):
+def test_distilbert_student_equal_to_teacher_has_no_loss(batch, tokens):
     terms = build(config(), config(), loss_on=tokens)(batch)
     assert terms["kl"].loss.abs() < 1e-4 and terms["cosine"].loss.abs() < 1e-5
     other = build(config(), config(), loss_on=tokens, init="random")(batch)
     assert other["kl"].loss > 1e-3 and other["cosine"].loss > 1e-3
 
 
-def test_layers_are_spread_as_distilberts():
+def test_distilbert_student_starts_from_spread_layers_of_teacher():
     assert spread_layers(6, 12) == [0, 2, 4, 7, 9, 11] and spread_layers(1, 4) == [0] and spread_layers(2, 2) == [0, 1]
     objective = build(config(5), config(3))
     student, teacher = (dict(model.named_parameters()) for model in (objective.model, objective.teacher))
@@ -70,7 +67,7 @@ def test_layers_are_spread_as_distilberts():
         assert ".layer." in name or torch.equal(student[name], teacher[name]), name
 
 
-def test_the_teacher_is_neither_trained_nor_stored_nor_saved(batch):
+def test_distilbert_teacher_is_not_trained_or_saved(batch):
     objective = build(config(4), config())
     ours = {id(parameter) for parameter in objective.parameters()}
     assert not any(id(parameter) in ours or parameter.requires_grad for parameter in objective.teacher.parameters())
@@ -82,14 +79,14 @@ def test_the_teacher_is_neither_trained_nor_stored_nor_saved(batch):
     assert list(objective.saved_models()) == [""]
 
 
-def test_a_weight_of_zero_is_a_term_less(batch):
+def test_distilbert_alpha_of_zero_removes_term(batch):
     objective = build(config(), config(), alpha_cos=0, alpha_ce=0)
     assert list(objective(batch)) == list(objective.weights) == ["mlm"]
     with pytest.raises(ValueError, match="are all 0"):
         DistilBertParams(alpha_cos=0, alpha_ce=0, alpha_mlm=0)
 
 
-def test_arithmetic_is_the_students_and_a_third_of_the_teachers():
+def test_distilbert_training_flops_include_teacher_forward():
     work = Workload(sequences=2, tokens=11, squares=61, predictions=3, rows=5, row_pairs=28)
     everywhere = Workload(2, 11, 61, 11, 11, 61)
     student, teacher = config(2), config(4)
@@ -101,7 +98,7 @@ def test_arithmetic_is_the_students_and_a_third_of_the_teachers():
 
 
 @pytest.mark.parametrize(
-    ("teacher", "own", "said"),
+    ("teacher", "own", "message"),
     [
         ({"hidden_size": 64}, {}, "hidden_size 64, not 32"),
         ({"hidden_size": 64}, {"init": "random"}, "hidden_size 64, not 32"),
@@ -109,12 +106,12 @@ def test_arithmetic_is_the_students_and_a_third_of_the_teachers():
         ({"layers": 1}, {}, "a student of more layers than its teacher: 2"),
     ],
 )
-def test_a_teacher_that_does_not_fit_is_one_clear_error(teacher, own, said):
-    with pytest.raises(PipelineError, match=said):
+def test_distilbert_unfit_teacher_is_rejected(teacher, own, message):
+    with pytest.raises(PipelineError, match=message):
         build(config(**teacher), config(), **own)
 
 
-def test_layers_of_other_parts_are_not_copied_and_positions_only_where_they_begin_alike():
+def test_distilbert_student_of_other_architecture_is_rejected_and_shifted_positions_are_not_copied():
     sizes = config().as_dict()
     albert, roberta = (
         load_architecture(name).config(**{key: sizes[key] for key in SIZES}, max_position_embeddings=places)
@@ -127,12 +124,12 @@ def test_layers_of_other_parts_are_not_copied_and_positions_only_where_they_begi
     assert len(ours) == 17 and not torch.equal(ours[:16], theirs)
 
 
-def test_a_wider_teacher_teaches_scores_alone(batch):
+def test_distilbert_wider_teacher_without_cosine_is_accepted(batch):
     objective = build(config(hidden_size=64), config(), init="random", alpha_cos=0)
     assert objective(batch)["kl"].loss > 0
 
 
-def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study, fine_tune):
+def test_pretrain_distilbert_both_phases_save_loadable_model(study, fine_tune):
     transformers = pytest.importorskip("transformers")
     before = hash_file("teacher/model.safetensors")
     train_phase("phase1", **WAYS["distilbert"], phase1=60)
@@ -145,9 +142,9 @@ def test_both_phases_learn_from_the_teacher_and_leave_a_model_of_its_own(study, 
     assert (fine_tune() / "model.safetensors").exists()
 
 
-def test_teachers_are_refused_before_anything_is_trained(study):
-    def refused(said: str, **changes) -> None:
-        with pytest.raises(PipelineError, match=said):
+def test_pretrain_distilbert_unfit_teacher_is_rejected_and_leaves_no_output(study):
+    def refused(message: str, **changes) -> None:
+        with pytest.raises(PipelineError, match=message):
             train_phase("phase1", **WAYS["distilbert"] | changes, phase1=3)
         assert not list(Path("checkpoints").rglob("*")) and not Path("models").exists()
 
@@ -157,6 +154,8 @@ def test_teachers_are_refused_before_anything_is_trained(study):
     raw = read_json("teacher/config.json")
     write_json(study / "teacher/config.json", raw | {"model_type": "roberta", "layer_norm_eps": 1e-5})
     refused("a teacher of another architecture: roberta")
+    write_json(study / "teacher/config.json", raw | {"is_decoder": True})
+    refused("from left to right")
     write_json(study / "teacher/config.json", raw)
     (study / "teacher/model.safetensors").unlink()
     refused("no weights to read")
@@ -167,7 +166,7 @@ def test_teachers_are_refused_before_anything_is_trained(study):
     refused("a teacher of another vocabulary")
 
 
-def test_under_autocast_products_are_narrow_and_the_loss_is_not():
+def test_distillation_loss_autocast_is_float32_with_bfloat16_products():
     generator = torch.Generator().manual_seed(0)
     parts = [torch.randn(shape, generator=generator) for shape in ((9, 16), (64, 16), (64,))]
     teacher = [part + 0.5 * torch.randn(part.shape, generator=generator) for part in parts]
@@ -185,7 +184,7 @@ def test_under_autocast_products_are_narrow_and_the_loss_is_not():
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_under_autocast_the_loss_of_narrow_scores_is_summed_in_float32(rows):
+def test_distillation_loss_autocast_bfloat16_logits_are_summed_in_float32(rows):
     generator = torch.Generator().manual_seed(rows)
     student, teacher = (
         [torch.randn(shape, generator=generator) for shape in ((rows, 16), (64, 16), (64,))] for _ in range(2)
@@ -200,18 +199,11 @@ def test_under_autocast_the_loss_of_narrow_scores_is_summed_in_float32(rows):
     assert float(found) == pytest.approx(float(exact), rel=1e-6)
 
 
-def taught(architecture: str, **theirs) -> DistilBertObjective:
+def build_student(architecture: str, **theirs) -> DistilBertObjective:
     """A student with as many layers as its teacher, whose config differs in ``theirs``."""
     config = load_architecture(architecture).config
-    params = ModelParams(
-        architecture=architecture,
-        num_hidden_layers=2,
-        hidden_size=32,
-        num_attention_heads=2,
-        max_position_embeddings=16,
-        hidden_dropout_prob=0.0,
-    )
-    own = config.from_params(params, 60)
+    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 16}
+    own = config.from_params(ModelParams(architecture=architecture, hidden_dropout_prob=0.0, **sizes), 60)
     objective = DistilBertObjective(own, "none", DistilBertParams())
     teacher = objective.build_teacher(dataclasses.replace(own, **theirs))
     initialise(teacher, torch.Generator().manual_seed(1))
@@ -227,35 +219,24 @@ def taught(architecture: str, **theirs) -> DistilBertObjective:
         ("bert", {"vocab_size": 64}),  # padded, as ModernBERT's is
     ],
 )
-def test_a_student_with_all_layers_says_what_its_larger_teacher_does(batch, architecture, theirs):
-    terms = taught(architecture, **theirs)(batch)
+def test_distilbert_student_of_larger_teacher_with_all_layers_has_no_kl(batch, architecture, theirs):
+    terms = build_student(architecture, **theirs)(batch)
     assert terms["kl"].loss.item() == pytest.approx(0, abs=1e-4)
 
 
-def test_a_teacher_of_other_embeddings_is_one_clear_error():
+def test_distilbert_teacher_of_other_embedding_size_is_rejected():
     with pytest.raises(PipelineError, match="another shape"):
-        taught("electra", embedding_size=16)
+        build_student("electra", embedding_size=16)
 
 
-def test_a_teacher_in_any_format_is_part_of_the_identity(study):
+def test_checkpoint_identity_depends_on_teacher_weights_of_any_format(study):
     tensors = load_file("teacher/model.safetensors")
     Path("teacher/model.safetensors").unlink()
     pretrain = PretrainParams(steps=Steps(phase1=3, phase2=1), objective="tinybert", teacher="teacher")
-    phase = Phase(
-        "phase1",
-        1,
-        0.15,
-        ModelParams(num_hidden_layers=1, hidden_size=64, max_position_embeddings=32, num_attention_heads=1),
-        pretrain,
-    )
+    model = ModelParams(num_hidden_layers=1, hidden_size=64, max_position_embeddings=32, num_attention_heads=1)
+    phase = Phase("phase1", 1, 0.15, model, pretrain)
     found = []
     for more in (0, 1):
         torch.save({name: tensor + more for name, tensor in tensors.items()}, "teacher/pytorch_model.bin")
         found.append(checkpoint_identity(phase))
     assert found[0] != found[1]
-
-
-def test_a_teacher_that_reads_from_left_to_right_is_refused(study):
-    write_json(Path("teacher/config.json"), read_json(Path("teacher/config.json"), dict) | {"is_decoder": True})
-    with pytest.raises(PipelineError, match="from left to right"):
-        train_phase("phase1", **WAYS["distilbert"], phase1=3)

@@ -50,7 +50,7 @@ def batch() -> TensorBatch:
     return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=[1, 2, 7], draws=draws)
 
 
-def test_no_gradient_of_the_judge_reaches_the_generator(batch):
+def test_electra_discriminator_gradient_does_not_reach_generator(batch):
     objective = build(embeddings="separate")
     objective(batch)["rtd"].loss.backward()
     assert all(parameter.grad is None or not parameter.grad.any() for parameter in objective.generator.parameters())
@@ -61,7 +61,7 @@ def test_no_gradient_of_the_judge_reaches_the_generator(batch):
     assert all(parameter.grad is not None for parameter in objective.generator.parameters())
 
 
-def test_shared_embeddings_are_one_table_that_both_train(batch):
+def test_electra_shared_embeddings_are_trained_by_both_networks(batch):
     objective, gradients = build(), []
     table = objective.model.bert.embeddings.word_embeddings.weight
     assert objective.generator.cls["predictions"].decoder.weight is table
@@ -75,8 +75,8 @@ def test_shared_embeddings_are_one_table_that_both_train(batch):
     assert not any(name.startswith("generator.bert.embeddings.") for name in names)
 
 
-def test_disentangled_embeddings_are_read_by_both_and_trained_apart(batch, tmp_path):
-    """The judge trains what it adds alone, which is zero at first; saved is the sum, and a folder gives it back."""
+def test_electra_disentangled_embeddings_are_trained_apart_and_saved_as_sum(batch, tmp_path):
+    """Only the table that the discriminator adds is trained by it; the sum is saved, and loading restores the table."""
     objective = build(embeddings="disentangled")
     tables = [
         objective.generator.bert.embeddings.word_embeddings,
@@ -117,15 +117,15 @@ def added_tables(objective: ElectraObjective) -> list[AddedTable]:
     return [table for table in objective.model.bert.embeddings.children() if isinstance(table, AddedTable)]
 
 
-def test_networks_that_share_nothing_are_clipped_apart():
+def test_electra_gradient_clip_groups_of_separate_embeddings_are_separate():
     assert len(build().gradient_clip_groups()) == 1
     for embeddings in ("separate", "disentangled"):
         objective = build(embeddings=embeddings)
-        judge, generator = (set(map(id, group)) for group in objective.gradient_clip_groups())
-        assert not judge & generator and len(judge | generator) == len(list(objective.parameters()))
+        discriminator, generator = (set(map(id, group)) for group in objective.gradient_clip_groups())
+        assert not discriminator & generator and len(discriminator | generator) == len(list(objective.parameters()))
 
 
-def test_every_chosen_token_is_drawn_anew_and_a_right_guess_is_the_texts_own(batch):
+def test_electra_fill_replaces_predicted_tokens_and_correct_sample_is_original(batch):
     objective = build()
     _, text = objective.fill(batch)
     scores, replaced = objective.model.logits(text), text.seen != text.labels
@@ -136,7 +136,7 @@ def test_every_chosen_token_is_drawn_anew_and_a_right_guess_is_the_texts_own(bat
     assert (text.seen != text.labels).nonzero().flatten().tolist() == [1, 7] and words.correct == 1
 
 
-def test_the_generators_sizes_are_shares_of_the_judges():
+def test_generator_config_scales_discriminator():
     sizes = generator_config(CONFIG, ElectraParams(generator_width=0.25, generator_depth=0.5))
     assert (sizes.hidden_size, sizes.num_hidden_layers, sizes.intermediate_size) == (8, 1, 16)
     assert (sizes.num_attention_heads, sizes.embedding_width) == (1, 16)
@@ -145,23 +145,23 @@ def test_the_generators_sizes_are_shares_of_the_judges():
 
 
 @pytest.mark.parametrize("size", PUBLISHED)
-def test_published_sizes_have_as_many_parameters(size):
-    (layers, hidden, heads, inner, embedding, share), judge, generator = PUBLISHED[size]
+def test_electra_parameter_count_equals_published(size):
+    (layers, hidden, heads, inner, embedding, share), discriminator, generator = PUBLISHED[size]
     config = ElectraConfig(30_522, hidden, layers, heads, inner, embedding_size=embedding)
     with torch.device("meta"):
         objective = ElectraObjective(config, "none", ElectraParams(generator_width=share))
     found = [sum(p.numel() for p in module.parameters()) for module in (objective.model, objective.generator)]
-    assert found == [judge, generator]
+    assert found == [discriminator, generator]
 
 
-def test_embeddings_that_cannot_be_shared_are_one_clear_error():
+def test_electra_unshareable_embeddings_are_rejected():
     with pytest.raises(PipelineError, match=r"(?s)cannot share these embeddings: 16, not 32.*embeddings: separate"):
         build(BertConfig(60, 32, 2, 2, 64, 16))
     assert build(BertConfig(60, 32, 2, 2, 64, 16), generator_width=1.0).weights == {"mlm": 1.0, "rtd": 50.0}
     assert build(BertConfig(60, 32, 2, 2, 64, 16), embeddings="separate", disc_weight=10).weights["rtd"] == 10
 
 
-def test_the_area_is_that_of_all_pairs():
+def test_area_under_curve_equals_share_of_ordered_pairs():
     rng = np.random.default_rng(0)
     negatives, positives = rng.integers(0, 4, 30), rng.integers(0, 3, 30)
     low, high = (np.repeat(np.arange(30), counts) for counts in (negatives, positives))
@@ -170,7 +170,7 @@ def test_the_area_is_that_of_all_pairs():
     assert area_under_curve(negatives, np.zeros(30)) == 0.5
 
 
-def test_arithmetic_is_the_generators_and_the_judges():
+def test_electra_training_flops_equal_formula():
     """Against the formula written out: two layers of width 32, F 64, E 16, V 60; the generator half as wide."""
     work = Workload(sequences=2, tokens=11, squares=61, predictions=3, rows=5, row_pairs=28)
 
@@ -179,10 +179,10 @@ def test_arithmetic_is_the_generators_and_the_judges():
         last = 6 * (2 * width**2 * 11 + (2 * width**2 + 2 * width * inner) * rows) + 12 * width * pairs
         return first + last
 
-    judge = encoder(32, 64, 11, 61) + 6 * 16 * 32 * 11 + 6 * (32**2 + 32) * 11
+    discriminator = encoder(32, 64, 11, 61) + 6 * 16 * 32 * 11 + 6 * (32**2 + 32) * 11
     generator = encoder(16, 32, 5, 28) + 6 * (16 * 16 + 16 * 60) * 3
-    assert build().training_flops(work) == judge + generator
-    assert build(disc_loss_on="predicted").training_flops(work) < judge + generator
+    assert build().training_flops(work) == discriminator + generator
+    assert build(disc_loss_on="predicted").training_flops(work) < discriminator + generator
     head = 6 * 16 * (32 + 60)
     restorer = encoder(32, 64, 5, 28) + 6 * 16 * 32 * 11 + head * 3
     assert build(disc_target="mlm", disc_loss_on="predicted").training_flops(work) == restorer + generator
@@ -190,7 +190,7 @@ def test_arithmetic_is_the_generators_and_the_judges():
     assert build(disc_target="mlm").training_flops(work) == copying + generator
 
 
-def test_right_guesses_are_those_of_the_mixture():
+def test_copying_cross_entropy_equals_mixture():
     """Beside the shares written out, with gates from closed to open; a token that was put there is never copied."""
     draw = torch.Generator().manual_seed(0)
     lazy_logits = LazyLogits(torch.randn(40, 8, generator=draw), torch.randn(12, 8, generator=draw), torch.zeros(12))
@@ -204,8 +204,8 @@ def test_right_guesses_are_those_of_the_mixture():
     torch.testing.assert_close(loss, -shares.gather(1, own[:, None]).log().sum())
 
 
-def test_a_decoder_needs_a_whole_table():
-    with pytest.raises(ValueError, match="disc_target: mlm takes no disentangled embeddings.*set embeddings to shared"):
+def test_electra_params_mlm_target_with_disentangled_embeddings_is_rejected():
+    with pytest.raises(ValueError, match="disc_target: mlm takes no disentangled embeddings"):
         ElectraParams(disc_target="mlm", embeddings="disentangled")
 
 
@@ -215,7 +215,7 @@ def curve(**changes) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("loss_on", ["predicted", "all"])
-def test_the_words_that_stood_there_are_learnt(study, loss_on):
+def test_pretrain_electra_mlm_target_learns_original_tokens_in_both_phases(study, loss_on):
     """Both phases: what is beyond transformers' class, the copy gate, goes on from the first to the second."""
     own = {"objectives": {"electra": {"disc_target": "mlm", "disc_loss_on": loss_on, "disc_weight": 1.0}}}
     table = curve(**own, phase1=40, eval_steps=20)
@@ -228,14 +228,14 @@ def test_the_words_that_stood_there_are_learnt(study, loss_on):
     assert all(("copy_gate.weight" in gate) == (loss_on == "all") for gate in gates)
 
 
-def test_what_is_sampled_does_not_depend_on_how_a_batch_is_cut(study):
+def test_pretrain_electra_microbatches_change_nothing(study):
     whole, pieces = curve(), curve(microbatch_tokens=50)
     assert whole["validation_replaced"].dropna().between(0.5, 1).all()
     for name in ("loss", "mlm_loss", "rtd_loss", "rtd_accuracy", "validation_rtd_auc"):
         np.testing.assert_allclose(pieces[name], whole[name], rtol=2e-4, atol=1e-6)
 
 
-def test_pretrained_fine_tuned_and_loaded_by_transformers(study, fine_tune):
+def test_pretrain_electra_both_phases_finetune_and_load_in_transformers(study, fine_tune):
     """Both phases, the discriminator's folder for a task, and both folders as transformers opens them."""
     transformers = pytest.importorskip("transformers")
     train_phase("phase1", **ELECTRA, phase1=40, eval_steps=20)
@@ -253,7 +253,7 @@ def test_pretrained_fine_tuned_and_loaded_by_transformers(study, fine_tune):
     assert not loaded[1]["missing_keys"] and loaded[0].config.id2label
 
 
-def test_damage_to_the_generator_is_found(study):
+def test_pretrain_electra_damaged_generator_is_rejected(study):
     sizes = ELECTRA | {"phase1": 2, "train_batch_size": 4, "hidden_size": 16}
     train_phase("phase1", **sizes)
     path = Path("models/pretrained/phase1/generator/model.safetensors")

@@ -12,34 +12,29 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import DistilBertParams, ElectraParams
 from pipeline_src.models.bert import load_architecture
 from pipeline_src.pretraining.build import empty_objective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.pretrain import FORWARD_METHODS
 from pipeline_src.training.distributed import FULL_SHARD, NO_SHARD, SHARD_GRAD_OP, shard
 from pipeline_src.training.objective import load_objective
+from tests.unit.pretraining.small import two_pairs
 
 OWN = {
     "electra": ElectraParams(generator_width=0.5, embeddings="separate"),
     "distilbert": DistilBertParams(init="random"),
 }
-PARAMS = {
-    "num_hidden_layers": 1,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 16,
-    "hidden_dropout_prob": 0.0,
-}
+PARAMS = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 16}
+PARAMS |= {"hidden_dropout_prob": 0.0}
 
 
 def batch(predicted: list[int]) -> TensorBatch:
-    ids, starts = np.array([2, 7, 4, 3, 2, 4, 3]), np.array([0, 4, 7])
-    numbers = np.array(predicted, np.int64), np.array([20, 21, 22][: len(predicted)], np.int64), np.zeros(2, np.int64)
-    draws = np.linspace(0.1, 0.9, len(predicted), dtype=np.float32)
-    return TensorBatch.of(PretrainingBatch(ids, ids * 0, starts, *numbers, np.arange(2), draws))
+    count, positions = len(predicted), np.array(predicted, np.int64)
+    arrays = {"predicted": positions, "labels": positions + 20, "draws": np.linspace(0.1, 0.9, count, dtype=np.float32)}
+    return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], **arrays)
 
 
 @pytest.mark.parametrize("objective", ["electra", "distilbert", "tinybert"])
 @pytest.mark.parametrize("architecture", member_names("models"))
-def test_it_learns_or_says_why_not(architecture, objective):
+def test_objective_with_every_architecture_learns_or_is_refused(architecture, objective):
     kind, config = load_objective(objective), load_architecture(architecture).config
     made = kind(config.from_params(ModelParams(architecture=architecture, **PARAMS), 60), "none", OWN.get(objective))
     reason = architecture_spec(architecture).refused_objectives.get(objective)
@@ -67,7 +62,7 @@ def test_it_learns_or_says_why_not(architecture, objective):
         ("bert", "distilbert", DistilBertParams(alpha_ce=0, alpha_mlm=0, init="random")),
     ],
 )
-def test_all_that_is_trained_has_a_gradient(architecture, objective, own):
+def test_objective_every_trained_parameter_has_gradient(architecture, objective, own):
     """DistributedDataParallel waits for every one of them."""
     made = filled(architecture, objective, own)
     sum(term.loss for term in made(batch([1, 2, 5])).values()).backward()
@@ -78,7 +73,7 @@ def test_all_that_is_trained_has_a_gradient(architecture, objective, own):
 @pytest.mark.parametrize(
     ("architecture", "objective"), [("bert", "tinybert"), ("deberta", "mlm"), ("deberta_v2", "mlm")]
 )
-def test_what_is_called_of_a_block_beside_forward_gathers_its_weights(tmp_path, architecture, objective, how):
+def test_shard_methods_beside_forward_gather_weights(tmp_path, architecture, objective, how):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         made = filled(architecture, objective, how=how)

@@ -24,32 +24,28 @@ from tests.unit.pretraining.small import train_phase
 NAMES = member_names("objectives")
 
 
-def test_there_are_those_of_the_paper():
-    assert {"mlm", "clm"} <= set(NAMES) and "__init__" not in NAMES
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_member_is_found_by_its_name(name):
+def test_load_objective_by_name(name):
     kind = load_objective(name)
     assert issubclass(kind, PretrainingObjective) and kind.__module__ == f"pipeline_src.objectives.{name}"
     assert kind.columns()[0] == "loss" and kind.spec.validation_columns[0].endswith("_loss")
 
 
-def test_nothing_imports_a_member(root):
+def test_package_imports_no_objective_directly(root):
     files = sorted((root / "pipeline_src").rglob("*.py"))
     importing = [str(path) for path in files if "from pipeline_src.objectives" in path.read_text(encoding="utf-8")]
     assert importing == []
     assert not any(file.startswith("pipeline_src/objectives/") for file in imported_files(CODE))
 
 
-def test_an_unknown_name_is_one_clear_error():
+def test_load_objective_unknown_name_is_rejected():
     with pytest.raises(PipelineError, match="(?s)no such objective: backwards.*clm, .*mlm"):
         load_objective("backwards")
     with pytest.raises(ValueError, match="no objective is called 'backwards'; there are .*clm, .*mlm"):
         PretrainParams(steps=Steps(phase1=1, phase2=1), objective="backwards")
 
 
-def test_a_documented_objective_is_trained(root, study, monkeypatch):
+def test_pretrain_documented_objective_of_new_variant_page(root, study, monkeypatch):
     """The example of docs/new-variant.md, in a folder beside the others."""
     page = (root / "docs/new-variant.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
@@ -63,13 +59,13 @@ def test_a_documented_objective_is_trained(root, study, monkeypatch):
     sys.modules.pop("pipeline_src.objectives.half_pairs", None)
 
 
-def test_params_know_the_names_without_importing_torch(root):
+def test_config_study_imports_no_torch(root):
     script = "import sys, pipeline_src.config.study; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
-def test_the_checksum_of_a_trainings_code_holds_its_own_objective_alone(root, tmp_path):
+def test_fingerprint_of_pretraining_includes_own_objective_only(root, tmp_path):
     shutil.copytree(root / "pipeline_src", tmp_path / "pipeline_src", ignore=shutil.ignore_patterns("__pycache__"))
 
     def checksums() -> list[str]:

@@ -15,9 +15,8 @@ from pipeline_src.common.files import read_json
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.flops import Workload
 from pipeline_src.objectives.tinybert import TinyBertObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.report.table import validation_line
-from tests.unit.pretraining.small import WAYS, train_phase
+from tests.unit.pretraining.small import WAYS, train_phase, two_pairs
 
 
 def config(layers: int, hidden: int = 32, heads: int = 2) -> BertConfig:
@@ -33,10 +32,9 @@ def build(student: BertConfig, teacher: BertConfig) -> TinyBertObjective:
     return objective
 
 
-def test_a_student_of_its_teachers_weights_has_nothing_to_learn_of_it():
-    objective, ids = build(config(2), config(2)), np.array([2, 7, 4, 3, 2, 4, 3])
-    nothing, pairs = np.zeros(0, np.int64), np.zeros(2, np.int64)
-    batch = TensorBatch.of(PretrainingBatch(ids, ids * 0, np.array([0, 4, 7]), nothing, nothing, pairs, pairs))
+def test_tinybert_student_equal_to_teacher_has_no_loss():
+    objective, nothing = build(config(2), config(2)), np.zeros(0, np.int64)
+    batch = two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=nothing, labels=nothing)
     before = {name: term.loss.item() for name, term in objective(batch).items()}
     objective.model.bert.load_state_dict(objective.teacher.state_dict())
     with torch.no_grad():
@@ -49,21 +47,18 @@ def test_a_student_of_its_teachers_weights_has_nothing_to_learn_of_it():
 
 
 @pytest.mark.parametrize(
-    ("student", "said"),
+    ("student", "message"),
     [
-        (
-            config(2, 32, 4),
-            "(?s)heads that do not match the teacher's: 4, and the teacher has 2.*model.num_attention_heads",
-        ),
-        (config(4), "(?s)layers that do not match the teacher's: 4, and the teacher has 6.*model.num_hidden_layers"),
+        (config(2, 32, 4), "heads that do not match the teacher's: 4, and the teacher has 2"),
+        (config(4), "layers that do not match the teacher's: 4, and the teacher has 6"),
     ],
 )
-def test_what_does_not_match_is_one_clear_error(student, said):
-    with pytest.raises(PipelineError, match=said):
+def test_tinybert_unfit_teacher_is_rejected(student, message):
+    with pytest.raises(PipelineError, match=message):
         build(student, config(6))
 
 
-def test_arithmetic_is_the_students_the_projections_and_a_third_of_the_teachers():
+def test_tinybert_training_flops_include_projection_and_teacher_forward():
     work = Workload(2, 11, 61, 0, 11, 61)
     student, teacher = config(2, 16), config(4)
     projection = 6 * 16 * 32 * 3 * 11
@@ -71,7 +66,7 @@ def test_arithmetic_is_the_students_the_projections_and_a_third_of_the_teachers(
     assert build(student, teacher).training_flops(work) == expected
 
 
-def test_both_phases_imitate_and_leave_an_encoder(study, fine_tune):
+def test_pretrain_tinybert_both_phases_save_loadable_encoder(study, fine_tune):
     transformers = pytest.importorskip("transformers")
     for phase in ("phase1", "phase2"):
         train_phase(phase, **WAYS["tinybert"] | {"hidden_size": 32}, phase1=60, eval_steps=20)

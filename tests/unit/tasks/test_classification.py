@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks.examples import ChoiceExample, TextExample
@@ -20,7 +20,7 @@ def tokens(tokenizer: Tokenizer, ids: np.ndarray) -> str:
     return " ".join(tokenizer.id_to_token(int(token)) for token in ids)
 
 
-def test_pairs_are_framed_end_to_end(tokenizer: Tokenizer):
+def test_classification_features_pair(tokenizer: Tokenizer):
     features = MRPC.features(PAIRS, tokenizer, 128)
     assert tokens(tokenizer, features.ids) == (
         "[CLS] w1 w2 [SEP] w3 [SEP] [CLS] w4 [SEP] w5 w6 w7 [SEP] [CLS] w8 [SEP] [SEP]"
@@ -32,20 +32,20 @@ def test_pairs_are_framed_end_to_end(tokenizer: Tokenizer):
     assert (features.ids.dtype, features.segments.dtype, features.labels.dtype) == (np.int32, np.int8, np.int64)
 
 
-def test_the_texts_of_a_pair_are_two_sequences_of_one_item(tokenizer: Tokenizer):
+def test_features_apart_pair_is_two_sequences_of_one_item(tokenizer: Tokenizer):
     features = MRPC.features_apart(PAIRS, tokenizer, 4)
     expected = "[CLS] w1 w2 [SEP] [CLS] w3 [SEP] [CLS] w4 [SEP] [CLS] w5 w6 [SEP] [CLS] w8 [SEP] [CLS] [SEP]"
     assert tokens(tokenizer, features.ids) == expected and not features.segments.any()
     assert (features.items, features.per_item, features.labels.tolist()) == (3, 2, [1, 0, 1])
 
 
-def test_single_sentences_have_one_segment(tokenizer: Tokenizer):
+def test_classification_features_single_sentence_is_truncated(tokenizer: Tokenizer):
     features = SST2.features([TextExample("0", ("w1 w2 w3 w4",), 1)], tokenizer, 5)
     assert tokens(tokenizer, features.ids) == "[CLS] w1 w2 w3 [SEP]"
     assert not features.segments.any()
 
 
-def test_the_longer_segment_is_cut_first(tokenizer: Tokenizer):
+def test_truncate_pair_shortens_longer_segment(tokenizer: Tokenizer):
     example = TextExample("0", ("w1 w2 w3 w4 w5", "w6 w7"), 1)
     features = MRPC.features([example], tokenizer, 8)
     assert tokens(tokenizer, features.ids) == "[CLS] w1 w2 w3 [SEP] w6 w7 [SEP]"
@@ -53,7 +53,7 @@ def test_the_longer_segment_is_cut_first(tokenizer: Tokenizer):
     assert truncate_pair(2, 2, 9) == (2, 2)
 
 
-def test_predictions_are_labels_and_score_from_json(tokenizer: Tokenizer):
+def test_classification_predict_labels_and_score(tokenizer: Tokenizer):
     features = MRPC.features(PAIRS, tokenizer, 128)
     outputs = np.array([[0.0, 2.0], [1.0, 0.5], [3.0, -1.0]], np.float32)
     rows = json.loads(json.dumps(MRPC.predict(PAIRS, features, outputs)))
@@ -64,7 +64,7 @@ def test_predictions_are_labels_and_score_from_json(tokenizer: Tokenizer):
     assert baseline == {"accuracy": pytest.approx(200 / 3), "f1": pytest.approx(80.0)}
 
 
-def test_regressions_are_clipped_to_their_range(tokenizer: Tokenizer):
+def test_regression_predict_is_clipped_to_range(tokenizer: Tokenizer):
     examples = [TextExample(str(i), ("w1", "w2"), value) for i, value in enumerate([0.0, 2.5, 5.0])]
     features = STSB.features(examples, tokenizer, 128)
     assert features.labels.dtype == np.float32
@@ -74,7 +74,7 @@ def test_regressions_are_clipped_to_their_range(tokenizer: Tokenizer):
     assert STSB.majority_baseline("stsb", examples) == {"pearson": 0.0, "spearman": 0.0}
 
 
-def test_head_widths():
+def test_classification_num_outputs():
     assert [make_task(load_spec(task)).num_outputs for task in ("cola", "mnli", "stsb")] == [2, 3, 1]
 
 
@@ -88,12 +88,12 @@ def test_head_widths():
         ([("0", "1"), ("1", 0), ("2", "1")], "not a prediction: 0"),
     ],
 )
-def test_predictions_must_fit_the_examples(rows: list, message: str):
+def test_classification_score_predictions_not_matching_examples_are_rejected(rows: list, message: str):
     with pytest.raises(PipelineError, match=message):
         MRPC.score("mrpc", PAIRS, [{"id": id_, "prediction": value} for id_, value in rows])
 
 
-def test_nan_outputs_are_refused(tokenizer: Tokenizer):
+def test_classification_predict_and_score_nan_is_rejected(tokenizer: Tokenizer):
     features = MRPC.features(PAIRS, tokenizer, 128)
     with pytest.raises(PipelineError, match="not a number: row 1"):
         MRPC.predict(PAIRS, features, np.array([[0, 1], [0, np.nan], [1, 0]]))
@@ -101,14 +101,12 @@ def test_nan_outputs_are_refused(tokenizer: Tokenizer):
         STSB.score("stsb", [TextExample("0", ("a", "b"), 1.0)], [{"id": "0", "prediction": float("nan")}])
 
 
-def test_a_vocabulary_without_special_tokens_is_refused():
-    from tokenizers import models
-
+def test_classification_features_tokenizer_without_special_tokens_is_rejected():
     with pytest.raises(PipelineError, match="adds no special tokens around a text"):
         MRPC.features(PAIRS, Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")), 128)
 
 
-def test_verdicts_say_what_was_answered_and_how_surely():
+def test_classification_example_results():
     rows = [{"id": "0", "prediction": "0", "outputs": [1.0, 0.0]}, {"id": "1", "prediction": "0"}]
     first, second = MRPC.example_results("mrpc", PAIRS[:2], rows)
     assert (first.text, first.words, first.gold, first.predicted, first.right) == ("w1 w2\nw3", 3, "1", "0", 0.0)
@@ -121,7 +119,7 @@ def test_verdicts_say_what_was_answered_and_how_surely():
         MRPC.example_results("mrpc", PAIRS[:1], far)
 
 
-def test_a_submission_is_indexed_and_spelt_as_the_leaderboard_does():
+def test_classification_submission_has_format_of_leaderboard():
     unlabelled = [TextExample(str(place), ("a", "b"), None) for place in range(11)]
     rte = make_task(load_spec("rte"))
     labels = ["entailment", "not_entailment"] * 5 + ["entailment"]
@@ -136,13 +134,13 @@ def test_a_submission_is_indexed_and_spelt_as_the_leaderboard_does():
         rte.submission("rte", unlabelled, rows[:-1])
 
 
-def test_examples_without_labels_make_features(tokenizer: Tokenizer):
+def test_classification_features_unlabelled_example(tokenizer: Tokenizer):
     for spec in (MRPC, STSB):
         features = spec.features([TextExample("0", ("w1", "w2"), None)], tokenizer, 128)
         assert features.labels.tolist() == [-1]
 
 
-def test_what_was_cut_is_counted(tokenizer: Tokenizer):
+def test_classification_features_truncation_is_counted(tokenizer: Tokenizer):
     features = MRPC.features(PAIRS, tokenizer, 6)
     assert features.counts == {"sequences cut to 6 tokens": 1}
     assert MRPC.features(PAIRS, tokenizer, 128).counts == {}
@@ -156,7 +154,7 @@ ENDINGS = [
 ]
 
 
-def test_each_choice_is_a_sequence(tokenizer: Tokenizer):
+def test_choice_features_choice_is_sequence(tokenizer: Tokenizer):
     features = SWAG.features(ENDINGS, tokenizer, 128)
     assert (features.per_item, features.items, len(features.cu_seqlens)) == (4, 3, 13)
     second = features.ids[features.cu_seqlens[1] : features.cu_seqlens[2]]
@@ -165,7 +163,7 @@ def test_each_choice_is_a_sequence(tokenizer: Tokenizer):
     assert SWAG.num_outputs == 1
 
 
-def test_choices_are_predicted_and_scored(tokenizer: Tokenizer):
+def test_choice_predict_and_score(tokenizer: Tokenizer):
     features = SWAG.features(ENDINGS, tokenizer, 128)
     outputs = np.array([[0, 3, 1, 1], [2, 0, 0, 0], [0, 0, 0, 1]], float)
     rows = SWAG.predict(ENDINGS, features, outputs)
@@ -175,19 +173,19 @@ def test_choices_are_predicted_and_scored(tokenizer: Tokenizer):
 
 
 @pytest.mark.parametrize("value", [4, -1, "1", True, 1.0])
-def test_a_prediction_is_a_choice(value: object):
+def test_choice_score_invalid_prediction_is_rejected(value: object):
     with pytest.raises(PipelineError, match="not a prediction"):
         SWAG.score("swag", ENDINGS[:1], [{"id": "0", "prediction": value}])
 
 
-def test_results_of_choices_are_endings():
+def test_choice_example_results():
     row = {"id": "0", "prediction": 2, "outputs": [0.0, 0.0, 0.0, 0.0]}
-    (verdict,) = SWAG.example_results("swag", ENDINGS[:1], [row])
-    assert (verdict.text, verdict.gold, verdict.predicted, verdict.right) == ("w1 w2", "w4 w5", "w6", 0.0)
-    assert (verdict.words, verdict.confidence) == (4, 0.25)
+    (result,) = SWAG.example_results("swag", ENDINGS[:1], [row])
+    assert (result.text, result.gold, result.predicted, result.right) == ("w1 w2", "w4 w5", "w6", 0.0)
+    assert (result.words, result.confidence) == (4, 0.25)
 
 
-def test_a_submission_is_csv_in_the_order_of_the_file():
+def test_choice_submission_is_csv_in_order_of_file():
     unlabelled = [ChoiceExample(str(place), "w1", ("a", "b", "c", "d"), None) for place in range(2)]
     rows = [{"id": "1", "prediction": 3}, {"id": "0", "prediction": 1}]
     assert SWAG.submission("swag", unlabelled, rows) == {"swag.csv": ",pred\n0,1\n1,3\n"}

@@ -22,7 +22,7 @@ def small(number: int = 7) -> Features:
     return Features(ids, (ids % 2).astype(np.int8), cu_seqlens, np.asarray([1, 0]), np.arange(2), 1, {"cut": 2})
 
 
-def test_they_come_back_as_they_were_and_are_made_once():
+def test_cached_features_are_built_once_and_mapped():
     made = []
 
     def make(dropped: Counter[str]) -> Features:
@@ -37,14 +37,14 @@ def test_they_come_back_as_they_were_and_are_made_once():
         assert isinstance(getattr(again, name), np.memmap)
 
 
-def test_another_file_or_other_code_makes_them_anew(monkeypatch):
+def test_cached_other_file_or_code_is_rebuilt(monkeypatch):
     cache.cached("rte", {"file": "a"}, lambda dropped: small())
     assert len(cache.cached("rte", {"file": "b"}, lambda dropped: small(9)).ids) == 9
     monkeypatch.setattr(cache, "fingerprint", lambda module: "edited")
     assert len(cache.cached("rte", {"file": "a"}, lambda dropped: small(8)).ids) == 8
 
 
-def test_windows_keep_what_they_have_beyond_others():
+def test_cached_span_features_keep_offsets():
     plain = small()
     spans = SpanFeatures(
         **{name: getattr(plain, name) for name in ("ids", "segments", "cu_seqlens", "labels", "example")},
@@ -55,13 +55,13 @@ def test_windows_keep_what_they_have_beyond_others():
     assert isinstance(found, SpanFeatures) and found.offsets[6].tolist() == [12, 13]
 
 
-def test_what_fails_leaves_nothing():
+def test_cached_failed_build_leaves_no_file():
     with pytest.raises(ValueError, match="no such"):
         cache.cached("rte", {}, lambda dropped: (_ for _ in ()).throw(ValueError("no such")))
     assert not list(cache.FEATURES.rglob("about.json"))
 
 
-def test_two_at_once_both_find_them(tmp_path):
+def test_cached_two_threads_share_one_entry(tmp_path):
     both = threading.Barrier(2)
     found = []
 
@@ -77,7 +77,7 @@ def test_two_at_once_both_find_them(tmp_path):
     assert len(found) == 2 and [path.name[0] != "." for path in (cache.FEATURES / "rte").iterdir()] == [True]
 
 
-def test_old_ones_go(monkeypatch):
+def test_cached_old_entries_are_removed(monkeypatch):
     monkeypatch.setattr(cache, "KEPT", 2)
     for number in range(6):
         cache.cached("rte", {"file": number}, lambda dropped: small())
@@ -86,7 +86,7 @@ def test_old_ones_go(monkeypatch):
 
 @pytest.mark.parametrize("name", ["ids.npy", "about.json"])
 @pytest.mark.parametrize("how", ["bit", "cut", "gone"])
-def test_damaged_ones_are_made_anew(tmp_path, name, how):
+def test_cached_damaged_file_is_rebuilt(tmp_path, name, how):
     cache.cached("rte", {}, lambda dropped: small())
     (path,) = tmp_path.glob(f"data/features/rte/*/{name}")
     content = path.read_bytes()
@@ -98,7 +98,7 @@ def test_damaged_ones_are_made_anew(tmp_path, name, how):
     np.testing.assert_array_equal(again.ids, small().ids)
 
 
-def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+def test_cached_full_disk_leaves_no_file(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

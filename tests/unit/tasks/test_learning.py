@@ -82,7 +82,7 @@ def study(request, tmp_path_factory) -> Study:
     return Study(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def test_the_rule_is_learnt_and_needs_both_segments(study):
+def test_task_trainer_learns_synthetic_rule_and_needs_both_segments(study):
     judged = {row: study.examples(row) for row in study.spec.scores}
     predictions = study.train(study.training, EPOCHS.get(study.spec.name, *RECIPE.epochs), judged)
     for row, examples in judged.items():
@@ -104,7 +104,7 @@ def test_the_rule_is_learnt_and_needs_both_segments(study):
 @pytest.mark.parametrize(
     "study", [pytest.param(t, marks=() if t in SHUFFLED else pytest.mark.slow) for t in sorted(RULES)], indirect=True
 )
-def test_shuffled_labels_teach_nothing(study):
+def test_task_trainer_shuffled_labels_stay_at_baseline(study):
     rng = np.random.default_rng(0)
     labels = study.training.labels
     if study.spec.kind == "span":

@@ -62,7 +62,7 @@ FILES += [(file, *about, True) for file, about in UNLABELLED.items()]
 
 
 @pytest.mark.parametrize(("file", "task", "rows", "test"), FILES)
-def test_no_row_is_lost_and_every_character_is_kept(file: str, task: str, rows: int | None, test: bool):
+def test_read_real_file_keeps_every_row_and_character(file: str, task: str, rows: int | None, test: bool):
     spec = load_spec(task)
     counts: Counter[str] = Counter()
     examples = make_task(spec).read(DATA / file, test=test, counts=counts)
@@ -89,17 +89,7 @@ def test_no_row_is_lost_and_every_character_is_kept(file: str, task: str, rows: 
             assert example.label == float(fields[places[-1]])
 
 
-@pytest.mark.parametrize("task", ["mnli", "qqp"])
-def test_small_samples_in_the_original_columns(task: str):
-    spec = load_spec(task)
-    folder = DATA / "glue" / {"mnli": "MNLI", "qqp": "QQP"}[task] / "kshot16"
-    files = sorted(folder.glob("*.tsv"))
-    assert len(files) == 10
-    for file in files:
-        assert len(make_task(spec).read(file)) == 16 * len(spec.labels)
-
-
-def test_stsb_has_as_many_pairs_as_glue_says() -> None:
+def test_read_real_stsb_number_of_pairs() -> None:
     assert len(make_task(load_spec("stsb")).read(DATA / "glue/STS-B/train.tsv")) == 5749
 
 
@@ -117,7 +107,7 @@ SAMPLES = [  # archive, folder in it, task, files by evaluation set (None: train
 
 
 @pytest.mark.parametrize(("archive", "inside", "task", "files"), SAMPLES)
-def test_layout_samples(tmp_path: Path, archive: str, inside: str, task: str, files: dict):
+def test_read_real_glue_layout_samples(tmp_path: Path, archive: str, inside: str, task: str, files: dict):
     spec = load_spec(task)
     with zipfile.ZipFile(DATA / f"layout_samples/glue_{archive}_1.0.0_dummy_data.zip") as samples:
         samples.extractall(tmp_path)
@@ -131,7 +121,7 @@ def test_layout_samples(tmp_path: Path, archive: str, inside: str, task: str, fi
         assert len(read) == len(fields_of(folder / file)) - 1 and all(example.label is None for example in read)
 
 
-def test_mrpc_is_cut_from_the_sample_of_microsofts_files(tmp_path: Path):
+def test_arrange_mrpc_of_real_sample(tmp_path: Path):
     with zipfile.ZipFile(DATA / "layout_samples/glue_mrpc_1.0.0_dummy_data.zip") as samples:
         for member, name in (("train", layouts.TRAIN), ("test", layouts.TEST), ("dev_ids", layouts.DEV_IDS)):
             content = samples.read(f"dummy_data/MRPC/{member}")
@@ -147,7 +137,7 @@ def test_mrpc_is_cut_from_the_sample_of_microsofts_files(tmp_path: Path):
     assert (tmp_path / "test.tsv").read_text(encoding="utf-8").split("\n")[0] == layouts.TEST_HEADER
 
 
-def test_swag_samples(tmp_path: Path):
+def test_read_real_swag_layout_samples(tmp_path: Path):
     with zipfile.ZipFile(DATA / "layout_samples/swag_regular_0.0.0_dummy_data.zip") as samples:
         samples.extractall(tmp_path)
     spec = load_spec("swag")
@@ -156,7 +146,7 @@ def test_swag_samples(tmp_path: Path):
         assert len(make_task(spec).read(path, test=name == "test")) == len(fields_of(path)) - 1
 
 
-def test_squad(tmp_path: Path):
+def test_read_real_squad_gold_answers_have_full_score(tmp_path: Path):
     path = tmp_path / "dev-v1.1.json"
     path.write_bytes(lzma.decompress((DATA / "squad" / "dev-v1.1.rebuilt.json.xz").read_bytes()))
     spec = load_spec("squad1")

@@ -45,7 +45,7 @@ def features(examples, tokenizer):
     return SPEC.features(examples, tokenizer, 384)
 
 
-def test_every_gold_span_comes_back_or_is_counted(examples, features, tokenizer):
+def test_gold_tokens_real_squad_span_is_restored_or_counted(examples, features, tokenizer):
     """99.366 % of the first answers come back exactly, 99.782 % of the questions have one that does."""
     offsets = {}
     first: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def test_every_gold_span_comes_back_or_is_counted(examples, features, tokenizer)
     assert features.counts == {squad.INSIDE_A_WORD: 67, squad.TOO_LONG: 9}
 
 
-def test_the_labels_of_the_windows_give_the_answers_back(examples, features):
+def test_squad_features_real_labels_restore_answers(examples, features):
     """Every first answer is whole in some window, and reads there as in the file unless counted."""
     exact = {}
     for item, owner in enumerate(features.example.tolist()):
@@ -79,7 +79,7 @@ def test_the_labels_of_the_windows_give_the_answers_back(examples, features):
     assert Counter(exact.values()) == {True: 10_503, False: 67}
 
 
-def test_every_token_may_start_an_answer_in_one_window_alone(examples, features):
+def test_squad_features_real_token_starts_answer_in_one_window_only(examples, features):
     owners = np.repeat(features.example, np.diff(features.cu_seqlens))
     tokens = (owners * 100_000 + features.offsets[:, 0]) * 100_000 + features.offsets[:, 1]
     in_context = features.offsets[:, 1] > 0
@@ -88,7 +88,7 @@ def test_every_token_may_start_an_answer_in_one_window_alone(examples, features)
     assert features.items == 10_833
 
 
-def test_predict_true_answers_gives_nearly_full_scores(examples, features):
+def test_squad_predict_real_gold_outputs_have_full_score(examples, features):
     outputs = np.random.default_rng(0).normal(size=(len(features.ids), 2)).astype(np.float32)
     items = np.flatnonzero(features.labels[:, 0])
     for side in (0, 1):

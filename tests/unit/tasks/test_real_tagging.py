@@ -86,7 +86,7 @@ def check_round_trip(examples: list[TaggedSentence], task: Tagging, length: int)
         ("test.txt", 3_453, 46_435, 231, {"LOC": 1668, "MISC": 702, "ORG": 1661, "PER": 1617}),
     ],
 )
-def test_conll2003(
+def test_read_real_conll2003_has_published_counts(
     conll2003: Path, file: str, sentences: int, words: int, documents: int, entities: dict[str, int]
 ) -> None:
     counts: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def test_conll2003(
 
 
 @pytest.mark.skipif(not EWT.exists(), reason="shared/data/ud_ewt is not here")
-def test_english_web_treebank() -> None:
+def test_read_real_english_web_treebank_keeps_every_word() -> None:
     counts: Counter[str] = Counter()
     examples = POS.read(EWT, counts=counts)
     lines = [line.split("\t") for line in EWT.read_text(encoding="utf-8").split("\n")]

@@ -12,7 +12,7 @@ from pipeline_src.tasks.squad_metrics import (
 )
 
 
-def test_answers_are_normalised():
+def test_normalise_answer_and_exact_match():
     assert normalise_answer("  The U.S.A., and an  'Apple'! ") == "usa and apple"
     assert normalise_answer("theatre another") == "theatre another"  # articles are whole words
     assert exact_match("the Eiffel Tower.", ["tower", "Eiffel tower"], False) == 1.0
@@ -20,13 +20,13 @@ def test_answers_are_normalised():
     assert exact_match("tower", [], True) == 0.0
 
 
-def test_f1_counts_words_with_repetitions_and_takes_the_best_answer():
+def test_overlap_f1_counts_repeated_words_and_takes_best_answer():
     assert overlap_f1("new new york", ["new york city"], False) == pytest.approx(2 * 2 / 6)
     assert overlap_f1("york", ["boston", "new york"], False) == pytest.approx(2 / 3)
     assert overlap_f1("boston", ["new york"], False) == 0.0
 
 
-def test_an_answer_without_words():
+def test_overlap_f1_and_exact_match_answer_without_words():
     assert overlap_f1("the", ["a"], True) == 1.0
     assert overlap_f1("the", ["a"], False) == 0.0
     assert overlap_f1("", [], True) == 1.0
@@ -35,7 +35,7 @@ def test_an_answer_without_words():
     assert exact_match("", ["the", "york"], True) == overlap_f1("", ["the", "york"], True) == 0.0
 
 
-def cut(values, has_answer, differences, says=None):
+def find_threshold(values, has_answer, differences, says=None):
     values, has_answer = np.array(values, float), np.array(has_answer, bool)
     says = np.ones(len(values), bool) if says is None else np.array(says, bool)
     found = find_null_threshold(values, says, has_answer, np.array(differences, float))
@@ -43,21 +43,21 @@ def cut(values, has_answer, differences, says=None):
     return found.total, found.threshold, found.answered.tolist()
 
 
-def test_the_cut_is_where_most_is_gained():
+def test_find_null_threshold_maximises_total():
     values, has_answer = [0.5, 1, 0, 1], [True, True, False, True]
-    # the first two, then a question without an answer, then one that makes good for it: the earlier cut is taken
-    assert cut(values, has_answer, [-3, -1, 0, 2]) == (2.5, -1.0, [True, True, False, False])
-    assert cut([0.5, 1, 0, 1], [True, True, True, True], [-3, -1, 0, 2]) == (2.5, 2.0, [True] * 4)
+    # the first two, then a question without an answer, then one that makes good for it: the earlier threshold is taken
+    assert find_threshold(values, has_answer, [-3, -1, 0, 2]) == (2.5, -1.0, [True, True, False, False])
+    assert find_threshold([0.5, 1, 0, 1], [True, True, True, True], [-3, -1, 0, 2]) == (2.5, 2.0, [True] * 4)
 
 
-def test_where_answering_none_is_best_none_is_answered():
-    assert cut([0.0, 0.0], [False, True], [-2, -1]) == (1.0, 0.0, [False, False])
+def test_find_null_threshold_all_unanswered_is_best():
+    assert find_threshold([0.0, 0.0], [False, True], [-2, -1]) == (1.0, 0.0, [False, False])
 
 
-def test_equal_differences_are_taken_in_the_order_of_the_file():
-    assert cut([1, 0, 1], [True, False, True], [5, 5, 5]) == (2.0, 5.0, [True, False, False])
+def test_find_null_threshold_ties_follow_order_of_file():
+    assert find_threshold([1, 0, 1], [True, False, True], [5, 5, 5]) == (2.0, 5.0, [True, False, False])
 
 
-def test_a_text_without_words_gains_nothing_where_there_is_no_answer():
-    assert cut([1, 1], [False, True], [-2, -1], says=[True, True]) == (1.0, 0.0, [False, False])
-    assert cut([1, 1], [False, True], [-2, -1], says=[False, True]) == (2.0, -1.0, [True, True])
+def test_find_null_threshold_empty_prediction_gains_nothing():
+    assert find_threshold([1, 1], [False, True], [-2, -1], says=[True, True]) == (1.0, 0.0, [False, False])
+    assert find_threshold([1, 1], [False, True], [-2, -1], says=[False, True]) == (2.0, -1.0, [True, True])

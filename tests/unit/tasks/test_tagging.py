@@ -47,7 +47,7 @@ def oracle(features: TokenFeatures, tags: int) -> np.ndarray:
     return outputs
 
 
-def test_the_first_token_of_a_word_carries_its_tag(tokenizer: Tokenizer):
+def test_tagging_features_first_subword_has_label(tokenizer: Tokenizer):
     features = NER.features(EXAMPLES, tokenizer, 64)
     assert shown(tokenizer, features) == [
         "[CLS] Z ##o ##e WAS BORN IN PARIS WHERE ? [SEP]",
@@ -63,7 +63,7 @@ def test_the_first_token_of_a_word_carries_its_tag(tokenizer: Tokenizer):
     assert NER.num_outputs == 9
 
 
-def test_a_later_window_begins_with_sentences_before_it(tokenizer: Tokenizer):
+def test_tagging_features_later_window_begins_with_context(tokenizer: Tokenizer):
     examples = [sentence(0, "w0 w1 w2 w3 w4 w5 w6"), sentence(1, "w7 w8"), sentence(2, "w9"), sentence(3, "w10 w11")]
     examples += [sentence(4, "w12 w13 w14 w15 w16 w17 w18 w19 w20 w21"), sentence(5, "w22", document=2)]
     features = NER.features(examples, tokenizer, 14)  # 12 tokens, 3 of them context at most
@@ -76,13 +76,13 @@ def test_a_later_window_begins_with_sentences_before_it(tokenizer: Tokenizer):
     assert features.example.tolist() == [0, 4, 5]
 
 
-def test_context_gives_way_to_what_must_be_tagged(tokenizer: Tokenizer):
+def test_tagging_features_context_is_dropped_for_long_sentence(tokenizer: Tokenizer):
     examples = [sentence(0, "w0 w1"), sentence(1, "w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13")]
     features = NER.features(examples, tokenizer, 14)
     assert [window.split()[1] for window in shown(tokenizer, features)] == ["W0", "W2"]
 
 
-def test_a_sentence_longer_than_the_window_is_cut_between_words(tokenizer: Tokenizer):
+def test_tagging_features_long_sentence_is_split_between_words(tokenizer: Tokenizer):
     example = sentence(0, " ".join(f"w{number}" for number in range(30)) + " ok by " + "x" * 40 + " w30")
     features = NER.features([example], tokenizer, 16)
     windows = shown(tokenizer, features)
@@ -97,7 +97,7 @@ def test_a_sentence_longer_than_the_window_is_cut_between_words(tokenizer: Token
 
 
 @pytest.mark.parametrize("length", [16, 23, 64, 512])
-def test_every_word_is_tagged_once_and_leads_back(tokenizer: Tokenizer, length: int):
+def test_tagging_features_every_word_is_labelled_once(tokenizer: Tokenizer, length: int):
     rng = random.Random(length)
     examples = []
     for number in range(200):
@@ -112,7 +112,7 @@ def test_every_word_is_tagged_once_and_leads_back(tokenizer: Tokenizer, length: 
     assert [tuple(row["prediction"]) for row in rows] == [example.tags for example in examples]
 
 
-def test_batches_hold_labels_by_token_and_count_the_tagged(tokenizer: Tokenizer):
+def test_make_batch_tagging_counts_labelled_tokens(tokenizer: Tokenizer):
     features = NER.features(EXAMPLES, tokenizer, 64)
     batch = make_batch(features, np.array([1, 0]))
     assert batch.labels.tolist() == [*features.labels[11:].tolist(), *features.labels[:11].tolist()]
@@ -120,7 +120,7 @@ def test_batches_hold_labels_by_token_and_count_the_tagged(tokenizer: Tokenizer)
     assert [batch.losses for (batch,) in training_batches(features, 1, 1, 3, 512)] in ([7, 2], [2, 7])
 
 
-def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
+def test_token_loss_is_mean_over_labelled_tokens(tokenizer: Tokenizer):
     """However a batch is cut, its summed losses over its count are the same."""
     features = NER.features(EXAMPLES, tokenizer, 64)
     outputs = torch.randn(len(features.ids), 9, generator=torch.Generator().manual_seed(0))
@@ -132,7 +132,7 @@ def test_the_loss_is_a_mean_over_tagged_tokens(tokenizer: Tokenizer):
     torch.testing.assert_close(sums[0] + sums[1], sums[2])
 
 
-def test_predictions_are_a_tag_a_word_and_score_from_json(tokenizer: Tokenizer):
+def test_tagging_predict_and_score(tokenizer: Tokenizer):
     features = NER.features(EXAMPLES, tokenizer, 64)
     outputs = oracle(features, 9)
     outputs[np.flatnonzero(features.word == 8), [0]] = 9.0  # the second word of Paris-was is called O
@@ -146,7 +146,7 @@ def test_predictions_are_a_tag_a_word_and_score_from_json(tokenizer: Tokenizer):
     assert (third.gold, third.predicted, third.confidence) == ("B-MISC I-MISC", "B-MISC O", rows[2]["confidence"])
 
 
-def test_parts_of_speech_are_judged_word_by_word():
+def test_tagging_score_pos_accuracy_counts_words():
     examples = [TaggedSentence("0", 0, ("a", "b", "c"), ("X", "VERB", "X")), TaggedSentence("1", 1, ("d",), ("NOUN",))]
     rows = [{"id": "0", "prediction": ["X", "X", "X"]}, {"id": "1", "prediction": ["NOUN"]}]
     assert POS.score("pos", examples, rows) == {"accuracy": 75.0}
@@ -155,7 +155,7 @@ def test_parts_of_speech_are_judged_word_by_word():
 
 
 @pytest.mark.parametrize("value", [["O"], ["O", "B-GEO"], "OO", None, [["O"], "O"], ["O", 1]])
-def test_a_prediction_is_a_tag_for_each_word(value: object):
+def test_tagging_score_invalid_prediction_is_rejected(value: object):
     with pytest.raises(PipelineError, match="not a prediction[\\s\\S]*each of the 2 words"):
         NER.score("ner", EXAMPLES[1:2], [{"id": "1", "prediction": value}])
 
