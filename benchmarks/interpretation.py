@@ -38,7 +38,6 @@ from pipeline_src.interpretation.mdl_probe import online_code
 from pipeline_src.interpretation.model import Sentence, StudiedModel
 from pipeline_src.interpretation.probes import LabelledWords, capitals, labelled_words, probe, train_probes
 from pipeline_src.interpretation.senses import homograph_accuracy, in_two_contexts, self_similarity
-from pipeline_src.interpretation.structure import structure
 from pipeline_src.tasks.spec import load_spec
 
 TREEBANK = MORE / "ud_ewt/en_ewt-ud-dev.conllu"
@@ -118,9 +117,6 @@ def _figures(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) 
         yield Figure(
             f"head {rows[name]['layer']}-{rows[name]['head']}, {name}: over the best offset", gain, least=least
         )
-    edges = structure(model, control, trees, SEED)
-    yield Figure("tree edges: best layer over neighbours", max(edges["model"]) - edges["neighbours"], least=0.12)
-    yield Figure("tree edges: random weights over neighbours", max(edges["random"]) - edges["neighbours"], most=0.03)
 
 
 def _tags(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> Iterator[Figure]:

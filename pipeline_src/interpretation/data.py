@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from pipeline_src.common.paths import TASKS, TEXT
@@ -70,18 +69,6 @@ class Tree:
     heads: tuple[int, ...]
     relations: tuple[str, ...]
     tags: tuple[str, ...]
-
-    def distances(self) -> np.ndarray:
-        """Number of edges between each two words, int64 [W, W]."""
-        size = len(self.heads)
-        distances = np.full((size, size), size, np.int64)
-        np.fill_diagonal(distances, 0)
-        for word, head in enumerate(self.heads):
-            if head >= 0:
-                distances[word, head] = distances[head, word] = 1
-        for middle in range(size):  # Floyd-Warshall
-            np.minimum(distances, distances[:, [middle]] + distances[[middle]], out=distances)
-        return distances
 
     def dependents(self) -> Iterator[tuple[int, int, str]]:
         """Yield each word with its head and relation, except the root and punctuation."""

@@ -41,7 +41,6 @@ from pipeline_src.interpretation.minimal_pairs import (
 from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
 from pipeline_src.interpretation.probes import CAPITALS, capitals, labelled_words, probe
 from pipeline_src.interpretation.senses import homograph_accuracy, in_two_contexts, self_similarity
-from pipeline_src.interpretation.structure import structure
 from pipeline_src.models.bert import check_architecture
 
 MASKS = 8  # that a prompt is completed with
@@ -211,7 +210,6 @@ def _heads(context: InterpretationContext) -> Found:
         {
             "roles": roles,
             "relations": lambda: relations(context.model, context.control, context.trees, context.seed),
-            "structure": lambda: structure(context.model, context.control, context.trees, context.seed),
         }
     )
 

@@ -46,16 +46,6 @@ def test_heads_and_relations_are_read_and_what_is_no_tree_is_left_out(tmp_path):
     assert read_trees(load_spec("pos"), path) == [HE_SAW]
 
 
-def test_distances_count_edges():
-    assert HE_SAW.distances().tolist() == [
-        [0, 1, 3, 2, 2],
-        [1, 0, 2, 1, 1],
-        [3, 2, 0, 1, 3],
-        [2, 1, 1, 0, 2],
-        [2, 1, 3, 2, 0],
-    ]
-
-
 def sentence(text: str, document: str) -> Sentence:
     return Sentence(tuple(text.split()), document)
 
