@@ -1,7 +1,7 @@
 """Continue a text with a masked language model, fill single masks, and measure the loss with more masks.
 
-Several masks are filled all at once, left to right, the most probable first, or by Gibbs sampling (Wang and Cho 2019).
-None of these makes it a language model, since it was not trained for the joint distribution of the masks.
+Several masks are filled all at once, left to right, or the most probable first. None of these makes it a language
+model, since it was not trained for the joint distribution of the masks.
 """
 
 from __future__ import annotations
@@ -19,74 +19,37 @@ from pipeline_src.interpretation.bootstrap import rounded
 from pipeline_src.interpretation.data import Skipped
 from pipeline_src.interpretation.model import StudiedModel
 
-SWEEPS = 25  # of Gibbs sampling over all masks
-TOP = 20  # tokens that it samples from
 NUM_MASKS = (1, 2, 4, 8, 16)  # from the predicted token on
 CONTEXT = 4  # tokens on either side of the most masks
 SHOWN = 3  # most probable tokens at a mask
 TEXTS = 200  # of the validation set
-Templates = list[list[int]]  # the tokens at the masks after each step
+
+# Which of the masks left the next step fills, given the log-probability of the best token at every position.
+WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
+    "at once": lambda masked, best: masked,
+    "left to right": lambda masked, best: masked[:1],
+    "surest first": lambda masked, best: [max(masked, key=lambda position: float(best[position]))],
+}
 
 
-def complete(model: StudiedModel, prompt: Sequence[int], masks: int, how: str, seed: int) -> Templates:
-    """Fill ``masks`` masks after a prompt of token ids in one of :data:`WAYS`; returns the tokens after each step."""
+def complete(model: StudiedModel, prompt: Sequence[int], num_masks: int, how: str) -> list[list[int]]:
+    """Fill masks after a prompt of token ids in one of :data:`WAYS`; return the tokens at them after each step."""
     end = [token for token in (model.tokenizer.token_to_id("."),) if token is not None]
-    return WAYS[how](model, list(prompt)[masks + len(end) - model.max_tokens :], end, masks, seed)
-
-
-def _log_probs(model: StudiedModel, before: list[int], inner: list[int], end: list[int]) -> Tensor:
-    """Log-probabilities at the inner positions, [masks, vocab_size]; special tokens have none."""
-    positions = list(range(len(before), len(before) + len(inner)))
-    (log_probs,) = model.log_probabilities([[*before, *inner, *end]], [positions])
-    special = {mark for run in model.template.special_ids for mark in run} | {
+    before = list(prompt)[num_masks + len(end) - model.max_tokens :]
+    special = {token for run in model.template.special_ids for token in run} | {
         model.kind.id_of(model.tokenizer, token) for token in (model.kind.pad, model.kind.unk, model.kind.mask)
     }
-    log_probs[:, sorted(special)] = -torch.inf
-    return log_probs
-
-
-def _at_once(model: StudiedModel, before: list[int], end: list[int], masks: int, seed: int) -> Templates:
-    return [_log_probs(model, before, [model.mask] * masks, end).argmax(-1).tolist()]
-
-
-def _left_to_right(model: StudiedModel, before: list[int], end: list[int], masks: int, seed: int) -> Templates:
-    inner, frames = [model.mask] * masks, []
-    for position in range(masks):
-        inner[position] = int(_log_probs(model, before, inner, end)[position].argmax())
-        frames.append(list(inner))
-    return frames
-
-
-def _surest_first(model: StudiedModel, before: list[int], end: list[int], masks: int, seed: int) -> Templates:
-    inner, frames = [model.mask] * masks, []
-    for _ in range(masks):
-        best = _log_probs(model, before, inner, end).max(-1)
-        masked = [position for position in range(masks) if inner[position] == model.mask]
-        position = max(masked, key=lambda position: float(best.values[position]))
-        inner[position] = int(best.indices[position])
-        frames.append(list(inner))
-    return frames
-
-
-def _gibbs(model: StudiedModel, before: list[int], end: list[int], masks: int, seed: int) -> Templates:
-    draws = uniform(derive_seed(seed, "gibbs", tuple(before)), np.arange(SWEEPS)[:, None], np.arange(masks)[None])
-    inner, frames = [model.mask] * masks, []
-    for sweep in draws:
-        for position, draw in enumerate(sweep.tolist()):
-            inner[position] = model.mask
-            top = _log_probs(model, before, inner, end)[position].topk(TOP)
-            cumulative = top.values.softmax(-1).double().cumsum(0)
-            inner[position] = int(top.indices[min(int(torch.searchsorted(cumulative, draw)), TOP - 1)])
-        frames.append(list(inner))
-    return frames
-
-
-WAYS: dict[str, Callable[[StudiedModel, list[int], list[int], int, int], Templates]] = {
-    "at once": _at_once,
-    "left to right": _left_to_right,
-    "surest first": _surest_first,
-    "gibbs": _gibbs,
-}
+    positions = list(range(len(before), len(before) + num_masks))
+    tokens, steps = [model.mask] * num_masks, []
+    while model.mask in tokens:
+        (log_probs,) = model.log_probabilities([[*before, *tokens, *end]], [positions])
+        log_probs[:, sorted(special)] = -torch.inf
+        best = log_probs.max(-1)
+        masked = [position for position, token in enumerate(tokens) if token == model.mask]
+        for position in WAYS[how](masked, best.values):
+            tokens[position] = int(best.indices[position])
+        steps.append(list(tokens))
+    return steps
 
 
 def check_fills_masks(model: StudiedModel) -> None:
@@ -95,7 +58,7 @@ def check_fills_masks(model: StudiedModel) -> None:
         raise Skipped(model.lacks)
 
 
-def completions(model: StudiedModel, prompts: Sequence[str], masks: int, seed: int) -> list[dict[str, Any]]:
+def completions(model: StudiedModel, prompts: Sequence[str], masks: int) -> list[dict[str, Any]]:
     """Complete each prompt in each way; return the text after each step, and the share of repeated tokens in the last.
 
     Raises:
@@ -106,10 +69,10 @@ def completions(model: StudiedModel, prompts: Sequence[str], masks: int, seed: i
     for prompt in prompts:
         ways = {}
         for how in WAYS:
-            frames = complete(model, model.ids(prompt), masks, how, seed)
+            steps = complete(model, model.ids(prompt), masks, how)
             ways[how] = {
-                "texts": [model.tokenizer.decode([t for t in frame if t != model.mask]) for frame in frames],
-                "repeated": rounded(1 - len(set(frames[-1])) / masks),
+                "texts": [model.tokenizer.decode([token for token in step if token != model.mask]) for step in steps],
+                "repeated": rounded(1 - len(set(steps[-1])) / masks),
             }
         rows.append({"prompt": prompt, "ways": ways})
     return rows

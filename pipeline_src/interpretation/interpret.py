@@ -244,7 +244,7 @@ def _completion(context: InterpretationContext) -> Found:
     def texts() -> Any:
         if not params.prompts:
             raise Skipped("interpretation.prompts is empty")
-        return completions(model, params.prompts, MASKS, context.seed)
+        return completions(model, params.prompts, MASKS)
 
     def masks() -> Any:
         if not params.masks:

@@ -17,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--masks", type=int, default=8, help="tokens to write (default 8)")
     names = [way.replace(" ", "-") for way in WAYS]
     parser.add_argument("--how", choices=names, help="one way (default: all)")
-    parser.add_argument("--seed", type=int, default=1, help="of gibbs (default 1)")
     parser.add_argument("--model", type=Path, default=DEFAULT, help=f"folder of the model (default {DEFAULT})")
 
 
@@ -29,5 +28,5 @@ def main(arguments: argparse.Namespace) -> None:
             "so many masks do not fit", arguments.masks, where="--masks", hint=f"give 1 to {model.max_tokens - 2}"
         )
     for how in [arguments.how.replace("-", " ")] if arguments.how else WAYS:
-        frames = complete(model, model.ids(arguments.text), arguments.masks, how, arguments.seed)
-        print(f"{how}: {arguments.text} {model.tokenizer.decode(frames[-1])}")
+        steps = complete(model, model.ids(arguments.text), arguments.masks, how)
+        print(f"{how}: {arguments.text} {model.tokenizer.decode(steps[-1])}")

@@ -14,17 +14,17 @@ from tests.unit.interpretation.conftest import make_model
 
 @pytest.mark.parametrize("how", list(WAYS))
 def test_each_way_fills_every_mask_with_a_word_and_is_the_same_again(model, how):
-    frames = complete(model, [5, 6], 3, how, 1)
-    assert frames == complete(model, [5, 6], 3, how, 1) and len(frames[-1]) == 3
+    steps = complete(model, [5, 6], 3, how)
+    assert steps == complete(model, [5, 6], 3, how) and len(steps[-1]) == 3
     special = {model.mask, *(mark for run in model.template.special_ids for mark in run)}
-    assert not special & set(frames[-1])
+    assert not special & set(steps[-1])
 
 
 def test_models_that_fill_no_masks_are_passed_over_with_the_reason():
     headless, causal = replace(make_model(), head=None), make_model(is_decoder=True)
     for model, reason in ((headless, "no head"), (causal, "left to right")):
         with pytest.raises(Skipped, match=reason):
-            completions(model, ["a"], 2, 1)
+            completions(model, ["a"], 2)
         with pytest.raises(Skipped, match=reason):
             loss_by_masks(model, [[5] * 30], np.ones(20), 1)
         with pytest.raises(Skipped, match=reason):
