@@ -29,6 +29,7 @@ from pipeline_src.interpretation.data import (
     SENTENCES_PER_DOCUMENT,
     Tagged,
     Tree,
+    read_tagged,
     read_trees,
     two_contexts,
     words_of,
@@ -76,7 +77,8 @@ def main() -> int:
     control = model.with_random_weights(SEED)
     trees = read_trees(load_spec("pos"), TREEBANK)
     found: list[Figure] = []
-    for figure in _figures(model, control, trees):
+    tagged = read_tagged(load_spec("pos"), TREEBANK, sys.maxsize)
+    for figure in _figures(model, control, tagged, trees):
         found.append(figure)
         bar = " to ".join(f"{end:.3g}" for end in (figure.least, figure.most) if np.isfinite(end))
         kind = (
@@ -96,10 +98,9 @@ def main() -> int:
     return 0 if record["met"] else 1
 
 
-def _figures(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> Iterator[Figure]:
-    yield from _tags(model, control, trees)
+def _figures(model: StudiedModel, control: StudiedModel, tagged: Tagged, trees: Sequence[Tree]) -> Iterator[Figure]:
+    yield from _tags(model, control, tagged)
     yield from _capitals(model, control)
-    tagged = Tagged([tree.sentence for tree in trees], [tree.tags for tree in trees])
     ours, theirs = (homograph_accuracy(each, tagged) for each in (model, control))
     assert ours is not None and theirs is not None
     yield Figure("homographs: layer 0", ours["accuracy"][0], most=0.55)
@@ -119,16 +120,15 @@ def _figures(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) 
         )
 
 
-def _tags(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> Iterator[Figure]:
+def _tags(model: StudiedModel, control: StudiedModel, tagged: Tagged) -> Iterator[Figure]:
     spec = load_spec("pos")
     numbers = {tag: number for number, tag in enumerate(spec.labels)}
-    test = [in_validation_split(f"pos:{tree.sentence.document}", SEED, TEST_SHARE) for tree in trees]
+    labels = [[numbers[tag] for tag in tags] for tags in tagged.tags]
+    test = [in_validation_split(f"pos:{sentence.document}", SEED, TEST_SHARE) for sentence in tagged.sentences]
     sides: list[dict[str, Any]] = []
     codes: list[dict[str, Any]] = []
     for each in (model, control):
-        parts = _halves(
-            each, [tree.sentence for tree in trees], [[numbers[t] for t in tree.tags] for tree in trees], test
-        )
+        parts = _halves(each, tagged.sentences, labels, test)
         sides.append(probe(*parts, len(spec.labels), SEED).figures)
         codes.append(online_code(parts[0], len(spec.labels), SEED)[1])
         if each is model:

@@ -63,12 +63,11 @@ class Tagged:
 
 @dataclass(frozen=True)
 class Tree:
-    """A sentence with, for each word, the index of its head (-1 for the root), its relation and part of speech."""
+    """A sentence with, for each word, the index of its head (-1 for the root) and its relation."""
 
     sentence: Sentence
     heads: tuple[int, ...]
     relations: tuple[str, ...]
-    tags: tuple[str, ...]
 
     def dependents(self) -> Iterator[tuple[int, int, str]]:
         """Yield each word with its head and relation, except the root and punctuation."""
@@ -149,7 +148,7 @@ def read_trees(spec: TaskSpec, path: Path) -> list[Tree]:
         if valid and sum(head == "0" for head in heads) == 1:
             sentence = Sentence(example.words, str(example.document))
             names = tuple(relation.split(":")[0] for relation in relations)
-            trees.append(Tree(sentence, tuple(int(head) - 1 for head in heads), names, example.tags))
+            trees.append(Tree(sentence, tuple(int(head) - 1 for head in heads), names))
     return trees
 
 

@@ -36,7 +36,6 @@ from pipeline_src.interpretation.minimal_pairs import (
     judge_pair_set,
     read_pair_set,
     template_pairs,
-    treebank_pairs,
 )  # fmt: skip
 from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
 from pipeline_src.interpretation.probes import CAPITALS, capitals, labelled_words, probe
@@ -217,17 +216,15 @@ def _heads(context: InterpretationContext) -> Found:
 def _pairs(context: InterpretationContext) -> Found:
     wanted = context.params.minimal_pairs
 
-    def judged(title: str, pairs: Callable[[], Sequence[WordPair]]) -> Any:
+    def judged(title: str, pairs: Sequence[WordPair]) -> Any:
         check_fills_masks(context.model)
-        found = judge(context.model, context.control, pairs(), context.seed)
+        found = judge(context.model, context.control, pairs, context.seed)
         return None if found is None else {"title": title, **found}
 
     sets: dict[str, Callable[[], Any]] = {}
     if "templates" in wanted:
         for name, (title, pairs) in template_pairs().items():
-            sets[name] = partial(judged, title, partial(list, pairs))
-    if "treebank" in wanted:
-        sets["treebank"] = partial(judged, "subject and verb in a treebank", lambda: treebank_pairs(context.trees))
+            sets[name] = partial(judged, title, pairs)
     found, reasons = _collect(sets)
     for name in context.params.pair_sets:
         if context.model.lacks:

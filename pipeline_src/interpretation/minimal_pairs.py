@@ -16,7 +16,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import Progress
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.interpretation.bootstrap import interval, intervals, rounded
-from pipeline_src.interpretation.data import Tree, words_of
+from pipeline_src.interpretation.data import words_of
 from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
 from pipeline_src.models.attention import QueryRows
 from pipeline_src.tasks.readers import json_lines
@@ -78,30 +78,12 @@ def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
     return found
 
 
-def treebank_pairs(trees: Sequence[Tree]) -> list[WordPair]:
-    """Return the verbs of natural sentences that have one subject, a noun, and differ in the plural."""
-    verbs = parse_yaml(TEMPLATES.read_text(encoding="utf-8"))["verbs"]
-    other = {forms[plural]: (forms[1 - plural], bool(plural)) for forms in verbs for plural in (0, 1)}
-    pairs = []
-    for tree in trees:
-        for position, word in enumerate(map(str.lower, tree.sentence.words)):
-            if word not in other or tree.tags[position] not in ("AUX", "VERB"):
-                continue
-            head = tree.heads[position]
-            clause = head if tree.tags[position] == "AUX" and head >= 0 else position
-            subjects = [word for word, head, name in tree.dependents() if head == clause and name == "nsubj"]
-            if len(subjects) == 1 and tree.tags[subjects[0]] == "NOUN":
-                words, document = tree.sentence.words, tree.sentence.document
-                pairs.append(WordPair(words, position, word, *other[word], document))
-    return pairs
-
-
 def judge(model: StudiedModel, control: StudiedModel, pairs: Sequence[WordPair], seed: int) -> dict[str, Any] | None:
     """Compute how often the grammatical form is more likely at the masked position, also with random weights.
 
     Pairs are left out and counted if a form is not exactly one known token, or is truncated. ``between`` is the
     interval of ``balanced``; ``commoner`` the accuracy of always choosing the number that is correct more often, a half
-    for templates. Returns None if no pair is left.
+    if none is left out. Returns None if no pair is left.
     """
     good, bad = (
         tokenize_words(model, [_with_form(pair, form) for pair, form in zip(pairs, forms, strict=True)])

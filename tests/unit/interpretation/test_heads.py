@@ -50,7 +50,7 @@ def test_planted_marks_and_broad_heads_come_out():
 def trees(count: int = 60) -> list[Tree]:
     """Sentences in which the object stands two words behind its verb."""
     return [
-        Tree(Sentence(("a", "c", "d", "e"), str(number)), (1, -1, 3, 1), ("nsubj", "root", "det", "obj"), ("X",) * 4)
+        Tree(Sentence(("a", "c", "d", "e"), str(number)), (1, -1, 3, 1), ("nsubj", "root", "det", "obj"))
         for number in range(count)
     ]
 
@@ -95,7 +95,7 @@ def test_another_kind_of_attention_is_passed_over_with_its_reason(model):
 def test_sentences_that_the_models_places_cut_count_for_no_one():
     def tree(size: int, document: str) -> Tree:
         words, heads_of = tuple("abcdefghij"[number % 10] for number in range(size)), (-1, *range(size - 1))
-        return Tree(Sentence(words, document), heads_of, ("root", *["dep"] * (size - 1)), ("X",) * size)
+        return Tree(Sentence(words, document), heads_of, ("root", *["dep"] * (size - 1)))
 
     model = make_model()
     whole, cut = ([tree(size, f"{size} {number}") for number in range(60)] for size in (6, 60))

@@ -13,7 +13,6 @@ import torch
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import TASK_SOURCES
 from pipeline_src.download.catalogue import load_source
-from pipeline_src.interpretation.data import Tree
 from pipeline_src.interpretation.minimal_pairs import (
     WordPair,
     judge,
@@ -22,9 +21,7 @@ from pipeline_src.interpretation.minimal_pairs import (
     preference,
     read_pair_set,
     template_pairs,
-    treebank_pairs,
 )
-from pipeline_src.interpretation.model import Sentence
 
 
 def test_ties_are_a_half():
@@ -48,13 +45,6 @@ def test_pairs_of_one_token_are_judged_and_the_others_counted(model):
     assert (found["pairs"], found["left_out"], found["commoner"]) == (2, 1, 0.5)
     assert found["balanced"] == found["accuracy"] == found["random"] and found["gain"] == [0, 0]
     assert judge(model, model, [], 1) is None
-
-
-def test_verbs_of_a_treebank_whose_subject_is_one_noun():
-    words = ("The", "men", "are", "old")
-    tree = Tree(Sentence(words, "d"), (1, 3, 3, -1), ("det", "nsubj", "cop", "root"), ("DET", "NOUN", "AUX", "ADJ"))
-    pronoun = replace(tree, tags=("DET", "PRON", "AUX", "ADJ"))
-    assert treebank_pairs([tree, pronoun]) == [WordPair(words, 2, "are", "is", True, "d")]
 
 
 ROW = {"field": "syntax", "one_prefix_method": True, "pairID": "0"}
