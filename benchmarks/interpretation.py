@@ -38,7 +38,7 @@ from pipeline_src.interpretation.heads import relations
 from pipeline_src.interpretation.mdl_probe import online_code
 from pipeline_src.interpretation.model import Sentence, StudiedModel
 from pipeline_src.interpretation.probes import LabelledWords, capitals, labelled_words, probe, train_probes
-from pipeline_src.interpretation.senses import homograph_accuracy, in_two_contexts, self_similarity
+from pipeline_src.interpretation.senses import in_two_contexts, self_similarity
 from pipeline_src.tasks.spec import load_spec
 
 TREEBANK = MORE / "ud_ewt/en_ewt-ud-dev.conllu"
@@ -101,11 +101,6 @@ def main() -> int:
 def _figures(model: StudiedModel, control: StudiedModel, tagged: Tagged, trees: Sequence[Tree]) -> Iterator[Figure]:
     yield from _tags(model, control, tagged)
     yield from _capitals(model, control)
-    ours, theirs = (homograph_accuracy(each, tagged) for each in (model, control))
-    assert ours is not None and theirs is not None
-    yield Figure("homographs: layer 0", ours["accuracy"][0], most=0.55)
-    yield Figure("homographs: best layer", max(ours["accuracy"]), least=0.78)
-    yield Figure("homographs: best layer of random weights", max(theirs["accuracy"]), most=0.56)
     falls = [self_similarity(each, tagged.sentences, SEED)["fall"] for each in (model, control)]
     yield Figure("self-similarity: fall from layer 0", falls[0], least=0.30)
     yield Figure("self-similarity: fall of random weights", falls[1], most=0.03)

@@ -39,7 +39,7 @@ from pipeline_src.interpretation.minimal_pairs import (
 )  # fmt: skip
 from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
 from pipeline_src.interpretation.probes import CAPITALS, capitals, labelled_words, probe
-from pipeline_src.interpretation.senses import homograph_accuracy, in_two_contexts, self_similarity
+from pipeline_src.interpretation.senses import in_two_contexts, self_similarity
 from pipeline_src.models.bert import check_architecture
 
 MASKS = 8  # that a prompt is completed with
@@ -187,14 +187,8 @@ def _senses(context: InterpretationContext) -> Found:
     def two_sources() -> Any:
         return in_two_contexts(model, control, words_of_two_sources(context.texts[0]), seed)
 
-    def homographs(task: str) -> Any:
-        test = context.tagged[task][2]
-        found, random = (homograph_accuracy(each, test) for each in (model, control))
-        return None if found is None or random is None else found | {"random": random["accuracy"]}
-
     return _collect(
         {"two contexts": lambda: in_two_contexts(model, control, context.contexts, seed), "two sources": two_sources}
-        | {f"homographs of {task}": partial(homographs, task) for task in context.tagged}
     )
 
 

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from pipeline_src.common.counter_rng import derive_seed, integers
 from pipeline_src.interpretation.bootstrap import interval, intervals, rounded, rounded_list
-from pipeline_src.interpretation.data import MIN_OCCURRENCES, Skipped, Tagged, WordSenses
+from pipeline_src.interpretation.data import Skipped, WordSenses
 from pipeline_src.interpretation.model import Sentence, StudiedModel, WordVectors, word_vectors
 
-MAX_OCCURRENCES = 30  # of a word in each sense
 NEIGHBOURS = 5
 EXCLUDED = -2.0  # replaces the cosine of two occurrences that must not be neighbours
 MIN_SENTENCES = 5  # that a word occurs in (Ethayarajh 2019)
@@ -31,14 +30,14 @@ class Occurrences:
         word: in lower case.
         senses: of each occurrence.
         sentence: index of each occurrence's sentence.
-        groups: sentence or document of each occurrence; nearest neighbours are from another one.
+        documents: of each occurrence; nearest neighbours are from another one.
         rows: of the vectors, one for each occurrence.
     """
 
     word: str
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
-    groups: tuple[object, ...]
+    documents: tuple[str, ...]
     rows: tuple[int, ...]
 
 
@@ -46,7 +45,7 @@ def in_two_contexts(model: StudiedModel, control: StudiedModel, given: WordSense
     """Test how often an occurrence's nearest neighbour in another document has the same sense.
 
     ``gain`` is the interval of the last layer's advantage over that of random weights, over all words. ``words`` also
-    holds the points and neighbours that the page shows.
+    holds the sentences and neighbours that the page shows.
     """
     sentences, senses = given
     correct, words, names = [], {}, []
@@ -57,7 +56,7 @@ def in_two_contexts(model: StudiedModel, control: StudiedModel, given: WordSense
         correct.append(np.concatenate(of_words, 1))
         if each is model:
             words = {part.word: _picture(vectors.vectors, part, sentences) for part in parts}
-            names = [str(document) for part in parts for document in part.groups]
+            names = [document for part in parts for document in part.documents]
         for part, of_word in zip(parts, of_words, strict=True):
             words[part.word]["accuracy" if each is model else "random"] = rounded_list(of_word.mean(1))
     return {
@@ -71,52 +70,6 @@ def in_two_contexts(model: StudiedModel, control: StudiedModel, given: WordSense
     }
 
 
-def homographs(tagged: Tagged) -> dict[str, dict[tuple[int, int], str]]:
-    """Return words that occur MIN_OCCURRENCES times with at least two tags, each with {(sentence, position): tag}."""
-    found: dict[str, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    for number, (sentence, tags) in enumerate(zip(tagged.sentences, tagged.tags, strict=True)):
-        for position, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):
-            if word.isalpha():
-                found[word.lower()][tag].append((number, position))
-    kept = {}
-    for word, by_tag in sorted(found.items()):
-        frequent = {
-            tag: places[:MAX_OCCURRENCES] for tag, places in sorted(by_tag.items()) if len(places) >= MIN_OCCURRENCES
-        }
-        if len(frequent) > 1:
-            kept[word] = {place: tag for tag, places in frequent.items() for place in places}
-    return kept
-
-
-def homograph_accuracy(model: StudiedModel, tagged: Tagged) -> dict[str, Any] | None:
-    """Test how often a homograph's nearest neighbour in another sentence has the same tag, by layer.
-
-    Accuracy is averaged over tags, then over words. Returns None if the text has no homographs.
-
-    Raises:
-        Skipped: of each of them, at most one tag is left within the sentences as the model truncates them.
-    """
-    found = homographs(tagged)
-    numbers = sorted({sentence for places in found.values() for sentence, _ in places})
-    if not numbers:
-        return None
-    rank = {number: order for order, number in enumerate(numbers)}
-    words = word_vectors(model, [tagged.sentences[number] for number in numbers])
-    row = {key: place for place, key in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True))}
-    by_word = {}
-    for word, places in found.items():
-        kept = [(rank[s], row[rank[s], p], tag) for (s, p), tag in places.items() if (rank[s], p) in row]
-        if len({tag for *_, tag in kept}) < 2:
-            continue
-        sentences, rows, tags_of = zip(*kept, strict=True)
-        correct = _nearest_correct(words.vectors, Occurrences(word, tags_of, sentences, sentences, rows))
-        tags = np.array(tags_of)
-        by_word[word] = np.mean([correct[:, tags == tag].mean(1) for tag in sorted(set(tags_of))], 0)
-    if not by_word:
-        raise Skipped("every word with two tags stands beyond the model's longest input")
-    return {"words": list(by_word), "accuracy": rounded_list(np.mean(list(by_word.values()), 0))}
-
-
 def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, senses: dict[int, str]) -> Occurrences:
     """Find the first occurrence of a word in each sentence with a sense."""
     rows: dict[int, int] = {}
@@ -128,10 +81,10 @@ def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, s
 
 
 def _similarities(vectors: Tensor, part: Occurrences) -> Tensor:
-    """Cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED within a group."""
+    """Cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED within a document."""
     unit = torch.nn.functional.normalize(vectors[:, list(part.rows)], dim=-1)
-    groups = torch.from_numpy(np.unique([str(each) for each in part.groups], return_inverse=True)[1])
-    return (unit @ unit.transpose(1, 2)).masked_fill(groups[:, None] == groups[None], EXCLUDED)
+    document = torch.from_numpy(np.unique(part.documents, return_inverse=True)[1])
+    return (unit @ unit.transpose(1, 2)).masked_fill(document[:, None] == document[None], EXCLUDED)
 
 
 def _nearest_correct(vectors: Tensor, part: Occurrences) -> np.ndarray:
@@ -146,28 +99,8 @@ def _picture(vectors: Tensor, part: Occurrences, sentences: Sequence[Sentence]) 
     return {
         "senses": list(part.senses),
         "texts": [" ".join(sentences[number].words) for number in part.sentence],
-        "points": [[rounded_list(point) for point in layer] for layer in plane(vectors[:, list(part.rows)])],
         "neighbours": similarities.topk(min(NEIGHBOURS, others)).indices.tolist(),
     }
-
-
-def plane(vectors: Tensor) -> list[list[list[float]]]:
-    """Project each layer's vectors on their first two principal components, scaled to [-1, 1].
-
-    The largest weight of a component is positive, so that the same vectors give the same picture.
-
-    Args:
-        vectors: [L + 1, O, H].
-    """
-    layers = []
-    for layer in vectors.double():
-        left, size, right = torch.linalg.svd(layer - layer.mean(0), full_matrices=False)
-        sign = right.gather(1, right.abs().argmax(1, keepdim=True)).sign().T
-        points = (left * size * sign)[:, :2]
-        if points.shape[1] < 2:
-            points = torch.nn.functional.pad(points, (0, 2 - points.shape[1]))
-        layers.append((points / points.abs().max().clamp(min=1e-9)).tolist())
-    return layers
 
 
 def self_similarity(model: StudiedModel, sentences: Sequence[Sentence], seed: int) -> dict[str, Any]:
