@@ -16,13 +16,13 @@ from torch import Tensor
 from pipeline_src.common.counter_rng import derive_seed, uniform
 from pipeline_src.config.interpretation import MASK
 from pipeline_src.interpretation.bootstrap import rounded
-from pipeline_src.interpretation.data import Skipped
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel, SkipMeasure
 
-NUM_MASKS = (1, 2, 4, 8, 16)  # from the predicted token on
-CONTEXT = 4  # tokens on either side of the most masks
-SHOWN = 3  # most probable tokens at a mask
-TEXTS = 200  # of the validation set
+NUM_COMPLETED = 8  # masks after a prompt
+MASK_COUNTS = (1, 2, 4, 8, 16)  # from the predicted token on
+MIN_CONTEXT = 4  # tokens on either side of the most masks
+TOP_K = 3  # tokens at a mask
+MAX_TEXTS = 200  # of the validation set
 
 # Which of the masks left the next step fills, given the log-probability of the best token at every position.
 WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
@@ -32,9 +32,9 @@ WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
 }
 
 
-def complete(model: StudiedModel, prompt: Sequence[int], num_masks: int, how: str) -> list[list[int]]:
+def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str) -> list[list[int]]:
     """Fill masks after a prompt of token ids in one of :data:`WAYS`; return the tokens at them after each step."""
-    end = [token for token in (model.tokenizer.token_to_id("."),) if token is not None]
+    end = _full_stop(model)
     before = list(prompt)[num_masks + len(end) - model.max_tokens :]
     special = {token for run in model.template.special_ids for token in run} | {
         model.kind.id_of(model.tokenizer, token) for token in (model.kind.pad, model.kind.unk, model.kind.mask)
@@ -52,53 +52,37 @@ def complete(model: StudiedModel, prompt: Sequence[int], num_masks: int, how: st
     return steps
 
 
-def check_fills_masks(model: StudiedModel) -> None:
-    """Raise Skipped with the reason if the model cannot fill masks."""
-    if model.lacks:
-        raise Skipped(model.lacks)
+def _full_stop(model: ProbedModel) -> list[int]:
+    token = model.tokenizer.token_to_id(".")
+    return [] if token is None else [token]
 
 
-def completions(model: StudiedModel, prompts: Sequence[str], masks: int) -> list[dict[str, Any]]:
-    """Complete each prompt in each way; return the text after each step, and the share of repeated tokens in the last.
-
-    Raises:
-        Skipped: the model cannot fill masks.
-    """
-    check_fills_masks(model)
+def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM_COMPLETED) -> list[dict[str, Any]]:
+    """Complete each prompt in each way: the text after each step, and the share of repeated tokens in the last."""
     rows = []
     for prompt in prompts:
         ways = {}
         for how in WAYS:
-            steps = complete(model, model.ids(prompt), masks, how)
+            steps = complete(model, model.ids(prompt), num_masks, how)
             ways[how] = {
                 "texts": [model.tokenizer.decode([token for token in step if token != model.mask]) for step in steps],
-                "repeated": rounded(1 - len(set(steps[-1])) / masks),
+                "repeated": rounded(1 - len(set(steps[-1])) / num_masks),
             }
         rows.append({"prompt": prompt, "ways": ways})
     return rows
 
 
-def fill_masks(model: StudiedModel, masks: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Predict the one [MASK] of each text, and rank the expected word.
+def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Predict the one [MASK] of each text, and rank the expected word, its ``answer``.
 
-    Args:
-        model: the model under study.
-        masks: texts, each with its expected word.
-
-    Returns:
-        For each text ``text``, ``answer``, ``rank`` (1 for the most probable token; None if the word is not one token)
-        and ``likeliest``: the first tokens with their probabilities.
-
-    Raises:
-        Skipped: the model cannot fill masks.
+    ``rank`` is 1 for the most probable token, and None if the word is not one token.
     """
-    check_fills_masks(model)
     rows = []
     for text, answer in masks:
         before, after = map(model.ids, text.split(MASK))
         (log_probs,) = model.log_probabilities([[*before, model.mask, *after][: model.max_tokens]], [[len(before)]])
         expected = model.ids(f" {answer}")  # with a space, as within a sentence
-        top = log_probs[0].topk(SHOWN)
+        top = log_probs[0].topk(TOP_K)
         one_token = len(expected) == 1 and expected[0] != model.unknown
         rows.append({
             "text": text,
@@ -112,37 +96,32 @@ def fill_masks(model: StudiedModel, masks: Sequence[tuple[str, str]]) -> list[di
     return rows
 
 
-def loss_by_masks(model: StudiedModel, texts: Sequence[Sequence[int]], counts: np.ndarray, seed: int) -> dict[str, Any]:
+def loss_by_masks(model: ProbedModel, texts: Sequence[Sequence[int]], counts: np.ndarray, seed: int) -> dict[str, Any]:
     """Compute the loss (nats) of a token as more tokens after it are masked, with the rest of the text and without.
 
-    Args:
-        model: the model under study.
-        texts: token ids; texts too short for the most masks and their context are skipped.
-        counts: frequency of each token in the training text, int64 [vocab_size], for the ``unigram`` loss.
-        seed: keys which token of a text is predicted.
-
-    Raises:
-        Skipped: the model cannot fill masks, or no text is long enough.
+    Texts, as token ids, are skipped if too short for the most masks and their context. ``counts`` is the frequency of
+    each token in the training text, int64 [vocab_size], for the ``unigram`` loss.
     """
-    check_fills_masks(model)
-    needed = max(NUM_MASKS) + 2 * CONTEXT
-    long = [list(text) for text in texts if len(text) >= needed][:TEXTS]
+    needed = max(MASK_COUNTS) + 2 * MIN_CONTEXT
+    long = [list(text) for text in texts if len(text) >= needed][:MAX_TEXTS]
     if not long:
-        raise Skipped("no sentence of the validation text is long enough")
+        raise SkipMeasure("no sentence of the validation text is long enough")
     choices = np.array([len(text) - needed + 1 for text in long])
-    positions = (CONTEXT + uniform(derive_seed(seed, "judged token"), np.arange(len(long)), 0) * choices).astype(int)
+    positions = (MIN_CONTEXT + uniform(derive_seed(seed, "judged token"), np.arange(len(long)), 0) * choices).astype(
+        int
+    )
     pairs = list(zip(long, positions.tolist(), strict=True))
-    stop = model.tokenizer.token_to_id(".")
-    figures: dict[str, Any] = {"texts": len(long), "masks": list(NUM_MASKS), "kept": [], "cut": []}
-    for masks in NUM_MASKS:
+    end = _full_stop(model)
+    figures: dict[str, Any] = {"texts": len(long), "masks": list(MASK_COUNTS), "kept": [], "cut": []}
+    for num_masks in MASK_COUNTS:
         for key in ("kept", "cut"):
             masked = [
-                [*text[:at], *[model.mask] * masks, *(text[at + masks :] if key == "kept" else [stop])]
+                [*text[:at], *[model.mask] * num_masks, *(text[at + num_masks :] if key == "kept" else end)]
                 for text, at in pairs
             ]
-            found = model.log_probabilities(masked, [[at] for _, at in pairs])
-            losses = [-float(log_probs[0, text[at]]) for log_probs, (text, at) in zip(found, pairs, strict=True)]
+            predicted = model.log_probabilities(masked, [[at] for _, at in pairs])
+            losses = [-float(row[0, text[at]]) for row, (text, at) in zip(predicted, pairs, strict=True)]
             figures[key].append(rounded(float(np.mean(losses))))
-    unigram = np.log((counts + 1) / (counts + 1).sum())
+    unigram = np.log((counts + 1) / (counts + 1).sum())  # one added: a token may be new in the validation text
     figures["unigram"] = rounded(-float(np.mean([unigram[text[at]] for text, at in pairs])))
     return figures

@@ -12,17 +12,18 @@ import torch
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json
 from pipeline_src.config.study import load_study
-from pipeline_src.interpretation.attention_maps import shown_sentences
-from pipeline_src.interpretation.data import InterpretationContext, Skipped, words_of
+from pipeline_src.interpretation.data import InterpretationContext, words_of
 from pipeline_src.interpretation.heads import head_roles
 from pipeline_src.interpretation.interpret import write_measures
 from pipeline_src.interpretation.model import (
+    ProbedModel,
     Sentence,
-    StudiedModel,
+    SkipMeasure,
     pseudo_log_likelihoods,
     tokenize_words,
     word_vectors,
 )
+from pipeline_src.interpretation.sentences import shown_sentences
 from pipeline_src.report.interpretation import FILES, most_attended, render_interpretation
 from pipeline_src.tools.open_model import DEFAULT
 from pipeline_src.tools.texts import read_lines
@@ -58,10 +59,10 @@ def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 def attention(arguments: argparse.Namespace) -> None:
     """Print for each head the word that each word attends to most, or write the page that shows all probabilities."""
-    model, sentences = StudiedModel.open(arguments.model), _sentences(arguments.texts)
+    model, sentences = ProbedModel.open(arguments.model), _sentences(arguments.texts)
     try:
         shown, roles = shown_sentences(model, sentences), head_roles(model, sentences)["roles"]
-    except Skipped as skipped:
+    except SkipMeasure as skipped:
         hint = "give another model"
         raise PipelineError("no attention weights", skipped, where=arguments.model, hint=hint) from None
     config = model.config
@@ -96,7 +97,7 @@ def add_neighbours_arguments(parser: argparse.ArgumentParser) -> None:
 
 def neighbours(arguments: argparse.Namespace) -> None:
     """Print each line with the word, and the lines in which it is most similar, with the cosine."""
-    model = StudiedModel.open(arguments.model)
+    model = ProbedModel.open(arguments.model)
     lines = list(read_lines(arguments.file))
     if arguments.top < 1:
         raise PipelineError("no neighbours asked for", arguments.top, where="--top", hint="give 1 or more")
@@ -134,16 +135,17 @@ def add_score_arguments(parser: argparse.ArgumentParser) -> None:
 def score(arguments: argparse.Namespace) -> None:
     """Print each text's pseudo-log-likelihood (nats) and that of each of its tokens."""
     model, sentences = open_masked_lm(arguments.model), _sentences(arguments.texts)
-    cut = tokenize_words(model, sentences)
-    for sentence, ids, scores in zip(sentences, cut.ids, pseudo_log_likelihoods(model, sentences), strict=True):
+    subwords = tokenize_words(model, sentences)
+    log_probs = pseudo_log_likelihoods(model, subwords.ids, subwords.words)
+    for sentence, ids, scores in zip(sentences, subwords.ids, log_probs, strict=True):
         print(f"{sum(scores):9.2f}  {sentence.document}")
         tokens = [str(model.tokenizer.id_to_token(number)) for number in ids]
         print("           " + "  ".join(f"{token} {score:.2f}" for token, score in zip(tokens, scores, strict=True)))
 
 
-def open_masked_lm(folder: Path) -> StudiedModel:
+def open_masked_lm(folder: Path) -> ProbedModel:
     """Open a model that fills masks."""
-    model = StudiedModel.open(folder)
+    model = ProbedModel.open(folder)
     if model.lacks:
         hint = "give --model one that was pretrained here with pretrain.objective: mlm"
         raise PipelineError("the model does not predict masked words", model.lacks, where=folder, hint=hint)

@@ -28,7 +28,7 @@ def context(params: InterpretationParams = PARAMS) -> InterpretationContext:
     return InterpretationContext(1, params, ("books", "wikipedia"), 0.3, ("rte",), Path("model"), "learned")
 
 
-def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(project):
+def test_write_measures_same_bytes_with_any_number_of_threads(project):
     before = torch.get_num_threads()
     for name, threads in (("first", 1), ("second", 2)):
         torch.set_num_threads(threads)
@@ -53,14 +53,14 @@ def test_every_measure_is_written_or_skipped_with_a_reason_and_the_same_again(pr
             assert low <= value <= high
 
 
-def test_what_is_not_wanted_is_left_out(project):
+def test_write_measures_empty_params_leave_measures_out(project):
     none = InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())
     write_measures(replace(context(none), tasks=()), project / "out")
     assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}
     assert set(read_json(project / "out/senses.json")) == {"two contexts"}
 
 
-def test_a_corpus_of_one_document_leaves_out_what_needs_two_sides(project):
+def test_write_measures_corpus_of_one_document_skips_what_needs_two(project):
     shutil.rmtree("data/text")
     write_texts(project, documents=1)
     write_measures(context(), project / "out")
@@ -70,12 +70,12 @@ def test_a_corpus_of_one_document_leaves_out_what_needs_two_sides(project):
     assert read_json(project / "out/probes.json") == {} and read_json(project / "out/sentences.json") != {}
 
 
-def test_a_task_that_tags_no_words_has_its_reason(project):
+def test_probes_task_that_tags_no_words_is_skipped(project):
     found, reasons = MEASURES["probes"](context(PARAMS.model_copy(update={"tags": ("rte",)})))
     assert reasons["rte"] == "rte is no tagging task" and "rte" not in found and "capitals" in found
 
 
-def test_models_kept_on_the_way_are_looked_into_in_the_order_of_their_steps(project):
+def test_checkpoints_are_measured_in_the_order_of_their_steps(project):
     for place in ("phase2", "phase1/steps/100", "phase1/steps/20"):
         shutil.copytree("model", project / "models/pretrained" / place)
     own = replace(context(PARAMS.model_copy(update={"words": 0})), folder=Path("models/pretrained/phase2"))
@@ -86,7 +86,7 @@ def test_models_kept_on_the_way_are_looked_into_in_the_order_of_their_steps(proj
     assert reasons == {"checkpoints": "there are no words in two senses, and no tags"}
 
 
-def test_a_model_without_the_head_says_so(project):
+def test_write_measures_model_without_mlm_head_skips_masks(project):
     headless = context()
     headless.model = replace(headless.model, head=None)
     write_measures(headless, project / "out")
@@ -94,7 +94,7 @@ def test_a_model_without_the_head_says_so(project):
     assert skipped["agreement"] == skipped["completions"] == "the model has no head of masked words"
 
 
-def test_an_encoder_of_another_architecture_is_refused(project):
+def test_run_encoder_of_another_architecture_is_rejected(project):
     model = ModelParams(num_hidden_layers=1, hidden_size=16).model_copy(update={"architecture": "other"})
     with pytest.raises(PipelineError, match="another architecture"):
         interpret.run(
@@ -107,7 +107,7 @@ def test_an_encoder_of_another_architecture_is_refused(project):
         )
 
 
-def test_the_neighbours_of_a_model_from_elsewhere_are_no_steps_of_it(tmp_path):
+def test_checkpoints_of_a_model_from_elsewhere_are_none(tmp_path):
     (tmp_path / "other/steps/notes").mkdir(parents=True)
     found, skipped = MEASURES["checkpoints"](SimpleNamespace(folder=tmp_path / "model"))
     assert not found and "keep_checkpoint_steps" in skipped["checkpoints"]
