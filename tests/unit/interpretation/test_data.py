@@ -7,8 +7,10 @@ from pipeline_src.tasks.spec import load_spec
 
 
 def test_read_texts_training_and_validation_share_no_document(project):
-    sides = read_texts(("books", "wikipedia"), 400, 1, 0.3)
+    sides = read_texts(("books", "wikipedia"), 200, 1, 0.3)
     train, test = ({sentence.document for sentence in side} for side in sides)
+    num_words = [sum(len(sentence.words) for sentence in side) for side in sides]
+    assert 200 <= num_words[0] < 250 and 50 <= num_words[1] < 100  # up to a document more of each source
     assert train and test and not train & test and {sentence.source for sentence in sides[0]} == {"books", "wikipedia"}
 
 

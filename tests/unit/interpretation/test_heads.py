@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_src.corpus.documents import in_validation_split
 from pipeline_src.interpretation.heads import (
     OFFSETS,
     Tree,
@@ -102,6 +103,16 @@ def test_relations_truncated_sentences_are_left_out():
 def test_relations_head_that_attends_to_its_dependents_has_the_other_direction():
     rows = {row["relation"]: row for row in relations(planted(2), planted(0), trees(), 1, min_words=5)}
     assert rows["obj"]["direction"] == "head to dependent" and rows["obj"]["found"] == 1.0
+
+
+def test_relations_are_measured_on_the_documents_that_do_not_choose_the_head():
+    held_out = {tree.sentence.document for tree in trees() if in_validation_split(tree.sentence.document, 1, 0.5)}
+    given = [
+        tree._replace(heads=(1, -1, 3, 2)) if tree.sentence.document in held_out else tree for tree in trees()
+    ]  # the object's head is one word before it there
+    rows = {row["relation"]: row for row in relations(planted(-2), planted(0), given, 1, min_words=5)}
+    assert rows["obj"]["words"] == len(held_out) and rows["obj"]["direction"] == "dependent to head"
+    assert (rows["obj"]["offset"], rows["obj"]["found"], rows["obj"]["found_by_offset"]) == (-2, 0.0, 0.0)
 
 
 def test_hits_of_offsets_one_tree_as_worked_by_hand():

@@ -16,10 +16,11 @@ from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.interpretation import interpret
-from pipeline_src.interpretation.data import InterpretationContext
+from pipeline_src.interpretation.data import InterpretationContext, LabelledSentences, TagSet
 from pipeline_src.interpretation.interpret import MEASURES, write_measures
+from pipeline_src.interpretation.model import Sentence
 from tests.sources import corpus_of
-from tests.unit.interpretation.conftest import write_texts
+from tests.unit.interpretation.conftest import make_model, write_texts
 
 PARAMS = InterpretationParams(words=400, sentences=5, prompts=("a b",), shown=("a bab c.",))
 
@@ -73,6 +74,21 @@ def test_write_measures_corpus_of_one_document_skips_what_needs_two(project):
 def test_probes_task_that_tags_no_words_is_skipped(project):
     found, reasons = MEASURES["probes"](context(PARAMS.model_copy(update={"tags": ("rte",)})))
     assert reasons["rte"] == "rte is no tagging task" and "rte" not in found and "capitals" in found
+
+
+def test_probes_model_that_tells_words_gains_over_one_that_does_not(project, rng):
+    own = context()
+    own.model, own.control = make_model(), make_model()
+    own.control.encoder.embeddings.word_embeddings.weight.data.zero_()
+    labels = rng.integers(0, 2, (200, 4)).tolist()
+    sentences = [Sentence(tuple("ab"[label] for label in row), str(number)) for number, row in enumerate(labels)]
+    side = LabelledSentences(sentences, labels)
+    own.specs, own.tagged = {"pos": None}, {"pos": TagSet(2, side, side)}
+    result = MEASURES["probes"](own)[0]["pos"]
+    assert result["model"]["accuracy"][0] == 1.0 and max(result["random"]["accuracy"]) < 0.65
+    assert result["gain"][0] > 0.3 and result["gain_over_types"] == [0.0, 0.0]
+    code = result["online"]["model"]["code"]
+    assert result["online"]["gain"][0] > 0.3 and code[result["online"]["best_layer"]] == min(code)
 
 
 def test_checkpoints_are_measured_in_the_order_of_their_steps(project):
